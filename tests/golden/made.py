@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from struct import pack
@@ -45,6 +46,7 @@ from tests.unit.log.settings.made import (
     NEWER_BROKER,
     SECOND,
     Broker,
+    Said,
     batches,
     partition,
     partition_metadata,
@@ -654,3 +656,13 @@ def forgetful() -> None:
     content = bytearray((broker.log / f"{0:020d}.log").read_bytes())
     content[len(batches(said[:1])) + 70] = ord("?")
     (broker.log / f"{0:020d}.log").write_bytes(content)
+
+
+def ordered(*said: Sequence[Said | bytes], topic_id: UUID | None = FIRST, at: int = 0) -> Broker:
+    """`data` with a metadata log that says so from an offset on, and `orders-0` with a record."""
+    shutil.rmtree(DATA, ignore_errors=True)
+    broker = Broker(DATA)
+    if said:
+        broker.says(*said, base_offset=at)
+    write_segment(broker.has("orders-0", topic_id), 0, batch([record(b"v", timestamp=NOW_MS)]))
+    return broker
