@@ -297,7 +297,7 @@ def _judge() -> Callable[[bytes | bytearray, int], int]:
     )
 
     def judge(batch: bytes | bytearray, offset: int) -> int:
-        found = places.lead(memoryview(batch), rules, offset, NOW_MS, {}, inflate_records)
+        found = places.lead(memoryview(batch), rules, offset, NOW_MS, None, inflate_records)
         assert found is not None
         return int(found[0][2])
 

@@ -56,11 +56,11 @@ class Places:
         rules: object,
         next_offset: int,
         now: int,
-        producers: dict[int, Any],
+        producers: dict[int, Any] | None,
         inflate: Callable[[int, memoryview, int], Buffer | None],
     ) -> tuple[_Judged, list[_Note] | None] | None: ...
     def follow(
-        self, data: Buffer, next_offset: int, leader_epoch: int, producers: dict[int, Any]
+        self, data: Buffer, next_offset: int, leader_epoch: int, producers: dict[int, Any] | None
     ) -> tuple[int, int, int, int, int, list[_Note] | None] | None: ...
     def settle(self) -> None: ...
 

@@ -381,7 +381,7 @@ cdef class Places:
             rules: `kseg.log.validate.rules.AppendRules`, not of a Raft leader.
             next_offset: offset of its first record.
             now: the time of the append, in ms.
-            producers: their entries by id.
+            producers: their entries by id; None where no batch with one is usual.
             inflate: asked for the records of a compressed batch, with codec, bytes and limit; a
                 buffer, or None where they are none.
 
@@ -404,7 +404,7 @@ cdef class Places:
                 return None
             if load_i64(p + 43) >= 0:
                 # Cheaper than the records, and refused for more: so it is asked first.
-                if rules.origin != CLIENT or not _follows(producers, p, True):
+                if producers is None or rules.origin != CLIENT or not _follows(producers, p, True):
                     return None
             if not judge(data, p, buffer.len, rules, next_offset, now, inflate, &sound):
                 return None
@@ -449,7 +449,8 @@ cdef class Places:
                     sound = _keep(p, buffer.len, next_offset, <int32_t>leader_epoch, &kept,
                                   &self._next)
             if sound and kept.producers:
-                notes = _notes_of(producers, p, buffer.len, self._here.position)
+                if producers is not None:
+                    notes = _notes_of(producers, p, buffer.len, self._here.position)
                 sound = notes is not None
         finally:
             PyBuffer_Release(&buffer)

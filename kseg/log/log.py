@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kseg.log.cleaner.values import CompactionReport
     from kseg.log.config import ConfigLike, LogConfig
     from kseg.log.data_directory import DataDirectoryLease
+    from kseg.log.producers.entry import VerificationGuard
     from kseg.log.reader.fetch import Fetched
     from kseg.log.reader.find import EpochEnd, ReadableLog, TimestampOffset
     from kseg.log.reader.follow import SeenLog, Wait
@@ -481,6 +482,7 @@ class Log:
         options: OptionsLike | None = None,
         leader_epoch: int | None = None,
         origin: AppendOrigin = AppendOrigin.CLIENT,
+        guard: VerificationGuard | None = None,
         transaction_version: int = 0,
         durable: bool = False,
     ) -> AppendResult:
@@ -502,7 +504,7 @@ class Log:
             leader_epoch: of this leader; the log's latest if None, or else 0. An earlier one makes
                 the log forget later ones, as in Kafka.
             origin: of the batches.
-            transaction_version: see `ProducerState.prepare`.
+            guard, transaction_version: see `ProducerState.prepare`.
             durable: flush before this returns.
 
         Raises:
@@ -512,11 +514,11 @@ class Log:
         """
         state = self._state or self.state
         if isinstance(batch, _ONE_BATCH) and options is None:
-            result = self._lead(state, batch, leader_epoch, origin, transaction_version)
+            result = self._lead(state, batch, leader_epoch, origin, guard, transaction_version)
         else:
             from kseg.log.writer.append import append_all, batches_of
 
-            how = leader_epoch, origin, transaction_version
+            how = leader_epoch, origin, guard, transaction_version
             result = append_all(state, batches_of(batch, options, state.now_ms), *how)
         if durable:
             self.flush()

@@ -56,7 +56,6 @@ _REMOTE = "there is no remote store; a log whose settings ask for one is refused
 _CHOOSING = "no task compacts logs by itself: each is compacted when its caller says so"
 _PAUSING = "nothing is paused: a compaction holds its log's lock for each swap of files alone"
 _HANDLES = "a log has no way to let go of its files without closing; one that failed does that"
-_VERIFIED = "there is no coordinator to ask before a transaction begins"
 _SPLITS = "a segment whose offsets overflow is refused in words, not split"
 
 #: Line -> why nothing here can be asked for it.
@@ -74,7 +73,6 @@ NOT_ASKED = {
     "ul 140": "a partition's directory is not renamed under an open log",
     "ul 141": "a partition's directory is not renamed under an open log",
     "cln 1": "there are no metrics, and no limit to the rate of reading",
-    **dict.fromkeys(("ul 107", "ul 108", "psm 33", "psm 34", "psm 35"), _VERIFIED),
     "seg 30": _SPLITS,
     **dict.fromkeys((f"ldr {n}" for n in (26, 27, 28)), _SPLITS),
     **dict.fromkeys(("ul 150", "ul 151", "cln 33", "fix 1", "fix 2", "fix 3"), _SPLITS),

@@ -9,6 +9,7 @@ import pytest
 
 from kseg.errors import (
     InvalidProducerEpochError,
+    InvalidTxnStateError,
     OffsetOutOfRangeError,
     TransactionCoordinatorFencedError,
 )
@@ -312,6 +313,47 @@ def test_ul_106_after_a_crash_a_decided_transaction_is_decided(logs: Logs) -> No
     end(log, ABORT)
     again = logs.after_crash(log)
     assert (again.last_stable_offset, aborted(again)) == (2, [(1, 0, 1, 2)])
+
+
+# Verification
+
+
+@pytest.mark.parametrize("origin", [CLIENT, COORDINATOR])
+def test_ul_107_a_transaction_that_must_be_verified_needs_its_guard(
+    logs: Logs, origin: AppendOrigin
+) -> None:
+    log = logs.new()
+    producers = log.state.producers
+    producers.verification_enabled = True
+    guard = producers.start_verification(1, 1, 0, now_ms=0)
+    assert producers.start_verification(1, 1, 0, now_ms=0) is guard
+    log.append(numbered(0), origin=origin)
+    with pytest.raises(InvalidTxnStateError):
+        log.append(opening(1), origin=origin)
+    log.append(opening(1), origin=origin, guard=guard)
+    assert log.last_stable_offset == 1
+    assert producers.start_verification(1, 2, 0, now_ms=0) is None
+    end(log, COMMIT)
+    assert producers.start_verification(1, 2, 0, now_ms=0) not in (guard, None)
+
+
+def test_ul_108_a_marker_or_an_append_without_verification_clears_the_guard(logs: Logs) -> None:
+    log = logs.new()
+    producers = log.state.producers
+    producers.verification_enabled = True
+    guard = producers.start_verification(1, 0, 0, now_ms=0)
+    end(log, COMMIT)
+    with pytest.raises(InvalidTxnStateError):
+        log.append(opening(0), guard=guard)
+    guard = producers.start_verification(1, 0, 0, now_ms=0)
+    producers.verification_enabled = False
+    log.append(opening(0))
+    end(log, COMMIT)
+    producers.verification_enabled = True
+    with pytest.raises(InvalidTxnStateError):
+        log.append(opening(1), guard=guard)
+    log.append(opening(1), guard=producers.start_verification(1, 1, 0, now_ms=0))
+    assert log.last_stable_offset == 3
 
 
 def test_ul_109_a_producer_that_is_not_known_may_begin_anywhere(logs: Logs) -> None:

@@ -14,8 +14,9 @@ from kseg.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
     OutOfOrderSequenceError,
+    ProducerError,
 )
-from kseg.log.producers.state import CompletedTxn, OffsetMetadata, ProducerState
+from kseg.log.producers.state import CompletedTxn, OffsetMetadata, ProducerState, ProducerUpdate
 from tests.producing import (
     ABORT,
     CLIENT,
@@ -213,6 +214,60 @@ def test_psm_30_an_emptied_control_batch_leaves_an_entry_and_no_transaction(
     assert append(state, emptied, origin=REPLICATION) == ()
     assert state.entries[1].current_txn_first_offset is None
     assert (state.entries[1].producer_epoch, state.ongoing) == (-1, ())
+
+
+class TestPsm33AnnouncedTransactions:
+    def announce(self, state: ProducerState, sequence: int, epoch: int) -> object:
+        return state.start_verification(1, sequence, epoch, now_ms=0)
+
+    def fits(self, state: ProducerState, sequence: int) -> bool:
+        try:
+            state.prepare(table([data(sequence, transactional=True)]), origin=CLIENT)
+        except ProducerError:
+            return False
+        return True
+
+    def test_an_entry_serves_again_and_a_lower_sequence_lowers_it(
+        self, state: ProducerState
+    ) -> None:
+        guard = self.announce(state, 5, 1)
+        assert (self.fits(state, 5), self.fits(state, 6)) == (True, False)
+        assert self.announce(state, 7, 1) is guard
+        assert not self.fits(state, 7)
+        assert self.announce(state, 3, 1) is guard
+        assert (self.fits(state, 3), self.fits(state, 4)) == (True, False)
+
+    def test_a_higher_epoch_replaces_and_a_lower_one_is_ignored(self, state: ProducerState) -> None:
+        guard = self.announce(state, 3, 1)
+        assert self.announce(state, 9, 2) is guard
+        assert (self.fits(state, 9), self.fits(state, 10)) == (True, False)
+        assert self.announce(state, 0, 1) is guard
+        assert self.fits(state, 9)
+
+    def test_it_is_cleared_when_asked(self, state: ProducerState) -> None:
+        guard = self.announce(state, 0, 0)
+        state.commit(ProducerUpdate(verified=[1]))
+        assert self.fits(state, 7)
+        assert self.announce(state, 0, 0) is not guard
+
+
+def test_psm_34_a_sequence_above_the_announced_is_refused_without_verification_too() -> None:
+    state = ProducerState(verification_enabled=True)
+    guard = state.start_verification(1, 0, 0, now_ms=0)
+    state.verification_enabled = False
+    with pytest.raises(OutOfOrderSequenceError):
+        state.prepare(table([data(4, transactional=True)]), origin=CLIENT, guard=guard)
+    assert state.prepare(table([data(0, transactional=True)]), origin=CLIENT, guard=guard).entries
+
+
+def test_psm_35_an_announcement_expires_by_the_time_it_was_made() -> None:
+    state = ProducerState(expiration_ms=1000)
+    guard = state.start_verification(1, 0, 0, now_ms=500)
+    state.start_verification(1, 0, 0, now_ms=1400)
+    state.expire(1499)
+    assert state.start_verification(1, 0, 0, now_ms=1499) is guard
+    state.expire(1500)
+    assert state.start_verification(1, 0, 0, now_ms=1500) is not guard
 
 
 def test_psm_36_up_to_where_all_is_stable_with_a_transaction_decided(state: ProducerState) -> None:

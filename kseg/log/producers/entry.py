@@ -9,6 +9,7 @@ Source: Kafka `ProducerStateEntry`, `BatchMetadata`, `ProducerAppendInfo`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -209,6 +210,43 @@ def in_sequence(last: int, following: int) -> bool:
     return following == last + 1 or (following == 0 and last == INT32_MAX)
 
 
+# ---- guards of transactions ----------------------------------------------------------------------
+# A broker asks the coordinator before it lets a producer begin a transaction. The answer may come
+# late. Until then the log keeps a guard, and only an append with the same guard may open the
+# transaction.
+#
+# Source: Kafka `VerificationStateEntry`, `VerificationGuard` (KIP-890).
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VerificationGuard:
+    """One request to the coordinator; equal to itself only."""
+
+
+@dataclass(slots=True)
+class VerificationEntry:
+    """The announcement of a producer's next transaction.
+
+    Attributes:
+        created_ms: when the guard was made.
+        lowest_sequence: the smallest first sequence announced; no batch may come above it first.
+        producer_epoch: the newest epoch announced.
+        guard: the guard that the append must bring.
+    """
+
+    created_ms: int
+    lowest_sequence: int
+    producer_epoch: int
+    guard: VerificationGuard = field(default_factory=VerificationGuard)
+
+    def announce(self, sequence: int, producer_epoch: int) -> None:
+        """Note another announcement: of a newer epoch, or of a smaller sequence in the same."""
+        if producer_epoch > self.producer_epoch:
+            self.producer_epoch, self.lowest_sequence = producer_epoch, sequence
+        elif producer_epoch == self.producer_epoch:
+            self.lowest_sequence = min(self.lowest_sequence, sequence)
+
+
 # ---- a producer's part of an append --------------------------------------------------------------
 
 
@@ -225,6 +263,7 @@ class ProducerAppend:
         "_coordinator_epoch",
         "_epoch",
         "_forgets",
+        "_lowest",
         "_origin",
         "_timestamp",
         "_transaction_version",
@@ -237,6 +276,7 @@ class ProducerAppend:
         self,
         stored: ProducerEntry,
         origin: AppendOrigin,
+        verification: VerificationEntry | None = None,
         transaction_version: int = 0,
     ) -> None:
         """Begin where the entry stands, with no batches.
@@ -244,12 +284,14 @@ class ProducerAppend:
         Args:
             stored: the present entry.
             origin: of the batches; a follower's append passes fewer checks than a client's.
+            verification: its announced transaction, if there is one.
             transaction_version: of the coordinator that writes a marker; from 2 on a marker that
                 ends a transaction needs an epoch above the producer's.
         """
         self.stored = stored
         self.started: list[OffsetMetadata] = []
         self._origin = origin
+        self._lowest = None if verification is None else verification.lowest_sequence
         self._transaction_version = transaction_version
         self._epoch = stored.producer_epoch
         self._coordinator_epoch = stored.coordinator_epoch
@@ -350,6 +392,8 @@ class ProducerAppend:
 
     def _check_sequence(self, batch: ProducerBatch) -> None:
         first, stored = batch.base_sequence, self.stored
+        if self._lowest is not None and first > self._lowest:
+            self._refuse_sequence(batch, f"at most {self._lowest}, which was announced")
         if batch.producer_epoch != self._epoch:
             if first != 0 and self._epoch != NO_PRODUCER_EPOCH:
                 self._refuse_sequence(batch, f"0 in the new epoch {batch.producer_epoch}")

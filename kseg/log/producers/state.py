@@ -12,7 +12,7 @@ Source: Kafka `ProducerStateManager`, `UnifiedLog.analyzeAndValidateProducerStat
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -28,7 +28,10 @@ from kseg.log.producers.entry import (
     CompletedTxn,
     OffsetMetadata,
     ProducerAppend,
+    ProducerBatch,
     ProducerEntry,
+    VerificationEntry,
+    VerificationGuard,
     telling_batches,
 )
 
@@ -111,12 +114,14 @@ class ProducerUpdate:
         entries: the producers' entries as they will be.
         started: producer id and first offset of each transaction that begins.
         completed: transactions that markers decide, in their order.
+        verified: producers whose guards are used up.
     """
 
     duplicate: BatchDescriptor | None = None
     entries: Mapping[int, ProducerEntry] = field(default_factory=dict)
     started: Sequence[tuple[int, OffsetMetadata]] = ()
     completed: tuple[CompletedTxn, ...] = ()
+    verified: Collection[int] = ()
 
 
 #: A data batch that continues its producer's sequence, as `kseg._kernels.placement` has it:
@@ -137,6 +142,7 @@ class ProducerState:
         expiration_ms: a producer that has written nothing for so long, by the times of its
             records, is forgotten; `producer.id.expiration.ms`.
         transaction_max_timeout_ms: no transaction may take longer.
+        verification_enabled: whether transactions may be opened only with a guard.
     """
 
     __slots__ = (
@@ -145,10 +151,12 @@ class ProducerState:
         "_entries",
         "_ongoing",
         "_unreplicated",
+        "_verifications",
         "expiration_ms",
         "last_snapshot_offset",
         "map_end_offset",
         "transaction_max_timeout_ms",
+        "verification_enabled",
     )
 
     def __init__(
@@ -156,17 +164,20 @@ class ProducerState:
         *,
         expiration_ms: int = _DAY_MS,
         transaction_max_timeout_ms: int = 15 * 60 * 1000,
+        verification_enabled: bool = False,
     ) -> None:
         """Begin without producers, at offset 0."""
         self.map_end_offset = 0
         self.last_snapshot_offset = 0
         self.expiration_ms = expiration_ms
         self.transaction_max_timeout_ms = transaction_max_timeout_ms
+        self.verification_enabled = verification_enabled
         self._entries: dict[int, ProducerEntry] = {}
         self._ongoing = TransactionsByOffset()
         self._unreplicated = TransactionsByOffset()
         self._completed_offsets: dict[int, int] = {}
         self._completed_min = 0
+        self._verifications: dict[int, VerificationEntry] = {}
 
     # ---- looking ---------------------------------------------------------------------------------
 
@@ -176,9 +187,10 @@ class ProducerState:
         return MappingProxyType(self._entries)
 
     @property
-    def by_id(self) -> dict[int, ProducerEntry]:
-        """The producers by id, for kernels, which only read them."""
-        return self._entries
+    def unguarded(self) -> dict[int, ProducerEntry] | None:
+        """The producers by id, read-only; None where an append may need a guard."""
+        guarded = self.verification_enabled or self._verifications
+        return None if guarded else self._entries
 
     @property
     def is_empty(self) -> bool:
@@ -226,6 +238,7 @@ class ProducerState:
         origin: AppendOrigin,
         segment_base_offset: int = -1,
         position: int = -1,
+        guard: VerificationGuard | None = None,
         transaction_version: int = 0,
     ) -> ProducerUpdate:
         """Check the batches of an append, in order; nothing changes before `commit`.
@@ -236,6 +249,7 @@ class ProducerState:
             origin: of the batches.
             segment_base_offset: of the segment that they go to; -1 for not known.
             position: where in it the first will lie.
+            guard: from `start_verification`, for a transaction that begins.
             transaction_version: of the coordinator that writes markers; from 2 on a marker needs an
                 epoch above its producer's.
 
@@ -257,6 +271,8 @@ class ProducerState:
                 duplicate = entry and entry.duplicate_of(batch)
                 if duplicate:
                     return ProducerUpdate(duplicate=duplicate)
+            if self.verification_enabled:
+                self._check_verified(batch, origin, guard)
             place = OffsetMetadata(batch.base_offset)
             if position >= 0:
                 at = position + batch.position - start
@@ -272,6 +288,11 @@ class ProducerState:
             entries={key: append.entry() for key, append in appends.items()},
             started=[(key, at) for key, append in appends.items() for at in append.started],
             completed=tuple(completed),
+            verified={
+                batch.producer_id
+                for batch in (chosen if self._verifications else ())
+                if batch.is_transactional
+            },
         )
 
     def take(self, written: Iterable[WrittenBatch], segment_base_offset: int) -> bool:
@@ -304,7 +325,7 @@ class ProducerState:
 
     def _append_of(self, producer_id: int, origin: AppendOrigin, version: int) -> ProducerAppend:
         stored = self._entries.get(producer_id) or ProducerEntry(producer_id)
-        return ProducerAppend(stored, origin, version)
+        return ProducerAppend(stored, origin, self._verifications.get(producer_id), version)
 
     def commit(self, update: ProducerUpdate) -> tuple[CompletedTxn, ...]:
         """Commit a prepared append, now that it is written.
@@ -319,6 +340,8 @@ class ProducerState:
             self._entries.update(update.entries)
             for producer_id, place in update.started:
                 self._ongoing.put(producer_id, place)
+            for producer_id in update.verified:
+                self._verifications.pop(producer_id, None)
         return update.completed
 
     def complete(self, completed: CompletedTxn) -> None:
@@ -352,7 +375,7 @@ class ProducerState:
         self._unreplicated.keep(set(left))
 
     def expire(self, now_ms: int) -> tuple[int, ...]:
-        """Forget producers that have written nothing for long.
+        """Forget producers that have written nothing for long, and guards that were not used.
 
         Returns:
             The ids of the producers.
@@ -360,6 +383,11 @@ class ProducerState:
         expired = tuple(k for k, entry in self._entries.items() if self.is_expired(entry, now_ms))
         for producer_id in expired:
             del self._entries[producer_id]
+        self._verifications = {
+            producer_id: entry
+            for producer_id, entry in self._verifications.items()
+            if now_ms - entry.created_ms < self.expiration_ms
+        }
         return expired
 
     def is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
@@ -367,6 +395,44 @@ class ProducerState:
         if entry.current_txn_first_offset is not None:
             return False
         return now_ms - entry.last_timestamp >= self.expiration_ms
+
+    # ---- verification ----------------------------------------------------------------------------
+
+    def start_verification(
+        self, producer_id: int, sequence: int, producer_epoch: int, *, now_ms: int
+    ) -> VerificationGuard | None:
+        """The guard that the append which opens a transaction must bring; None if one is open.
+
+        Source: Kafka `ProducerStateManager.maybeCreateVerificationStateEntry`.
+        """
+        if self._is_in_transaction(producer_id, producer_epoch):
+            return None
+        new = VerificationEntry(now_ms, sequence, producer_epoch)
+        entry = self._verifications.setdefault(producer_id, new)
+        entry.announce(sequence, producer_epoch)
+        return entry.guard
+
+    def _is_in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        entry = self._entries.get(producer_id)
+        if entry is None or entry.current_txn_first_offset is None:
+            return False
+        return entry.producer_epoch == producer_epoch
+
+    def _check_verified(
+        self, batch: ProducerBatch, origin: AppendOrigin, guard: VerificationGuard | None
+    ) -> None:
+        if not batch.is_transactional or batch.is_control:
+            return
+        if origin not in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR):
+            return
+        if self._is_in_transaction(batch.producer_id, batch.producer_epoch):
+            return
+        entry = self._verifications.get(batch.producer_id)
+        if guard is None or entry is None or entry.guard is not guard:
+            raise InvalidTxnStateError(
+                f"producer {batch.producer_id} has no transaction open here, and none was verified",
+                offset=batch.base_offset,
+            )
 
     # ---- batches in the log ----------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ from kseg.format.header import BatchTable, EncodedBatch, scan
 from kseg.format.options import OptionsLike
 from kseg.format.values import RecordColumns
 from kseg.frames import ArrowStream, Frames, has_arrow
-from kseg.log.producers.entry import BatchDescriptor, OffsetMetadata
+from kseg.log.producers.entry import BatchDescriptor, OffsetMetadata, VerificationGuard
 from kseg.log.producers.state import NOTHING, ProducerUpdate, WrittenBatch
 from kseg.log.segment.writer import SegmentAppender
 from kseg.log.validate.append import inflate_records, validate_append, validate_replica
@@ -130,6 +130,7 @@ def append_as_leader(
     data: Buffer | EncodedBatch,
     leader_epoch: int | None = None,
     origin: AppendOrigin = AppendOrigin.CLIENT,
+    guard: VerificationGuard | None = None,
     transaction_version: int = 0,
     *,
     metrics: ValidationMetrics | None = None,
@@ -143,7 +144,7 @@ def append_as_leader(
             `EncodedBatch` may start at any offset.
         leader_epoch: of this leader; the log's latest if None, or else 0.
         origin: of the batches.
-        transaction_version: see `ProducerState.prepare`.
+        guard, transaction_version: see `ProducerState.prepare`.
         metrics: counted on.
 
     Raises:
@@ -174,7 +175,7 @@ def append_as_leader(
         batch = validate_append(
             view, rules, next_offset=state.log_end.offset, now_ms=now_ms, metrics=metrics
         )
-        return _append(state, batch, leader_epoch, origin, now_ms, transaction_version)
+        return _append(state, batch, leader_epoch, origin, now_ms, guard, transaction_version)
 
 
 def append_all(
@@ -182,6 +183,7 @@ def append_all(
     batches: Iterable[Buffer | EncodedBatch],
     leader_epoch: int | None,
     origin: AppendOrigin,
+    guard: VerificationGuard | None,
     transaction_version: int,
 ) -> AppendResult:
     """Append batches one by one, with no other append between; one result for all of them.
@@ -193,7 +195,7 @@ def append_all(
     with state.lock:
         state.check()
         for batch in batches:
-            one = append_as_leader(state, batch, leader_epoch, origin, transaction_version)
+            one = append_as_leader(state, batch, leader_epoch, origin, guard, transaction_version)
             result = one if result is None else merged(result, one)
     return nothing_appended(state) if result is None else result
 
@@ -239,7 +241,7 @@ def append_as_follower(
         rules = state.rules_for(AppendOrigin.REPLICATION, 0)
         batch = validate_replica(view, rules, next_offset=state.log_end.offset)
         now_ms = state.now_ms()
-        done = _append(state, batch, -1, rules.origin, now_ms, 0)
+        done = _append(state, batch, -1, rules.origin, now_ms, None, 0)
         left_out = given_bytes - done.valid_bytes
         return done._replace(trimmed_bytes=left_out) if left_out else done
 
@@ -261,7 +263,7 @@ def _lead_as_usual(
         return None
     if rules.origin is AppendOrigin.RAFT_LEADER:
         return None
-    appender, producers = state.active.appender(state.roll_ms), state.producers.by_id
+    appender, producers = state.active.appender(state.roll_ms), state.producers.unguarded
     if appender is None:
         return None
     found = appender.places.lead(view, rules, first, now_ms, producers, inflate_records)
@@ -285,7 +287,7 @@ def _follow_as_usual(
     epoch = entries[-1].epoch
     if leader_epoch is not None and leader_epoch < epoch:
         return None
-    appender, producers = state.active.appender(state.roll_ms), state.producers.by_id
+    appender, producers = state.active.appender(state.roll_ms), state.producers.unguarded
     if appender is None:
         return None
     found = appender.places.follow(view, state.log_end.offset, epoch, producers)
@@ -448,6 +450,7 @@ def _append(
     leader_epoch: int,
     origin: AppendOrigin,
     now_ms: int,
+    guard: VerificationGuard | None,
     transaction_version: int,
 ) -> AppendResult:
     """Ask the producers, roll if need be, write, and let readers see it."""
@@ -460,6 +463,7 @@ def _append(
         state.producers.prepare,
         table,
         origin=origin,
+        guard=guard,
         transaction_version=transaction_version,
     )
     update = ask(segment_base_offset=state.active.base_offset, position=state.active.size)

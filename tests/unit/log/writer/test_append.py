@@ -14,6 +14,7 @@ from kseg.errors import (
     CorruptRecordError,
     InvalidProducerEpochError,
     InvalidRecordError,
+    InvalidTxnStateError,
     KsegError,
     OffsetOverflowError,
     OffsetsOutOfOrderError,
@@ -224,6 +225,7 @@ REFUSED: dict[str, tuple[Callable[..., object], Any, type[KsegError]]] = {
     "without an epoch": (FOLLOW, stored(9, epoch=7) + stored(10, epoch=-1), InvalidRecordError),
     "too far apart": (FOLLOW, stored(9, epoch=7) + stored(9 + GAP, epoch=8), OffsetOverflowError),
     "cut short": (LEAD, one()[:-3], CorruptRecordError),
+    "a transaction not verified": (LEAD, from_producer(2, attributes=0x10), InvalidTxnStateError),
 }
 
 
@@ -235,6 +237,7 @@ def test_a_refused_append_changes_nothing_and_rolls_nothing(
     call, data, error = REFUSED[case]
     clock = Clock()
     with open_log(tmp_path / "t-0", clock, segment_bytes=1000) as log:
+        log.state.producers.verification_enabled = case.endswith("verified")
         log.append(from_producer(0, producer_epoch=1, count=2), leader_epoch=5)
         log.append(one(time=NOW_MS + 1), leader_epoch=6)
         if rolls:  # what is appended next needs another segment

@@ -334,6 +334,7 @@ def test_a_leader_takes_what_goes_on_as_its_producer_did(
     data = memoryview(one(count=2, **sent))
     how = (AppendRules(), 10, NOW_MS)
     assert (places().lead(data, *how, known, inflate_records) is not None) == taken
+    assert places().lead(data, *how, None, inflate_records) is None
 
 
 @pytest.mark.parametrize("seed", range(10))
