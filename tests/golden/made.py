@@ -666,3 +666,52 @@ def ordered(*said: Sequence[Said | bytes], topic_id: UUID | None = FIRST, at: in
         broker.says(*said, base_offset=at)
     write_segment(broker.has("orders-0", topic_id), 0, batch([record(b"v", timestamp=NOW_MS)]))
     return broker
+
+
+def copy(name: str, batches: Sequence[Told], **how: int) -> None:
+    """A partition of these batches, three in a segment."""
+    write_copy(Path(name), batches, **how)
+
+
+def over(name: str, number: int, at: int, data: bytes) -> None:
+    """Write over bytes of a batch of `told`, where three make a segment."""
+    parts = [one.data for one in told(number + 1)]
+    path = Path(name) / f"{number // 3 * 6:020d}.log"
+    content = bytearray(path.read_bytes())
+    start = sum(map(len, parts[number // 3 * 3 : number])) + at
+    content[start : start + len(data)] = data
+    path.write_bytes(content)
+
+
+def hurt(name: str, one: Told) -> None:
+    """Flip a bit in the records of a batch, wherever it lies."""
+    for path in Path(name).glob("*.log"):
+        data = bytearray(path.read_bytes())
+        if (found := data.find(one.data)) >= 0:
+            data[found + 62] ^= 1
+            path.write_bytes(data)
+
+
+def headless(name: str, batches: Sequence[Told]) -> None:
+    """A copy whose second batch has no header any more, so that nothing proves what follows."""
+    path = write_copy(Path(name), batches, per_segment=99) / f"{0:020d}.log"
+    data, size = bytearray(path.read_bytes()), len(batches[0].data)
+    data[size : size + 61] = b"\xee" * 61
+    path.write_bytes(data)
+
+
+def paid(first: int, producer: int, sequence: int = 0, *, hurt: bool = False) -> bytes:
+    """A batch of a transaction."""
+    who = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
+    given = [record(b"v", offset=first)]
+    data = bytearray(batch(given, base_offset=first, transactional=True, **who))
+    data[65] ^= hurt
+    return bytes(data)
+
+
+def ended(first: int, producer: int, kind: int = COMMIT, *, hurt: bool = False) -> bytes:
+    """A marker."""
+    given = control_batch(kind, base_offset=first, producer_id=producer, coordinator_epoch=5)
+    data = bytearray(given)
+    data[65] ^= hurt
+    return bytes(data)

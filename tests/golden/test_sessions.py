@@ -45,7 +45,7 @@ from tests.fixture_archives import MTIME_S
 from tests.golden import made
 from tests.golden.test_golden import normal, shortened
 from tests.terminal import type_line
-from tests.unit.analysis import breaks, copied
+from tests.unit.analysis import breaks, copied, test_groups, test_transactions
 from tests.unit.files.foreign import holding
 from tests.unit.log.settings import made as cluster
 
@@ -63,7 +63,11 @@ _NORMAL = (
     (re.compile(r"\d+(?= more with:| bytes of disk (become free with:|are free again))"), "BYTES"),
 )
 _NOW = re.compile(r"\bNOW\b")
-_NAMES = {**vars(breaks), **vars(copied), **vars(cluster), **vars(made)}
+_NAMES = {
+    name: value
+    for module in (test_transactions, test_groups, breaks, copied, cluster, made)
+    for name, value in vars(module).items()
+}
 
 
 def sections() -> Iterator[tuple[Path, str]]:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kseg import diff
-from kseg.analysis.diff import RELATIONS, Compared, Diff, diff_of, examine, plan, report
+from kseg.analysis.diff import Compared, Diff, diff_of, examine, plan, report
 from kseg.errors import NotALogError
 from kseg.log.copies import Copy, DoubtError
 from tests.bad_sectors import bad_sectors
-from tests.builders import GZIP, NONE, ZSTD, record, records_of
+from tests.builders import NONE, record, records_of
 from tests.unit.analysis.copied import Told, told, write_copy
 
 BASE = told(9)
@@ -28,128 +28,12 @@ def only(found: Diff) -> Compared:
     return pair
 
 
-def offsets(ranges: object) -> list[tuple[int, int]]:
-    return [(each.first_offset, each.last_offset) for each in ranges.listed]  # type: ignore[attr-defined]
-
-
 def changed(at: int, **fields: object) -> list[Told]:
     """The usual copy with one batch changed."""
     return [replace(one, **fields) if n == at else one for n, one in enumerate(BASE)]  # type: ignore[arg-type]
 
 
-def later(at: int, **fields: object) -> list[Told]:
-    """The usual copy with each batch changed from one on: leader epochs never fall."""
-    return [replace(one, **fields) if n >= at else one for n, one in enumerate(BASE)]  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A pair of copies and what they are to each other."""
-
-    other: Sequence[Told]
-    relation: str
-    differs: tuple[tuple[int, int], ...] = ()
-    lacks: tuple[tuple[int, int], ...] = ()
-    first_lacks: tuple[tuple[int, int], ...] = ()
-    epochs: tuple[tuple[int, int], ...] = ()
-    ahead: tuple[int, int] = (0, 0)
-    first: Sequence[Told] = tuple(BASE)
-    per_segment: int = 3
-
-
-CASES = {
-    "the same": Case(BASE, "same"),
-    "segments cut at other places": Case(BASE, "same", per_segment=2),
-    "the other begins later": Case(BASE[3:], "start"),
-    "the first begins later": Case(BASE, "start", first=BASE[3:]),
-    "the other ends earlier": Case(BASE[:7], "prefix", ahead=(2, 0)),
-    "the first ends earlier": Case(BASE, "prefix", ahead=(0, 2), first=BASE[:7]),
-    "one holds nothing": Case([], "prefix", ahead=(9, 0)),
-    "another value": Case(changed(4, text="w"), "diverged", differs=((8, 9),)),
-    "another codec": Case(changed(4, codec=GZIP), "diverged", differs=((8, 9),)),
-    "another tail of a later epoch": Case(
-        [*BASE[:5], *told(6, epoch=3, start=10, size=1)], "diverged", ((10, 15),), ahead=(1, 0)
-    ),
-    "batches cut otherwise": Case(
-        [*BASE[:4], *told(4, start=8, size=1), *BASE[6:]], "diverged", differs=((8, 11),)
-    ),
-    "the same records under another epoch": Case(later(4, epoch=7), "epochs", epochs=((8, 17),)),
-    "one batch of an epoch that cannot be": Case(changed(4, epoch=7), "unknown"),
-    "the other lacks a batch": Case([*BASE[:4], *BASE[5:]], "holes", lacks=((8, 9),)),
-    "the first lacks a batch": Case(
-        BASE, "holes", first_lacks=((8, 9),), first=[*BASE[:4], *BASE[5:]]
-    ),
-    "each lacks another": Case(
-        [*BASE[:4], *BASE[5:]],
-        "holes",
-        lacks=((8, 9),),
-        first_lacks=((4, 5),),
-        first=[*BASE[:2], *BASE[3:]],
-    ),
-}
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_a_pair_has_its_relation(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
-    first = write_copy(tmp_path / "a" / "t-0", case.first)
-    other = write_copy(tmp_path / "b" / "t-0", case.other, per_segment=case.per_segment)
-    found = only(diff(first, other))
-    assert found.relation == case.relation
-    assert tuple((d.first_offset, d.last_offset) for d in found.differences) == case.differs
-    assert tuple(offsets(found.lacks[0])) == case.lacks
-    assert tuple(offsets(found.lacks[1])) == case.first_lacks
-    assert tuple(offsets(found.epochs)) == case.epochs
-    assert found.ahead == case.ahead
-    assert diff(first, other).ok is (case.relation == "same")
-
-
-def test_a_divergence_names_the_batches_of_both(tmp_path: Path) -> None:
-    first = write_copy(tmp_path / "a", BASE)
-    tail = [replace(one, text="w") for one in told(4, epoch=3, start=10)]
-    other = write_copy(tmp_path / "b", [*BASE[:5], *tail])
-    divergence = only(diff(first, other)).divergence
-    assert divergence is not None
-    mine, theirs = divergence.batches
-    assert (mine.header.leader_epoch, theirs.header.leader_epoch) == (0, 3)
-    assert mine.path == str(first / f"{6:020d}.log")
-    assert (theirs.header.base_offset, theirs.header.last_offset) == (10, 11)
-
-
-def test_copies_without_anything_in_common_diverge_at_the_start(tmp_path: Path) -> None:
-    first = write_copy(tmp_path / "a", BASE)
-    other = write_copy(tmp_path / "b", [replace(one, text="w") for one in BASE])
-    found = only(diff(first, other))
-    assert (found.relation, found.same_batches, found.difference_count) == ("diverged", 0, 1)
-
-
 # ---- damage --------------------------------------------------------------------------------------
-
-
-def flip(path: Path, at: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1
-    path.write_bytes(data)
-
-
-@pytest.mark.parametrize("damaged", ["a", "b"])
-def test_what_lies_in_damaged_bytes_is_unknown(tmp_path: Path, damaged: str) -> None:
-    for name in ("a", "b"):
-        write_copy(tmp_path / name, BASE)
-    flip(tmp_path / damaged / f"{6:020d}.log", len(BASE[3].data) + 70)
-    (partition,) = diff(tmp_path / "a", tmp_path / "b").partitions
-    (pair,) = partition.compared
-    assert pair.relation == "unknown"
-    assert not pair.differences
-    seen = partition.first if damaged == "a" else pair.copy
-    assert [(lost.first_offset, lost.last_offset) for lost in seen.unknown] == [(8, 9)]
-
-
-def test_a_difference_counts_more_than_damage(tmp_path: Path) -> None:
-    write_copy(tmp_path / "a", BASE)
-    write_copy(tmp_path / "b", changed(6, text="w"))
-    flip(tmp_path / "b" / f"{0:020d}.log", 70)
-    assert only(diff(tmp_path / "a", tmp_path / "b")).relation == "diverged"
 
 
 def test_bytes_that_the_disk_does_not_give_are_unknown(tmp_path: Path) -> None:
@@ -160,47 +44,7 @@ def test_bytes_that_the_disk_does_not_give_are_unknown(tmp_path: Path) -> None:
         assert only(diff(tmp_path / "a", tmp_path / "b", mapping="never")).relation == "unknown"
 
 
-def test_a_copy_without_segments_is_told(tmp_path: Path) -> None:
-    write_copy(tmp_path / "a" / "t-0", BASE)
-    (tmp_path / "b" / "t-0").mkdir(parents=True)
-    (tmp_path / "b" / "t-0" / "leader-epoch-checkpoint").write_text("0\n0\n")
-    found = only(diff(tmp_path / "a", tmp_path / "b"))
-    assert found.relation in ("unreadable", "prefix")
-
-
 # ---- joining -------------------------------------------------------------------------------------
-
-
-def test_partitions_are_joined_by_topic_number_and_id(tmp_path: Path) -> None:
-    for name, topic_id in (("a", 1), ("b", 2)):
-        write_copy(tmp_path / name / "t-0", BASE, topic_id=7)
-        write_copy(tmp_path / name / "again-0", BASE, topic_id=topic_id)
-    write_copy(tmp_path / "a" / "new-1", BASE)
-    write_copy(tmp_path / "b" / "t-0.0123456789abcdef0123456789abcdef-delete", BASE[:3])
-    found = diff(tmp_path / "a", tmp_path / "b")
-    rows = [(each.topic, each.partition, one.copy.path, one.relation)
-            for each in found.partitions for one in each.compared]  # fmt: skip
-    assert rows == [
-        ("again", 0, str(tmp_path / "b" / "again-0"), "other-topic"),
-        ("again", 0, str(tmp_path / "a" / "again-0"), "other-topic"),
-        ("new", 1, str(tmp_path / "b"), "absent"),
-        ("t", 0, str(tmp_path / "b" / "t-0"), "same"),
-    ]
-    assert found.totals == {"same": 1, "other-topic": 2, "absent": 1}
-
-
-def test_a_copy_without_an_id_is_one_of_the_first_topic(tmp_path: Path) -> None:
-    write_copy(tmp_path / "a" / "t-0", BASE)
-    write_copy(tmp_path / "b" / "t-0", BASE, topic_id=7)
-    assert diff(tmp_path / "a", tmp_path / "b").ok
-
-
-def test_three_copies_are_held_to_the_first(tmp_path: Path) -> None:
-    write_copy(tmp_path / "a" / "t-0", BASE)
-    write_copy(tmp_path / "b" / "t-0", BASE[:4])
-    write_copy(tmp_path / "c" / "t-0", changed(8, text="w"))
-    (partition,) = diff(*(tmp_path / name for name in "abc")).partitions
-    assert [one.relation for one in partition.compared] == ["prefix", "diverged"]
 
 
 def test_only_chosen_partitions_are_compared(tmp_path: Path) -> None:
@@ -243,40 +87,6 @@ def test_a_segment_that_goes_on_the_way_is_read_around(
     monkeypatch.setattr(source.Copy, "tables", losing)
     found = only(diff(tmp_path / "a", tmp_path / "b"))
     assert (found.relation, found.copy.log_start_offset) == ("start", 6)
-
-
-# ---- records -------------------------------------------------------------------------------------
-
-BY_RECORDS: dict[str, tuple[list[Told], str, dict[str, object]]] = {
-    "another codec": (changed(4, codec=ZSTD), "same", {}),
-    "batches cut otherwise": (told(18, size=1), "same", {}),
-    "another value": (changed(4, text="w"), "diverged", {"differs": [(8, 9)]}),
-    "thinned out": (changed(4, without=(8,)), "same", {"compacted": [(8, 8)]}),
-    "a batch is gone": ([*BASE[:4], *BASE[5:]], "holes", {"lacks": [(8, 9)]}),
-    "a later epoch": (later(4, epoch=2, codec=GZIP), "epochs", {"epochs": [(8, 17)]}),
-    "cut otherwise, and shorter": (told(13, size=1), "prefix", {}),
-}
-
-
-@pytest.mark.parametrize("name", BY_RECORDS)
-def test_records_are_compared_where_batches_differ(name: str, tmp_path: Path) -> None:
-    batches, relation, rest = BY_RECORDS[name]
-    write_copy(tmp_path / "a", BASE)
-    write_copy(tmp_path / "b", batches)
-    found = only(diff(tmp_path / "a", tmp_path / "b", records=True))
-    assert found.relation == relation
-    assert [(d.first_offset, d.last_offset) for d in found.differences] == rest.get("differs", [])
-    assert offsets(found.lacks[0]) == rest.get("lacks", [])
-    assert offsets(found.compacted[0]) == rest.get("compacted", [])
-    assert offsets(found.epochs) == rest.get("epochs", [])
-
-
-def test_what_lies_in_front_of_the_clean_offset_is_gone_by_compaction(tmp_path: Path) -> None:
-    write_copy(tmp_path / "a" / "t-0", BASE)
-    write_copy(tmp_path / "b" / "t-0", [*BASE[:4], *BASE[5:]])
-    (tmp_path / "b" / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 12\n")
-    found = only(diff(tmp_path / "a", tmp_path / "b", records=True))
-    assert (found.relation, offsets(found.compacted[0])) == ("same", [(8, 9)])
 
 
 # ---- against a plain comparison ------------------------------------------------------------------
@@ -434,29 +244,7 @@ def test_an_index_that_lies_about_the_end_changes_no_answer(tmp_path: Path) -> N
 # ---- several data directories --------------------------------------------------------------------
 
 
-def test_the_data_directories_of_one_broker_are_one_copy(tmp_path: Path) -> None:
-    for name in ("a1/t-0", "a2/t-1", "b1/t-1", "b2/t-0"):
-        write_copy(tmp_path / name, BASE)
-    one, other = (f"{tmp_path}/{name}1,{tmp_path}/{name}2" for name in "ab")
-    found = diff(one, other)
-    assert found.totals == {"same": 2}
-    lacking = diff(one, tmp_path / "b1")
-    assert lacking.totals == {"same": 1, "absent": 1}
-    assert diff(tmp_path / "b1", one).partitions[0].compared[0].copy.path == str(tmp_path / "b1")
-    write_copy(tmp_path / "a2" / "t-0", BASE)
-    with pytest.raises(NotALogError, match="lies in"):
-        diff(one, other)
-    with pytest.raises(NotALogError, match="a partition directory among"):
-        diff(f"{tmp_path}/a1/t-0,{tmp_path}/a2", other)
-    with pytest.raises(FileNotFoundError):
-        diff(f"{tmp_path}/a1,{tmp_path}/none", other)
-
-
 def test_a_directory_with_a_comma_in_its_name_is_one(tmp_path: Path) -> None:
     for name in ("a,b", "c"):
         write_copy(tmp_path / name / "t-0", BASE)
     assert diff(tmp_path / "a,b", tmp_path / "c").ok
-
-
-def test_every_relation_has_a_meaning() -> None:
-    assert {case.relation for case in CASES.values()} <= set(RELATIONS)
