@@ -102,15 +102,6 @@ KSEG_INLINE unsigned kseg_special_16(__m128i bytes, int kind) {
 KSEG_INLINE size_t kseg_copy_kind(char *out, const uint8_t *data, size_t size, size_t readable, int kind) {
     size_t i = 0;
 #if defined(__x86_64__)
-    for (; size - i >= 32; i += 32) {
-        __m128i first = _mm_loadu_si128((const __m128i *)(data + i));
-        __m128i second = _mm_loadu_si128((const __m128i *)(data + i + 16));
-        _mm_storeu_si128((__m128i *)(out + i), first);
-        _mm_storeu_si128((__m128i *)(out + i + 16), second);
-        unsigned odd = kseg_special_16(first, kind) | kseg_special_16(second, kind) << 16;
-        if (odd != 0)
-            return i + (size_t)__builtin_ctz(odd);
-    }
     for (; i < size; i += 16) {
         __m128i bytes = kseg_load(data + i, size - i, readable - i);
         unsigned odd = kseg_special_16(bytes, kind);
@@ -297,11 +288,9 @@ static size_t kseg_base64(char *out, const uint8_t *data, size_t size, size_t re
     return (void)out, (void)data, (void)size, (void)readable, 0;
 }
 
-static inline int kseg_text_usable(void) { return kseg_cpu_has(KSEG_CPU_SSE42 | KSEG_CPU_POPCNT); }
-
 /* Take the vector form, if this CPU has it, or leave all to the caller; answers whether the choice could be had. */
 static int kseg_text_select(int vectors) {
-    if (vectors && !kseg_text_usable())
+    if (vectors && !kseg_cpu_has(KSEG_CPU_SSE42 | KSEG_CPU_POPCNT))
         return 0;
     kseg_text_vectors = vectors;
     return 1;
@@ -321,7 +310,7 @@ static void kseg_text_init(void) {
             *text++ = (char)(48 + i / 10 % 10);
         *text = (char)(48 + i % 10);
     }
-    kseg_text_select(kseg_text_usable());
+    kseg_text_select(1);
 }
 
 #endif
