@@ -400,9 +400,10 @@ def reindex_at(
 # ---- truncation ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class TruncationPlan(truncate.TruncationPlan):
     """The plan of `plan_truncation`, with `apply`."""
+
+    __slots__ = ()
 
     def apply(
         self,
@@ -454,10 +455,10 @@ def values_of(plan: DataclassInstance) -> dict[str, Any]:
     return {each.name: getattr(plan, each.name) for each in fields(plan)}
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class TruncationReport(CutReport):
     """The result of a truncation."""
 
+    __slots__ = ()
     plan: TruncationPlan
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kseg.frames import ArrowStream
     from kseg.log.cleaner.values import CompactionReport
     from kseg.log.config import ConfigLike, LogConfig
-    from kseg.log.data_directory import DataDirectoryLease
+    from kseg.log.data_directory import DataDirectoryLease, PartitionOffsets
     from kseg.log.producers.entry import VerificationGuard
     from kseg.log.reader.fetch import Fetched
     from kseg.log.reader.find import EpochEnd, ReadableLog, TimestampOffset
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kseg.log.settings.joined import Settings
     from kseg.log.writer.append import AppendResult
     from kseg.log.writer.retention import RetentionReport
-    from kseg.log.writer.state import Known, LogState
+    from kseg.log.writer.state import LogState
 
     Batch = bytes | bytearray | memoryview | EncodedBatch
 
@@ -143,7 +143,7 @@ class Log:
         now_ms: Callable[[], int] | None = None,
         mapping: Mapping = "auto",
         topic_id: UUID | None = None,
-        known: Known | None = None,
+        known: PartitionOffsets | None = None,
         high_watermark: HighWatermark | None = None,
     ) -> Self:
         """Open a partition directory.
@@ -190,7 +190,7 @@ class Log:
             now_ms=clock_of(now_ms),
             mapping=mapping,
             topic_id=topic_id,
-            known=known or opening.Known(),
+            known=known,
             high_watermark=high_watermark,
         )
         return cls(_view_of(state, mapping), mapping, state, lease)

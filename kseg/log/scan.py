@@ -9,11 +9,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingOf
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, wraps
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec
 
 from kseg.constants import Progress
 from kseg.errors import KsegError
@@ -77,6 +77,7 @@ PLACE_FIELDS: Final = ("topic", "partition")
 DIRECTORY: Final = "directory"
 #: A path that cannot be read ends the scan before it begins, or is passed over.
 OnError = Literal["raise", "skip"]
+_Arguments = ParamSpec("_Arguments")
 #: Records that a notebook shows.
 _HTML_ROWS: Final = 10
 
@@ -834,72 +835,26 @@ def _found(
     return found
 
 
-def dataset(
-    paths: StrPaths,
-    *,
-    topics: str | Iterable[str] | None = None,
-    partitions: int | Iterable[int] | None = None,
-    columns: str | Iterable[str] | None = None,
-    offset: OffsetBounds | MappingOf[Any, OffsetBounds] | None = None,
-    time: TimeBounds | None = None,
-    key: Any = None,
-    partitioner: str | None = None,
-    decode: MappingOf[str, Any] | str | None = None,
-    schemas: Schemas | None = None,
-    subject: str | None = None,
-    schema_version: int | None = None,
-    schema: Schema | int | None = None,
-    record: str | None = None,
-    isolation: str = "read_uncommitted",
-    open_transactions: str = "wait",
-    replicas: Replicas = "refuse",
-    on_corrupt: str = "raise",
-    on_error: OnError = "raise",
-    threads: int = 1,
-    now: Time | None = None,
-    control: bool = False,
-    mapping: Mapping = "auto",
-) -> pyarrow.dataset.Dataset:
-    """Records as a `pyarrow.dataset.Dataset`, for queries of DuckDB and Polars; see `Scan.lazy`.
+def _dataset_of(
+    read: Callable[_Arguments, Scan],
+) -> Callable[_Arguments, pyarrow.dataset.Dataset]:
+    @wraps(read, assigned=())
+    def dataset(*paths: _Arguments.args, **options: _Arguments.kwargs) -> pyarrow.dataset.Dataset:
+        """Records as a `pyarrow.dataset.Dataset`, for DuckDB and Polars; see `Scan.lazy`.
 
-    Args:
-        paths, and the others: as for `scan`. They bound each query.
-        topics, partitions, columns, offset, time, key: the records and columns that are there.
-        partitioner: how producers chose the partition of a key; see `scan`.
-        decode, schemas, subject, schema_version, schema, record: likewise.
-        isolation, open_transactions, replicas, control: how records are read.
-        on_corrupt, on_error: as for `scan`.
-        threads, now, mapping: likewise.
+        Args:
+            paths, options: as for `scan`. They bound each query.
 
-    Raises:
-        NotALogError, ValueError, TypeError, OSError: as `scan` raises them.
-        MissingExtraError: pyarrow is not installed.
-    """
-    return scan(
-        paths,
-        topics=topics,
-        partitions=partitions,
-        columns=columns,
-        offset=offset,
-        time=time,
-        key=key,
-        partitioner=partitioner,
-        decode=decode,
-        schemas=schemas,
-        subject=subject,
-        schema_version=schema_version,
-        schema=schema,
-        record=record,
-        isolation=isolation,
-        open_transactions=open_transactions,
-        replicas=replicas,
-        on_corrupt=on_corrupt,
-        on_error=on_error,
-        threads=threads,
-        now=now,
-        control=control,
-        mapping=mapping,
-    ).dataset()
+        Raises:
+            NotALogError, ValueError, TypeError, OSError: as `scan` raises them.
+            MissingExtraError: pyarrow is not installed.
+        """
+        return read(*paths, **options).dataset()
+
+    return dataset
+
+
+dataset = _dataset_of(scan)
 
 
 def _skipped(on_error: OnError, replicas: Replicas) -> list[Unreadable] | None:

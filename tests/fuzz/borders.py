@@ -38,13 +38,12 @@ from kseg.legacy.conversion import down_convert
 from kseg.legacy.message import Message, MessageSet
 from kseg.log.cleanup import plan_retention
 from kseg.log.config import LogConfig
-from kseg.log.data_directory import starts_in_tier
+from kseg.log.data_directory import PartitionOffsets, starts_in_tier
 from kseg.log.log import Log
 from kseg.log.recovery.recover import plan_recovery
 from kseg.log.recovery.reindex import plan_reindex
 from kseg.log.validate.append import validate_append, validate_replica
 from kseg.log.validate.rules import AppendOrigin, AppendRules
-from kseg.log.writer.state import Known
 from kseg.spark.options import parse_options
 from kseg.spark.watching import offsets_document, places_of
 from tests import builders
@@ -253,7 +252,7 @@ def appends(source: Random, root: Path) -> None:
         segment_index_bytes=120,
     )
     start = min(source.choice(OFFSETS), INT64_MAX)
-    known = Known(clean=True, log_start_offset=start, recovery_point=start)
+    known = PartitionOffsets(clean=True, log_start_offset=start, recovery_point=start)
     how = {"mode": "append", "config": config, "now_ms": clock}
     with Log.open(path, create=True, known=known, **how) as log:
         for _ in range(source.randint(1, 4)):

@@ -16,10 +16,11 @@ from random import Random
 from typing import Any
 
 from kseg.files import io
+from kseg.log.data_directory import PartitionOffsets
 from tests import reference
 from tests.interop import compacted, lives
 from tests.interop.kafka import Kafka
-from tests.interop.lives import Found, Known, Left
+from tests.interop.lives import Found, Left
 from tests.interop.made import often
 from tests.interop.ours_log import OurLog
 from tests.interop.stories import Story
@@ -85,7 +86,7 @@ def compared(kafka: Kafka, given: Interrupted, home: Path, *, killed: str) -> li
         _stop_kseg(given, begun, known)
     # Where Kafka walks segments in front of the log's start, it forgets their producers.
     point = left.told["log_end_offset"] if start else given.chance.choice((0, known.recovery_point))
-    known = Known(clean=False, recovery_point=point, log_start_offset=start)
+    known = PartitionOffsets(clean=False, recovery_point=point, log_start_offset=start)
     theirs, ours = lives.fresh(home / "theirs"), lives.fresh(home / "ours")
     for copy in (theirs, ours):
         lives.hand_on(begun, copy)
@@ -114,9 +115,9 @@ def _swapped(kafka: Kafka, given: Interrupted, theirs: Left, ours: Left) -> list
     return [] if explained else found
 
 
-def _known(left: Left, *, clean: bool) -> Known:
+def _known(left: Left, *, clean: bool) -> PartitionOffsets:
     told = left.told
-    return Known(clean, told["recovery_point"], told["log_start_offset"])
+    return PartitionOffsets(told["recovery_point"], told["log_start_offset"], clean=clean)
 
 
 def _differ(theirs: Left, ours: Left, story: Story) -> list[Found]:
@@ -137,7 +138,7 @@ def _last_values(directory: Path, start: int) -> dict[bytes | None, bytes]:
 # A cleaning that stops
 
 
-def _stop_kseg(given: Interrupted, directory: Path, known: Known) -> None:
+def _stop_kseg(given: Interrupted, directory: Path, known: PartitionOffsets) -> None:
     """Let kseg make so many calls and no more."""
     whole = lives.fresh(directory.parent.with_name("whole"))
     lives.hand_on(directory, whole)
@@ -145,7 +146,7 @@ def _stop_kseg(given: Interrupted, directory: Path, known: Known) -> None:
     _cleaned(given, directory, known, given.chance.randint(0, calls))
 
 
-def _cleaned(given: Interrupted, directory: Path, known: Known, made: int | None) -> int:
+def _cleaned(given: Interrupted, directory: Path, known: PartitionOffsets, made: int | None) -> int:
     """Clean with so many calls; answers how many there were."""
     log = OurLog(directory, given.story.config, now_ms=given.step["now_ms"], known=known)
     with suppress(Stopped), stopping_at(made, UNSYNCED) as asked:
@@ -155,7 +156,7 @@ def _cleaned(given: Interrupted, directory: Path, known: Known, made: int | None
     return len(asked)
 
 
-def _stop_kafka(kafka: Kafka, given: Interrupted, directory: Path, known: Known) -> None:
+def _stop_kafka(kafka: Kafka, given: Interrupted, directory: Path, known: PartitionOffsets) -> None:
     """Leave what Kafka's cleaner has when it comes so far in one of its groups.
 
     Groups in front of that one are done. Its own files are rewritten, then renamed one by one,

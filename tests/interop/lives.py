@@ -14,7 +14,7 @@ from typing import Any
 
 from kseg.files.names import FileKind
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
-from kseg.log.writer.state import Known
+from kseg.log.data_directory import PartitionOffsets
 from tests.interop.contents import contents, different
 from tests.interop.kafka import Kafka
 from tests.interop.ours_log import OurLog, told
@@ -28,7 +28,7 @@ _NAME = "t-0"
 _EPOCHS = "leader-epoch-checkpoint"
 _NO_ROOM = "Attempt to append to a full"
 _DAY_MS = 86_400_000
-_NEW = Known(clean=True, recovery_point=0, log_start_offset=0)
+_NEW = PartitionOffsets(clean=True, recovery_point=0, log_start_offset=0)
 
 
 class RefusedError(Exception):
@@ -60,7 +60,12 @@ def request(story: Story, directory: Path, *, steps: Sequence[Answer], **how: ob
 
 
 def by_kafka(
-    kafka: Kafka, story: Story, directory: Path, *, steps: Sequence[Answer], known: Known = _NEW
+    kafka: Kafka,
+    story: Story,
+    directory: Path,
+    *,
+    steps: Sequence[Answer],
+    known: PartitionOffsets = _NEW,
 ) -> Left:
     """Kafka leads the life."""
     how = {
@@ -74,7 +79,9 @@ def by_kafka(
     return Left(answer["loaded"], answer["steps"], answer.get("left", answer["loaded"]), directory)
 
 
-def by_kseg(story: Story, directory: Path, *, steps: Sequence[Answer], known: Known = _NEW) -> Left:
+def by_kseg(
+    story: Story, directory: Path, *, steps: Sequence[Answer], known: PartitionOffsets = _NEW
+) -> Left:
     """kseg leads it."""
     log = OurLog(directory, story.config, now_ms=story.begin_ms, known=known)
     loaded = told(log.state)
@@ -134,7 +141,7 @@ def told_to_both(
         else:
             first = by_kseg(story, ours, steps=begun)
             hand_on(ours, theirs)
-        known = Known(
+        known = PartitionOffsets(
             clean=story.close == "clean",
             recovery_point=first.told["recovery_point"],
             log_start_offset=first.told["log_start_offset"],

@@ -13,11 +13,12 @@ from kseg.files.txn_index import TxnIndex
 from kseg.log.cleaner.clean import CompactionOptions, apply_state, plan_inputs
 from kseg.log.cleaner.inputs import CleanerInputs
 from kseg.log.config import LogConfig
+from kseg.log.data_directory import PartitionOffsets
 from kseg.log.producers.entry import ProducerEntry
 from kseg.log.reader import fetch, find
 from kseg.log.validate.rules import AppendOrigin, ValidatedBatch
 from kseg.log.writer import append, flush, retention, truncate
-from kseg.log.writer.state import Known, LogState, open_state
+from kseg.log.writer.state import LogState, open_state
 
 Answer = dict[str, Any]
 
@@ -37,7 +38,7 @@ class OurLog:
         config: dict[str, str],
         *,
         now_ms: int = 0,
-        known: Known | None = None,
+        known: PartitionOffsets | None = None,
     ) -> None:
         self.now_ms = now_ms
         self.state, self._lease = open_state(
@@ -46,7 +47,7 @@ class OurLog:
             recover=True,
             config=LogConfig.from_kafka(config),
             now_ms=lambda: self.now_ms,
-            known=known or Known(),
+            known=known,
         )
 
     def do(self, steps: Iterable[Answer]) -> list[Answer]:

@@ -463,7 +463,7 @@ def test_wrong_arguments_are_typed_errors(data: Path) -> None:
     with pytest.raises(ValueError, match="no column ofset"):
         kseg.dataset(data, columns="ofset")
     with pytest.raises(TypeError, match="limit"):
-        kseg.dataset(data, limit=3)  # type: ignore[call-arg]
+        kseg.dataset(data, limits=3)  # type: ignore[call-arg]
     with pytest.raises(KeyError, match="ofset"):
         kseg.dataset(data / "a-0").to_table(columns=["ofset"])
     with pytest.raises(polars.exceptions.ColumnNotFoundError):

@@ -18,10 +18,10 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from kseg.constants import INT64_MAX, Progress
 from kseg.errors import KsegError, NotALogError, StalePlanError, TierError
@@ -259,34 +259,45 @@ def _loss_row(lost: Lost) -> str:
     return text
 
 
+class RecoveryOptions(TypedDict, total=False):
+    """How a log is recovered, for `plan_recovery` and `recover`.
+
+    Attributes:
+        as_broker: plan exactly Kafka 4.2.0's recovery, and report no more. Otherwise check more and
+            cut less; `kseg.log.recovery.load` lists the differences.
+        clean: whether the log was closed cleanly; by the mark beside the directory if None.
+        recovery_point: records in front of it were flushed; by the checkpoint if None.
+        log_start_offset: the first readable offset; by the checkpoint if None.
+        config: of the log; Kafka's defaults if None.
+        now_ms: the time to take for now, in ms or as other times; the clock's if None.
+        tier: as for `plan_retention`.
+    """
+
+    as_broker: bool
+    clean: bool | None
+    recovery_point: int | None
+    log_start_offset: int | None
+    config: ConfigLike | None
+    now_ms: Time | None
+    tier: TierLike | None
+
+
 def plan_recovery(
     path: io.StrPath,
     *,
-    as_broker: bool = False,
-    clean: bool | None = None,
-    recovery_point: int | None = None,
-    log_start_offset: int | None = None,
-    config: ConfigLike | None = None,
-    now_ms: Time | None = None,
     thorough: bool = True,
     progress: Progress | None = None,
-    tier: TierLike | None = None,
+    **options: Unpack[RecoveryOptions],
 ) -> RecoveryPlan:
     """Plan a start on a partition directory; changes nothing.
 
     Args:
         path: the directory, or a `Log`.
-        as_broker: plan exactly Kafka 4.2.0's recovery. Otherwise check more and cut less;
-            `kseg.log.recovery.load` lists the differences.
-        clean: whether the log was closed cleanly; by the mark beside the directory if None.
-        recovery_point: records in front of it were flushed; by the checkpoint if None.
-        log_start_offset: the first readable offset; by the checkpoint if None.
-        config: of the log; Kafka's defaults if None.
-        now_ms: the clock.
         thorough: search the headers of segments without a transaction index for aborted
             transactions, which takes time; a broker does not.
         progress: called with the bytes of log walked so far, and in all.
-        tier: as for `plan_retention`.
+        options: see `RecoveryOptions`: as_broker, clean, recovery_point, log_start_offset, config,
+            now_ms, tier.
 
     Raises:
         ValueError: an offset has more than 64 bits.
@@ -295,38 +306,31 @@ def plan_recovery(
         OSError: it cannot be read.
     """
     directory = local_path_at(path)
-    inputs = _inputs(directory, as_broker, clean, recovery_point, log_start_offset, config, now_ms)
-    inputs = replace(inputs, thorough=inputs.thorough and thorough, tier=tier)
+    inputs = _inputs(directory, options, thorough=thorough)
     return _plan_of(_load(directory, inputs, progress, is_plan=True))
 
 
-def _inputs(
-    directory: Path,
-    as_broker: bool,
-    clean: bool | None,
-    recovery_point: int | None,
-    log_start_offset: int | None,
-    config: ConfigLike | None,
-    now_ms: Time | None,
-) -> RecoveryInputs:
-    """The inputs: the arguments, with the data directory's facts where they are None."""
+def _inputs(directory: Path, options: RecoveryOptions, *, thorough: bool = True) -> RecoveryInputs:
+    """The inputs: the options, with the data directory's facts where they are None."""
     if classify_path(directory).kind is not PathKind.PARTITION:
         raise NotALogError("not a partition directory", path=directory)
-    stored = data_directory.PartitionOffsets()
-    if clean is None or recovery_point is None or log_start_offset is None:
-        stored = data_directory.offsets_beside(directory)
-    point = stored.recovery_point if recovery_point is None else recovery_point
-    start = stored.log_start_offset if log_start_offset is None else log_start_offset
+    given = {name: options.get(name) for name in ("clean", "recovery_point", "log_start_offset")}
+    known: dict[str, Any] = {name: fact for name, fact in given.items() if fact is not None}
+    if len(known) < len(given):
+        known = asdict(data_directory.offsets_beside(directory)) | known
+    point, start = known["recovery_point"], known["log_start_offset"]
     if max(point, start) > INT64_MAX:
         raise ValueError(f"an offset has 64 bits, unlike {max(point, start)}")
+    as_broker = options.get("as_broker", False)
     return RecoveryInputs(
-        config=LogConfig.of(config),
-        clean=stored.clean if clean is None else clean,
+        config=LogConfig.of(options.get("config")),
+        clean=known["clean"],
         recovery_point=max(point, 0),
         log_start_offset=max(start, 0),
-        now_ms=now_of(now_ms),
+        now_ms=now_of(options.get("now_ms")),
         as_broker=as_broker,
-        thorough=not as_broker,
+        thorough=thorough and not as_broker,
+        tier=options.get("tier"),
     )
 
 
@@ -368,10 +372,10 @@ def _plan_of(loaded: Loading) -> RecoveryPlan:
     )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class RecoveryReport(CutReport):
     """The result of a recovery."""
 
+    __slots__ = ()
     plan: RecoveryPlan
 
 
@@ -506,16 +510,10 @@ def _flush(directory: Path, recovery_point: int) -> None:
 def recover(
     path: io.StrPath,
     *,
-    as_broker: bool = False,
-    clean: bool | None = None,
-    recovery_point: int | None = None,
-    log_start_offset: int | None = None,
-    config: ConfigLike | None = None,
-    now_ms: Time | None = None,
     backup_directory: io.StrPath | None = None,
     keep_cut: bool = True,
     progress: Progress | None = None,
-    tier: TierLike | None = None,
+    **options: Unpack[RecoveryOptions],
 ) -> RecoveryReport:
     """`plan_recovery` and its `apply` in one, under the lock of the data directory.
 
@@ -524,14 +522,11 @@ def recover(
 
     Args:
         path: the partition directory.
-        as_broker: do exactly as Kafka 4.2.0 does, and report no more.
-        clean, recovery_point, log_start_offset: by the data directory, where None.
-        config: of the log; Kafka's defaults without it.
-        now_ms: the time to take for now, in ms or as other times; the clock's without it.
         backup_directory: the place for cut and replaced bytes; beside the data directory if None.
         keep_cut: whether to keep it at all.
         progress: is called with bytes done and bytes in all.
-        tier: as for `plan_retention`.
+        options: see `RecoveryOptions`: as_broker, clean, recovery_point, log_start_offset, config,
+            now_ms, tier.
 
     Returns:
         The result, with the plan that was applied.
@@ -546,12 +541,10 @@ def recover(
     directory = local_path_at(path)
     io.check_new_files(directory)
     with lock.acquire(directory.resolve().parent):
-        if clean is None and not as_broker and is_noted(directory):
-            clean = True
-        inputs = _inputs(
-            directory, as_broker, clean, recovery_point, log_start_offset, config, now_ms
-        )
-        loaded = _load(directory, replace(inputs, tier=tier), progress, is_plan=True)
+        decided = options.get("clean") is not None or options.get("as_broker", False)
+        if not decided and is_noted(directory):
+            options["clean"] = True
+        loaded = _load(directory, _inputs(directory, options), progress, is_plan=True)
         plan = _plan_of(loaded)
         _refuse(plan)
         return _apply(plan, lambda: loaded, backup_directory, keep_cut=keep_cut)

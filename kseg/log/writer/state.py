@@ -25,7 +25,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -40,11 +40,8 @@ from kseg.log import data_directory
 from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import DataDirectoryLease, PartitionOffsets
-from kseg.log.epochs import LeaderEpochs
 from kseg.log.pending_deletes import Deletions
 from kseg.log.producers.entry import OffsetMetadata
-from kseg.log.producers.snapshots import SnapshotFiles
-from kseg.log.producers.state import ProducerState
 from kseg.log.reader.version import END, Changes, HighWatermark, SegmentInfo, Truncations, Version
 from kseg.log.recovery.load import load
 from kseg.log.recovery.load_context import LoadedLog, RecoveryInputs
@@ -137,23 +134,16 @@ class LogState:
     def __init__(
         self,
         path: Path,
+        loaded: LoadedLog,
         *,
         config: LogConfig,
         now_ms: Callable[[], int],
-        sealed: Iterable[SegmentInfo],
-        active: SegmentWriter,
-        log_start_offset: int,
-        log_end_offset: int,
-        recovery_point: int,
-        epochs: LeaderEpochs,
-        producers: ProducerState,
-        snapshots: SnapshotFiles,
-        partition: TopicPartition | None = None,
-        lease: DataDirectoryLease | None = None,
-        mapping: Mapping = "auto",
-        replicated: int | None = None,
+        partition: TopicPartition,
+        lease: DataDirectoryLease,
+        mapping: Mapping,
+        replicated: int | None,
     ) -> None:
-        """Take over the result of a load; the active segment is open already."""
+        """Take over the result of a load, and open the last segment."""
         self.path: Final = path
         self.config = config
         self.lock: Final = threading.RLock()
@@ -161,23 +151,25 @@ class LogState:
         self.changed: Final = Changes(self.lock)
         self.now_ms: Final = now_ms
         self.mapping: Final[Mapping] = mapping
-        self.partition: Final = partition
-        self.lease: Final = lease
-        self.sealed = tuple(sealed)
-        self.active = active
+        self.partition: Final[TopicPartition | None] = partition
+        self.lease: Final[DataDirectoryLease | None] = lease
+        self.sealed = tuple(
+            SegmentInfo(self.files_of(segment.base_offset), segment.keep_bytes, is_last=False)
+            for segment in loaded.segments[:-1]
+        )
         self.unflushed: dict[int, SegmentWriter] = {}
         self.unflushed_snapshots: list[Path] = []
         self.names_changed = True
         self.gone_in_doubt = False
-        self.epochs: Final = epochs
-        self.producers: Final = producers
-        self.snapshots: Final = snapshots
+        self.epochs: Final = loaded.epochs
+        self.producers: Final = loaded.producers
+        self.snapshots: Final = loaded.snapshots
         self.deletions: Final = Deletions()
-        self.log_start_offset = log_start_offset
-        self.recovery_point = max(recovery_point, log_start_offset)
+        self.log_start_offset = loaded.log_start_offset
+        self.recovery_point = max(loaded.recovery_point, loaded.log_start_offset)
         self.follows_end = True
-        self.high_watermark = OffsetMetadata(log_start_offset)
-        self.replicated = None if replicated is None else min(replicated, log_end_offset)
+        self.high_watermark = OffsetMetadata(loaded.log_start_offset)
+        self.replicated = None if replicated is None else min(replicated, loaded.log_end_offset)
         self._opened_ms: Final = now_ms()
         self._created: dict[int, int] = {}
         self.last_flush_ms = self.last_checkpoint_ms = self._opened_ms
@@ -187,8 +179,9 @@ class LogState:
         self.roll_ms = config.roll_ms
         self._rules = replace(config.append_rules(), append_bytes_max=None)
         self._process: Final = os.getpid()
-        self._active_files = self.files_of(active.base_offset)
-        self.log_end = OffsetMetadata(log_end_offset, active.base_offset, active.size)
+        self.active = _last_segment(path, loaded, config, self._opened_ms)
+        self._active_files = self.files_of(self.active.base_offset)
+        self.move_end(loaded.log_end_offset)
         self.publish()
 
     # ---- the lock --------------------------------------------------------------------------------
@@ -631,21 +624,6 @@ class LogState:
         return f"LogState({str(self.path)!r}, {self.log_start_offset} to {self.log_end_offset})"
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """Facts about how a log was left, in place of those of its data directory.
-
-    Attributes:
-        clean: it was closed in good order.
-        recovery_point: records below it were flushed.
-        log_start_offset: the first offset to be read.
-    """
-
-    clean: bool | None = None
-    recovery_point: int | None = None
-    log_start_offset: int | None = None
-
-
 def open_state(
     path: str | os.PathLike[str],
     *,
@@ -655,7 +633,7 @@ def open_state(
     now_ms: Callable[[], int],
     mapping: Mapping = "auto",
     topic_id: UUID | None = None,
-    known: Known = Known(),
+    known: PartitionOffsets | None = None,
     high_watermark: HighWatermark | None = None,
 ) -> tuple[LogState, DataDirectoryLease]:
     """Open a log for appending; closing it leaves the lease.
@@ -668,7 +646,7 @@ def open_state(
         now_ms: the clock.
         mapping: how its readers open files.
         topic_id: to be recorded, or compared with the recorded one; None to skip this.
-        known: facts in place of those of the data directory.
+        known: how the log was left, in place of what the data directory says.
         high_watermark: see `Log.open`.
 
     Raises:
@@ -701,7 +679,7 @@ def open_state(
             if not _has_segments(directory):
                 # A process before may have made it and come no further.
                 io.flush_directory(directory.parent)
-        clean = lease.is_clean(directory.name) if known.clean is None else known.clean
+        clean = lease.is_clean(directory.name) if known is None else known.clean
         if not clean and not recover and _has_segments(directory):
             error = UncleanShutdownError("the log was not closed in good order", path=directory)
             # For programs; the command line has other words for it.
@@ -712,13 +690,27 @@ def open_state(
         lease.settle_offsets()
         untouched = False
         lease.mark_loaded()
-        loaded = _load(directory, lease.offsets_of(partition), known, config, clean, now_ms())
+        known = known or lease.offsets_of(partition)
+        point, start = max(known.recovery_point, 0), max(known.log_start_offset, 0)
+        loaded = load(directory, RecoveryInputs(config, clean, point, start, now_ms()))
         if loaded.mended:
             lease.forget_broker_epoch()
         if loaded.mended or not clean:
             lower_clean_offset(directory, partition, loaded.log_end_offset)
         replicated = _replicated(high_watermark, lease, partition)
-        state = _state_of(directory, loaded, config, now_ms, mapping, partition, lease, replicated)
+        state = LogState(
+            directory,
+            loaded,
+            config=config,
+            now_ms=now_ms,
+            partition=partition,
+            lease=lease,
+            mapping=mapping,
+            replicated=replicated,
+        )
+        # A log may have lost its end. Offsets in front of the old point are then given again, and
+        # new records there must not count as flushed.
+        lease.take_back(partition, loaded.recovery_point)
     except BaseException:
         # A refusal has changed nothing: it must not take the mark from other holders of the lease.
         lease.leave(clean=untouched)
@@ -731,26 +723,6 @@ def _has_segments(directory: Path) -> bool:
         return any(entry.name.partition(".")[2].startswith("log") for entry in entries)
 
 
-def _load(
-    directory: Path,
-    recorded: PartitionOffsets,
-    known: Known,
-    config: LogConfig,
-    clean: bool,
-    now_ms: int,
-) -> LoadedLog:
-    """The log in order, by given facts, and by the data directory where they are missing."""
-    point, start = known.recovery_point, known.log_start_offset
-    inputs = RecoveryInputs(
-        config,
-        clean,
-        max(recorded.recovery_point if point is None else point, 0),
-        max(recorded.log_start_offset if start is None else start, 0),
-        now_ms,
-    )
-    return load(directory, inputs)
-
-
 def _replicated(
     given: HighWatermark | None, lease: DataDirectoryLease, partition: TopicPartition
 ) -> int | None:
@@ -760,23 +732,16 @@ def _replicated(
     return None if given == END else given
 
 
-def _state_of(
-    directory: Path,
-    loaded: LoadedLog,
-    config: LogConfig,
-    now_ms: Callable[[], int],
-    mapping: Mapping,
-    partition: TopicPartition,
-    lease: DataDirectoryLease,
-    replicated: int | None,
-) -> LogState:
-    """The log as it was loaded, its last segment open."""
+def _last_segment(
+    directory: Path, loaded: LoadedLog, config: LogConfig, now_ms: int
+) -> SegmentWriter:
+    """The last segment of a log, open."""
     last = loaded.segments[-1]
     active = SegmentWriter.open(
         directory,
         last.base_offset,
         config,
-        now_ms=now_ms(),
+        now_ms=now_ms,
         offset_entries=last.index_entries if last.walked else None,
         time_entries=last.time_index_entries if last.walked else None,
     )
@@ -784,38 +749,10 @@ def _state_of(
         for index in (active.offset_index, active.time_index):
             # A smaller size than the entries need leaves the index full, and the next append rolls.
             index.resize(max(config.segment_index_bytes, index.size))
-        state = LogState(
-            directory,
-            config=config,
-            now_ms=now_ms,
-            sealed=(),
-            active=active,
-            log_start_offset=loaded.log_start_offset,
-            log_end_offset=loaded.log_end_offset,
-            recovery_point=loaded.recovery_point,
-            epochs=loaded.epochs,
-            producers=loaded.producers,
-            snapshots=loaded.snapshots,
-            partition=partition,
-            lease=lease,
-            mapping=mapping,
-            replicated=replicated,
-        )
-        state.replace_segments(
-            (),
-            [
-                SegmentInfo(state.files_of(segment.base_offset), segment.keep_bytes, is_last=False)
-                for segment in loaded.segments[:-1]
-            ],
-        )
-        state.publish()
-        # A log may have lost its end. Offsets in front of the old point are then given again, and
-        # new records there must not count as flushed.
-        lease.take_back(partition, loaded.recovery_point)
     except BaseException:
         active.close(trim=False)
         raise
-    return state
+    return active
 
 
-__all__ = ["Known", "LogState", "SegmentInfo", "Version", "open_state"]
+__all__ = ["LogState", "SegmentInfo", "Version", "open_state"]

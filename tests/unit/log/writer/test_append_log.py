@@ -12,8 +12,8 @@ from kseg.errors import (
     UncleanShutdownError,
 )
 from kseg.files import io
+from kseg.log.data_directory import PartitionOffsets
 from kseg.log.log import Log
-from kseg.log.writer.state import Known
 from tests.unit.log.logs import ONE, failing, offsets, one, open_log
 
 SIX = 6
@@ -68,7 +68,7 @@ def test_an_empty_directory_has_nothing_to_recover(tmp_path: Path) -> None:
 def test_what_is_known_of_a_log_counts_more_than_its_directory(tmp_path: Path) -> None:
     written(tmp_path / "t-0")
     (tmp_path / ".kafka_cleanshutdown").unlink()
-    with open_log(tmp_path / "t-0", known=Known(clean=True, log_start_offset=2)) as log:
+    with open_log(tmp_path / "t-0", known=PartitionOffsets(clean=True, log_start_offset=2)) as log:
         assert (log.log_start_offset, log.recovery_point, offsets(log)) == (2, SIX, [2, 3, 4, 5])
 
 
