@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from struct import pack
 from uuid import UUID
 
 import kseg
+from kseg.files import producer_snapshot
+from kseg.files.producer_snapshot import ProducerSnapshotEntry
+from kseg.files.txn_index import AbortedTxn, pack_entries
 from kseg.internal.ids import id_text
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
@@ -40,7 +43,7 @@ from tests.unit.analysis.test_groups import CONSUMER, classic, member, modern, p
 from tests.unit.analysis.test_schemas import write_registry
 from tests.unit.analysis.test_transactions import DATA as PAIRS
 from tests.unit.analysis.test_transactions import ONGOING, state
-from tests.unit.log import damaged
+from tests.unit.log import damaged, reindexed
 from tests.unit.log.settings.made import (
     FIRST,
     NEWER_BROKER,
@@ -715,3 +718,27 @@ def ended(first: int, producer: int, kind: int = COMMIT, *, hurt: bool = False) 
     data = bytearray(given)
     data[65] ^= hurt
     return bytes(data)
+
+
+def indexed() -> None:
+    """`data/t-0` of `reindexed` with all that belongs to it, and the same in `right`."""
+    reindexed.apply(reindexed.bare(Path()), now_ms=DAY_MS + 1000)
+    shutil.copytree(DATA, "right")
+
+
+def edit(path: str, change: Callable[[bytes], bytes]) -> None:
+    """Replace the bytes of a file of `data/t-0`."""
+    file = DATA / "t-0" / path
+    file.write_bytes(change(file.read_bytes() if file.exists() else b""))
+
+
+def known(base: int, *entries: ProducerSnapshotEntry, more: bool = False) -> None:
+    """Write the producers of a snapshot of `data/t-0`, or some more of them."""
+    path = DATA / "t-0" / f"{base:020d}.snapshot"
+    before = producer_snapshot.read(path) if more else ()
+    producer_snapshot.write(path, [*before, *entries])
+
+
+def aborted(*entries: tuple[int, int, int, int]) -> bytes:
+    """The bytes of a transaction index."""
+    return pack_entries([AbortedTxn(*one) for one in entries])

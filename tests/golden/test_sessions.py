@@ -41,12 +41,14 @@ from typing import Any
 import pytest
 
 from kseg.cli.main import run
+from tests import coordinators
 from tests.fixture_archives import MTIME_S
 from tests.golden import made
 from tests.golden.test_golden import normal, shortened
 from tests.terminal import type_line
 from tests.unit.analysis import breaks, copied, test_groups, test_transactions
 from tests.unit.files.foreign import holding
+from tests.unit.log import reindexed
 from tests.unit.log.settings import made as cluster
 
 SESSIONS = Path(__file__).parent / "sessions"
@@ -65,7 +67,16 @@ _NORMAL = (
 _NOW = re.compile(r"\bNOW\b")
 _NAMES = {
     name: value
-    for module in (test_transactions, test_groups, breaks, copied, cluster, made)
+    for module in (
+        reindexed,
+        coordinators,
+        test_transactions,
+        test_groups,
+        breaks,
+        copied,
+        cluster,
+        made,
+    )
     for name, value in vars(module).items()
 }
 
