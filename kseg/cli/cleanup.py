@@ -45,8 +45,7 @@ from kseg.reports import CompactionPlan, RetentionPlan
 
 def retain(
     directories: tuple[str, ...],
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     given: GivenSettings,
     high_watermark: Literal["end"] | None,
     as_json: bool,
@@ -55,7 +54,6 @@ def retain(
     """Run `kseg retain`; returns the exit code."""
     change = change_of(**how)
     cleanup = Cleanup(given.clock(), high_watermark, None, tier_of_plans())
-    selection = Selection(topics, partitions)
     directories, ones, findings = _clean_up(cleanup, change, directories, selection, given)
     plans = [one.deletion for one in ones if one.deletion is not None]
     if not as_json:
@@ -77,8 +75,7 @@ def retain(
 
 def compact(
     directories: tuple[str, ...],
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     given: GivenSettings,
     high_watermark: Literal["end"] | None,
     apply: bool,
@@ -93,7 +90,6 @@ def compact(
         apply=apply, output_dir=output_dir, backup_dir=backup_dir, no_backup=not keep
     )
     cleanup = Cleanup(given.clock(), high_watermark, CompactionOptions(**how))
-    selection = Selection(topics, partitions)
     directories, ones, findings = _clean_up(cleanup, change, directories, selection, given)
     say_it = partial(
         report,

@@ -288,8 +288,7 @@ def reindex(
     directory: str,
     kinds: tuple[str, ...],
     exact: bool,
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     given: GivenSettings,
     jobs: int,
     as_json: bool,
@@ -297,7 +296,7 @@ def reindex(
 ) -> int:
     """Run `kseg reindex`; returns the exit code."""
     change, now_ms = change_of(**how), given.clock()
-    found = changeable(list(partitions_of((directory,), Selection(topics, partitions))))
+    found = changeable(list(partitions_of((directory,), selection)))
     configs, share = known_configs(found, given), partial(_share, verb="reindex", jobs=jobs)
     named = tuple(kind for kind in KINDS if not kinds or kind.value in kinds)
     planned_at = partial(plan_reindex, kinds=named, exact=exact, now_ms=given.now_ms)
@@ -370,15 +369,14 @@ def write_reindex(
 def truncate(
     directory: str,
     offset: int,
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     given: GivenSettings,
     as_json: bool,
     **how: Any,
 ) -> int:
     """Run `kseg truncate`; returns the exit code."""
     change = change_of(**how)
-    partition = one_partition((directory,), Selection(topics, partitions), strict=True)
+    partition = one_partition((directory,), selection, strict=True)
     configs = known_configs([partition], given)
     plan = plan_truncation(partition.path, offset, tier=tier_of_run())
     done = TruncationReport(plan)
@@ -426,8 +424,7 @@ def truncate(
 
 def recover(
     directories: tuple[str, ...],
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     given: GivenSettings,
     jobs: int,
     as_json: bool,
@@ -440,7 +437,6 @@ def recover(
     """Run `kseg recover`; returns the exit code."""
     change = change_of(**how)
     directories, given = data_directories(directories, given)
-    selection = Selection(topics, partitions)
     found = changeable(list(partitions_of(directories, selection, set_aside=True)))
     known = known_configs(found, given, directories)
     if len(found) > 1:

@@ -61,8 +61,7 @@ def convert(
     jobs: int,
     apply: bool,
     backup_dir: str | None,
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     given: GivenSettings,
     **asked: Any,
 ) -> int:
@@ -73,7 +72,7 @@ def convert(
             paths,
             asked["codec"],
             asked["level"],
-            Selection(topics, partitions),
+            selection,
             backup_dir,
             given,
             apply=apply,

@@ -39,8 +39,7 @@ def diff(
     copies: tuple[str, ...],
     records: bool,
     jobs: int,
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     mapping: Mapping,
     show_all: bool,
     as_json: bool,
@@ -52,7 +51,7 @@ def diff(
         found = diff_of(
             copies,
             records=records,
-            chosen=Selection(topics, partitions).choice,
+            chosen=selection.choice,
             mapping=mapping,
             threads=jobs,
             progress=bar.to,
@@ -160,8 +159,7 @@ def merge(
     out: str,
     prefer: str | None,
     jobs: int,
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     as_json: bool,
 ) -> int:
     """Run `kseg merge`; returns the exit code."""
@@ -170,7 +168,7 @@ def merge(
             *copies,
             out=out,
             prefer=prefer,
-            chosen=Selection(topics, partitions).choice,
+            chosen=selection.choice,
             threads=jobs,
             tier=tier_of_plans(),
         )

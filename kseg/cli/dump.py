@@ -58,8 +58,7 @@ def dump(
     form: str,
     batches: bool,
     encoding: str | None,
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     offsets: Range,
     times: Range,
     key: bytes | None,
@@ -92,7 +91,7 @@ def dump(
         jobs=jobs,
         **decoding(decode_as, raw),
     )
-    run.paths(paths, Selection(topics, partitions))
+    run.paths(paths, selection)
     return run.end()
 
 

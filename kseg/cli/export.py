@@ -68,8 +68,7 @@ def export(
     on_corrupt: str,
     isolation: str,
     open_transactions: str,
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     offsets: Range,
     times: Range,
     key: bytes | None,
@@ -84,7 +83,7 @@ def export(
         refuse_other_files(where := out_path(out))
     form = form or _form_of(where)
     kinds = kinds_from(
-        *({"key": decode_key, "value": decode_value}, paths, topics, schemas),
+        *({"key": decode_key, "value": decode_value}, paths, selection.topics, schemas),
         subject=subject,
         schema_version=schema_version,
         record=record,
@@ -107,8 +106,7 @@ def export(
         on_corrupt=on_corrupt,
         contains=key_needle(key),
     )
-    chosen = Selection(topics, partitions)
-    found = list(_exports(paths, chosen, per == "segment", request, mapping))
+    found = list(_exports(paths, selection, per == "segment", request, mapping))
     if per == "topic":
         found = by_topic(found)
     found = [replace(one, key=key) for one in found]

@@ -38,8 +38,7 @@ def grep(
     isolation: str,
     open_transactions: str,
     on_corrupt: str,
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     offsets: Range,
     times: Range,
     decode_as: str | None,
@@ -60,7 +59,6 @@ def grep(
         open_transactions=open_transactions,
         threads=jobs,
     )
-    selection = Selection(topics, partitions)
     refuse_replicas(paths, selection)
     with usage_errors():
         places = sources([path_at(path) for path in paths], selection, tier=tier_of_run())

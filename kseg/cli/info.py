@@ -44,20 +44,19 @@ _MINUTES: Final = len("2026-11-24T17:52")
 
 def info(
     paths: tuple[str, ...],
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     per_segment: bool,
     jobs: int,
     as_json: bool,
 ) -> int:
     """Run the verb; returns the exit code."""
     if tier_of_run() is not None:
-        return _info_of_tier(paths, Selection(topics, partitions), as_json=as_json)
+        return _info_of_tier(paths, selection, as_json=as_json)
     seen: set[str] = set()
     works = [
         work
         for path, known in known_paths(paths)
-        for work in _of_path(path, known, Selection(topics, partitions), seen)
+        for work in _of_path(path, known, selection, seen)
     ]
     found: list[PartitionInfo] = []
     run_in_order(works, found.append, threads=min(jobs, len(works)) or 1)
@@ -71,7 +70,7 @@ def info(
             for one in found
             for note in one.notes
         )
-        mention(paths, Selection(topics, partitions))
+        mention(paths, selection)
     faults = [fault for one in found for fault in one.faults]
     complain(*(f"kseg: {one_line(fault)}" for fault in faults))
     return Exit.FOUND if faults else Exit.OK

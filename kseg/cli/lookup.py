@@ -37,14 +37,13 @@ def lookup(
     directory: str,
     offset: int | None,
     time: int | None,
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     as_json: bool,
 ) -> None:
     """Run the verb."""
     if (offset is None) == (time is None):
         raise click.UsageError("Give either --offset or --time.")
-    chosen = one_partition((directory,), Selection(topics, partitions))
+    chosen = one_partition((directory,), selection)
     if time in _TIERED and tier_of_run() is not None:
         _print_special(chosen.path, directory, time, as_json=as_json)
         return

@@ -25,6 +25,7 @@ from kseg.cli.parsing import (
 )
 from kseg.constants import BATCH_BYTES, OPEN_TRANSACTIONS, SCHEMA_WORDS
 from kseg.files.grammar import OFFSET_MAX, URL_REFUSAL, is_url
+from kseg.files.selection import Selection
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
@@ -260,8 +261,7 @@ def topics_option(help_text: str) -> Option:
     )
 
 
-#: The chosen partitions.
-selection_options = together(
+_selection_options = together(
     topics_option("Only topics that match; may be repeated."),
     click.option(
         "--partition",
@@ -503,15 +503,30 @@ _settings_options = together(
 )
 
 
-def settings_options(function: _F) -> _F:
-    """`--config`, `--broker-config`, `--metadata-dir` and `--now`, all of them as `given`."""
+def gathered(name: str, kind: Any, options: Option) -> Option:
+    """Options whose values a function takes as one.
 
-    @wraps(function)
-    def gathered(**words: Any) -> Any:
-        given = GivenSettings(**{name: words.pop(name) for name in GivenSettings._fields})
-        return function(given=given, **words)
+    Args:
+        name: of the function's parameter.
+        kind: a named tuple with a field for each option.
+        options: they declare the options.
+    """
 
-    return cast("_F", _settings_options(gathered))
+    def declare(function: _F) -> _F:
+        @wraps(function)
+        def gather(**words: Any) -> Any:
+            value = kind(**{field: words.pop(field) for field in kind._fields})
+            return function(**{name: value}, **words)
+
+        return cast("_F", options(gather))
+
+    return declare
+
+
+#: The chosen partitions, as `selection`.
+selection_options = gathered("selection", Selection, _selection_options)
+#: `--config`, `--broker-config`, `--metadata-dir` and `--now`, all of them as `given`.
+settings_options = gathered("given", GivenSettings, _settings_options)
 
 
 # ---- options of the verbs that change logs -------------------------------------------------------

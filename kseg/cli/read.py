@@ -60,8 +60,7 @@ def read(
     on_corrupt: str,
     isolation: str,
     open_transactions: str,
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     offsets: Range,
     times: Range,
     key: bytes | None,
@@ -84,7 +83,7 @@ def read(
     """Run the verb; returns the exit code."""
     check_ranges(last=last, limit=limit)
     kinds = kinds_from(
-        *({"key": decode_key, "value": decode_value}, paths, topics, schemas),
+        *({"key": decode_key, "value": decode_value}, paths, selection.topics, schemas),
         subject=subject,
         schema_version=schema_version,
         record=record,
@@ -99,7 +98,6 @@ def read(
         contains=key_needle(key),
     )
     _check_follow_options(recreated, on_corrupt, follow=follow)
-    selection = Selection(topics, partitions)
     _check_key_options(key is not None and not follow, partitioner, counts)
     run = Reader(
         row_style(form, encoding),
@@ -119,7 +117,7 @@ def read(
         run.follow(one_partition(paths, selection).path, recreated)
     else:
         if partitioner is not None:
-            paths = _paths_with(key, partitioner, counts, paths, topics, request)
+            paths = _paths_with(key, partitioner, counts, paths, selection.topics, request)
         run.paths(paths, selection)
     return run.end()
 

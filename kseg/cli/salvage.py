@@ -33,8 +33,7 @@ def salvage(
     out: str,
     abort_open: bool,
     jobs: int,
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     as_json: bool,
 ) -> int:
     """Run `kseg salvage`; returns the exit code."""
@@ -43,7 +42,7 @@ def salvage(
             *directories,
             out=out,
             abort_open=abort_open,
-            chosen=Selection(topics, partitions).choice,
+            chosen=selection.choice,
             threads=jobs,
             progress=bar.to,
             tier=tier_of_plans(),

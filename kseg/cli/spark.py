@@ -159,12 +159,11 @@ def stats(
     encoding: str,
     cores: int,
     job: str | None,
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     as_json: bool,
 ) -> int:
     """Run the job; returns the exit code."""
-    chosen = chosen_paths(paths, Selection(topics, partitions), stores=True)
+    chosen = chosen_paths(paths, selection, stores=True)
     options = StatsOptions(records=not headers, top=top)
     found = _run("stats", cores, job, chosen, options=options)
     return write_report(found.report, paths, encoding, as_json=as_json)
@@ -181,14 +180,13 @@ def export(
     cores: int,
     job: str | None,
     isolation: str,
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     offsets: Range,
     times: Range,
     as_json: bool,
 ) -> int:
     """Run the job; returns the exit code."""
-    chosen = chosen_paths(paths, Selection(topics, partitions), stores=True)
+    chosen = chosen_paths(paths, selection, stores=True)
     with usage_errors("--fields"):
         named = None if fields is None else parse_names(fields, "field", jobs.EXPORT_FIELD_NAMES)
     source = {
@@ -232,8 +230,7 @@ def compact(
     high_watermark: Literal["end"] | None,
     cores: int,
     job: str | None,
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     as_json: bool,
     **how: Any,
 ) -> int:
@@ -245,7 +242,7 @@ def compact(
         now_ms=given.now_ms,
         backup_directory=None if backup_dir is None else os.path.abspath(backup_dir),
     )
-    wanted = _directories(paths, Selection(topics, partitions), given)
+    wanted = _directories(paths, selection, given)
     found = _run("compact", cores, job, wanted, apply=apply, options=options)
     say = partial(
         closed.say,
@@ -270,8 +267,7 @@ def reindex(
     no_backup: bool,
     cores: int,
     job: str | None,
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     given: GivenSettings,
     as_json: bool,
 ) -> int:
@@ -286,7 +282,7 @@ def reindex(
         keep=not no_backup,
         backup_directory=None if backup_dir is None else os.path.abspath(backup_dir),
     )
-    wanted = _directories(paths, Selection(topics, partitions), given)
+    wanted = _directories(paths, selection, given)
     found = _run("reindex", cores, job, wanted, apply=apply, options=options)
     say_of_findings(found.settings_findings)
     say = partial(

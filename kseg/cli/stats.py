@@ -30,14 +30,12 @@ def stats(
     headers: bool,
     encoding: str,
     jobs: int,
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     as_json: bool,
 ) -> int:
     """Run the verb; returns the exit code."""
     from kseg.analysis.stats import StatsOptions, stats_of
 
-    selection = Selection(topics, partitions)
     options = StatsOptions(records=not headers, top=top)
     with output.progress("stats", 0) as bar:
         chosen = list(places(paths, selection))

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 def transactions(
     directories: tuple[str, ...],
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     now_ms: int | None,
     at: int | None,
     since: int | None,
@@ -39,7 +38,7 @@ def transactions(
     with usage_errors(), output.progress("walk transactions", 0, in_bytes=True) as bar:
         found = find(
             directories,
-            Selection(topics, partitions),
+            selection,
             (at, since),
             max_timeout_minutes,
             clock_of(now_ms)(),

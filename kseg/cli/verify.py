@@ -32,8 +32,7 @@ def verify(
     complete: bool,
     codes: bool,
     jobs: int,
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
+    selection: Selection,
     mapping: Mapping,
     now_ms: int | None,
     as_json: bool,
@@ -46,7 +45,7 @@ def verify(
         raise click.UsageError("Missing argument 'PATH...'.")
     from kseg.analysis.verify import VerifyOptions, verify_of
 
-    selection, is_tiered = Selection(topics, partitions), tier_of_run() is not None
+    is_tiered = tier_of_run() is not None
     options = VerifyOptions(deep=deep, mapping=mapping, now_ms=now_ms)
     places = list(places_of(paths, selection))
     if is_tiered:  # of a partition that is only there, nothing is here

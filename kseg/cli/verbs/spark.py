@@ -29,6 +29,7 @@ from kseg.cli.verbs.clean import compact
 from kseg.cli.verbs.look import diff, doctor, explain, stats, verify
 from kseg.cli.verbs.repair import reindex
 from kseg.extras import check_pyspark
+from kseg.files.selection import Selection
 
 
 def parse_master(text: str) -> int:
@@ -142,7 +143,7 @@ def _analysis(base: click.Command) -> Callable[..., Any]:
             if name in words:
                 words[name] = running.local(words[name])
         if words.pop("fleet", False):
-            return running.doctor_of_fleet(cores=cores, job=job, **_with_settings(words))
+            return running.doctor_of_fleet(cores=cores, job=job, **_gathered(words))
         context = click.get_current_context()
         taken = (one for one in base.params if one.expose_value and one.name != "jobs")
         fixed = {one.name: one.get_default(context) for one in taken}
@@ -153,23 +154,27 @@ def _analysis(base: click.Command) -> Callable[..., Any]:
 
 
 def _job(name: str) -> Callable[..., Any]:
-    """A function of `kseg.cli.spark`, which gets the settings as one value."""
+    """A function of `kseg.cli.spark`."""
 
     def run(**words: Any) -> Any:
-        return getattr(_running(), name)(**_with_settings(words))
+        return getattr(_running(), name)(**_gathered(words))
 
     return run
 
 
-def _with_settings(words: dict[str, Any]) -> dict[str, Any]:
-    given = {name: words.pop(name) for name in GivenSettings._fields}
-    return {**words, "given": GivenSettings(**given)}
+def _gathered(words: dict[str, Any]) -> dict[str, Any]:
+    """The words, with the settings and the chosen partitions as one value each."""
+    kinds: dict[str, Any] = {"given": GivenSettings, "selection": Selection}
+    for name, kind in kinds.items():
+        if words.keys() >= set(kind._fields):
+            words[name] = kind(**{field: words.pop(field) for field in kind._fields})
+    return words
 
 
 for _verb in (verify, diff, explain):
     _add(str(_verb.name), _verb, _analysis(_verb))
 _add("doctor", doctor, _analysis(doctor), _FLEET)
-_add("stats", stats, lambda **words: _running().stats(**words))
+_add("stats", stats, _job("stats"))
 _add("compact", compact, _job("compact"), _PATHS, without=("directories",))
 _add("reindex", reindex, _job("reindex"), _PATHS, without=("directory",))
 
