@@ -26,7 +26,7 @@ class Documented:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as in `--json`."""
-        return {name: document(get(self)) for name, get in _parts(cast("Any", type(self)))}
+        return fields_of(self, _words(cast("Any", type(self))))
 
 
 class VerbReport(Documented):
@@ -39,11 +39,25 @@ class VerbReport(Documented):
         return self.to_dict()
 
 
+def fields_of(value: Any, words: str) -> dict[str, Any]:
+    """Some attributes of a value, as documents have them.
+
+    Args:
+        value: any one, and not only a `Documented`.
+        words: the names, as in `DOCUMENT`.
+    """
+    return {name: document(get(value)) for name, get in _getters(words)}
+
+
 @cache
-def _parts(kind: Any) -> tuple[tuple[str, attrgetter[Any]], ...]:
-    """The names of a document's fields, each with the function that gets its value."""
-    words = kind.DOCUMENT.split() or [one.name for one in fields(kind)]
-    pairs = (word.partition("=") for word in words)
+def _words(kind: Any) -> str:
+    return kind.DOCUMENT or " ".join(one.name for one in fields(kind))
+
+
+@cache
+def _getters(words: str) -> tuple[tuple[str, attrgetter[Any]], ...]:
+    """The names of fields, each with the function that gets its value."""
+    pairs = (word.partition("=") for word in words.split())
     return tuple((name, attrgetter(attribute or name)) for name, _, attribute in pairs)
 
 

@@ -32,7 +32,7 @@ import numpy as np
 
 from kseg.analysis.units import Threads, run_units
 from kseg.constants import Bools, Int64s, Progress
-from kseg.documents import Documented, VerbReport, document
+from kseg.documents import Documented, VerbReport, fields_of
 from kseg.errors import KsegError, NotALogError, os_reason
 from kseg.files.mapping import Mapping
 from kseg.files.names import log_bytes
@@ -206,11 +206,7 @@ class Compared(Documented):
         """As in `--json`."""
         return {
             **self.copy.to_dict(),
-            "relation": self.relation,
-            "same_batches": self.same_batches,
-            "differences": document(self.differences),
-            "difference_count": self.difference_count,
-            "epochs": self.epochs.to_dict(),
+            **fields_of(self, "relation same_batches differences difference_count epochs"),
             "lacks": self.lacks[0].to_dict(),
             "first_lacks": self.lacks[1].to_dict(),
             "behind_batches": self.ahead[0],
@@ -271,15 +267,12 @@ class Diff(Table, VerbReport):
         """The copies but the first ones; `relation` is a word of `RELATIONS`."""
         return [
             {
-                "topic": each.topic,
-                "partition": each.partition,
-                "first": each.first.path,
-                "path": one.copy.path,
-                "relation": one.relation,
-                "log_start_offset": one.copy.log_start_offset,
-                "log_end_offset": one.copy.log_end_offset,
-                "same_batches": one.same_batches,
-                "differences": one.difference_count,
+                **fields_of(each, "topic partition first=first.path"),
+                **fields_of(
+                    one,
+                    "path=copy.path relation log_start_offset=copy.log_start_offset"
+                    " log_end_offset=copy.log_end_offset same_batches differences=difference_count",
+                ),
                 "differs_at": one.divergence and one.divergence.first_offset,
                 "error": one.copy.error,
             }

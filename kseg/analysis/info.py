@@ -17,6 +17,7 @@ import numpy as np
 from kseg import Segment
 from kseg.analysis.units import OnError, Unit, UnitKind, run_units, skipped_of
 from kseg.constants import NO_TIMESTAMP, Progress, codec_label
+from kseg.documents import fields_of
 from kseg.errors import KsegError, NotALogError
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.names import (
@@ -106,10 +107,7 @@ class Summary:
     def document(self) -> dict[str, Any]:
         """The fields as they stand in JSON."""
         return {
-            "batches": self.batches,
-            "records": self.records,
-            "min_timestamp": self.min_timestamp,
-            "max_timestamp": self.max_timestamp,
+            **fields_of(self, "batches records min_timestamp max_timestamp"),
             "codecs": [codec_label(codec) for codec in sorted(self.codecs)],
             "magics": sorted(self.magics),
         }
@@ -158,16 +156,10 @@ class SegmentFacts:
     def document(self) -> dict[str, Any]:
         """The fields as they stand in JSON."""
         return {
-            "file": self.file,
-            "base_offset": self.base_offset,
-            "last_offset": self.last_offset,
-            "bytes": self.bytes,
+            **fields_of(self, "file base_offset last_offset bytes"),
             **self.summary.document(),
-            "index_entries": self.index_entries,
-            "time_index_entries": self.time_index_entries,
-            "txn_index_entries": self.txn_index_entries,
-            "end_position": self.end_position,
-            "stop": self.stop,
+            **fields_of(self, "index_entries time_index_entries txn_index_entries"),
+            **fields_of(self, "end_position stop"),
         }
 
 
@@ -211,22 +203,14 @@ class PartitionInfo:
     def document(self) -> dict[str, Any]:
         """The fields as they stand in JSON."""
         found = {
-            "dir": self.dir,
-            "path": self.path,
-            "topic": self.topic,
-            "partition": self.partition,
-            "remote_start_offset": self.remote_start_offset,
-            "log_start_offset": self.log_start_offset,
-            "log_end_offset": self.log_end_offset,
-            "last_stable_offset": self.last_stable_offset,
+            **fields_of(self, "dir path topic partition remote_start_offset log_start_offset"),
+            **fields_of(self, "log_end_offset last_stable_offset"),
             "segments": len(self.segments),
             "bytes": self.bytes,
             **self.summary.document(),
         }
         if self.dir is not None:
-            epochs = self.leader_epochs
-            found["leader_epochs"] = None if epochs is None else [one._asdict() for one in epochs]
-            found["leftovers"] = list(self.leftovers)
+            found |= fields_of(self, "leader_epochs leftovers")
         return {**found, "segment_files": [one.document() for one in self.segments]}
 
 
@@ -254,14 +238,9 @@ class Infos(Listed[PartitionInfo]):
         """The numbers of each; `directory` is the path."""
         return [
             {
-                "directory": one.path,
-                "topic": one.topic,
-                "partition": one.partition,
+                **fields_of(one, "directory=path topic partition"),
                 "segments": len(one.segments),
-                "bytes": one.bytes,
-                "log_start_offset": one.log_start_offset,
-                "log_end_offset": one.log_end_offset,
-                "last_stable_offset": one.last_stable_offset,
+                **fields_of(one, "bytes log_start_offset log_end_offset last_stable_offset"),
                 **one.summary.cells(),
             }
             for one in self

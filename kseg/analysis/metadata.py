@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from kseg.constants import INT64_MAX, Progress
+from kseg.documents import fields_of
 from kseg.errors import (
     CorruptIndexError,
     KsegError,
@@ -250,14 +251,9 @@ class Metadata(Table):
         """The document of `kseg metadata --json`."""
         last = self.last_batch
         return {
-            "path": self.path,
-            "cluster_id": self.cluster_id,
-            "end_offset": self.end_offset,
-            "certain_end_offset": self.certain_end_offset,
-            "timestamp": self.timestamp,
-            "leader": self.leader,
-            "leader_epoch": self.leader_epoch,
-            "last_batch": last and {"path": last.path, "position": last.position},
+            **fields_of(self, "path cluster_id end_offset certain_end_offset timestamp"),
+            **fields_of(self, "leader leader_epoch"),
+            "last_batch": last and fields_of(last, "path position"),
             **{kind: list(each) for kind, each in self.tables.items()},
             "findings": [{**each.noted(), "severity": each.severity} for each in self.findings],
         }

@@ -40,6 +40,7 @@ from kseg.constants import (
     Uint64s,
     codec_label,
 )
+from kseg.documents import fields_of
 from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
 from kseg.files.mapping import Mapping
@@ -632,14 +633,8 @@ class PartitionReport:
         """The fields as they stand in JSON, but for the keys' bytes, which stay bytes."""
         stats, records = self.stats, self.stats.records
         found: dict[str, Any] = {
-            "path": self.path,
-            "dir": self.dir,
-            "topic": self.topic,
-            "partition": self.partition,
-            "log_start_offset": stats.log_start_offset,
-            "log_end_offset": stats.log_end_offset,
-            "segments": stats.segments,
-            "bytes": stats.bytes,
+            **fields_of(self, "path dir topic partition"),
+            **fields_of(stats, "log_start_offset log_end_offset segments bytes"),
             **stats.summary.document(),
             "batch_bytes": stats.batch_sizes.document(),
             "codec_bytes": stats.codec_labels(),
@@ -718,11 +713,8 @@ class StatsReport(Table):
         """The numbers of each; `compression_ratio` is `record_bytes` by `bytes`."""
         return [
             {
-                "directory": one.path,
-                "topic": one.topic,
-                "partition": one.partition,
-                "log_start_offset": one.stats.log_start_offset,
-                "log_end_offset": one.stats.log_end_offset,
+                **fields_of(one, "directory=path topic partition"),
+                **fields_of(one.stats, "log_start_offset log_end_offset"),
                 **one.stats.cells(one.top_keys),
             }
             for one in self.partitions

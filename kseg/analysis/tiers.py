@@ -11,6 +11,7 @@ from kseg.analysis.checks import examine_segment
 from kseg.analysis.units import Unit, UnitKind
 from kseg.analysis.values import Examined, Findings
 from kseg.analysis.verify import merge_all
+from kseg.documents import fields_of
 from kseg.errors import KsegError, os_reason
 from kseg.log.tier import Tier, TierLog, TierPath, holes
 from kseg.stores.path import is_remote, name_of
@@ -35,13 +36,9 @@ def describe(tier: Tier, log: TierLog) -> dict[str, Any]:
     overlap = [one for one in finished if first is not None and one.end_offset >= first]
     document: dict[str, Any] = {
         "path": str(view.path),
-        "topic": view.topic,
-        "partition": view.partition,
-        "topic_id": log.topic_id,
-        "layout": log.layout,
-        "source": log.source,
-        "log_start_offset": view.log_start_offset,
-        "log_end_offset": view.log_end_offset,
+        **fields_of(view, "topic partition"),
+        **fields_of(log, "topic_id layout source"),
+        **fields_of(view, "log_start_offset log_end_offset"),
         "local_start_offset": first,
         "highest_remote_offset": log.highest_remote,
         "local": {"segments": len(local), "bytes": sum(info.size for info in local)},

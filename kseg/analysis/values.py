@@ -15,6 +15,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final
 
+from kseg.documents import fields_of
 from kseg.errors import KsegError, UnreadableError, os_reason
 from kseg.files.names import Unreadable
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
@@ -239,11 +240,7 @@ class Report(Table):
         """The document of `kseg verify --json`."""
         return {
             "schema": SCHEMA,
-            "ok": self.ok,
-            "files": self.files,
-            "bytes": self.bytes,
-            "batches": self.batches,
-            "records": self.records,
+            **fields_of(self, "ok files bytes batches records"),
             "findings": [finding.to_dict() for finding in self.findings],
             "lost": [lost.to_dict() for lost in self.lost],
         }

@@ -26,6 +26,7 @@ from kseg.cli.settings import (
     settings_fields,
 )
 from kseg.commands import command_line
+from kseg.documents import fields_of
 from kseg.files.selection import Selection
 from kseg.format.times import iso_text
 from kseg.log.cleanup import (
@@ -134,33 +135,19 @@ def _topic_of(one: ClosedPartition) -> str:
 
 
 def _where(one: ClosedPartition) -> dict[str, Any]:
-    partition = partition_at(one.path)
-    return {
-        "path": str(one.path),
-        "topic": partition.topic,
-        "partition": partition.partition,
-    }
+    return fields_of(partition_at(one.path), "path topic partition")
 
 
 def _retained(one: ClosedPartition, plan: RetentionPlan) -> dict[str, Any]:
     """A partition in the document of `retain`."""
     return {
         **_where(one),
-        "log_start_offset": plan.log_start_offset,
-        "new_log_start_offset": plan.new_log_start_offset,
-        "log_end_offset": plan.log_end_offset,
+        **fields_of(plan, "log_start_offset new_log_start_offset log_end_offset"),
         "deleted_segments": len(plan.segments),
-        "deleted_bytes": plan.deleted_bytes,
-        "kept_bytes": plan.kept_bytes,
-        "high_watermark": plan.high_watermark,
-        "held_bytes": plan.held_bytes,
-        "skipped": plan.skipped,
+        **fields_of(plan, "deleted_bytes kept_bytes high_watermark held_bytes skipped"),
         "why": plan.why or None,
         "remote": plan.remote and plan.remote.to_dict(),
-        "stays": [
-            {"base_offset": each.base_offset, "cause": each.why, "until_ms": each.until_ms}
-            for each in one.staying
-        ],
+        "stays": [fields_of(each, "base_offset cause=why until_ms") for each in one.staying],
         **settings_fields(one.settings),
     }
 
@@ -340,31 +327,23 @@ def _compaction_document(one: ClosedPartition) -> dict[str, Any]:
 
 
 def _plan_fields(one: ClosedPartition, plan: CompactionPlan) -> dict[str, Any]:
-    names = (
-        *("log_start_offset", "log_end_offset", "high_watermark", "last_stable_offset"),
-        *("first_dirty_offset", "first_uncleanable_offset", "end_offset"),
-        *("clean_bytes", "cleanable_bytes", "dirty_ratio", "bytes", "kept_bytes", "saved_bytes"),
-        *("room_bytes", "records", "kept_records", "saved_records", "unkeyed_records"),
+    words = (
+        "log_start_offset log_end_offset high_watermark last_stable_offset first_dirty_offset"
+        " first_uncleanable_offset end_offset clean_bytes cleanable_bytes dirty_ratio bytes"
+        " kept_bytes saved_bytes room_bytes records kept_records saved_records unkeyed_records"
+        " complete=is_complete skipped"
     )
     return {
-        **{name: getattr(plan, name) for name in names},
-        "complete": plan.is_complete,
-        "skipped": plan.skipped,
+        **fields_of(plan, words),
         "why": plan.why or None,
         "segments": [
             {
-                "base_offset": segment.base_offset,
-                "bytes": segment.bytes,
-                "kept_bytes": segment.kept_bytes,
-                "saved_bytes": segment.saved_bytes,
+                **fields_of(segment, "base_offset bytes kept_bytes saved_bytes"),
                 "into": group.base_offset,
             }
             for group in plan.groups
             for segment in group.segments
         ],
-        "staying": [
-            {"base_offset": each.base_offset, "bytes": each.bytes, "why": each.why}
-            for each in plan.staying
-        ],
+        "staying": [fields_of(each, "base_offset bytes why") for each in plan.staying],
         "report": None if one.done is None else asdict(one.done),
     }

@@ -28,6 +28,7 @@ from kseg.cli.settings import (
 )
 from kseg.commands import command_line
 from kseg.constants import Progress
+from kseg.documents import fields_of
 from kseg.files import io, lock
 from kseg.files.metadata import is_of_broker, read_clean_shutdown
 from kseg.files.names import (
@@ -346,16 +347,13 @@ def write_reindex(
         partitions=[
             {
                 "path": str(plan.path),
-                "topic": partition.topic,
-                "partition": partition.partition,
+                **fields_of(partition, "topic partition"),
                 "segments": [
-                    {
-                        "base_offset": each.base_offset,
-                        "size": each.size,
-                        "index_entries": each.index_entries,
-                        "time_index_entries": each.time_index_entries,
-                        "aborted_transactions": each.aborted,
-                    }
+                    fields_of(
+                        each,
+                        "base_offset size index_entries time_index_entries"
+                        " aborted_transactions=aborted",
+                    )
                     for each in plan.segments
                 ],
             }

@@ -22,6 +22,7 @@ from kseg.cli.recode import recode
 from kseg.cli.records import stream_tiles
 from kseg.commands import command_line
 from kseg.constants import SEGMENT_BYTES_MAX, Compression, StopReason
+from kseg.documents import fields_of
 from kseg.errors import (
     KsegError,
     LimitExceededError,
@@ -317,12 +318,12 @@ class FileConversion:
             "magic": wanted.magic,
             "codec": None if wanted.compression is None else wanted.compression.label,
             "level": wanted.level,
-            "bytes_in": self.bytes_in,
-            "bytes_out": self.bytes_out,
-            "copied_batches": tally.copied_batches,
-            "recompressed_batches": tally.recoded_batches,
-            "converted_batches": tally.converted_batches,
-            "converted_records": tally.records_converted,
+            **fields_of(self, "bytes_in bytes_out"),
+            **fields_of(
+                tally,
+                "copied_batches recompressed_batches=recoded_batches converted_batches"
+                " converted_records=records_converted",
+            ),
             "dropped": self.losses.as_dict(),
             "findings": [one_line(fault) for fault in self.faults],
         }

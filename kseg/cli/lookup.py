@@ -8,6 +8,7 @@ import click
 
 from kseg.cli import output
 from kseg.cli.paths import one_partition, tier_of_run, view_of
+from kseg.documents import fields_of
 from kseg.errors import OffsetOutOfRangeError
 from kseg.files.selection import Selection
 from kseg.format.times import iso_text
@@ -108,12 +109,7 @@ def _document(place: Place | None) -> dict[str, Any]:
         "offset": offset,
         "timestamp": timestamp,
         "index_entry": None if entry is None else entry._asdict(),
-        "batch": {
-            "base_offset": batch.base_offset,
-            "last_offset": batch.last_offset,
-            "size": batch.size,
-            "max_timestamp": batch.max_timestamp,
-        },
+        "batch": fields_of(batch, "base_offset last_offset size max_timestamp"),
     }
 
 

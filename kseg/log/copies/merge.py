@@ -45,7 +45,7 @@ from typing import Any, Final
 import numpy as np
 
 from kseg.constants import INT64_MAX, Bools, Int64s, Progress
-from kseg.documents import Documented, document
+from kseg.documents import Documented, document, fields_of
 from kseg.errors import (
     ConflictingCopiesError,
     InconsistentTopicIdError,
@@ -276,12 +276,7 @@ class MergePlan(Table):
     def to_dict(self, *, runs: bool = False) -> dict[str, Any]:
         """As in `--json`; with `runs` as in the report that lies beside the output."""
         return {
-            "out": str(self.out),
-            "ok": self.ok,
-            "whole": self.is_whole,
-            "undecided": self.undecided,
-            "bytes": self.bytes,
-            "left_alone": list(self.left_alone),
+            **fields_of(self, "out ok whole=is_whole undecided bytes left_alone"),
             "partitions": [each.to_dict(runs=runs) for each in self.partitions],
         }
 

@@ -33,7 +33,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from kseg.constants import INT32_MAX, INT64_MAX, Bools, Int64s, Intps, StopReason, codec_label
-from kseg.documents import Documented
+from kseg.documents import Documented, fields_of
 from kseg.errors import KsegError
 from kseg.files import io
 from kseg.files.log_file import LogFile, Tile
@@ -168,25 +168,13 @@ class BatchSeen(Documented):
 
     def to_dict(self) -> dict[str, Any]:
         """As in `--json`; the names are those of `kseg dump --batches`."""
-        header = self.header
-        return {
-            "path": self.path,
-            "position": header.position,
-            "size": header.size,
-            "base_offset": header.base_offset,
-            "last_offset": header.last_offset,
-            "count": header.record_count,
-            "leader_epoch": header.leader_epoch,
-            "producer_id": header.producer_id,
-            "producer_epoch": header.producer_epoch,
-            "base_sequence": header.base_sequence,
-            "max_timestamp": header.max_timestamp,
-            "magic": header.magic,
-            "codec": codec_label(header.codec),
-            "transactional": header.is_transactional,
-            "control": header.is_control,
-            "crc": header.crc,
-        }
+        words = (
+            "position size base_offset last_offset count=record_count leader_epoch producer_id"
+            " producer_epoch base_sequence max_timestamp magic codec transactional=is_transactional"
+            " control=is_control crc"
+        )
+        codec = codec_label(self.header.codec)
+        return {"path": self.path, **fields_of(self.header, words), "codec": codec}
 
 
 #: Tables are joined until they have so many batches: the next steps cost by the table.

@@ -27,7 +27,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kseg.constants import INT32_MAX, ControlType, Progress
-from kseg.documents import Documented, document
+from kseg.documents import Documented, document, fields_of
 from kseg.errors import (
     DecompressionError,
     InvalidRecordError,
@@ -208,11 +208,10 @@ def _unprovable(one: Span, place: Quarantined | None) -> dict[str, Any]:
     """Bytes that are not kept, as in `--json`."""
     is_known = one.first_offset != NO_OFFSET
     return {
-        **{name: getattr(one, name) for name in ("path", "position", "size", "reason")},
+        **fields_of(one, "path position size reason"),
         "first_offset": one.first_offset if is_known else None,
         "last_offset": one.last_offset if is_known else None,
-        "batches": one.batches,
-        "places": one.places,
+        **fields_of(one, "batches places"),
         "quarantine": None if place is None else place.path,
         "quarantine_position": None if place is None else place.position,
     }
@@ -273,18 +272,12 @@ class SalvagePlan(Table):
         """The document of `kseg salvage --json`, and `report.json`."""
         return {
             "path": list(self.sources),
-            "out": str(self.out),
-            "beside": str(self.beside),
-            "ok": self.ok,
-            "bytes": self.bytes,
-            "kept_bytes": self.kept_bytes,
+            **fields_of(self, "out beside ok bytes kept_bytes"),
             "batches": sum(one.batches for one in self.partitions),
             "records": _sum([one.records for one in self.partitions]),
             "lost_records": _sum([one.lost_records for one in self.partitions]),
             "duplicates": sum(one.duplicate_batches for one in self.partitions),
-            "quarantined_bytes": self.quarantined_bytes,
-            "left_alone": list(self.left_alone),
-            "partitions": document(self.partitions),
+            **fields_of(self, "quarantined_bytes left_alone partitions"),
         }
 
     @property
