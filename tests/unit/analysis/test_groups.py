@@ -18,6 +18,7 @@ from tests.coordinators import OFFSETS, SHARE, LogWriter, Pair, commit, group, p
 from tests.internal_schemas import encode_message
 
 TOPIC_ID = UUID(int=77)
+CONSUMER = "CONSUMER_GROUP"
 
 
 def consumer_message(name: str, **fields: Any) -> bytes:
@@ -70,6 +71,13 @@ def member(kind: str, name: str, member_id: str, *, epoch: int, state: int, **va
             current | {"activeTasks": tasks},
             memberId=member_id,
         ),
+    ]
+
+
+def modern(kind: str, name: str, epoch: int, target: int, **value: Any) -> list[Pair]:
+    return [
+        group(f"{kind}_METADATA", name, {"epoch": epoch, **value}),
+        group(f"{kind}_TARGET_ASSIGNMENT_METADATA", name, {"assignmentEpoch": target}),
     ]
 
 

@@ -10,11 +10,23 @@ import polars as pl
 import kseg
 from kseg.files.checkpoints import TopicPartition, write_offset_checkpoint
 from kseg.reports import Transactions
-from tests.coordinators import TRANSACTIONS, LogWriter, Pair
+from tests.coordinators import TRANSACTIONS, LogWriter, Pair, pair
 
 #: Ages count to here; transactions may take a minute.
 NOW = 100_000
 ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, DEAD = 1, 2, 3, 4, 6
+
+
+def state(name: str, producer_id: int, status: int, *partitions: int, version: int = 0) -> Pair:
+    """A record of `__transaction_state`."""
+    value = {
+        "producerId": producer_id,
+        "transactionStatus": status,
+        "transactionPartitions": [{"topic": "t", "partitionIds": list(partitions)}],
+        "clientTransactionVersion": version,
+        "transactionStartTimestampMs": 5,
+    }
+    return pair(TRANSACTIONS, "TRANSACTION_LOG", {"transactionalId": name}, value, 1)
 
 
 def asked(directory: Path, *states: Pair, **options: Any) -> Transactions:
