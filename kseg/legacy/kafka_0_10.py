@@ -42,7 +42,6 @@ from kseg.format.header import LOG_APPEND
 from kseg.legacy.message import Message, MessageSet, entry, patched
 from kseg.log.validate.rules import (
     NEAR_OFFSET_MAX,
-    NOTHING_CONVERTED,
     AppendRules,
     ValidatedBatch,
     check_given,
@@ -170,20 +169,15 @@ def _taken(
     head: bytes, append: _Append, count: int, largest: tuple[int, int], *, rebuilt: bool
 ) -> ValidatedBatch:
     """The result: `largest` are the largest timestamp, and the offset where it is."""
-    end = append.next_offset + count
     return ValidatedBatch(
         head=head,
-        tail=b"",
         first_offset=append.next_offset,
-        last_offset=end - 1,
-        next_offset=end,
+        last_offset=append.next_offset + count - 1,
         record_count=count,
         max_timestamp=largest[0],
         offset_of_max_timestamp=largest[1],
         sizes_maybe_changed=rebuilt,
         log_append_time=append.now_ms if append.rules.is_log_append else NO_TIMESTAMP,
-        stats=NOTHING_CONVERTED,
-        in_place=not rebuilt,
     )
 
 

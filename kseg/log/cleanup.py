@@ -109,15 +109,10 @@ def _for_reading(log: Log | io.StrPath) -> AbstractContextManager[Log]:
 # ---- retention -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class RetentionPlan(retention.RetentionPlan):
-    """The plan of `plan_retention`, with `apply`.
+    """The plan of `plan_retention`, with `apply`."""
 
-    Attributes:
-        opening: how `apply` opens the log.
-    """
-
-    opening: Opening = field(kw_only=True, compare=False)
+    __slots__ = ()
 
     def apply(self) -> RetentionReport:
         """Delete the segments that go.
@@ -191,7 +186,7 @@ def plan_retention(
             )
     settings = config.config if isinstance(config, RetentionRules) else config or LogConfig()
     opening = _opening(log, settings, high_watermark, plan.now_ms)
-    return RetentionPlan(**values_of(plan), opening=opening)
+    return RetentionPlan(**values_of(replace(plan, opening=opening)))
 
 
 def segments_that_stay(
@@ -227,15 +222,10 @@ def _refuse_high_watermark(given: HighWatermark | None) -> None:
 # ---- compaction ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class CompactionPlan(values.CompactionPlan):
-    """The plan of `plan_compaction`, with `apply`.
+    """The plan of `plan_compaction`, with `apply`."""
 
-    Attributes:
-        opening: how `apply` opens the log.
-    """
-
-    opening: Opening = field(kw_only=True, compare=False)
+    __slots__ = ()
 
     def apply(
         self,
@@ -318,7 +308,7 @@ def plan_compaction(
         inputs = replace(inputs, on_bad_crc="stop" if verify_crc else "ignore")
         plan = plan_inputs(inputs, known, options)
     opening = _opening(log, known.config, high_watermark, plan.now_ms)
-    return CompactionPlan(**values_of(plan), opening=opening)
+    return CompactionPlan(**values_of(replace(plan, opening=opening)))
 
 
 def _rules(log: Log, config: ConfigLike | None) -> RetentionRules:

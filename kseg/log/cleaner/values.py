@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -133,6 +133,7 @@ class CompactionPlan(Table):
             this module.
         unkeyed_records: records without a key, which go since a compacted log cannot keep them;
             None if they were not counted.
+        opening: how the `apply` of `plan_compaction`'s plan opens the log.
     """
 
     COLUMNS = "base_offset path bytes kept_bytes why into"
@@ -157,6 +158,7 @@ class CompactionPlan(Table):
     map_bytes: int = COMPACTION_MAP_BYTES
     why_uncleanable: str = ACTIVE
     unkeyed_records: int | None = None
+    opening: Any = field(default=None, compare=False)
 
     @property
     def is_noop(self) -> bool:

@@ -18,7 +18,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -80,21 +80,21 @@ class RecoveryPlan(ActionTable):
 
     path: str
     inputs: RecoveryInputs
-    log_start_offset: int
-    log_end_offset: int
-    recovery_point: int
     segments: tuple[SegmentOutcome, ...]
-    temporary_files: tuple[str, ...]
-    actions: tuple[Action, ...]
-    truncated_bytes: int
-    truncated_at: CutPlace | None
     findings: tuple[Finding, ...]
-    epochs: tuple[EpochEntry, ...]
-    snapshots: tuple[int, ...]
     seen: tuple[FileSeen, ...]
+    inflated: tuple[tuple[str, int], ...] = ()
+    log_start_offset: int = -1
+    log_end_offset: int = -1
+    recovery_point: int = -1
+    temporary_files: tuple[str, ...] = ()
+    actions: tuple[Action, ...] = ()
+    truncated_bytes: int = 0
+    truncated_at: CutPlace | None = None
+    epochs: tuple[EpochEntry, ...] = ()
+    snapshots: tuple[int, ...] = ()
     error: KsegError | None = field(default=None, compare=False)
     lost: tuple[Lost, ...] = ()
-    inflated: tuple[tuple[str, int], ...] = ()
     first_unstable_offset: int | None = None
     ended_at: int | None = None
     remote: RemoteHistory | None = None
@@ -345,30 +345,35 @@ def _load(
 def _plan_of(loaded: Loading) -> RecoveryPlan:
     """The plan from a load in an overlay."""
     log = loaded.log
-    failed = log is None
     remote = tiered(loaded.overlay.directory, loaded.inputs.tier)
-    end = INT64_MAX if log is None else log.log_end_offset
-    return RecoveryPlan(
+    plan = RecoveryPlan(
         path=str(loaded.overlay.directory),
         inputs=loaded.inputs,
-        log_start_offset=-1 if log is None else log.log_start_offset,
-        log_end_offset=-1 if log is None else log.log_end_offset,
-        recovery_point=-1 if log is None else log.recovery_point,
         segments=tuple(loaded.outcomes[base] for base in sorted(loaded.outcomes)),
-        temporary_files=() if failed else loaded.temporary_files,
-        actions=() if failed else loaded.overlay.changes(),
-        truncated_bytes=0 if failed else loaded.cut_bytes,
-        truncated_at=None if failed else loaded.cut,
-        lost=() if failed else loaded.lost(),
         findings=tuple(loaded.findings),
-        epochs=() if log is None else log.epochs.entries,
-        snapshots=() if log is None else log.snapshots.offsets,
         seen=loaded.overlay.seen,
-        error=loaded.error,
         inflated=tuple(loaded.inflated),
-        first_unstable_offset=None if log is None else log.producers.first_unstable_offset,
+        error=loaded.error,
         ended_at=loaded.ended_at if loaded.cut_bytes else None,
-        remote=None if remote is None else history_of(remote, end=end),
+    )
+    if remote is not None:
+        end = INT64_MAX if log is None else log.log_end_offset
+        plan = replace(plan, remote=history_of(remote, end=end))
+    if log is None:
+        return plan
+    return replace(
+        plan,
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        recovery_point=log.recovery_point,
+        temporary_files=loaded.temporary_files,
+        actions=loaded.overlay.changes(),
+        truncated_bytes=loaded.cut_bytes,
+        truncated_at=loaded.cut,
+        lost=loaded.lost(),
+        epochs=log.epochs.entries,
+        snapshots=log.snapshots.offsets,
+        first_unstable_offset=log.producers.first_unstable_offset,
     )
 
 

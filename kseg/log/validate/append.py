@@ -224,17 +224,14 @@ def rebuild(
     built_bytes = overhead_bytes(rules.magic, target) + made.uncompressed_bytes
     return ValidatedBatch(
         head=made.data,
-        tail=b"",
         first_offset=next_offset,
         last_offset=next_offset + count - 1,
-        next_offset=next_offset + count,
         record_count=count,
         max_timestamp=made.max_timestamp,
         offset_of_max_timestamp=made.offset_of_max_timestamp,
         sizes_maybe_changed=True,
         log_append_time=log_append_time,
         stats=ConversionStats(temporary_bytes + built_bytes, count),
-        in_place=False,
     )
 
 
@@ -485,14 +482,9 @@ def validate_replica(
         tail=view[: table.end_position],
         first_offset=first,
         last_offset=last,
-        next_offset=last + 1,
         record_count=-1 if (counts < 0).any() else int(counts.sum()),
         max_timestamp=max_timestamp if has_time else NO_TIMESTAMP,
         offset_of_max_timestamp=int(table.last_offset[latest]) if has_time else -1,
-        sizes_maybe_changed=False,
-        log_append_time=NO_TIMESTAMP,
-        stats=NOTHING_CONVERTED,
-        in_place=True,
         table=table,
     )
     return _checked_total(taken, rules)
@@ -723,20 +715,16 @@ def _taken(
     stats: ConversionStats,
 ) -> ValidatedBatch:
     """An append that stays as it is behind its head."""
-    next_offset = append.next_offset + found.records
     return ValidatedBatch(
         head=head,
         tail=tail,
         first_offset=append.next_offset,
-        last_offset=next_offset - 1,
-        next_offset=next_offset,
+        last_offset=append.next_offset + found.records - 1,
         record_count=found.records,
         max_timestamp=max_timestamp,
         offset_of_max_timestamp=offset_of_max_timestamp,
-        sizes_maybe_changed=False,
         log_append_time=append.now_ms if append.rules.is_log_append else NO_TIMESTAMP,
         stats=stats,
-        in_place=True,
     )
 
 

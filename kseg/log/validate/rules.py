@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kseg.constants import INT64_MAX, AppendOrigin, Compression, TimestampType
+from kseg.constants import INT64_MAX, NO_TIMESTAMP, AppendOrigin, Compression, TimestampType
 from kseg.format.compress import check_level
 from kseg.format.header import BatchTable
 from kseg.format.request import INFLATED_BYTES_MAX
@@ -143,33 +143,39 @@ class ValidatedBatch:
     Attributes:
         head: the bytes that were made or changed: 21 of a batch of magic 2 whose time stays, 43
             where it does not, 26 of a wrapper message, or everything.
-        tail: the bytes behind, borrowed from the input, which must not change until they are
-            written; empty if all was rebuilt.
         first_offset, last_offset: the offsets given.
-        next_offset: the offset after the last one.
         record_count: how many records.
         max_timestamp: the largest timestamp; -1 for none.
         offset_of_max_timestamp: the last offset of the batch that has it; -1 for none.
+        tail: the bytes behind the head, borrowed from the input, which must not change until they
+            are written; empty if all was rebuilt.
         sizes_maybe_changed: whether batches were rebuilt, so that their sizes may differ.
         log_append_time: the time of the append in ms under log append time, else -1.
         stats: its cost.
-        in_place: whether the records are the input's, byte for byte.
         table: the headers, where they were read and keep their offsets; else None.
     """
 
     head: bytes
-    tail: memoryview | bytes
     first_offset: int
     last_offset: int
-    next_offset: int
     record_count: int
     max_timestamp: int
     offset_of_max_timestamp: int
-    sizes_maybe_changed: bool
-    log_append_time: int
-    stats: ConversionStats
-    in_place: bool
+    tail: memoryview | bytes = b""
+    sizes_maybe_changed: bool = False
+    log_append_time: int = NO_TIMESTAMP
+    stats: ConversionStats = NOTHING_CONVERTED
     table: BatchTable | None = None
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last one."""
+        return self.last_offset + 1
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the records are the input's, byte for byte."""
+        return not self.sizes_maybe_changed
 
     def __len__(self) -> int:
         """How many bytes."""

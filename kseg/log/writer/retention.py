@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -110,6 +110,7 @@ class RetentionPlan(Table):
             tier. The offsets above are those of the local part then.
         is_unclean: whether the log was not closed in good order, so that only closed segments in
             front of the recovery point go.
+        opening: how the `apply` of `plan_retention`'s plan opens the log.
     """
 
     COLUMNS = "base_offset path bytes why largest_timestamp"
@@ -128,6 +129,7 @@ class RetentionPlan(Table):
     why: str = ""
     remote: RemoteHistory | None = None
     is_unclean: bool = False
+    opening: Any = field(default=None, compare=False)
 
     @property
     def is_noop(self) -> bool:
