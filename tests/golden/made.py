@@ -742,3 +742,9 @@ def known(base: int, *entries: ProducerSnapshotEntry, more: bool = False) -> Non
 def aborted(*entries: tuple[int, int, int, int]) -> bytes:
     """The bytes of a transaction index."""
     return pack_entries([AbortedTxn(*one) for one in entries])
+
+
+def written() -> None:
+    """`data/t-0`: six segments with transactions, not shut down cleanly, as in `damaged`."""
+    shutil.copytree(damaged.write(Path("whole")), DATA / "t-0")
+    shutil.rmtree("whole")

@@ -26,19 +26,13 @@ from kseg.errors import KsegError, NotALogError
 from kseg.format.header import scan
 from kseg.log.settings import settings
 from tests.builders import (
-    COMMIT,
-    GZIP,
     batch,
-    control_batch,
-    record,
-    wrapper,
     write_segment,
 )
 from tests.inner_faults import ERAS, wrong_inner_message
 from tests.unit.analysis.breaks import BREAKS, LAST_SIZE, SIZE, patch
 from tests.unit.analysis.healthy import (
     FIRST,
-    LAST,
     Data,
     index,
     make,
@@ -95,11 +89,6 @@ def test_inner_messages_are_checked_with_and_without_deep(tmp_path: Path, era: s
         assert not report.ok
 
 
-def test_messages_in_compressed_ones_are_counted(tmp_path: Path) -> None:
-    outer = wrapper([record(b"a"), record(b"b")], magic=1, codec=GZIP)
-    assert verify(write_segment(tmp_path / "t-0", 0, outer)).records == 2
-
-
 # Asked in other ways.
 
 
@@ -108,32 +97,12 @@ def test_one_path_is_as_good_as_a_list_of_it(data: Data) -> None:
         assert plan(path) == plan([path, path]) == plan(iter([path])) != []
 
 
-def test_the_index_cache_and_files_in_the_making_are_no_fault(data: Data) -> None:
-    (data.root / "remote-log-index-cache").mkdir()
-    for name in ("log-start-offset-checkpoint", "meta.properties", "orders-0/partition.metadata"):
-        (data.root / f"{name}.tmp").touch()
-    assert verify(data.root).findings == ()
-
-
 @pytest.mark.parametrize("suffix", ["delete", "stray"])
 def test_unused_entries_of_a_log_set_aside_are_no_fault(data: Data, suffix: str) -> None:
     BREAKS["an index never trimmed, of the last segment under the mark"].do(data)
     aside = f"orders-0.{32 * '0'}-{suffix}"
     data.partition.rename(data.root / aside)
     assert "index-unused" not in {one.code for one in verify(data.root).findings}
-
-
-def test_a_producer_may_begin_a_transaction_behind_plain_records(data: Data) -> None:
-    """Transactions that end, those of others, and the next tables of a long walk."""
-    batches = [
-        batch(records(1), base_offset=0, producer_id=9, producer_epoch=0, base_sequence=0),
-        batch(records(1), base_offset=1, producer_id=8, producer_epoch=0, transactional=True),
-        batch(records(1), base_offset=2, producer_id=9, producer_epoch=0, base_sequence=1),
-        control_batch(COMMIT, base_offset=3, producer_id=8),
-        batch(records(1), base_offset=4, producer_id=8, producer_epoch=0, base_sequence=1),
-    ]
-    path = write_segment(data.root / "x-0", 0, *batches)
-    assert verify(path).findings == ()
 
 
 def test_a_transaction_is_open_over_the_tables_of_a_walk() -> None:
@@ -299,38 +268,6 @@ def test_errors_of_a_walk_never_leave_verify(data: Data) -> None:
             pytest.fail(f"{position}: {error}")
 
 
-@pytest.mark.parametrize("other", [False, True])
-def test_segments_that_share_offsets_are_named_with_their_places(
-    tmp_path: Path, other: bool
-) -> None:
-    """Offsets 0 to 7, 5 to 9 and 6 to 7: the first goes on past both."""
-    one = [batch([record(b"value")], base_offset=n) for n in range(10)]
-    two = [batch([record(b"other" if other else b"value")], base_offset=n) for n in range(10)]
-    write_segment(tmp_path / "t-0", 0, *one[:8])
-    write_segment(tmp_path / "t-0", 5, *two[5:])
-    write_segment(tmp_path / "t-0", 6, *two[6:8])
-    told = {
-        (Path(finding.path).name, finding.message)
-        for finding in verify(tmp_path / "t-0").findings
-        if finding.code == "offset-order"
-    }
-    names = [f"{n:020d}.log" for n in (0, 5, 6)]
-    place = sum(map(len, one[:5]))
-    said = "differ" if other else "are the same"
-    assert told == {
-        (
-            names[1],
-            f"the segment starts at 5, {names[0]} before it ends at 7; both hold offsets 5 to 7, "
-            f"{names[0]} @ {place} and {names[1]} @ 0, and their bytes {said}",
-        ),
-        (
-            names[2],
-            f"the segment starts at 6, {names[1]} before it ends at 9; both hold offsets 6 to 7, "
-            f"{names[1]} @ {len(one[5])} and {names[2]} @ 0, and their bytes are the same",
-        ),
-    }
-
-
 @pytest.mark.parametrize(
     ("policy", "dense", "found"),
     [
@@ -355,22 +292,3 @@ def test_a_gap_between_segments_is_a_warning_where_nothing_compacts(
     assert all(
         "no segment has offsets 4 to 5: a segment may be missing" in str(one) for one in gaps
     )
-
-
-def test_a_first_segment_of_which_only_the_epochs_know_may_be_missing(data: Data) -> None:
-    for path in data.partition.glob(f"{0:020}.*"):
-        path.unlink()
-    (data.root / "log-start-offset-checkpoint").write_text("0\n0\n")
-    gaps = [one for one in verify(data.root).findings if one.code == "segment-gap"]
-    assert [(one.path, one.offset) for one in gaps] == [(str(data.file(LAST)), 0)]
-
-
-def test_a_partition_without_its_segments_ends_before_its_recovery_point(data: Data) -> None:
-    for path in data.partition.glob("0*"):
-        path.unlink()
-    answer = verify(data.root)
-    assert not answer.ok
-    (one,) = [
-        one for one in answer.findings if one.path.endswith("recovery-point-offset-checkpoint")
-    ]
-    assert "5 records are missing" in one.message
