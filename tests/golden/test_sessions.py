@@ -46,7 +46,7 @@ from tests.fixture_archives import MTIME_S
 from tests.golden import made
 from tests.golden.test_golden import normal, shortened
 from tests.terminal import type_line
-from tests.unit.analysis import breaks, copied, test_groups, test_transactions
+from tests.unit.analysis import breaks, copied, test_explain, test_groups, test_transactions
 from tests.unit.files.foreign import holding
 from tests.unit.log import reindexed
 from tests.unit.log.settings import made as cluster
@@ -68,6 +68,7 @@ _NOW = re.compile(r"\bNOW\b")
 _NAMES = {
     name: value
     for module in (
+        test_explain,
         reindexed,
         coordinators,
         test_transactions,

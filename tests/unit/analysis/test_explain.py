@@ -17,10 +17,7 @@ from kseg.log.log import Log
 from tests.builders import batch, record
 from tests.unit.files.foreign import as_user, root_only
 from tests.unit.log.settings.made import (
-    FIRST,
-    SECOND,
     Broker,
-    partition_metadata,
     setting,
     topic,
 )
@@ -133,12 +130,6 @@ def in_cluster(*said: Any) -> Callable[[Path], None]:
     return make
 
 
-def cleaned_to(offset: int) -> Callable[[Path], object]:
-    return lambda root: (root / "cleaner-offset-checkpoint").write_text(
-        f"0\n1\norders 0 {offset}\n"
-    )
-
-
 def beside(name: str, size: int = 5000) -> Callable[[Path], None]:
     """A file below the data directory, with the directories that it needs."""
 
@@ -174,18 +165,11 @@ def unreadable(root: Path) -> None:
     path.write_bytes(data)
 
 
-def grown_index(root: Path) -> None:
-    path = root / "orders-0" / f"{3:020d}.index"
-    path.write_bytes(bytes(1 << 20))
-
-
-UID = "0123456789abcdef" * 2
 YOUNG, ACTIVE, DUE = "younger-than-retention", "active", "due"
 NEWEST, DIRTY, NO_LIMIT = "newest-of-key", "dirty-ratio", "no-limit"
 BY_WEEK = {0: DUE, 1: DUE, 2: YOUNG, 3: ACTIVE}
 MONTH = {"retention.ms": str(30 * DAY_MS)}
 KEPT = {"retention.ms": "-1", "cleanup.policy": "delete"}
-ALL_DIRTY = {"min.cleanable.dirty.ratio": "1"}
 ALL = (0, 1, 2)
 
 
@@ -200,15 +184,11 @@ def compacted(want: dict[int, str], given: dict[str, str] | None = None, **more:
 CASES = {
     "by time": Case(BY_WEEK, given=WEEK),
     "all are young": Case(every(YOUNG), given=MONTH),
-    "all are due, the active one too": Case(
-        every(DUE, DUE), given={"retention.ms": "0"}, ages=(4, 3, 2, 1)
-    ),
     "a time in the future": Case(
         {0: DUE, 1: "future-timestamp", 2: "future-timestamp", 3: ACTIVE},
         ages=(9, -30, 9, 9),
         given=WEEK,
     ),
-    "under the size limit": Case(every("under-size-limit"), given={"retention.bytes": "100000"}),
     "over the size limit": Case(
         {0: DUE, 1: "under-size-limit", 2: "under-size-limit", 3: ACTIVE},
         given={"retention.bytes": "700"},
@@ -216,29 +196,10 @@ CASES = {
     "by time before by size": Case(
         every(YOUNG), given={"retention.ms": str(30 * DAY_MS), "retention.bytes": "100000"}
     ),
-    "no limit": Case(every(NO_LIMIT), given=KEPT),
-    "a policy without delete or compact": Case(
-        every(NO_LIMIT), given={"cleanup.policy": "", "retention.ms": "5"}
-    ),
-    "the policy is not known": Case(every("policy-unknown", "policy-unknown"), do=of_broker(4)),
     "above the high watermark": Case(
         {0: DUE, 1: "high-watermark", 2: YOUNG, 3: ACTIVE},
         given={"cleanup.policy": "delete", **WEEK},
         do=of_broker(1),
-    ),
-    "below the log's start": Case(
-        {0: DUE, 1: NO_LIMIT, 2: NO_LIMIT, 3: ACTIVE},
-        given=KEPT,
-        do=lambda root: (root / "log-start-offset-checkpoint").write_text("0\n1\norders 0 1\n"),
-    ),
-    "in a remote store": Case(
-        every("remote-storage", "remote-storage"),
-        do=in_cluster(topic("orders"), setting("remote.storage.enable", "true")),
-    ),
-    "removed from the cluster": Case(every("stray", "stray"), do=in_cluster(topic("clicks"))),
-    "a setting that is none": Case(
-        every("invalid-setting", "invalid-setting"),
-        do=in_cluster(topic("orders"), setting("retention.ms", "soon")),
     ),
     "due by the metadata log": Case(
         BY_WEEK,
@@ -248,71 +209,20 @@ CASES = {
             setting("cleanup.policy", "delete"),
         ),
     ),
-    "compacted before": compacted(every(NEWEST), do=cleaned_to(3)),
-    "to be compacted": compacted(every(NEWEST)),
-    "not dirty enough": compacted({**every(NEWEST), 2: DIRTY}, do=cleaned_to(2)),
-    "too young to be compacted": compacted(
-        {**every(DIRTY), 2: "min-compaction-lag"},
-        {"min.compaction.lag.ms": str(2 * DAY_MS), **ALL_DIRTY},
-    ),
-    "a transaction holds compaction": compacted(
-        {**every("open-transaction"), 0: DIRTY}, ALL_DIRTY, transaction_at=1
-    ),
     "a transaction does not hold retention": Case(BY_WEEK, given=WEEK, transaction_at=0),
-    "compaction waits for replicas": compacted(
-        {**every("high-watermark"), 0: DIRTY},
-        ALL_DIRTY,
-        do=lambda root: (of_broker(1)(root), cleaned_to(0)(root)),
-    ),
     "uncleanable": compacted(every("uncleanable"), do=flipped(IN_STRUCTURE)),
-    "a flipped bit in a value, which Kafka's cleaner does not see": compacted(
-        every(NEWEST), do=flipped(IN_VALUE)
-    ),
     "compact and delete, all are due": compacted(
         every(DUE, DUE),
         {"cleanup.policy": "compact,delete", "retention.ms": "0"},
         ages=(4, 3, 2, 1),
     ),
-    "compact and delete": compacted(
-        {**BY_WEEK, 2: NEWEST}, {"cleanup.policy": "compact,delete", **WEEK}
-    ),
-    "a topic of Kafka's own": Case(
-        every(NEWEST),
-        given=WEEK,
-        config=COMPACT,
-        name="__consumer_offsets",
-        do=lambda root: (root / "cleaner-offset-checkpoint").write_text(
-            "0\n1\n__consumer_offsets 0 3\n"
-        ),
-    ),
     "what cannot be read": Case(every("unknown", "unknown"), given=WEEK, do=unreadable),
-    "a deleted file": Case(
-        every(NO_LIMIT),
-        given=KEPT,
-        do=beside(f"orders-0/{9:020d}.log.deleted"),
-        other="deleted-file",
+    "backup": Case(
+        every(YOUNG),
+        given=MONTH,
+        do=lambda root: beside("20251009T085320.000Z/x.log")(root.with_name("data.kseg-backup")),
+        other="backup",
     ),
-    "a cleaner's file": compacted(
-        every(NEWEST),
-        do=lambda root: (cleaned_to(3)(root), beside(f"orders-0/{0:020d}.log.cleaned")(root)),
-        other="leftover",
-    ),
-    **{
-        other: Case(every(YOUNG), given=MONTH, do=do, other=other)
-        for other, do in {
-            "snapshot": beside(f"orders-0/{1:020d}.snapshot", 100),
-            "preallocated": grown_index,
-            "delete-directory": beside(f"orders-0.{UID}-delete/{0:020d}.log"),
-            "stray-directory": beside(f"orders-1.{UID}-stray/{0:020d}.log"),
-            "future-directory": beside(f"orders-2.{UID}-future/{0:020d}.log"),
-            "remote-index-cache": beside("remote-log-index-cache/1.index"),
-            "foreign": beside("lost+found/file"),
-            "metadata": beside("orders-0/partition.metadata", 30),
-            "backup": lambda root: beside("20251009T085320.000Z/x.log")(
-                root.with_name("data.kseg-backup")
-            ),
-        }.items()
-    },
 }
 
 
@@ -385,24 +295,6 @@ def test_a_future_record_is_named_and_dates_all_behind_it(tmp_path: Path) -> Non
         assert row.until_ms == time_of(-37) + 1
 
 
-def test_min_lag_has_the_date_from_which_the_cleaner_takes_it(tmp_path: Path) -> None:
-    case = CASES["too young to be compacted"]
-    made(tmp_path / "data", case)
-    row = row_at(explained(tmp_path, case), 2)
-    assert row.until_ms == time_of(1) + 2 * DAY_MS
-    for shift, cause in ((-1, "min-compaction-lag"), (0, "dirty-ratio")):
-        assert causes_of(explained(tmp_path, case, row.until_ms + shift))[2] == cause
-
-
-def test_what_compaction_takes_is_a_part_of_a_segment(tmp_path: Path) -> None:
-    made(tmp_path / "data", CASES["to be compacted"])
-    found = explain(tmp_path / "data", config=COMPACTED, now_ms=NOW_MS)
-    rows = [row for one in found.partitions for row in one.rows if row.base_offset == 0]
-    assert [row.cause for row in rows] == ["compaction-due", "newest-of-key"]
-    size = (tmp_path / "data" / "orders-0" / f"{0:020d}.log").stat().st_size
-    assert sum(row.size for row in rows) == size
-
-
 @pytest.mark.parametrize(
     "name", ["backup", "compact and delete, all are due", "what cannot be read", "uncleanable"]
 )
@@ -431,17 +323,6 @@ def test_a_deleted_file_that_is_open_is_found(tmp_path: Path) -> None:
         (row,) = [one for one in found.elsewhere if one.cause == "open-deleted"]
     assert (row.path, row.size) == (str(gone), 70_000)
     assert "open-deleted" not in other_causes(explain(tmp_path / "data", now_ms=NOW_MS))
-
-
-def test_one_bad_partition_hides_no_other(tmp_path: Path) -> None:
-    root = tmp_path / "data"
-    write_log(root, name="clicks")
-    made(root, CASES["what cannot be read"])
-    found = explain(root, config=WEEK, now_ms=NOW_MS)
-    assert not found.ok
-    clicks = next(one for one in found.partitions if one.topic == "clicks")
-    causes = [row.cause for row in clicks.rows if row.base_offset is not None]
-    assert causes == [DUE, DUE, YOUNG, ACTIVE]
 
 
 @root_only
@@ -476,83 +357,8 @@ def test_nothing_is_written_and_more_jobs_say_the_same(tmp_path: Path) -> None:
     assert everything(tmp_path) == before
 
 
-def test_what_if_says_what_would_go_and_what_goes_sooner(tmp_path: Path) -> None:
-    made(tmp_path / "data", CASES["all are young"])
-    write_log(tmp_path / "data", name="__consumer_offsets", config=COMPACT)
-    found = explain(tmp_path / "data", config=MONTH, what_if=WEEK, now_ms=NOW_MS)
-    supposed = found.what_if
-    assert supposed is not None
-    assert supposed.settings == (f"retention.ms={7 * DAY_MS}",)
-    assert [row.base_offset for row in supposed.goes] == [0, 1]
-    assert [row.base_offset for row in supposed.sooner] == [2, 3]
-    assert all("__consumer" not in row.path for row in (*supposed.goes, *supposed.sooner))
-    longer = explain(tmp_path / "data", config=WEEK, what_if=MONTH, now_ms=NOW_MS).what_if
-    assert longer is not None
-    assert [row.base_offset for row in longer.stays] == [0, 1, 2, 3]
-
-
 def test_a_directory_that_is_not_there_is_an_error_and_no_answer(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         explain(tmp_path / "none")
     with pytest.raises(ValueError, match="paths is empty"):
         explain([])
-
-
-def test_an_empty_directory_keeps_nothing(tmp_path: Path) -> None:
-    found = explain(tmp_path, now_ms=NOW_MS)
-    assert (found.ok, found.bytes, found.partitions) == (True, 0, ())
-
-
-def test_one_partition_can_be_asked_about(tmp_path: Path) -> None:
-    path = write_log(tmp_path / "data")
-    found = explain(path, config=WEEK, now_ms=NOW_MS)
-    assert causes_of(found) == BY_WEEK
-
-
-# ---- Kafka's defaults, and each topic's own settings ---------------------------------------------
-
-
-def brokers(root: Path, *said: Any) -> Path:
-    """`orders` and `clicks` of a broker whose file names nothing; answers the file."""
-    write_log(root)
-    write_log(root, name="clicks")
-    of_broker(None)(root)
-    high = "".join(f"{name} 0 {len(AGES)}\n" for name in ("clicks", "orders"))
-    (root / "replication-offset-checkpoint").write_text(f"0\n2\n{high}")
-    Broker(root).says([topic("orders"), topic("clicks", SECOND), *said])
-    for name, own in (("orders", FIRST), ("clicks", SECOND)):
-        (root / f"{name}-0" / "partition.metadata").write_text(partition_metadata(own))
-    properties = root.with_name("server.properties")
-    properties.write_text("num.io.threads=8\n")
-    return properties
-
-
-def due_of(found: Sequence[KeptFile]) -> list[tuple[str, int | None]]:
-    return [
-        (Path(row.path).parent.name, row.base_offset)
-        for row in found
-        if row.base_offset is not None
-    ]
-
-
-def test_kafkas_default_counts_where_nothing_else_says_a_limit(tmp_path: Path) -> None:
-    properties = brokers(tmp_path / "data", setting("retention.ms", "-1"))
-    found = explain(tmp_path / "data", broker_config=properties, now_ms=NOW_MS)
-    due = [row for row in found.rows() if row.cause == DUE]
-    assert due_of(due) == [("clicks-0", 0), ("clicks-0", 1)]
-    (clicks,) = [one for one in found.partitions if one.topic == "clicks"]
-    assert clicks.settings["retention.ms"] == (str(7 * DAY_MS), "default")
-
-
-def test_what_if_leaves_alone_what_a_topic_says_itself(tmp_path: Path) -> None:
-    properties = brokers(tmp_path / "data", setting("retention.ms", "-1"))
-    how: dict[str, Any] = {"broker_config": properties, "now_ms": NOW_MS}
-    supposed = explain(tmp_path / "data", what_if={"retention.ms": "5"}, **how).what_if
-    assert supposed is not None
-    assert due_of(supposed.goes) == [("clicks-0", 2)]
-    assert supposed.own == {"retention.ms": ("orders",)}
-    own = {"orders": {"retention.ms": "5"}}
-    supposed = explain(tmp_path / "data", topic_what_if=own, **how).what_if
-    assert supposed is not None
-    assert due_of(supposed.goes) == [("orders-0", base) for base in ALL]
-    assert supposed.own == {}
