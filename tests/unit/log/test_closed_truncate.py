@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,11 @@ import pytest
 import kseg
 from kseg.errors import (
     LogLockedError,
-    NotALogError,
     StalePlanError,
     UncleanShutdownError,
 )
 from kseg.log.validate.rules import AppendOrigin
-from tests.builders import batch, control_batch, record, write_segment
+from tests.builders import batch, control_batch, record
 from tests.unit.cli.test_cleanup_retain import everything
 from tests.unit.files.foreign import holding
 
@@ -44,22 +42,6 @@ def offsets(path: Path) -> list[int]:
         return [found.offset for found in log.records()]
 
 
-@pytest.mark.parametrize("offset", range(11))
-def test_what_is_planned_is_done(partition: Path, offset: int) -> None:
-    before = everything(partition.parent)
-    plan = kseg.plan_truncation(partition, offset)
-    assert everything(partition.parent) == before
-    sizes = sum(path.stat().st_size for path in partition.glob("*.log"))
-    done = plan.apply(config=CONFIG, now_ms=NOW_MS)
-    assert done.plan == plan
-    assert (done.log_start_offset, done.log_end_offset) == (0, offset // 2 * 2)
-    assert done.truncated_bytes == sizes - sum(p.stat().st_size for p in partition.glob("*.log"))
-    assert offsets(partition) == list(range(offset // 2 * 2))
-    assert bool(done.kept) is not plan.is_noop
-    with kseg.Log.open(partition, mode="append", config=CONFIG) as log:  # it is clean
-        assert log.log_end_offset == offset // 2 * 2
-
-
 @pytest.mark.parametrize("snapshots", [True, False])
 def test_a_marker_that_goes_leaves_its_transaction_open(tmp_path: Path, snapshots: bool) -> None:
     path = tmp_path / "data" / "t-0"
@@ -78,11 +60,6 @@ def test_a_marker_that_goes_leaves_its_transaction_open(tmp_path: Path, snapshot
         plan = kseg.plan_truncation(path, offset)
         assert plan.left_open == left_open
         assert str(plan).count("loses its marker and stays open") == len(left_open)
-
-
-def test_nothing_is_kept_if_that_is_said(partition: Path) -> None:
-    assert cut(partition, 5, keep_cut=False).kept == ()
-    assert sorted(os.listdir(partition.parent.parent)) == ["data"]
 
 
 def grow(path: Path) -> None:
@@ -132,24 +109,6 @@ def test_a_log_that_somebody_holds_is_left_alone(partition: Path) -> None:
     assert offsets(partition) == list(range(10))
 
 
-@pytest.mark.parametrize("name", ["a file", "__cluster_metadata-0"])
-def test_what_is_no_log_to_cut_is_refused(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    if name == "a file":
-        path.write_bytes(b"")
-    else:
-        write_segment(path, 0, batch([record()]))
-    with pytest.raises(NotALogError):
-        kseg.plan_truncation(path, 0)
-
-
 def test_a_negative_offset_is_refused(partition: Path) -> None:
     with pytest.raises(ValueError, match="cannot end at -1"):
         kseg.plan_truncation(partition, -1)
-
-
-def test_a_plan_reads_as_text(partition: Path) -> None:
-    lines = str(kseg.plan_truncation(partition, 5)).splitlines()
-    assert [line.partition(" ")[0] for line in lines[:2]] == ["delete", "truncate"]
-    assert "offsets 0 to 4" in lines[2]
-    assert str(kseg.plan_truncation(partition, 10)).endswith("nothing to do")
