@@ -37,7 +37,8 @@ if SANITIZE:
 elif DEBUG:
     compile_args += ["-g", "-O0"]
 else:
-    compile_args += [*(asked_for or ["-O3"]), "-g0"]
+    # Nothing unwinds through kernels: the tables for that would be a twentieth of the wheel.
+    compile_args += [*(asked_for or ["-O3"]), "-g0", "-fno-asynchronous-unwind-tables"]
     if sys.platform == "linux":
         link_args += ["-s"]  # stripped: the wheel carries no symbols
 
@@ -99,7 +100,8 @@ KERNELS.append(
     Extension(
         SHARED,
         ["kseg/_cyutility.c"],  # cythonize writes it, below build_dir
-        extra_compile_args=compile_args,
+        # No loop over records is in it.
+        extra_compile_args=[*compile_args, *(["-O2"] if "-O3" in compile_args else [])],
         extra_link_args=link_args,
     )
 )
