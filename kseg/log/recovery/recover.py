@@ -300,6 +300,7 @@ def plan_recovery(
             now_ms, tier.
 
     Raises:
+        TypeError: there is no such option.
         ValueError: an offset has more than 64 bits.
         TierError: what a tier says of its segments cannot be used.
         NotALogError: not a partition directory.
@@ -312,6 +313,9 @@ def plan_recovery(
 
 def _inputs(directory: Path, options: RecoveryOptions, *, thorough: bool = True) -> RecoveryInputs:
     """The inputs: the options, with the data directory's facts where they are None."""
+    unknown = sorted(options.keys() - RecoveryOptions.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"there is no option {unknown[0]!r} of a recovery")
     if classify_path(directory).kind is not PathKind.PARTITION:
         raise NotALogError("not a partition directory", path=directory)
     given = {name: options.get(name) for name in ("clean", "recovery_point", "log_start_offset")}
@@ -537,6 +541,7 @@ def recover(
         The result, with the plan that was applied.
 
     Raises:
+        TypeError: there is no such option.
         ValueError: an offset has more than 64 bits.
         LogLockedError: a broker, or another writer, holds the data directory.
         NotALogError: the path is not a partition directory.
