@@ -351,71 +351,47 @@ def follow(
             path=log.path,
             offset=position,
         )
-    pieces = _Pieces(log, position, seen.truncations.number, isolation, fetch_bytes, options)
-    return _follow(pieces, wait, timeout, stop)
+
+    def next_of(seen: Version, position: int) -> Fetched | None:
+        """The next bytes of the log; None if there are none yet."""
+        if position >= limit_of(seen, isolation).offset:
+            return None
+        try:
+            fetched = fetch(log, position, max_bytes=fetch_bytes, isolation=isolation)
+        except OffsetOutOfRangeError:
+            if log.version is seen:
+                raise
+            return None  # the log was cut, or lost its beginning, since
+        return fetched if fetched.size else None
+
+    cuts = seen.truncations.number
+    return _follow(log, wait, position, cuts, next_of, timeout, stop, options)
 
 
 def _follow(
-    pieces: _Pieces, wait: Wait, timeout: float | None, stop: threading.Event | None
+    log: ReadableLog,
+    wait: Wait,
+    position: int,
+    cuts: int,
+    next_of: Callable[[Version, int], Fetched | None],
+    timeout: float | None,
+    stop: threading.Event | None,
+    options: RequestOptions,
 ) -> Iterator[RecordColumns]:
     waiting_since = time.monotonic()
     while stop is None or not stop.is_set():
-        seen = pieces.log.version
-        fetched = pieces.next_of(seen)
+        seen = log.version
+        # Back to where the log was cut, or forward to where it starts now.
+        lowest = seen.truncations.lowest_end_since(cuts)
+        if lowest is not None:
+            cuts, position = seen.truncations.number, min(position, lowest)
+        position = max(position, seen.log_start_offset)
+        fetched = next_of(seen, position)
         if fetched is not None:
-            yield from pieces.columns_of(fetched)
+            yield from fetched.columns(**options)
+            position = max(position, fetched.next_offset)
             waiting_since = time.monotonic()
             continue
         left = _WAIT_S if timeout is None else waiting_since + timeout - time.monotonic()
         if left <= 0 or not wait(seen, min(left, _WAIT_S)):
             return
-
-
-class _Pieces:
-    """The position of a follower, and its next bytes."""
-
-    __slots__ = ("_cuts", "_fetch_bytes", "_isolation", "_options", "_position", "log")
-
-    def __init__(
-        self,
-        log: ReadableLog,
-        position: int,
-        truncations: int,
-        isolation: str,
-        fetch_bytes: int,
-        options: RequestOptions,
-    ) -> None:
-        self.log: Final = log
-        self._position = position
-        self._cuts = truncations
-        self._isolation: Final = isolation
-        self._fetch_bytes: Final = fetch_bytes
-        self._options: Final = options
-
-    def next_of(self, seen: Version) -> Fetched | None:
-        """The next bytes of the log; None if there are none yet."""
-        self._move_along(seen)
-        if self._position >= limit_of(seen, self._isolation).offset:
-            return None
-        try:
-            fetched = fetch(
-                self.log, self._position, max_bytes=self._fetch_bytes, isolation=self._isolation
-            )
-        except OffsetOutOfRangeError:
-            if self.log.version is seen:
-                raise
-            return None  # the log was cut, or lost its beginning, since
-        return fetched if fetched.size else None
-
-    def _move_along(self, seen: Version) -> None:
-        """Go back to where the log was cut, or forward to where it starts now."""
-        lowest = seen.truncations.lowest_end_since(self._cuts)
-        if lowest is not None:
-            self._cuts = seen.truncations.number
-            self._position = min(self._position, lowest)
-        self._position = max(self._position, seen.log_start_offset)
-
-    def columns_of(self, fetched: Fetched) -> Iterator[RecordColumns]:
-        """The records of some bytes; moves on behind them when all were taken."""
-        yield from fetched.columns(**self._options)
-        self._position = max(self._position, fetched.next_offset)

@@ -156,10 +156,10 @@ class ReindexPlan(ActionTable):
         kinds: the kinds of files to check.
         exact: whether indexes without a fault change, too, if Kafka 4.2 would write other bytes.
         now_ms: the time by which producers of a first snapshot have expired; None for never.
+        seen: the files that the plan was made for.
         segments: all of them, by base offset.
         snapshots: the producer snapshots that change.
         findings: damage in the log, for which something is left as it is.
-        seen: the files that the plan was made for.
     """
 
     path: Path
@@ -167,10 +167,10 @@ class ReindexPlan(ActionTable):
     kinds: tuple[FileKind, ...]
     exact: bool
     now_ms: int | None
-    segments: tuple[ReindexedSegment, ...]
-    snapshots: tuple[RemadeFile, ...]
-    findings: tuple[Finding, ...]
     seen: tuple[FileSeen, ...]
+    segments: tuple[ReindexedSegment, ...] = ()
+    snapshots: tuple[RemadeFile, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     @property
     def files(self) -> tuple[RemadeFile, ...]:
@@ -230,11 +230,8 @@ class ReindexPlan(ActionTable):
             before = 0 if backup is None else len(backup.kept)
             if self.files:
                 lease.forget_broker_epoch()
-            how = (self.config, self.kinds, self.now_ms)
-            run = _Reindexing(
-                directory, *how, exact=self.exact, progress=progress, applies=True, backup=backup
-            )
-            done = run.plan(self.seen) if self.files else self
+            run = _Reindexing(self, progress, applies=True, backup=backup)
+            done = run.plan() if self.files else self
         kept = () if backup is None else tuple(backup.kept[before:])
         return ReindexReport(done.files, done.findings, kept)
 
@@ -314,11 +311,10 @@ def plan_reindex(
     directory = local_path_at(path)
     if classify_path(directory).kind is not PathKind.PARTITION:
         raise NotALogError("this is not a partition directory", path=path)
-    seen = look_at(directory)
     chosen = tuple(kind for kind in KINDS if kind in kinds)
     by = None if now_ms is None else time_ms(now_ms)
-    run = _Reindexing(directory, LogConfig.of(config), chosen, by, exact=exact, progress=progress)
-    return run.plan(seen)
+    plan = ReindexPlan(directory, LogConfig.of(config), chosen, exact, by, look_at(directory))
+    return _Reindexing(plan, progress).plan()
 
 
 @contextmanager
@@ -343,26 +339,20 @@ class _Reindexing:
 
     def __init__(
         self,
-        directory: Path,
-        config: LogConfig,
-        kinds: tuple[FileKind, ...],
-        now_ms: int | None,
-        *,
-        exact: bool,
+        plan: ReindexPlan,
         progress: Progress | None,
+        *,
         applies: bool = False,
         backup: Backup | None = None,
     ) -> None:
+        self._plan, self._kinds, self._progress = plan, plan.kinds, progress
         self._applies, self._backup = applies, backup
-        self._exact = exact
-        self._directory, self._config, self._kinds = directory, config, kinds
-        self._now_ms, self._progress = now_ms, progress
-        self._snapshots = SnapshotFiles(directory)
+        self._snapshots = SnapshotFiles(plan.path)
         self._first_offset = 0
 
-    def plan(self, seen: tuple[FileSeen, ...]) -> ReindexPlan:
+    def plan(self) -> ReindexPlan:
         """Check all segments, and report the differences."""
-        listing = list_partition(self._directory)
+        listing = list_partition(self._plan.path)
         files = [each for each in listing.segments if not each.kafka07]
         self._snapshots = SnapshotFiles.of(listing)
         total, done = sum(os.path.getsize(each.log) for each in files), 0
@@ -390,22 +380,17 @@ class _Reindexing:
         known = {each.base_offset for each in files} | {end_offset}
         snapshots += self._unreadable(known)
         self._settle(snapshots)
-        return ReindexPlan(
-            path=self._directory,
-            config=self._config,
-            kinds=self._kinds,
-            exact=self._exact,
-            now_ms=self._now_ms,
+        return replace(
+            self._plan,
             segments=tuple(segments),
             snapshots=tuple(snapshots),
             findings=tuple(each.finding for each in segments if each.finding is not None),
-            seen=seen,
         )
 
     def _settle(self, files: Collection[RemadeFile]) -> None:
         """Make the names of changed files lasting."""
         if files and self._applies:
-            io.flush_directory(self._directory)
+            io.flush_directory(self._plan.path)
 
     # ---- indexes ---------------------------------------------------------------------------------
 
@@ -419,13 +404,15 @@ class _Reindexing:
                 is_last,
                 log_bytes=segment.size,
                 believed=not held_by_another(files.log),
-                interval=self._config.index_interval_bytes,
+                interval=self._plan.config.index_interval_bytes,
             )
             checks = IndexChecks(place)
             for kind, path in _paths(files).items():
-                if kind is FileKind.TXNINDEX or (kind in self._kinds and not self._exact):
+                if kind is FileKind.TXNINDEX or (kind in self._kinds and not self._plan.exact):
                     checks.add(kind, path)
-            swept = sweep_segment(segment, config=self._config, producers=state, watch=checks.feed)
+            swept = sweep_segment(
+                segment, config=self._plan.config, producers=state, watch=checks.feed
+            )
             fault, finding = swept.end_fault, None
             is_tail = is_last and swept.error is None and swept.stop in TAILS
             if fault is not None and not is_tail:
@@ -472,8 +459,8 @@ class _Reindexing:
         for kind, data in wanted.items():
             if kind not in self._kinds:
                 continue
-            fault = None if self._exact else faults[kind]
-            if fault is None and not self._exact:
+            fault = None if self._plan.exact else faults[kind]
+            if fault is None and not self._plan.exact:
                 continue
             path = files.log.with_name(f"{stem}.{kind.value}")
             size = ENTRIES[kind.value].size
@@ -512,14 +499,14 @@ class _Reindexing:
         if not files or not {FileKind.TXNINDEX, FileKind.SNAPSHOT} & set(self._kinds):
             return None
         state = ProducerState(
-            expiration_ms=self._config.producer_id_expiration_ms,
-            transaction_max_timeout_ms=self._config.transaction_max_timeout_ms,
+            expiration_ms=self._plan.config.producer_id_expiration_ms,
+            transaction_max_timeout_ms=self._plan.config.transaction_max_timeout_ms,
         )
         self._first_offset = files[0].base_offset
         path = self._snapshots.path(self._first_offset)
         stored = None if path is None else _read_snapshot(path)
         if isinstance(stored, tuple):
-            state.load(stored, self._first_offset, now_ms=self._now_ms)
+            state.load(stored, self._first_offset, now_ms=self._plan.now_ms)
         return state
 
     def _snapshot_at(
@@ -534,7 +521,7 @@ class _Reindexing:
         entries = state.snapshot_entries()
         before, why = None, "missing"
         if path is None:
-            path = self._directory / segment_name(offset, FileKind.SNAPSHOT)
+            path = self._plan.path / segment_name(offset, FileKind.SNAPSHOT)
         else:
             stored = _read_snapshot(path)
             if isinstance(stored, KsegError):
