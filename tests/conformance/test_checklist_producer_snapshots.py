@@ -29,7 +29,6 @@ from tests.producing import (
 )
 
 DAY_MS = 86_400_000
-MAX_TIMEOUT_MS = 15 * 60 * 1000
 
 
 @pytest.fixture

@@ -28,7 +28,6 @@ from tests.fuzz import mutate, targets
 from tests.fuzz.seeds import kind_of
 
 INFLATED_MAX = targets.INFLATED_MAX
-ROWS_SHOWN_MAX = 5000
 _EXTREMES = (0, 1, 5, 1000, 2**31, 2**62, 2**63 - 2)
 _BUG = 5
 

@@ -292,11 +292,6 @@ def is_known(producer: ProducerSnapshotEntry, now_ms: int) -> bool:
 # One after the other
 
 
-def files_of(directory: Path) -> dict[str, bytes]:
-    """Every file as it is."""
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
-
-
 def opened(kafka: Kafka, story: Story, theirs: Left, ours: Left) -> list[Found]:
     """What Kafka makes of a log that kseg has closed and would not of its own; what it changes."""
     answers = []

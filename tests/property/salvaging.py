@@ -34,7 +34,6 @@ from tests.builders import (
 )
 
 KINDS = ("dense", "compacted", "nested", "crafted", "old")
-_HEAD = 17
 #: The fields of a header that no checksum covers: base offset, length, leader epoch.
 _UNCOVERED = 16
 

@@ -43,10 +43,6 @@ def snappy_of(data: bytes, block: int = 32768) -> bytes:
     return XERIAL + b"".join(chunk(data[at : at + block]) for at in cuts)
 
 
-def raw_snappy(data: bytes) -> bytes:
-    return bytes(cramjam.snappy.compress_raw(data))
-
-
 def lz4_header(
     *,
     flags: int = 0x60,

@@ -84,8 +84,6 @@ TXN_INDEX = LOG.replace(".log", ".txnindex")
 LAST_INDEX, LAST_TIME_INDEX = LAST_LOG.replace(".log", ".index"), LAST_LOG[:-3] + "timeindex"
 SNAPSHOT = LAST_LOG.replace(".log", ".snapshot")
 EPOCHS = "orders-0/leader-epoch-checkpoint"
-GOOD = batch(records(1000, 1001), base_offset=0)
-GAP = [FIRST_BATCHES[0], FIRST_BATCHES[3]]
 
 BREAKS = {
     "a bit of a batch": Break(patched(0, ".log", AT[1] + 65, b"\xff"), "batch-crc", LOG, AT[1]),

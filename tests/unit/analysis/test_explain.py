@@ -169,7 +169,6 @@ YOUNG, ACTIVE, DUE = "younger-than-retention", "active", "due"
 NEWEST, DIRTY, NO_LIMIT = "newest-of-key", "dirty-ratio", "no-limit"
 BY_WEEK = {0: DUE, 1: DUE, 2: YOUNG, 3: ACTIVE}
 MONTH = {"retention.ms": str(30 * DAY_MS)}
-KEPT = {"retention.ms": "-1", "cleanup.policy": "delete"}
 ALL = (0, 1, 2)
 
 

@@ -359,7 +359,3 @@ def test_memory_does_not_grow_with_the_lines() -> None:
         return top
 
     assert peak(40) < 2 * peak(4)
-
-
-def raw(text: str, encoding: str) -> bytes:
-    return bytes.fromhex(text) if encoding == "hex" else base64.b64decode(text)

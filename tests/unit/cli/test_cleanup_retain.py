@@ -34,10 +34,6 @@ def everything(directory: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def log_names(directory: Path) -> list[int]:
-    return sorted(int(path.name.partition(".")[0]) for path in directory.glob("*.log"))
-
-
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize(
     ("point", "deleted_to", "goes"), [(3, 0, 2), (2, 0, 2), (1, 0, 1), (1, 2, 1)]

@@ -39,10 +39,6 @@ def plan(directory: Path, *, clean: bool = False, interval: int = 0, **how: int)
     )
 
 
-def log_files(directory: Path) -> dict[int, bytes]:
-    return {int(path.stem): path.read_bytes() for path in directory.glob("*.log")}
-
-
 def test_offsets_that_overflow_in_front_of_others_fail_the_load(partition: Path) -> None:
     write_segment(partition, 0, one(5), one(FAR), one(6))
     error = plan(partition).error
