@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from kseg.lake import WrittenFiles
     from kseg.lazy import Condition
     from kseg.log.exports import Export
-    from kseg.log.key_places import KeyPlaces
+    from kseg.log.partitioners import KeyPlaces
     from kseg.log.patterns import Pattern
     from kseg.log.reader.view import LogView
     from kseg.log.reader.visible import WholeBatches
@@ -282,7 +282,7 @@ class Scan(Frames):
 
     def _place_keys(self, partitioner: str, counts: Any, paths: Iterable[Path]) -> Scan:
         """The same scan, which reads a key from its partition alone."""
-        from kseg.log.key_places import KeyPlaces
+        from kseg.log.partitioners import KeyPlaces
 
         numbers = several("partitions", counts, int, "a number, or several")
         self._key_places = KeyPlaces.of(partitioner, numbers, self.sources, paths)

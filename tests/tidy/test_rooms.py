@@ -18,7 +18,7 @@ from tests.tidy import tree
 #: The rooms of the log from the top down; those in one row may know each other, without a circle.
 FLOORS = (
     ("directory", "scan", "grep", "adopt", "cleanup", "recoding", "closed", "topic_writer"),
-    ("exports", "key_places", "narrowing", "patterns"),
+    ("exports", "narrowing", "patterns"),
     ("sources", "partitioners"),
     ("copies",),
     ("salvage",),
