@@ -128,6 +128,11 @@ def os_reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
+def text_of(error: KsegError | OSError) -> str:
+    """An error in words, without the path if the file system made it."""
+    return os_reason(error) if isinstance(error, OSError) else str(error)
+
+
 class FormatError(KsegError, ValueError):
     """Bytes break the record format."""
 

@@ -351,27 +351,6 @@ _BENIGN = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 
 
 @dataclass(slots=True)
-class _OddTimes:
-    """Batches with odd times: their count, and the batch with the largest time."""
-
-    count: int = 0
-    time: int = 0
-    position: int = 0
-    offset: int = 0
-
-    def note(self, table: BatchTable, times: Int64s, mask: Bools) -> None:
-        """Add the batches of a mask."""
-        if not mask.any():
-            return
-        times = np.where(mask, times, _INT64_MIN)
-        row = int(times.argmax())
-        if not self.count or int(times[row]) > self.time:
-            self.time, self.position = int(times[row]), int(table.position[row])
-            self.offset = int(table.last_offset[row])
-        self.count += int(np.count_nonzero(mask))
-
-
-@dataclass(slots=True)
 class LogChecks:
     """The state of one walk.
 
@@ -411,9 +390,8 @@ class LogChecks:
     damaged_from: int | None = None
     now_ms: int = INT64_MAX
     dense: bool = True
-    _ahead: _OddTimes = field(default_factory=_OddTimes)
-    _negative: _OddTimes = field(default_factory=_OddTimes)
-    _seconds: _OddTimes = field(default_factory=_OddTimes)
+    #: By code the number of batches with odd times; and the largest time, with its place.
+    _odd_times: dict[str, tuple[int, tuple[int, int, int]]] = field(default_factory=dict)
     _has_transactions: bool = False
     _has_plain: bool = False
     _open: set[int] = field(default_factory=set)
@@ -472,23 +450,29 @@ class LogChecks:
     def _check_times(self, table: BatchTable) -> None:
         """Note the largest times of batches that no broker would write."""
         times = table.max_timestamp
-        self._ahead.note(table, times, times > self.now_ms + _AHEAD_MS)
         first = np.minimum(times, table.base_timestamp)
         # The inverted bits of the least number are the largest; a minus would overflow.
-        self._negative.note(table, ~first, first < NO_TIMESTAMP)
-        self._seconds.note(table, times, (times >= _SECONDS_MIN) & (times < _SECONDS_MAX))
+        for code, values, mask in (
+            ("time-ahead", times, times > self.now_ms + _AHEAD_MS),
+            ("time-negative", ~first, first < NO_TIMESTAMP),
+            ("time-in-seconds", times, (times >= _SECONDS_MIN) & (times < _SECONDS_MAX)),
+        ):
+            if mask.any():
+                row = int(np.where(mask, values, _INT64_MIN).argmax())
+                here = int(values[row]), int(table.position[row]), int(table.last_offset[row])
+                count, largest = self._odd_times.get(code, (0, here))
+                largest = here if here[0] > largest[0] else largest
+                self._odd_times[code] = count + int(np.count_nonzero(mask)), largest
 
     def _report_times(self) -> None:
         """Add one finding for the file: a producer's clock causes many such times at once."""
-        for code, odd, time, word in (
-            ("time-ahead", self._ahead, self._ahead.time, "latest"),
-            ("time-negative", self._negative, ~self._negative.time, "earliest"),
-            ("time-in-seconds", self._seconds, self._seconds.time, "latest"),
-        ):
-            if odd.count:
-                many = "1 batch has" if odd.count == 1 else f"{odd.count} batches have"
+        for code in ("time-ahead", "time-negative", "time-in-seconds"):
+            if code in self._odd_times:
+                count, (time, position, offset) = self._odd_times[code]
+                many = "1 batch has" if count == 1 else f"{count} batches have"
+                word, time = ("earliest", ~time) if code == "time-negative" else ("latest", time)
                 text = f"{many} such a time, the {word} {iso_text(time)}"
-                self.found.add(code, self.path, text, position=odd.position, offset=odd.offset)
+                self.found.add(code, self.path, text, position=position, offset=offset)
 
     def note_damage(self, position: int, last_offset: int | None) -> None:
         """Remember where the first damage begins, and the last sound offset in front of it."""

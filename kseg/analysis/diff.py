@@ -24,7 +24,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as Cells
 from contextlib import suppress
 from dataclasses import dataclass, field
-from os import PathLike
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -33,7 +32,8 @@ import numpy as np
 from kseg.analysis.units import Threads, run_units
 from kseg.constants import Bools, Int64s, Progress
 from kseg.documents import Documented, VerbReport, fields_of
-from kseg.errors import KsegError, NotALogError, os_reason
+from kseg.errors import KsegError, NotALogError, text_of
+from kseg.files.io import StrPath
 from kseg.files.mapping import Mapping
 from kseg.files.names import log_bytes
 from kseg.files.selection import Selection
@@ -601,7 +601,7 @@ class DiffUnit:
 
 
 def plan(
-    paths: Sequence[str | PathLike[str]],
+    paths: Sequence[StrPath],
     *,
     records: bool = False,
     mapping: Mapping = "auto",
@@ -646,15 +646,10 @@ def examine(unit: DiffUnit) -> PartitionDiff:
     try:
         return _partition_diff(unit)
     except (KsegError, OSError) as error:
-        why = f"it changed while it was read: {_reason_of(error)}"
+        why = f"it changed while it was read: {text_of(error)}"
         failed = [CopySeen(each.path, each.topic_id, error=why) for each in unit.copies]
         others = tuple(Compared(seen, "unreadable") for seen in failed[1:])
         return PartitionDiff(unit.topic, unit.partition, failed[0], others)
-
-
-def _reason_of(error: KsegError | OSError) -> str:
-    """An error in words, without the path if the file system made it."""
-    return os_reason(error) if isinstance(error, OSError) else str(error)
 
 
 def _seen(asked: CopyPath, copy: Copy | CopySeen) -> CopySeen:
@@ -708,7 +703,7 @@ def _read_copy(asked: CopyPath, unit: DiffUnit, *, checks: bool) -> Copy | CopyS
         except (KsegError, OSError) as fault:
             if not checks:
                 raise
-            error = _reason_of(fault)
+            error = text_of(fault)
     return CopySeen(asked.path, asked.topic_id, error=error)
 
 
@@ -723,7 +718,7 @@ def _pairs(unit: DiffUnit, copies: list[Copy]) -> list[Pair]:
 
 
 def diff(
-    *copies: str | PathLike[str],
+    *copies: StrPath,
     topics: str | Iterable[str] | None = None,
     partitions: int | Iterable[int] | None = None,
     records: bool = False,
@@ -778,7 +773,7 @@ def diff(
 
 
 def diff_of(
-    copies: Sequence[str | PathLike[str]],
+    copies: Sequence[StrPath],
     *,
     records: bool = False,
     chosen: Chosen | None = None,

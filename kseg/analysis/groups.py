@@ -33,7 +33,7 @@ import numpy as np
 
 from kseg.analysis.internal_logs import ColumnTable, Home, LogTaken, Notes, Rows
 from kseg.constants import InternalTopic, Progress
-from kseg.documents import document
+from kseg.documents import fields_of
 from kseg.errors import KsegError
 from kseg.files.selection import StrPaths
 from kseg.format.take import take_rows
@@ -499,12 +499,7 @@ class Groups(Listed[Group]):
         """
         rows = {"commits": list(self.commits.rows())} if commits else {}
         return {
-            "groups": document(self.values),
-            "members": self.members.table_rows(),
-            "share": self.share.table_rows(),
-            "changes": self.changes.table_rows(),
-            "logs": document(self.logs),
-            "findings": document(self.findings),
+            **fields_of(self, "groups=values members share changes logs findings"),
             **rows,
         }
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import reduce
 from hashlib import sha256
 from html import escape
-from os import PathLike, fspath
+from os import fspath
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +39,7 @@ from kseg.constants import Progress
 from kseg.documents import VerbReport, document
 from kseg.errors import KsegError, NotALogError
 from kseg.extras import require
+from kseg.files.io import StrPath
 from kseg.files.whole_file import (
     FileSink,
     refuse_in_data_directory,
@@ -135,7 +136,7 @@ class BrokerReport(Table, VerbReport):
         # One pass: the text of a part is not looked at again.
         return re.sub("@([A-Z]+)@", lambda found: parts[found[1]], template)
 
-    def write(self, path: str | PathLike[str]) -> None:
+    def write(self, path: StrPath) -> None:
         """Write the page into a new file.
 
         Args:
@@ -161,8 +162,8 @@ def report(
     *,
     keys: bool = True,
     top: int = TOP_KEYS,
-    broker_config: str | PathLike[str] | None = None,
-    metadata_directory: str | PathLike[str] | None = None,
+    broker_config: StrPath | None = None,
+    metadata_directory: StrPath | None = None,
     config: Mapping[str, str] | None = None,
     topic_config: Mapping[str, Mapping[str, str]] | None = None,
     now_ms: Time | None = None,

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as Cells
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial, reduce
-from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +42,7 @@ from kseg.constants import (
 from kseg.documents import fields_of
 from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
+from kseg.files.io import StrPath
 from kseg.files.mapping import Mapping
 from kseg.files.names import Unreadable
 from kseg.files.selection import Selection
@@ -785,7 +785,7 @@ def stats(
 
 
 def stats_of(
-    places: Sequence[str | PathLike[str]],
+    places: Sequence[StrPath],
     options: StatsOptions,
     *,
     threads: int = 1,

@@ -33,7 +33,7 @@ import numpy as np
 from kseg.analysis.internal_logs import NONE, ColumnTable, Home, LogTaken, Notes, Rows
 from kseg.commands import command_line
 from kseg.constants import INT64_MAX, ControlType, Int64s, InternalTopic, Progress
-from kseg.documents import document
+from kseg.documents import fields_of
 from kseg.files.selection import NothingChosenError, Selection, StrPaths
 from kseg.format.header import COLUMN, BatchTable
 from kseg.format.times import Time, bound_ms
@@ -177,11 +177,7 @@ class Transactions(Listed[Undecided]):
         """
         rows = {"transactions": list(self.transactions.rows())} if transactions else {}
         return {
-            "counts": self.counts,
-            "undecided": document(self.values),
-            "ids": self.ids.table_rows(),
-            "logs": document(self.logs),
-            "findings": document(self.findings),
+            **fields_of(self, "counts undecided=values ids logs findings"),
             **rows,
         }
 

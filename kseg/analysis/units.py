@@ -87,7 +87,7 @@ class Unit:
 
 
 def plan(
-    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    paths: io.StrPath | Iterable[io.StrPath],
     skipped: list[Unreadable] | None = None,
     listings: Listings | None = None,
 ) -> list[Unit]:
@@ -117,7 +117,7 @@ def plan(
 
 
 def _units_of(
-    path: str | PathLike[str],
+    path: io.StrPath,
     listing: _Listing,
     said: _Said,
     skipped: list[Unreadable] | None,

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from errno import EIO
-from os import PathLike, fspath
+from os import fspath
 from pathlib import Path
 from typing import Any, Final
 
 from kseg.documents import fields_of
 from kseg.errors import KsegError, UnreadableError, os_reason
+from kseg.files.io import StrPath
 from kseg.files.names import Unreadable
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.frames import Table
@@ -262,14 +263,14 @@ class KnownSettings:
         for group in sources.groups(home.resolve() for home in homes):
             self._by_home |= dict.fromkeys(group, _read_log(sources, group))
 
-    def of(self, path: str | PathLike[str]) -> PartitionSettings | str:
+    def of(self, path: StrPath) -> PartitionSettings | str:
         """The settings of a partition, or the reason why they cannot be read, in words."""
         name = fspath(path)
         if name not in self._of:
             self._of[name] = self._read(path)
         return self._of[name]
 
-    def _read(self, path: str | PathLike[str]) -> PartitionSettings | str:
+    def _read(self, path: StrPath) -> PartitionSettings | str:
         home = Path(path).resolve().parent
         known = self._by_home.get(home, "it is in none of the data directories")
         if isinstance(known, str):

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from os import PathLike
 
 from kseg.analysis.checks import (
     check_across,
@@ -46,6 +45,7 @@ from kseg.analysis.values import (
 )
 from kseg.constants import Progress
 from kseg.errors import os_reason
+from kseg.files.io import StrPath
 from kseg.files.mapping import Mapping
 from kseg.files.names import (
     DataDirectory,
@@ -130,7 +130,7 @@ def verify(
 
 
 def verify_of(
-    places: Sequence[str | PathLike[str]],
+    places: Sequence[StrPath],
     options: VerifyOptions,
     *,
     threads: Threads = 1,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kseg.commands import command_line
 from kseg.files import ownership
 from kseg.files.atomic import replace_file
+from kseg.files.io import StrPath
 from kseg.log.salvage import PUT_BACK
 
 if TYPE_CHECKING:
@@ -88,9 +89,9 @@ def without_line(path: Path, partition: TopicPartition) -> str:
 
 
 def owner_lines(
-    made: str | os.PathLike[str],
-    source: str | os.PathLike[str],
-    *places: str | os.PathLike[str],
+    made: StrPath,
+    source: StrPath,
+    *places: StrPath,
 ) -> Iterator[str]:
     """Lines with a command for root; empty if owner and group are those of the source.
 

@@ -25,7 +25,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from os import PathLike
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -110,7 +109,7 @@ class BrokerFile:
         return self.roles != ("controller",) and not (is_own and is_apart)
 
 
-def read_broker_file(path: str | PathLike[str] | None) -> BrokerFile:
+def read_broker_file(path: io.StrPath | None) -> BrokerFile:
     """Read `server.properties`; without such a file, the defaults of a broker.
 
     Raises:
@@ -1172,7 +1171,6 @@ RELEASES: Final = (
 _FORMATTED_SINCE: Final = 4
 #: Less than this says nothing about a rate.
 _RATE_BYTES_MIN: Final = 1 << 20
-_StrPath = str | PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -1202,8 +1200,8 @@ def doctor(
     topics: str | Iterable[str] | None = None,
     partitions: int | Iterable[int] | None = None,
     release: str = _FOLLOWED,
-    metadata_directory: _StrPath | None = None,
-    broker_config: _StrPath | None = None,
+    metadata_directory: io.StrPath | None = None,
+    broker_config: io.StrPath | None = None,
     config: Mapping[str, str] | None = None,
     topic_config: Mapping[str, Mapping[str, str]] | None = None,
     now_ms: Time | None = None,
@@ -1270,7 +1268,7 @@ def chosen_of(found: DoctorReport, selection: Selection) -> DoctorReport:
 
 
 def plan(
-    data_directories: Sequence[_StrPath],
+    data_directories: Sequence[io.StrPath],
     *,
     release: str,
     sources: SettingSources,

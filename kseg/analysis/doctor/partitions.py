@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -131,13 +131,17 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
     begin = time.perf_counter()
     try:
         plan = _plan(unit, as_broker=True)
-        findings = [*_of_load(unit, plan), *_of_topic_id(unit.path)]
+        findings = [
+            *_of_load(unit, plan),
+            *_of_file(unit.path, FileKind.PARTITION_METADATA, metadata.read_partition_metadata),
+        ]
         if entry.kind in (EntryKind.LOG, EntryKind.FUTURE):  # retention deletes from these alone
             findings.extend(_of_indexes(unit))
         if entry.kind is EntryKind.LOG and plan.error is None and plan.start_fault is None:
             findings.extend(_of_missing(unit, plan))
         if entry.kind is EntryKind.CLUSTER_METADATA:
-            findings.extend((*_of_quorum_state(unit.path), *of_snapshots(unit.path)))
+            findings.extend(_of_file(unit.path, FileKind.QUORUM_STATE, metadata.check_quorum_state))
+            findings.extend(of_snapshots(unit.path))
         if plan.error is None:
             findings.extend(_of_tier(unit, plan))
         if plan.error is None and unit.clean and entry.kind is EntryKind.LOG:
@@ -162,16 +166,9 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
 
 
 def _plan(unit: PartitionUnit, *, as_broker: bool) -> RecoveryPlan:
-    return plan_recovery(
-        unit.path,
-        as_broker=as_broker,
-        clean=unit.clean,
-        recovery_point=unit.recovery_point,
-        log_start_offset=unit.log_start_offset,
-        config=unit.config,
-        now_ms=unit.now_ms,
-        thorough=False,
-    )
+    names = ("clean", "recovery_point", "log_start_offset", "config", "now_ms")
+    given: dict[str, Any] = {name: getattr(unit, name) for name in names}
+    return plan_recovery(unit.path, as_broker=as_broker, thorough=False, **given)
 
 
 def _outlook_fields(plan: RecoveryPlan) -> dict[str, Any]:
@@ -463,25 +460,17 @@ def _of_old_messages(plan: RecoveryPlan) -> Iterator[BrokerFinding]:
                     return
 
 
-def _of_topic_id(path: str) -> Iterator[BrokerFinding]:
-    """`partition.metadata`, which Kafka reads when a log is loaded."""
-    place = os.path.join(path, FileKind.PARTITION_METADATA.value)
+def _of_file(path: str, kind: FileKind, read: Callable[[str], object]) -> Iterator[BrokerFinding]:
+    """Check a file that Kafka reads when a log is loaded, and creates again if it is missing."""
+    place = os.path.join(path, kind.value)
     try:
-        metadata.read_partition_metadata(place)
+        read(place)
     except FileNotFoundError:
         return
     except (KsegError, OSError) as error:
-        yield _failure(error, place)
-
-
-def _of_quorum_state(path: str) -> Iterator[BrokerFinding]:
-    """Check `quorum-state`, which Kafka reads first; a missing file is created again."""
-    place = os.path.join(path, FileKind.QUORUM_STATE.value)
-    try:
-        metadata.check_quorum_state(place)
-    except FileNotFoundError:
-        return
-    except (KsegError, OSError) as error:
-        message = f"{_failure(error, place).message}; no node starts with it"
-        exception = getattr(error, "kafka_exception", None) or "UncheckedIOException"
-        yield finding("quorum-state", place, message, exception=exception)
+        failed = _failure(error, place)
+        if kind is FileKind.QUORUM_STATE:
+            message = f"{failed.message}; no node starts with it"
+            exception = getattr(error, "kafka_exception", None) or "UncheckedIOException"
+            failed = finding("quorum-state", place, message, exception=exception)
+        yield failed

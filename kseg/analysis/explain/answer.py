@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,8 +27,9 @@ from kseg.analysis.explain.values import (
 from kseg.analysis.units import Threads, run_units
 from kseg.analysis.values import KnownSettings
 from kseg.constants import Progress
-from kseg.errors import KsegError, os_reason
+from kseg.errors import KsegError, text_of
 from kseg.files.index import OffsetIndex, TimeIndex
+from kseg.files.io import StrPath
 from kseg.files.names import (
     PartitionFiles,
     PathKind,
@@ -80,7 +80,7 @@ class Disk:
         return Disk(kept, min(self.size, used), self.ahead + self.bytes - kept)
 
 
-def disk_of(path: str | os.PathLike[str]) -> Disk:
+def disk_of(path: StrPath) -> Disk:
     """The room of a file.
 
     Raises:
@@ -164,7 +164,7 @@ def _backups(root: Path) -> Iterator[KeptFile]:
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
-        yield KeptFile(str(root), UNKNOWN, 0, 0, why=os_reason(error))
+        yield _unknown(root, error)
         return
     yield from (_whole(root / name, "backup") for name in names)
 
@@ -173,7 +173,7 @@ def _whole(path: Path, cause: str) -> KeptFile:
     try:
         disk = disk_below(path) if path.is_dir() and not path.is_symlink() else disk_of(path)
     except OSError as error:
-        return KeptFile(str(path), UNKNOWN, 0, 0, why=os_reason(error))
+        return _unknown(path, error)
     return KeptFile(str(path), cause, disk.bytes + disk.ahead, disk.size)
 
 
@@ -274,7 +274,7 @@ def examine(unit: KeepUnit) -> PartitionKeeps:
         else:
             rows.extend(_of_log(unit, list_partition(path)))
     except OSError as error:
-        rows.append(KeptFile(unit.path, UNKNOWN, 0, 0, why=_reason(error)))
+        rows.append(_unknown(unit.path, error))
     topic, partition = entry.partition or (None, None)
     found = PartitionKeeps(unit.path, topic, partition, entry.kind.value, tuple(rows))
     if log is not None:
@@ -303,12 +303,12 @@ def _of_segments(unit: KeepUnit, files: PartitionFiles, sizes: _Sizes) -> tuple[
         try:
             return tuple(_kept_segments(unit, unit.own, sizes))
         except (KsegError, OSError) as error:
-            why = _reason(error)
+            why = text_of(error)
     return tuple(sizes.row(each.log, UNKNOWN, each.base_offset, why=why) for each in files.segments)
 
 
-def _reason(error: KsegError | OSError) -> str:
-    return os_reason(error) if isinstance(error, OSError) else str(error)
+def _unknown(path: str | Path, error: KsegError | OSError) -> KeptFile:
+    return KeptFile(str(path), UNKNOWN, 0, 0, why=text_of(error))
 
 
 def _of_files(files: PartitionFiles) -> Iterator[KeptFile]:
@@ -430,7 +430,7 @@ def _compacted(
     except (KsegError, OSError) as error:
         for each in left:
             cause = "active" if each is left[-1] else "uncleanable"
-            yield _staying(each, cause, _reason(error), sizes)
+            yield _staying(each, cause, text_of(error), sizes)
         return
     saved, young = _saved(plan), _young_until(log, plan)
     ends = (*(each.base_offset for each in left[1:]), end_offset)
@@ -505,7 +505,6 @@ Words = tuple[str, ...]
 _DECIDING: Final = ("cleanup.policy", "retention.bytes", "retention.ms")
 #: Those of a topic with a tier, besides.
 _LOCAL: Final = ("local.retention.bytes", "local.retention.ms")
-_StrPath = str | PathLike[str]
 _TopicConfig = Mapping[str, Mapping[str, str]]
 
 
@@ -595,8 +594,8 @@ def explain(
     *,
     topics: str | Iterable[str] | None = None,
     partitions: int | Iterable[int] | None = None,
-    metadata_directory: _StrPath | None = None,
-    broker_config: _StrPath | None = None,
+    metadata_directory: StrPath | None = None,
+    broker_config: StrPath | None = None,
     config: Mapping[str, str] | None = None,
     topic_config: _TopicConfig | None = None,
     what_if: Mapping[str, str] | None = None,
@@ -744,8 +743,7 @@ def _home_at(path: Path) -> _Directory:
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
-        row = KeptFile(str(path), UNKNOWN, 0, 0, why=os_reason(error))
-        return _Directory(path, (), of_one_log=False, rows=(row,))
+        return _Directory(path, (), of_one_log=False, rows=(_unknown(path, error),))
     taken = tuple(
         entry
         for entry in entries

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from os import PathLike
 from pathlib import Path
 from uuid import UUID
 
 from kseg.errors import NotALogError, os_reason
+from kseg.files.io import StrPath
 from kseg.files.names import (
     PartitionDirectory,
     PathKind,
@@ -84,7 +84,7 @@ class _Given:
         return ",".join(map(str, self.places))
 
 
-def places_of(copy: str | PathLike[str]) -> tuple[Path, ...]:
+def places_of(copy: StrPath) -> tuple[Path, ...]:
     """The directories of a copy: one, or several of one broker, with commas as in `log.dirs`.
 
     If the whole name exists, it is one directory, commas or not.
@@ -103,9 +103,7 @@ def places_of(copy: str | PathLike[str]) -> tuple[Path, ...]:
     return places
 
 
-def join_copies(
-    paths: Sequence[str | PathLike[str]], chosen: Chosen | None = None
-) -> list[JoinedCopies]:
+def join_copies(paths: Sequence[StrPath], chosen: Chosen | None = None) -> list[JoinedCopies]:
     """The partitions under some paths, each with its copies, and once for each topic id.
 
     Args:

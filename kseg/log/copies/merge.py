@@ -38,7 +38,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,6 +53,7 @@ from kseg.errors import (
 )
 from kseg.files.atomic import replace_file
 from kseg.files.checkpoints import EpochEntry, TopicPartition
+from kseg.files.io import StrPath
 from kseg.format.header import FIELDS, BatchHeader
 from kseg.frames import Table, counted
 from kseg.log import data_directory
@@ -392,21 +392,16 @@ class Runs:
 MISSING_MAX: Final = 10_000
 
 
-@dataclass(slots=True, eq=False)
 class _Hidden:
     """Offsets hidden by damage of a copy: ranges, damaged bytes, bytes that others gave."""
 
-    ranges: Rows
-    damaged: Int64s
-    given: Int64s
-
-    @classmethod
-    def of(cls, copy: Copy, cut: int) -> _Hidden:
-        """In front of the offset where the copy is cut."""
-        damaged = np.array([lost.bytes for lost in copy.unknown], np.int64)
+    def __init__(self, copy: Copy, cut: int) -> None:
+        """Take those in front of the offset where the copy is cut."""
         before = copy.unknown_ranges[:, 0] < cut
-        ranges = np.minimum(copy.unknown_ranges[before], cut - 1 if cut < OFFSETS_END else cut)
-        return cls(ranges, damaged[before], np.zeros(len(ranges), np.int64))
+        last = cut - 1 if cut < OFFSETS_END else cut
+        self.ranges: Final = np.minimum(copy.unknown_ranges[before], last)
+        self.damaged: Final = np.array([lost.bytes for lost in copy.unknown], np.int64)[before]
+        self.given: Final = np.zeros_like(self.damaged)
 
     def give(self, rows: Rows) -> None:
         """Note batches that are taken."""
@@ -435,7 +430,7 @@ class MissingOffsets:
         Args:
             copies: each with the offset where it is cut.
         """
-        self._hidden: Final = [_Hidden.of(copy, cut) for copy, cut in copies]
+        self._hidden: Final = [_Hidden(copy, cut) for copy, cut in copies]
         self._found: list[tuple[int, int]] = []
         self._is_cut_short = False
         self.is_dense: Final = all(copy.provable.is_dense for copy, _ in copies)
@@ -853,9 +848,9 @@ def _epochs_of(history: Lineage | None) -> tuple[Int64s, Int64s]:
 
 
 def plan_merge(
-    *copies: str | PathLike[str],
-    out: str | PathLike[str],
-    prefer: str | PathLike[str] | None = None,
+    *copies: StrPath,
+    out: StrPath,
+    prefer: StrPath | None = None,
     chosen: Chosen | None = None,
     threads: int = 1,
     tier: TierLike | None = None,
@@ -909,9 +904,7 @@ def plan_merge(
 # ---- deciding ------------------------------------------------------------------------------------
 
 
-def _preferred(
-    copies: Sequence[str | PathLike[str]], prefer: str | PathLike[str]
-) -> frozenset[str]:
+def _preferred(copies: Sequence[StrPath], prefer: StrPath) -> frozenset[str]:
     """The directories of the preferred copy, which may be named by one of them."""
     wanted = _real_places(prefer)
     for copy in copies:
@@ -921,7 +914,7 @@ def _preferred(
     raise ValueError(f"{os.fspath(prefer)} is preferred, but is not among the copies")
 
 
-def _real_places(copy: str | PathLike[str]) -> frozenset[str]:
+def _real_places(copy: StrPath) -> frozenset[str]:
     return frozenset(map(os.path.realpath, places_of(copy)))
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -19,6 +18,7 @@ from uuid import UUID
 from kseg.commands import command_line
 from kseg.errors import CorruptIndexError, KsegError, LimitExceededError, NotALogError
 from kseg.files import metadata
+from kseg.files.io import StrPath
 from kseg.files.names import FileKind, list_data_directory, parse_partition_dir
 from kseg.files.selection import Selection, StrPaths
 from kseg.frames import Table
@@ -190,8 +190,8 @@ class SettingSources:
             are changed by the settings.
     """
 
-    metadata_directory: str | PathLike[str] | None = None
-    broker_config: str | PathLike[str] | None = None
+    metadata_directory: StrPath | None = None
+    broker_config: StrPath | None = None
     config: Mapping[str, str] = field(default_factory=dict)
     topic_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     supposed: Mapping[str, str] | None = None
@@ -334,7 +334,7 @@ class Settings(Table):
             for cells in [(str(each.path), *_named(each.path), name, value, source)]
         ]
 
-    def of(self, path: str | PathLike[str]) -> PartitionSettings:
+    def of(self, path: StrPath) -> PartitionSettings:
         """The settings of one partition.
 
         Args:
@@ -380,8 +380,8 @@ def settings(
     *,
     topics: str | Iterable[str] | None = None,
     partitions: int | Iterable[int] | None = None,
-    metadata_directory: str | PathLike[str] | None = None,
-    broker_config: str | PathLike[str] | None = None,
+    metadata_directory: StrPath | None = None,
+    broker_config: StrPath | None = None,
     config: Mapping[str, str] | None = None,
     topic_config: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Settings:
@@ -415,7 +415,7 @@ def settings(
     return sources.read(paths_of(data_directories)).choosing(selection)
 
 
-def _metadata_home(places: Sequence[Path], given: str | PathLike[str] | None) -> Path | None:
+def _metadata_home(places: Sequence[Path], given: StrPath | None) -> Path | None:
     """The data directory that has the metadata log; None where none has."""
     if given is not None:
         place = path_at(given).resolve()
@@ -464,7 +464,7 @@ def _meta_of(place: Path) -> metadata.MetaProperties | None:
     return None
 
 
-def _read_properties(path: str | PathLike[str]) -> dict[str, str]:
+def _read_properties(path: StrPath) -> dict[str, str]:
     """Read the settings of topics from a `server.properties`, and no other settings."""
     found = metadata.read_properties(path_at(path))
     return {name: text for name, text in found.items() if name in BROKER_NAMES}

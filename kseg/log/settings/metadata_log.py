@@ -18,7 +18,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import repeat
-from os import PathLike
 from pathlib import Path
 from typing import Final
 
@@ -71,7 +70,7 @@ _MetadataRecord = tuple[Place, bytes | None, bytes | None, bool, int]
 
 
 def read_cluster(
-    directory: str | PathLike[str],
+    directory: io.StrPath,
     *,
     end_offset: int | None = None,
     past_damage: bool = False,
@@ -142,7 +141,7 @@ def _starts(listing: PartitionFiles, end_offset: int | None) -> list[NamedFile |
     return [None, *starts] if is_whole and not has_first else starts
 
 
-def log_batches(directory: str | PathLike[str]) -> Int64s:
+def log_batches(directory: io.StrPath) -> Int64s:
     """The batches of a metadata log that can be told apart, by their headers alone.
 
     Returns:
@@ -204,7 +203,7 @@ def _common_end(newest: Int64s, other: Int64s) -> int:
     return int(ours[same - 1, 1]) + 1 if same else 0
 
 
-def voters_of(cluster: Cluster | None, directory: str | PathLike[str]) -> tuple[int, ...]:
+def voters_of(cluster: Cluster | None, directory: io.StrPath) -> tuple[int, ...]:
     """The voters of the quorum: by the log, or by a `quorum-state` of version 0 beside it.
 
     Args:
@@ -256,7 +255,7 @@ def _read_snapshot(snapshot: NamedFile | None) -> Cluster:
     return cluster
 
 
-def check_snapshot(path: str | PathLike[str]) -> None:
+def check_snapshot(path: io.StrPath) -> None:
     """Check that a node can read a snapshot: all of it is sound, from its header to its footer.
 
     Raises:
@@ -268,7 +267,7 @@ def check_snapshot(path: str | PathLike[str]) -> None:
     _read_snapshot(NamedFile(file_name(place), place))
 
 
-def bootstrap_level(path: str | PathLike[str]) -> int:
+def bootstrap_level(path: io.StrPath) -> int:
     """The metadata version in a bootstrap file; a torn end of the file is no fault for a node.
 
     Raises:
