@@ -15,7 +15,7 @@ from kseg import KsegError
 from kseg.cli import output
 from kseg.cli.closed import change_of, report, report_lost_mark
 from kseg.cli.failures import Exit, complain, one_line
-from kseg.cli.parsing import GivenSettings
+from kseg.cli.parsing import GivenSettings, Paths
 from kseg.cli.paths import is_one_log, partition_at, tier_of_plans
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import (
@@ -45,7 +45,7 @@ from kseg.reports import CompactionPlan, RetentionPlan
 
 
 def retain(
-    directories: tuple[str, ...],
+    directories: Paths,
     selection: Selection,
     given: GivenSettings,
     high_watermark: Literal["end"] | None,
@@ -75,7 +75,7 @@ def retain(
 
 
 def compact(
-    directories: tuple[str, ...],
+    directories: Paths,
     selection: Selection,
     given: GivenSettings,
     high_watermark: Literal["end"] | None,
@@ -106,10 +106,10 @@ def compact(
 def _clean_up(
     cleanup: Cleanup,
     change: Change,
-    directories: tuple[str, ...],
+    directories: Paths,
     selection: Selection,
     given: GivenSettings,
-) -> tuple[tuple[str, ...], list[ClosedPartition], list[KsegError]]:
+) -> tuple[Paths, list[ClosedPartition], list[KsegError]]:
     """Plan and apply the changes; returns the data directories, partitions and findings.
 
     The findings are those in the sources of the settings.

@@ -19,7 +19,7 @@ from kseg import plan_reindex, plan_truncation
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, usage_errors
-from kseg.cli.parsing import GivenSettings
+from kseg.cli.parsing import GivenSettings, Paths
 from kseg.cli.paths import Partition, one_partition, tier_of_plans, tier_of_run
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import (
@@ -273,7 +273,7 @@ def say(
     return Exit.FOUND if actions and not applied else Exit.OK
 
 
-def _room_lines(freed: int, kept: int, backups: Sequence[str]) -> tuple[str, ...]:
+def _room_lines(freed: int, kept: int, backups: Sequence[str]) -> Paths:
     """The last lines of a text report: the bytes that are free, and the command for the rest."""
     line = f"{freed} bytes of disk are free again"
     if not backups:
@@ -421,7 +421,7 @@ def truncate(
 
 
 def recover(
-    directories: tuple[str, ...],
+    directories: Paths,
     selection: Selection,
     given: GivenSettings,
     jobs: int,

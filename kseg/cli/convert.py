@@ -16,7 +16,7 @@ from kseg import Segment
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
 from kseg.cli.owners import owner_lines
-from kseg.cli.parsing import CODECS, GivenSettings
+from kseg.cli.parsing import CODECS, GivenSettings, Paths
 from kseg.cli.paths import known_path, sources
 from kseg.cli.recode import recode
 from kseg.cli.records import stream_tiles
@@ -55,7 +55,7 @@ _TAILS = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 
 
 def convert(
-    paths: tuple[str, ...],
+    paths: Paths,
     out: str | None,
     as_json: bool,
     force: bool,
@@ -84,7 +84,7 @@ def convert(
 
 
 def _check_mode(
-    paths: tuple[str, ...], out: str | None, in_place: bool, force: bool, asked: dict[str, Any]
+    paths: Paths, out: str | None, in_place: bool, force: bool, asked: dict[str, Any]
 ) -> None:
     """Refuse options of both modes together.
 

@@ -10,6 +10,7 @@ import kseg
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.owners import ITEMS_MAX, more_line, put_back
+from kseg.cli.parsing import Paths
 from kseg.cli.paths import tier_of_plans
 from kseg.files.selection import Selection
 
@@ -36,7 +37,7 @@ def _batch_line(seen: BatchSeen) -> str:
 
 
 def diff(
-    copies: tuple[str, ...],
+    copies: Paths,
     records: bool,
     jobs: int,
     selection: Selection,
@@ -155,7 +156,7 @@ def _ranges(label: str, ranges: Ranges) -> Iterator[str]:
 
 
 def merge(
-    copies: tuple[str, ...],
+    copies: Paths,
     out: str,
     prefer: str | None,
     jobs: int,
@@ -180,9 +181,7 @@ def merge(
     return Exit.OK if plan.ok else Exit.FOUND
 
 
-def _write_merge(
-    plan: MergePlan, paths: tuple[str, ...], report: Path | None, *, as_json: bool
-) -> None:
+def _write_merge(plan: MergePlan, paths: Paths, report: Path | None, *, as_json: bool) -> None:
     if as_json:
         written = {"applied": report is not None, "report": None if report is None else str(report)}
         output.write_document("merge/1", {"path": list(paths), **written, **plan.to_dict()})

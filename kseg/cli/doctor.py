@@ -12,7 +12,7 @@ import click
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
-from kseg.cli.parsing import GivenSettings, Setting
+from kseg.cli.parsing import GivenSettings, Paths, Setting
 from kseg.cli.settings import check_settings, data_directories
 from kseg.files.selection import some_of
 
@@ -38,7 +38,7 @@ _OF_DIRECTORY = {
 
 
 def doctor(
-    directories: tuple[str, ...],
+    directories: Paths,
     release: str,
     jobs: int,
     given: GivenSettings,

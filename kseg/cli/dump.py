@@ -18,7 +18,7 @@ from kseg.cli.escapes import printable
 from kseg.cli.failures import complain, one_line
 from kseg.cli.kafka_options import refuse_kafka_options
 from kseg.cli.options import check_ranges
-from kseg.cli.parsing import Range
+from kseg.cli.parsing import Paths, Range
 from kseg.cli.paths import InputFile, refuse_replicas, sources
 from kseg.cli.records import (
     RecordLines,
@@ -54,7 +54,7 @@ ALL_RECORDS: Final = Request(control=True, verify_crc=False, constants_once=True
 def dump(
     context: click.Context,
     /,
-    paths: tuple[str, ...],
+    paths: Paths,
     form: str,
     batches: bool,
     encoding: str | None,

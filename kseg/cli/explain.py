@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
-from kseg.cli.parsing import GivenSettings, Setting, by_topic
+from kseg.cli.parsing import GivenSettings, Paths, Setting, by_topic
 from kseg.cli.paths import tier_of_plans
 from kseg.cli.settings import check_settings, data_directories, defaults_lines
 from kseg.files.selection import some_of
@@ -27,7 +27,7 @@ _LINES_MAX = 20
 
 
 def explain(
-    directories: tuple[str, ...],
+    directories: Paths,
     supposed: tuple[Setting, ...],
     segments: bool,
     jobs: int,

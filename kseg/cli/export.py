@@ -21,7 +21,7 @@ from kseg.cli.failures import (
     usage_errors,
 )
 from kseg.cli.owners import owner_lines
-from kseg.cli.parsing import Range
+from kseg.cli.parsing import Paths, Range
 from kseg.cli.paths import (
     Partition,
     known_paths,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def export(
-    paths: tuple[str, ...],
+    paths: Paths,
     out: str,
     form: str | None,
     per: str,
@@ -165,7 +165,7 @@ def _say_owner(source: Path, target: Path, out: Path) -> None:
 
 
 def _exports(
-    paths: tuple[str, ...],
+    paths: Paths,
     selection: Selection,
     per_segment: bool,
     request: Request,

@@ -9,7 +9,7 @@ import click
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
-from kseg.cli.parsing import Range, parse_key
+from kseg.cli.parsing import Paths, Range, parse_key
 from kseg.cli.paths import partition_at, refuse_replicas, tier_of_run
 from kseg.cli.records import RecordLines, Source, decoding, record_fields, row_style
 from kseg.files.selection import Selection
@@ -22,7 +22,7 @@ from kseg.stores.path import path_at
 
 def grep(
     pattern: str,
-    paths: tuple[str, ...],
+    paths: Paths,
     regex: bool,
     is_hex: bool,
     fields: tuple[str, ...],

@@ -13,7 +13,7 @@ import click
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
-from kseg.cli.parsing import Setting
+from kseg.cli.parsing import Paths, Setting
 from kseg.commands import command_line
 from kseg.files.selection import some_of
 from kseg.files.whole_file import whole_file
@@ -39,7 +39,7 @@ _NO_RESET: Final = (
 
 
 def groups(
-    directories: tuple[str, ...],
+    directories: Paths,
     group: str,
     at: int | None,
     since: int | None,

@@ -12,6 +12,7 @@ from kseg.analysis.info import PartitionInfo, info_of_file, info_of_partition
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.output import human_bytes, human_count
+from kseg.cli.parsing import Paths
 from kseg.cli.paths import known_paths, tier_of_run
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.transactions import mention
@@ -43,7 +44,7 @@ _MINUTES: Final = len("2026-11-24T17:52")
 
 
 def info(
-    paths: tuple[str, ...],
+    paths: Paths,
     selection: Selection,
     per_segment: bool,
     jobs: int,
@@ -83,7 +84,7 @@ _TIER_HEAD: Final = (
 )
 
 
-def _info_of_tier(paths: tuple[str, ...], selection: Selection, *, as_json: bool) -> int:
+def _info_of_tier(paths: Paths, selection: Selection, *, as_json: bool) -> int:
     """Print where the segments of each partition are: here, or in the tier."""
     from kseg.analysis.tiers import describe, traffic
 

@@ -11,11 +11,12 @@ from kseg.analysis.metadata import Metadata
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, usage_errors
 from kseg.cli.options import TIME
+from kseg.cli.parsing import Paths
 from kseg.format.times import iso_text
 
 
 def metadata(
-    directories: tuple[str, ...],
+    directories: Paths,
     topics: tuple[str, ...],
     compared: tuple[str, str] | None,
     at: int | None,

@@ -28,6 +28,8 @@ KINDS = (
     *("text", "json", "int16", "int32", "int64", "float", "double", "uuid"),
     *("string", "short", "integer", "long"),
 )
+#: The paths of a command line, as they were typed.
+Paths = tuple[str, ...]
 Range = tuple[int | None, int | None]
 ALL: Range = (None, None)
 

@@ -16,7 +16,7 @@ from kseg import Segment
 from kseg.cli import output
 from kseg.cli.failures import complain, tell_left_out, usage_errors
 from kseg.cli.options import LOCAL_PATH, check_ranges
-from kseg.cli.parsing import Range
+from kseg.cli.parsing import Paths, Range
 from kseg.cli.paths import (
     known_path,
     known_paths,
@@ -54,7 +54,7 @@ from kseg.workers import At, PerThread, Put, Work, run_in_order
 
 
 def read(
-    paths: tuple[str, ...],
+    paths: Paths,
     form: str,
     encoding: str | None,
     on_corrupt: str,
@@ -126,10 +126,10 @@ def _paths_with(
     key: bytes | None,
     partitioner: str,
     counts: tuple[int, ...],
-    paths: tuple[str, ...],
+    paths: Paths,
     topics: tuple[str, ...],
     request: Request,
-) -> tuple[str, ...]:
+) -> Paths:
     """The files and partitions that can have a key."""
     from kseg.log.scan import scan  # only a search for a key needs it
 
@@ -197,7 +197,7 @@ class Reader(RecordLines):
         """Leave damaged batches out, and report them."""
         self.request = replace(self.request, on_corrupt=self._faults.append)
 
-    def paths(self, paths: tuple[str, ...], selection: Selection) -> None:
+    def paths(self, paths: Paths, selection: Selection) -> None:
         """Write the records of everything under the paths."""
         refuse_replicas(paths, selection)
         if self.style.form == "csv" and self.by_name:
@@ -207,7 +207,7 @@ class Reader(RecordLines):
         if self._inside:
             self.sinks.tell_nothing("record", self.request)
 
-    def _pieces(self, paths: tuple[str, ...], selection: Selection) -> Iterator[Work]:
+    def _pieces(self, paths: Paths, selection: Selection) -> Iterator[Work]:
         seen: set[str] = set()
         for path, known in known_paths(paths):
             self.is_of_many = len(paths) > 1 or known.kind is PathKind.DATA_DIRECTORY
@@ -363,9 +363,7 @@ class Reader(RecordLines):
             return super().rows(columns, style)
         return typed_rows(decode_columns(columns, self._kinds), style, self.fields)
 
-    def _topics(
-        self, paths: tuple[str, ...], selection: Selection
-    ) -> Iterator[InternalTopic | None]:
+    def _topics(self, paths: Paths, selection: Selection) -> Iterator[InternalTopic | None]:
         """The internal topic of everything under the paths, as far as there is one."""
         for path, known in known_paths(paths):
             if known.kind is PathKind.FILE:

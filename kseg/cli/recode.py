@@ -9,7 +9,7 @@ import click
 from kseg.cli import output
 from kseg.cli.closed import change_of, say
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
-from kseg.cli.parsing import CODECS, GivenSettings
+from kseg.cli.parsing import CODECS, GivenSettings, Paths
 from kseg.cli.paths import is_one_log
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import data_directories, have_damage, known_settings, say_of_settings
@@ -22,7 +22,7 @@ from kseg.log.recovery import Action, kept_bytes
 
 
 def recode(
-    directories: tuple[str, ...],
+    directories: Paths,
     codec: str | None,
     level: int | None,
     selection: Selection,

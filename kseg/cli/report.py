@@ -9,7 +9,7 @@ import click
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
-from kseg.cli.parsing import GivenSettings
+from kseg.cli.parsing import GivenSettings, Paths
 from kseg.cli.settings import check_settings, data_directories
 from kseg.files.whole_file import (
     refuse_in_data_directory,
@@ -17,7 +17,7 @@ from kseg.files.whole_file import (
 
 
 def report(
-    directories: tuple[str, ...],
+    directories: Paths,
     out: str | None,
     keys: bool,
     jobs: int,

@@ -10,6 +10,7 @@ from kseg import plan_salvage
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.owners import put_back, without_line
+from kseg.cli.parsing import Paths
 from kseg.cli.paths import tier_of_plans
 from kseg.files.selection import Selection
 from kseg.log.data_directory import CLUSTER_METADATA
@@ -29,7 +30,7 @@ _LINES_MAX = 5
 
 
 def salvage(
-    directories: tuple[str, ...],
+    directories: Paths,
     out: str,
     abort_open: bool,
     jobs: int,

@@ -7,12 +7,13 @@ from fnmatch import fnmatchcase
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, usage_errors
+from kseg.cli.parsing import Paths
 from kseg.frames import counted
 from kseg.internal.registry import Schema
 
 
 def schemas(
-    paths: tuple[str, ...],
+    paths: Paths,
     subject: str | None,
     schema_id: str | None,
     at: int | None,

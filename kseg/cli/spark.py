@@ -25,7 +25,7 @@ from kseg.cli import closed, output
 from kseg.cli.cleanup import write_compaction
 from kseg.cli.doctor import write_reports
 from kseg.cli.failures import MARK, Exit, complain, usage_errors
-from kseg.cli.parsing import GivenSettings, Range, parse_names
+from kseg.cli.parsing import GivenSettings, Paths, Range, parse_names
 from kseg.cli.paths import partition_at, partitions, places
 from kseg.cli.settings import check_given, say_of_findings
 from kseg.cli.stats import write_report
@@ -99,7 +99,7 @@ def analysis(
     return code
 
 
-def local(paths: tuple[str, ...]) -> tuple[str, ...]:
+def local(paths: Paths) -> tuple[str, ...]:
     """Paths of this machine.
 
     Raises:
@@ -109,9 +109,7 @@ def local(paths: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(local_paths(paths))
 
 
-def chosen_paths(
-    paths: tuple[str, ...], selection: Selection, *, stores: bool = False
-) -> list[str]:
+def chosen_paths(paths: Paths, selection: Selection, *, stores: bool = False) -> list[str]:
     """The paths, or the chosen partitions in them; also in stores, if the job reads those.
 
     Raises:
@@ -139,7 +137,7 @@ def _chosen_there(path: str, selection: Selection) -> list[str]:
 
 
 def doctor_of_fleet(
-    directories: tuple[str, ...],
+    directories: Paths,
     release: str,
     given: GivenSettings,
     cores: int,
@@ -153,7 +151,7 @@ def doctor_of_fleet(
 
 
 def stats(
-    paths: tuple[str, ...],
+    paths: Paths,
     top: int,
     headers: bool,
     encoding: str,
@@ -170,7 +168,7 @@ def stats(
 
 
 def export(
-    paths: tuple[str, ...],
+    paths: Paths,
     out: str,
     by: str,
     fields: str | None,
@@ -223,7 +221,7 @@ def _write_export(written: ExportResult, *, as_json: bool) -> Exit:
 
 
 def compact(
-    paths: tuple[str, ...],
+    paths: Paths,
     backup_dir: str | None,
     apply: bool,
     given: GivenSettings,
@@ -259,7 +257,7 @@ def compact(
 
 
 def reindex(
-    paths: tuple[str, ...],
+    paths: Paths,
     kinds: tuple[str, ...],
     exact: bool,
     apply: bool,
@@ -297,7 +295,7 @@ def reindex(
     return closed.write_reindex(plans, say, as_json=as_json)
 
 
-def _directories(paths: tuple[str, ...], selection: Selection, given: GivenSettings) -> list[str]:
+def _directories(paths: Paths, selection: Selection, given: GivenSettings) -> list[str]:
     """The chosen partitions that can be changed; the settings name none that is not here."""
     found = closed.changeable(list(partitions(local(paths), selection)))
     check_given([partition_at(Path(partition.path)) for partition in found], given)

@@ -11,6 +11,7 @@ from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, pass_over
 from kseg.cli.info import BESIDES, HEAD, LEFT, PRIORITY, names_of, partition_row
+from kseg.cli.parsing import Paths
 from kseg.cli.paths import places
 from kseg.files.selection import Selection
 from kseg.format.times import iso_text
@@ -25,7 +26,7 @@ _BARS_MAX = 24
 
 
 def stats(
-    paths: tuple[str, ...],
+    paths: Paths,
     top: int,
     headers: bool,
     encoding: str,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, usage_errors
 from kseg.cli.groups import write_logs
-from kseg.cli.parsing import clock_of
+from kseg.cli.parsing import Paths, clock_of
 from kseg.cli.paths import known_paths
 from kseg.cli.paths import partitions as partitions_of
 from kseg.errors import KsegError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def transactions(
-    directories: tuple[str, ...],
+    directories: Paths,
     selection: Selection,
     now_ms: int | None,
     at: int | None,

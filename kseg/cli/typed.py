@@ -14,6 +14,7 @@ import click
 import numpy as np
 
 from kseg.cli.failures import usage_errors
+from kseg.cli.parsing import Paths
 from kseg.cli.row_writer import Template
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, held_columns, rows_of
 from kseg.constants import SCHEMA_WORDS
@@ -40,7 +41,7 @@ _NUMBER_BYTES_MAX: Final = 32
 
 def kinds_from(
     given: dict[str, str | None],
-    paths: tuple[str, ...],
+    paths: Paths,
     topics: tuple[str, ...],
     places: tuple[str, ...],
     **choice: Any,

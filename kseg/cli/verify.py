@@ -11,6 +11,7 @@ import click
 
 from kseg.cli import output
 from kseg.cli.failures import Exit
+from kseg.cli.parsing import Paths
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.paths import places as places_of
 from kseg.cli.paths import tier_of_run
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def verify(
-    paths: tuple[str, ...],
+    paths: Paths,
     deep: bool,
     complete: bool,
     codes: bool,
@@ -66,7 +67,7 @@ def verify(
     return write_report(report, as_json=as_json)
 
 
-def _completeness(paths: tuple[str, ...], jobs: int) -> DoctorReport:
+def _completeness(paths: Paths, jobs: int) -> DoctorReport:
     """The word of a broker's files about its partitions and their records."""
     from kseg.analysis.doctor import doctor
 
@@ -95,7 +96,7 @@ def _write_completeness(report: Report, found: DoctorReport, *, as_json: bool) -
 
 
 def _of_tier(
-    paths: tuple[str, ...], selection: Selection, deep: bool, jobs: int, now_ms: int | None
+    paths: Paths, selection: Selection, deep: bool, jobs: int, now_ms: int | None
 ) -> Iterator[Examined]:
     """Examine what the tier has of the partitions."""
     from kseg.analysis.tiers import examine_tier

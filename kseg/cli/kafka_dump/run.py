@@ -41,6 +41,7 @@ from kseg.cli.kafka_options import (
 )
 from kseg.cli.options import LOCAL_PATH
 from kseg.cli.output import binary_stdout
+from kseg.cli.parsing import Paths
 from kseg.cli.paths import InputFile
 from kseg.cli.row_writer import RowSink, RowWriter
 from kseg.cli.rows import Style
@@ -73,7 +74,7 @@ _DECODERS: Final[dict[str, Any]] = {
 }
 
 
-def dump(context: click.Context, /, paths: tuple[str, ...], jobs: int, **given: Any) -> int:
+def dump(context: click.Context, /, paths: Paths, jobs: int, **given: Any) -> int:
     """Run the tool with the options of the command line; returns the exit code.
 
     Raises:
