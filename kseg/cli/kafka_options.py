@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from kseg.cli.options import WholeNumber
+from kseg.cli.options import WholeNumber, flag
 from kseg.constants import INT32_MAX
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -60,7 +60,7 @@ def kafka_options(function: _F) -> _F:
     for option in reversed(_valued()):
         function = option(function)
     for name, text in reversed(_FLAGS.items()):
-        function = click.option(f"--{name}", is_flag=True, help=text)(function)
+        function = flag(f"--{name}", help_text=text)(function)
     return function
 
 

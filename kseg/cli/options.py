@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -143,6 +143,17 @@ def together(*options: Option) -> Option:
         return function
 
     return declare
+
+
+def flag(*names: str, help_text: str) -> Option:
+    """An option without a value."""
+    return click.option(*names, is_flag=True, help=help_text)
+
+
+def choice(*names: str, among: Sequence[str], help_text: str) -> Option:
+    """An option with one of some values, by default the first of them."""
+    kind = click.Choice(among)
+    return click.option(*names, type=kind, default=among[0], show_default=True, help=help_text)
 
 
 def _note_now(ctx: click.Context, _parameter: click.Parameter, value: int | None) -> int | None:
@@ -317,7 +328,7 @@ decode_options = together(
             "--raw is given."
         ),
     ),
-    click.option("--raw", is_flag=True, help="Print keys and values of internal topics as bytes."),
+    flag("--raw", help_text="Print keys and values of internal topics as bytes."),
 )
 #: Names of `kseg.format.typed`.
 typed_options = together(
@@ -345,12 +356,10 @@ typed_options = together(
     ),
 )
 isolation_option = together(
-    click.option(
+    choice(
         "--isolation",
-        type=click.Choice(["read_uncommitted", "read_committed"]),
-        default="read_uncommitted",
-        show_default=True,
-        help="Committed: no aborted records, none past the last stable offset.",
+        among=["read_uncommitted", "read_committed"],
+        help_text="Committed: no aborted records, none past the last stable offset.",
     ),
     click.option(
         "--open-transactions",
@@ -363,13 +372,8 @@ isolation_option = together(
         ),
     ),
 )
-format_option = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "jsonl", "csv"]),
-    default="text",
-    show_default=True,
-    help="The format of the output.",
+format_option = choice(
+    "--format", "form", among=["text", "jsonl", "csv"], help_text="The format of the output."
 )
 #: None leaves the choice to the format.
 bytes_option = click.option(
@@ -406,27 +410,21 @@ jobs_option = click.option(
         "The output is the same for every N."
     ),
 )
-mapping_option = click.option(
+mapping_option = choice(
     "--mapping",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    show_default=True,
-    help=(
+    among=["auto", "always", "never"],
+    help_text=(
         "Whether to map files. A bad sector under a map kills the process; with "
         "never, kseg reads files instead."
     ),
 )
-on_corrupt_option = click.option(
+on_corrupt_option = choice(
     "--on-corrupt",
-    type=click.Choice(["raise", "skip"]),
-    default="raise",
-    show_default=True,
-    help="Skip leaves damaged batches out, names them, and exits 1.",
+    among=["raise", "skip"],
+    help_text="Skip leaves damaged batches out, names them, and exits 1.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-codes_option = click.option(
-    "--codes", is_flag=True, help="List every code of a finding with its meaning."
-)
+json_option = flag("--json", "as_json", help_text="One JSON document.")
+codes_option = flag("--codes", help_text="List every code of a finding with its meaning.")
 
 
 _METAVARS = {"directories": "DIR...", "paths": "PATH..."}
@@ -531,9 +529,7 @@ settings_options = gathered("given", GivenSettings, _settings_options)
 
 # ---- options of the verbs that change logs -------------------------------------------------------
 
-apply_option = click.option(
-    "--apply", is_flag=True, help="Apply the plan; without it, only print the plan."
-)
+apply_option = flag("--apply", help_text="Apply the plan; without it, only print the plan.")
 output_option = click.option(
     "-o",
     "--output",
@@ -562,9 +558,7 @@ change_options = together(
             "the data directory."
         ),
     ),
-    click.option(
-        "--no-backup", is_flag=True, help="Keep no copy of cut, replaced or deleted bytes."
-    ),
+    flag("--no-backup", help_text="Keep no copy of cut, replaced or deleted bytes."),
 )
 
 
@@ -602,14 +596,7 @@ def batch_bytes_option(help_text: str) -> Option:
 
 def json_bytes_option(help_text: str) -> Option:
     """`--bytes base64|utf8|hex` with the default base64."""
-    return click.option(
-        "--bytes",
-        "encoding",
-        type=click.Choice(["base64", "utf8", "hex"]),
-        default="base64",
-        show_default=True,
-        help=help_text,
-    )
+    return choice("--bytes", "encoding", among=["base64", "utf8", "hex"], help_text=help_text)
 
 
 def high_watermark_option(help_text: str) -> Option:

@@ -9,6 +9,7 @@ from kseg.cli.options import (
     apply_option,
     change_options,
     directories_argument,
+    flag,
     high_watermark_option,
     json_option,
     output_option,
@@ -71,8 +72,8 @@ def retain() -> None:
     segments_backup_option,
     apply_option,
     settings_options,
-    click.option("--all", "from_start", is_flag=True, help="From the log's start, clean or not."),
-    click.option("--force", is_flag=True, help="Also what is not dirty enough, or too young."),
+    flag("--all", "from_start", help_text="From the log's start, clean or not."),
+    flag("--force", help_text="Also what is not dirty enough, or too young."),
     click.option(
         "--rules",
         type=click.Choice(COMPACTION_RULES),

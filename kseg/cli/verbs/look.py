@@ -16,11 +16,13 @@ from kseg.cli.options import (
     WholeNumber,
     at_since_options,
     bytes_option,
+    choice,
     codes_of,
     codes_option,
     copies_argument,
     decode_options,
     directories_argument,
+    flag,
     format_option,
     isolation_option,
     jobs_option,
@@ -46,7 +48,7 @@ from kseg.cli.starting import verb
     paths_argument,
     selection_options,
     tier_options,
-    click.option("--segments", "per_segment", is_flag=True, help="A line for each segment."),
+    flag("--segments", "per_segment", help_text="A line for each segment."),
     jobs_option,
     json_option,
 )
@@ -60,11 +62,12 @@ def info() -> None:
 
 @verb(
     click.argument("paths", nargs=-1, metavar="PATH...", type=PATH),
-    click.option("--deep", is_flag=True, help="Decode every record too."),
-    click.option(
+    flag("--deep", help_text="Decode every record too."),
+    flag(
         "--complete",
-        is_flag=True,
-        help="Say also as of when a broker's data directories are complete, or what they lack.",
+        help_text=(
+            "Say also as of when a broker's data directories are complete, or what they lack."
+        ),
     ),
     codes_option,
     jobs_option,
@@ -91,8 +94,8 @@ def _parse_fields(text: str) -> tuple[str, ...]:
 @verb(
     click.argument("pattern", metavar="PATTERN"),
     paths_argument,
-    click.option("-e", "--regex", is_flag=True, help="PATTERN is a regular expression of RE2."),
-    click.option("--hex", "is_hex", is_flag=True, help="PATTERN is bytes in hexadecimal."),
+    flag("-e", "--regex", help_text="PATTERN is a regular expression of RE2."),
+    flag("--hex", "is_hex", help_text="PATTERN is bytes in hexadecimal."),
     click.option(
         "--in",
         "fields",
@@ -101,17 +104,14 @@ def _parse_fields(text: str) -> tuple[str, ...]:
         show_default=True,
         help="The fields that are searched; headers by their names and values.",
     ),
-    click.option("-i", "--ignore-case", is_flag=True, help="Ignore the case of letters."),
-    click.option("-x", "--whole", is_flag=True, help="The whole field must match PATTERN."),
-    click.option("-v", "--invert", is_flag=True, help="Print the records that do not match."),
-    click.option(
+    flag("-i", "--ignore-case", help_text="Ignore the case of letters."),
+    flag("-x", "--whole", help_text="The whole field must match PATTERN."),
+    flag("-v", "--invert", help_text="Print the records that do not match."),
+    flag(
         *("-c", "--count", "with_count"),
-        is_flag=True,
-        help=("Print only the number of records in each partition."),
+        help_text="Print only the number of records in each partition.",
     ),
-    click.option(
-        "-l", "--list", "list_only", is_flag=True, help="Print only the partitions with a match."
-    ),
+    flag("-l", "--list", "list_only", help_text="Print only the partitions with a match."),
     click.option(
         "-C",
         "--context",
@@ -175,13 +175,13 @@ def lookup() -> None:
         metavar="N",
         help="The number of partitions of the topic.",
     ),
-    click.option(
+    choice(
         "--partitioner",
-        type=click.Choice(("murmur2", "crc32")),
-        default="murmur2",
-        show_default=True,
-        help="murmur2: Java, Streams, Connect, kafka-python, aiokafka, franz-go. crc32: librdkafka"
-        " and its clients, by default.",
+        among=("murmur2", "crc32"),
+        help_text=(
+            "murmur2: Java, Streams, Connect, kafka-python, aiokafka, franz-go. crc32: librdkafka"
+            " and its clients, by default."
+        ),
     ),
     json_option,
 )
@@ -227,13 +227,13 @@ def schemas() -> None:
         help="Only groups that match; with their members and commits.",
     ),
     moment_options,
-    click.option(
+    choice(
         "--lag-to",
-        type=click.Choice(["high-watermark", "last-stable-offset"]),
-        default="high-watermark",
-        show_default=True,
-        help="Where lag ends. The high watermark is that of the checkpoint beside the log, else"
-        " the log's end; with --at, it is the last record of that time or before.",
+        among=["high-watermark", "last-stable-offset"],
+        help_text=(
+            "Where lag ends. The high watermark is that of the checkpoint beside the log, else"
+            " the log's end; with --at, it is the last record of that time or before."
+        ),
     ),
     click.option(
         "--config",
@@ -281,10 +281,9 @@ def groups() -> None:
     click.option(
         "--at-offset", type=OFFSET, metavar="N", help="The state after the record of this offset."
     ),
-    click.option(
+    flag(
         "--show-secrets",
-        is_flag=True,
-        help="Show the values of passwords, and of configurations with unknown names.",
+        help_text="Show the values of passwords, and of configurations with unknown names.",
     ),
     codes_of("kseg.analysis.metadata"),
     json_option,
@@ -316,7 +315,7 @@ def metadata() -> None:
         metavar="MINUTES",
         help="The longest that a transaction may take, transaction.max.timeout.ms of the broker.",
     ),
-    click.option("--all", "show_all", is_flag=True, help="Also list ended transactions."),
+    flag("--all", "show_all", help_text="Also list ended transactions."),
     codes_of("kseg.analysis.internal_logs", "directories"),
     json_option,
 )
@@ -342,10 +341,9 @@ def transactions() -> None:
         metavar="N",
         help="Name the N keys with most bytes in each partition.",
     ),
-    click.option(
+    flag(
         "--headers",
-        is_flag=True,
-        help="Read only headers: fast, but without sizes of records and without keys.",
+        help_text="Read only headers: fast, but without sizes of records and without keys.",
     ),
     json_bytes_option("The form of keys in JSON."),
     jobs_option,
@@ -404,7 +402,7 @@ def doctor() -> None:
             "compression.zstd.level=N. Repeatable."
         ),
     ),
-    click.option("--segments", is_flag=True, help="A line for each segment and file."),
+    flag("--segments", help_text="A line for each segment and file."),
     tier_options,
     jobs_option,
     settings_options,
@@ -454,17 +452,14 @@ def report() -> None:
 
 @verb(
     copies_argument,
-    click.option(
+    flag(
         "--records",
-        is_flag=True,
-        help=(
+        help_text=(
             "Compare the records of differing batches: for copies that were "
             "compacted separately or use different codecs."
         ),
     ),
-    click.option(
-        "--all", "show_all", is_flag=True, help="Also list the partitions that are the same."
-    ),
+    flag("--all", "show_all", help_text="Also list the partitions that are the same."),
     jobs_option,
     selection_options,
     mapping_option,
@@ -487,9 +482,7 @@ def diff() -> None:
 
 
 @verb(
-    click.option(
-        "--no-spark", is_flag=True, help="Skip the Spark job, which needs Java and pyspark."
-    ),
+    flag("--no-spark", help_text="Skip the Spark job, which needs Java and pyspark."),
     click.option(
         "-o",
         "--output",

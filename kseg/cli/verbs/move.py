@@ -17,8 +17,10 @@ from kseg.cli.options import (
     apply_option,
     batch_bytes_option,
     bytes_option,
+    choice,
     completed,
     decode_options,
+    flag,
     format_option,
     isolation_option,
     jobs_option,
@@ -104,17 +106,11 @@ def dump(context: click.Context, /, **given: Any) -> int:
     decode_options,
     typed_options,
     jobs_option,
-    click.option(
-        "--follow",
-        is_flag=True,
-        help=("Continue with new records until interrupted, or until --limit."),
-    ),
-    click.option(
+    flag("--follow", help_text="Continue with new records until interrupted, or until --limit."),
+    choice(
         "--recreated",
-        type=click.Choice(["raise", "start"]),
-        default="raise",
-        show_default=True,
-        help=(
+        among=["raise", "start"],
+        help_text=(
             "Where the topic is deleted and made again, --follow ends; or it waits for the topic, "
             "and goes on at its start."
         ),
@@ -149,13 +145,7 @@ def _parse_keys(text: str) -> tuple[str, ...]:
         type=click.Choice(list(EXTENSIONS)),
         help="The default is by OUT's extension, else parquet.",
     ),
-    click.option(
-        "--per",
-        type=click.Choice(["partition", "segment", "topic"]),
-        default="partition",
-        show_default=True,
-        help="One file for each.",
-    ),
+    choice("--per", among=["partition", "segment", "topic"], help_text="One file for each."),
     click.option(
         "--partition-by",
         "by",
@@ -166,16 +156,16 @@ def _parse_keys(text: str) -> tuple[str, ...]:
         "topic, partition, which the files leave out then. Days are UTC.",
     ),
     typed_options,
-    click.option(
+    flag(
         "--keep-bytes",
-        is_flag=True,
-        help="Also write the bytes of values that do not decode, in key_bytes and value_bytes.",
+        help_text=(
+            "Also write the bytes of values that do not decode, in key_bytes and value_bytes."
+        ),
     ),
-    click.option(
+    flag(
         "--replace",
         "replace_files",
-        is_flag=True,
-        help="Replace files even if they have records that this export leaves out.",
+        help_text="Replace files even if they have records that this export leaves out.",
     ),
     click.option(
         "--fields",
@@ -183,10 +173,9 @@ def _parse_keys(text: str) -> tuple[str, ...]:
         shell_complete=completed("fields"),
         help="Only these, in this order.",
     ),
-    click.option(
+    flag(
         "--no-formulas",
-        is_flag=True,
-        help=(
+        help_text=(
             "For csv in a spreadsheet: put ' in front of text that it would compute, such as =1+1."
         ),
     ),
@@ -237,11 +226,7 @@ def export() -> None:
         "--codec", type=click.Choice(CODECS), help="Each batch keeps its own if not given."
     ),
     level_option,
-    click.option(
-        "--drop",
-        is_flag=True,
-        help=("Leave out things that the format cannot hold, instead of refusing."),
-    ),
+    flag("--drop", help_text="Leave out things that the format cannot hold, instead of refusing."),
     batch_bytes_option("Gather plain messages of old formats into batches of about this size."),
     click.option(
         "--first-offset",
@@ -250,7 +235,7 @@ def export() -> None:
         help="Number messages of Kafka 0.7 from here on; by OUT's name if not given, else 0.",
     ),
     on_corrupt_option,
-    click.option("--force", is_flag=True, help="Replace an OUT that exists."),
+    flag("--force", help_text="Replace an OUT that exists."),
     apply_option,
     segments_backup_option,
     selection_options,
@@ -290,13 +275,9 @@ def convert() -> None:
     click.option(
         "--batch-records", type=WholeNumber(min=1), metavar="N", help="Most records of a batch."
     ),
-    click.option(
-        "--keep-timestamps", is_flag=True, help="Use each line's timestamp, if it has one."
-    ),
+    flag("--keep-timestamps", help_text="Use each line's timestamp, if it has one."),
     json_bytes_option("The form of keys, values and header values in the lines."),
-    click.option(
-        "--durable", is_flag=True, help="Flush each batch before the next one is appended."
-    ),
+    flag("--durable", help_text="Flush each batch before the next one is appended."),
     settings_options,
     json_option,
 )

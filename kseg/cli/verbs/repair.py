@@ -9,6 +9,7 @@ from kseg.cli.options import (
     OFFSET,
     change_options,
     directories_argument,
+    flag,
     jobs_option,
     json_option,
     out_option,
@@ -21,9 +22,7 @@ from kseg.cli.starting import verb
 
 @verb(
     directories_argument(required=True),
-    click.option(
-        "--as-broker", is_flag=True, help="Do just what Kafka 4.2.0 would do, and report no more."
-    ),
+    flag("--as-broker", help_text="Do just what Kafka 4.2.0 would do, and report no more."),
     click.option(
         "--clean/--unclean",
         default=None,
@@ -73,10 +72,11 @@ def recover() -> None:
         multiple=True,
         help="Only files of this kind; may be repeated.",
     ),
-    click.option(
+    flag(
         "--exact",
-        is_flag=True,
-        help=("Also replace correct indexes whose bytes differ from those that Kafka 4.2 writes."),
+        help_text=(
+            "Also replace correct indexes whose bytes differ from those that Kafka 4.2 writes."
+        ),
     ),
     selection_options,
     change_options,
@@ -124,10 +124,9 @@ def truncate() -> None:
 @verb(
     directories_argument(required=True),
     out_option("The new data directory; OUT.kseg-salvage beside it has the report."),
-    click.option(
+    flag(
         "--abort-open",
-        is_flag=True,
-        help="End each transaction whose marker may be lost with a marker that aborts it.",
+        help_text="End each transaction whose marker may be lost with a marker that aborts it.",
     ),
     jobs_option,
     selection_options,

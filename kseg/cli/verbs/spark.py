@@ -14,7 +14,9 @@ from kseg.cli.failures import refuse_verb
 from kseg.cli.options import (
     PATH,
     Parsed,
+    choice,
     completed,
+    flag,
     isolation_option,
     json_option,
     offset_and_time_options,
@@ -182,12 +184,10 @@ _add("reindex", reindex, _job("reindex"), _PATHS, without=("directory",))
 @spark.command("export")
 @paths_argument
 @out_option("A directory to make.")
-@click.option(
+@choice(
     "--by",
-    type=click.Choice(["partition", "date"]),
-    default="partition",
-    show_default=True,
-    help="What the directories in OUT are for; dates are in UTC.",
+    among=["partition", "date"],
+    help_text="What the directories in OUT are for; dates are in UTC.",
 )
 @click.option(
     "--fields",
@@ -195,15 +195,13 @@ _add("reindex", reindex, _job("reindex"), _PATHS, without=("directory",))
     shell_complete=completed("job_fields"),
     help="Only these, in this order.",
 )
-@click.option(
+@choice(
     "--codec",
-    type=click.Choice(["zstd", "snappy", "lz4", "gzip", "none"]),
-    default="zstd",
-    show_default=True,
-    help="How Parquet is compressed.",
+    among=["zstd", "snappy", "lz4", "gzip", "none"],
+    help_text="How Parquet is compressed.",
 )
 @on_corrupt_option
-@click.option("--overwrite", is_flag=True, help="Replace an earlier export in OUT.")
+@flag("--overwrite", help_text="Replace an earlier export in OUT.")
 @isolation_option
 @selection_options
 @offset_and_time_options
