@@ -16,7 +16,7 @@ from errno import ENOENT
 from functools import lru_cache, partial
 from os import fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from kseg.constants import INT64_MAX, Progress
@@ -319,7 +319,7 @@ def metadata(
             elections = tuple(_elections(cluster, certain, chosen))
             tables["elections"] = MetadataTable(elections, "elections")
         return Metadata(
-            fspath(copies[0].path),
+            fspath(copies[0][0]),
             cluster_id,
             cluster.end_offset,
             min(certain, cluster.end_offset),
@@ -345,12 +345,8 @@ def metadata(
 # ---- the logs ------------------------------------------------------------------------------------
 
 
-class _Copy(NamedTuple):
-    """A metadata log: its directory, the id of its node, and its batches."""
-
-    path: Path
-    node_id: int | None
-    batches: Int64s
+#: A metadata log: its directory, the id of its node, and its batches.
+_Copy = tuple[Path, int | None, Int64s]
 
 
 def _copies(given: Sequence[Path]) -> tuple[list[_Copy], str | None]:
@@ -369,7 +365,7 @@ def _copies(given: Sequence[Path]) -> tuple[list[_Copy], str | None]:
         if meta is not None and meta.cluster_id is not None:
             ids[meta.cluster_id] = home
         if log.is_dir():
-            logs[log] = _Copy(log, None if meta is None else meta.node_id, log_batches(log))
+            logs[log] = log, None if meta is None else meta.node_id, log_batches(log)
         elif not (path.is_dir() or path.exists()):
             raise FileNotFoundError(ENOENT, os.strerror(ENOENT), fspath(path))
     if len(ids) > 1:
@@ -380,7 +376,7 @@ def _copies(given: Sequence[Path]) -> tuple[list[_Copy], str | None]:
             " ZooKeeper has the metadata, as before KRaft, where no log has it",
             path=given[0],
         )
-    found = sorted(logs.values(), key=lambda copy: _end_of(copy.batches), reverse=True)
+    found = sorted(logs.values(), key=lambda copy: _end_of(copy[2]), reverse=True)
     return found, next(iter(ids), None)
 
 
@@ -401,7 +397,7 @@ def _read(
     Raises:
         OffsetOutOfRangeError: the moment is not in the log.
     """
-    log, batches = copies[0].path, copies[0].batches
+    log, _, batches = copies[0]
     path = fspath(log)
     log_end = _end_of(batches)[1] + 1
     if at_offset is not None and at_offset >= log_end:
@@ -423,7 +419,7 @@ def _read(
     voters = voters_of(cluster, log)
     cluster.voters = cluster.voters or tuple(Voter(each, UUID(int=0)) for each in voters)
     snapshots = [one.name.base_offset or 0 for one in list_partition(log).kraft_snapshots]
-    of_voters = [each.batches for each in copies if each.node_id in voters]
+    of_voters = [held for _, node_id, held in copies if node_id in voters]
     certain = max(certain_end(of_voters, len(voters)), *snapshots, 0)
     level = cluster.facts["features"].get(("metadata.version",), _NO_LEVEL).fields["level"]
     told = (

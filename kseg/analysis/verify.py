@@ -13,8 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Final
 
 from kseg.analysis.checks import (
     check_across,
@@ -240,20 +243,18 @@ def _examine_listed(listing: PartitionFiles | DataDirectory) -> Examined:
     return examine_data_directory(listing)
 
 
+#: The numbers of an answer.
+_COUNTS: Final = ("files", "bytes", "batches", "records")
+_NAMES: Final = tuple(one.name for one in fields(Examined))
+
+
 def merge_all(answers: Iterable[Examined]) -> Examined:
     """Join answers; their order does not matter to the report."""
-    known = list(answers)
-    return Examined(
-        files=sum(one.files for one in known),
-        bytes=sum(one.bytes for one in known),
-        batches=sum(one.batches for one in known),
-        records=sum(one.records for one in known),
-        findings=tuple(finding for one in known for finding in one.findings),
-        lost=tuple(lost for one in known for lost in one.lost),
-        segments=tuple(segment for one in known for segment in one.segments),
-        partitions=tuple(partition for one in known for partition in one.partitions),
-        checkpoints=tuple(checkpoint for one in known for checkpoint in one.checkpoints),
-    )
+    values = zip(*map(attrgetter(*_NAMES), answers), strict=True)
+    joined: dict[str, Any] = dict(zip(_NAMES, values, strict=False))
+    for name, each in joined.items():
+        joined[name] = sum(each) if name in _COUNTS else tuple(chain.from_iterable(each))
+    return Examined(**joined)
 
 
 def report(examined: Examined) -> Report:
@@ -266,10 +267,7 @@ def report(examined: Examined) -> Report:
     )
     return Report(
         ok=all(finding.severity == "warning" for finding in findings),
-        files=examined.files,
-        bytes=examined.bytes,
-        batches=examined.batches,
-        records=examined.records,
+        **{name: getattr(examined, name) for name in _COUNTS},
         findings=tuple(findings),
         lost=tuple(sorted(examined.lost, key=lambda lost: (path_order(lost.path), lost.position))),
     )

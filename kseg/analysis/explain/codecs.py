@@ -83,18 +83,6 @@ class Choice(NamedTuple):
     level: int | None
 
 
-class _Run(NamedTuple):
-    """A run of batches that was compressed again.
-
-    Attributes:
-        size: its bytes; 0 where none begins in it.
-        made: float64[choices]: their bytes with each of them.
-    """
-
-    size: int
-    made: Floats
-
-
 def choices_of(words: Mapping[str, str]) -> list[Choice]:
     """The codecs that settings name; several have commas between them.
 
@@ -149,9 +137,9 @@ def estimate(
     places = _places(logs, total, random.Random(seed), sample_bytes)
     works = (At(run[0][0], partial(_measure, run, choices)) for run in places)
     runs = list(in_order(works, threads=threads))
-    old = np.array([run.size for run in runs], np.float64)
+    old = np.array([size for size, _ in runs], np.float64)
     return [
-        _estimate(topic, choice, old, np.array([run.made[n] for run in runs]), total, sample_bytes)
+        _estimate(topic, choice, old, np.array([made[n] for _, made in runs]), total, sample_bytes)
         for n, choice in enumerate(choices)
     ]
 
@@ -182,7 +170,10 @@ def _places(
 
 
 def _measure(run: list[tuple[Path, int, int]], choices: Sequence[Choice], put: Put) -> None:
-    """Compress the batches that begin in the stretches of a run."""
+    """Compress the batches that begin in the stretches of a run.
+
+    Puts their bytes, and float64[choices], their bytes with each of the choices.
+    """
     old, sums = 0, np.zeros(len(choices))
     for path, start, stop in run:
         with Segment.open(path) as segment:
@@ -194,7 +185,7 @@ def _measure(run: list[tuple[Path, int, int]], choices: Sequence[Choice], put: P
                 old += int(tile.table.size.sum())
                 for number, choice in enumerate(choices):
                     sums[number] += _recoded(tile.data, tile.table, tile.base, choice)
-    put(_Run(old, sums))
+    put((old, sums))
 
 
 def _first_from(segment: Segment, place: int, limit: int) -> int:

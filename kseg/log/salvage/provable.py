@@ -35,7 +35,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 import numpy as np
@@ -74,13 +74,8 @@ from kseg.log.salvage.values import (
 _Place = tuple[int, int]
 
 
-class _Gap(NamedTuple):
-    """Offsets between two runs, and where these lie."""
-
-    first: int
-    end: int | None
-    behind: _Place
-    before: _Place
+#: Offsets between two runs: the first one and the end; and where the runs end and begin.
+_Gap = tuple[int, int | None, _Place, _Place]
 
 
 def lost_offsets(
@@ -109,16 +104,16 @@ def lost_offsets(
     found = []
     for gap in _gaps(runs, numbers, segments, begin, damage):
         place, size = damage.inside(gap)
-        if place is None and (not dense or gap.end is None):
+        first, end, _, (number, position) = gap
+        if place is None and (not dense or end is None):
             continue
-        last = None if gap.end is None else gap.end - 1
-        number, position = gap.before
-        exact = dense and gap.first >= compacted_to
+        last = None if end is None else end - 1
+        exact = dense and first >= compacted_to
         found.append(
             LostOffsets(
-                gap.first,
+                first,
                 last,
-                last - gap.first + 1 if exact and last is not None else None,
+                last - first + 1 if exact and last is not None else None,
                 not exact,
                 segments[number].path if place is None else place.path,
                 position if place is None else place.position,
@@ -157,9 +152,10 @@ class _Damage:
 
     def inside(self, gap: _Gap) -> tuple[Span | None, int]:
         """The first damage between two runs, and its bytes in all; else by its offsets."""
-        found = self._by_place.between(gap.behind, gap.before)
-        if found[0] is None and gap.end is not None:
-            found = self._by_offset.between((gap.first, 0), (gap.end, 0))
+        first, end, *places = gap
+        found = self._by_place.between(*places)
+        if found[0] is None and end is not None:
+            found = self._by_offset.between((first, 0), (end, 0))
         return found
 
 
@@ -194,23 +190,23 @@ def _gaps(
         return
     begin = max(segments[0].base_offset, begin)
     if not runs:
-        yield _Gap(begin, None, (0, 0), (len(segments), 0))
+        yield begin, None, (0, 0), (len(segments), 0)
         return
     first, last = runs[0], runs[-1]
     if first.first_offset > begin:
-        yield _Gap(begin, first.first_offset, (0, 0), (numbers[first.path], first.position))
+        yield begin, first.first_offset, (0, 0), (numbers[first.path], first.position)
     yield from _inner_gaps(first, numbers[first.path], damage)
     for one, other in pairwise(runs):
         if other.first_offset > one.last_offset + 1:
             places = (numbers[one.path], one.end), (numbers[other.path], other.position)
-            yield _Gap(one.last_offset + 1, other.first_offset, *places)
+            yield one.last_offset + 1, other.first_offset, *places
         yield from _inner_gaps(other, numbers[other.path], damage)
     # A segment begins where the log ended, so all in front of its base offset was there once.
     end, place, base = last.last_offset + 1, (numbers[last.path], last.end), segments[-1]
     if base.base_offset > end and place[0] < len(segments) - 1:
-        yield _Gap(end, base.base_offset, place, (len(segments) - 1, 0))
+        yield end, base.base_offset, place, (len(segments) - 1, 0)
         end, place = base.base_offset, (len(segments) - 1, 0)
-    yield _Gap(end, None, place, (len(segments), 0))
+    yield end, None, place, (len(segments), 0)
 
 
 def _inner_gaps(run: Span, number: int, damage: _Damage) -> Iterator[_Gap]:
@@ -218,7 +214,7 @@ def _inner_gaps(run: Span, number: int, damage: _Damage) -> Iterator[_Gap]:
     for first, end, position in gap_columns(run) if damage.is_any else ():
         for row in np.flatnonzero(damage.may_hide(first, end)).tolist():
             place = number, int(position[row])
-            yield _Gap(int(first[row]), int(end[row]), place, place)
+            yield int(first[row]), int(end[row]), place, place
 
 
 #: Sound runs of one segment that are looked at; the bytes behind them are reported, not kept.
