@@ -37,7 +37,6 @@ from kseg.files.io import StrPath
 from kseg.files.mapping import Mapping
 from kseg.files.names import log_bytes
 from kseg.files.selection import Selection
-from kseg.format.header import FIELDS, BatchHeader
 from kseg.format.take import take_binary, take_headers, take_rows
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
 from kseg.frames import Table
@@ -571,8 +570,7 @@ def _merged(one: Int64s, other: Int64s) -> Int64s:
 def _batch_from(copy: Copy, rows: Int64s, offset: int) -> BatchSeen:
     """The first batch that ends at an offset or later."""
     at = min(int(np.searchsorted(rows[:, LAST], offset)), len(rows) - 1)
-    row = rows[at].tolist()
-    return BatchSeen(copy.files[row[FILE]], BatchHeader(*row[: len(FIELDS)]))
+    return copy.seen(rows[at])
 
 
 @dataclass(frozen=True, slots=True)

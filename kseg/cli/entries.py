@@ -147,7 +147,10 @@ def _write_texts(
                 write((",".join(whole) + "\r\n").encode())
             write(b",".join(_csv_value(value) for value in whole.values()) + b"\r\n")
         else:
-            pairs = (f"{name}={_text_value(value)}" for name, value in row.items())
+            pairs = (
+                f"{name}={'-' if value is None else printable(str(value))}"
+                for name, value in row.items()
+            )
             write(" ".join(pairs).encode() + b"\n")
 
 
@@ -155,7 +158,3 @@ def _csv_value(value: object) -> bytes:
     if value is None:
         return b""
     return csv_field(value) if isinstance(value, str) else str(value).encode()
-
-
-def _text_value(value: object) -> str:
-    return "-" if value is None else printable(str(value))

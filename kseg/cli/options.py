@@ -156,8 +156,9 @@ def choice(*names: str, among: Sequence[str], help_text: str) -> Option:
     return click.option(*names, type=kind, default=among[0], show_default=True, help=help_text)
 
 
-def _note_now(ctx: click.Context, _parameter: click.Parameter, value: int | None) -> int | None:
-    ctx.meta[_NOW] = value
+def _note(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Keep a value in the context, under `kseg.` and the name of its parameter."""
+    ctx.meta[f"kseg.{parameter.name}"] = value
     return value
 
 
@@ -169,7 +170,7 @@ def now_option(*, expose: bool = True) -> Option:
         type=TIME,
         is_eager=True,  # it is known before the times that are counted from it
         expose_value=expose,
-        callback=_note_now,
+        callback=_note,
         help=(
             "Use this time as the present, in the same forms as other times; the "
             "default is the clock."
@@ -177,15 +178,11 @@ def now_option(*, expose: bool = True) -> Option:
     )
 
 
-def _note_plain(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
-    ctx.meta["kseg.plain"] = value
-
-
 plain_option = click.option(
     "--plain",
     is_flag=True,
     expose_value=False,
-    callback=_note_plain,
+    callback=_note,
     help="Draw no bars on a terminal.",
 )
 
@@ -225,17 +222,13 @@ def _typed_option(name: str) -> Option:
 # ---- options of several verbs --------------------------------------------------------------------
 
 
-def _note_tier(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
-    ctx.meta[f"kseg.{parameter.name}"] = value
-
-
 #: The store with older segments; `kseg.cli.paths.tier_of_run` makes it of them.
 tier_options = together(
     click.option(
         "--tier",
         metavar="URL",
         expose_value=False,
-        callback=_note_tier,
+        callback=_note,
         help=(
             "Also read older segments from here: a URL or a directory to which "
             "brokers copy segments. Name a partition that exists only there as a "
@@ -247,14 +240,14 @@ tier_options = together(
         metavar="ID=FILE",
         multiple=True,
         expose_value=False,
-        callback=_note_tier,
+        callback=_note,
         help="The private key of a key pair that encrypts the tier; may be repeated.",
     ),
     click.option(
         "--topic-id",
         metavar="ID",
         expose_value=False,
-        callback=_note_tier,
+        callback=_note,
         help="The topic's id in the tier, if it was deleted and made again.",
     ),
 )

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from io import StringIO
 from itertools import islice, zip_longest
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -320,11 +321,15 @@ def write_codes(verb: str, rows: Sequence[dict[str, Any]], *, as_json: bool) -> 
     write_table(head, [[row[name] for name in head] for row in rows])
 
 
-def write_code_table(verb: str, codes: Mapping[str, tuple[Any, ...]], *, as_json: bool) -> None:
-    """Write the list of `--codes` from the severity and the meaning of each code."""
-    rows = [
-        {"code": code, "severity": severity, "meaning": meaning}
-        for code, (severity, meaning, *_more) in codes.items()
+def write_code_table(verb: str, codes: Mapping[str, Any], *, as_json: bool) -> None:
+    """Write the list of `--codes`: the fields of each code, or the first two of a tuple's."""
+    names = ("severity", "meaning")
+    rows: list[dict[str, Any]] = [
+        {
+            "code": code,
+            **(dict(zip(names, each, strict=False)) if isinstance(each, tuple) else asdict(each)),
+        }
+        for code, each in codes.items()
     ]
     write_codes(verb, rows, as_json=as_json)
 

@@ -182,7 +182,10 @@ def batch_files(partition: Partition) -> Iterator[InputFile]:
     remote = tier_of_run()
     listing = list_partition(partition.path) if remote is None else view_of(partition.path).files
     found = [
-        (segment.log, FileName(_log_kind(segment.kafka07), segment.base_offset))
+        (
+            segment.log,
+            FileName(FileKind.KAFKA07 if segment.kafka07 else FileKind.LOG, segment.base_offset),
+        )
         for segment in listing.segments
     ]
     found += [(snapshot.path, snapshot.name) for snapshot in listing.kraft_snapshots]
@@ -338,7 +341,3 @@ def _file_is_chosen(path: Path, selection: Selection) -> bool:
         return True
     parent = partition_at(path.absolute().parent)
     return selection.takes(parent.topic, parent.partition)
-
-
-def _log_kind(kafka07: bool) -> FileKind:
-    return FileKind.KAFKA07 if kafka07 else FileKind.LOG

@@ -88,8 +88,24 @@ def read(
         schema_version=schema_version,
         record=record,
     )
-    if kinds and decode_as is not None:
-        raise click.UsageError("--decode and --decode-key or --decode-value exclude each other.")
+    by_partitioner = partitioner and key is not None and not follow
+    for is_wrong, text in (
+        (
+            kinds and decode_as is not None,
+            "--decode and --decode-key or --decode-value exclude each other.",
+        ),
+        (recreated == "start" and not follow, "--recreated wants --follow."),
+        (
+            follow and on_corrupt == "skip",
+            "--follow ends at damage: --on-corrupt skip is for other reads.",
+        ),
+        (
+            (partitioner or counts) and not by_partitioner,
+            "--partitions wants --partitioner, which wants --key and no --follow.",
+        ),
+    ):
+        if is_wrong:
+            raise click.UsageError(text)
     request = Request(
         offset=offsets,
         time=times,
@@ -97,8 +113,6 @@ def read(
         open_transactions=open_transactions,
         contains=key_needle(key),
     )
-    _check_follow_options(recreated, on_corrupt, follow=follow)
-    _check_key_options(key is not None and not follow, partitioner, counts)
     run = Reader(
         row_style(form, encoding),
         output.binary_stdout(),
@@ -144,30 +158,6 @@ def _paths_with(
             time=request.time,
         )
     return tuple(str(source.path) for source in found.sources)
-
-
-def _check_follow_options(recreated: str, on_corrupt: str, *, follow: bool) -> None:
-    """Refuse options that `--follow` needs, or cannot have.
-
-    Raises:
-        UsageError: such an option is given.
-    """
-    if recreated == "start" and not follow:
-        raise click.UsageError("--recreated wants --follow.")
-    if follow and on_corrupt == "skip":
-        raise click.UsageError("--follow ends at damage: --on-corrupt skip is for other reads.")
-
-
-def _check_key_options(by_key: bool, partitioner: str | None, counts: tuple[int, ...]) -> None:
-    """Refuse options that only speed up the search for a key, if there is no search.
-
-    Raises:
-        UsageError: such an option is given without the option that it needs.
-    """
-    if (partitioner or counts) and not (by_key and partitioner):
-        raise click.UsageError(
-            "--partitions wants --partitioner, which wants --key and no --follow."
-        )
 
 
 class Reader(RecordLines):

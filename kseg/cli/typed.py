@@ -127,13 +127,11 @@ def _plain_json(column: BinaryColumn) -> BinaryColumn:
     if not len(column.data):
         return column
     if int(column.data.max()) > _ASCII_MAX:
-        return binary_column([None if one is None else _ascii(one) for one in column])
+        return binary_column(
+            [one and _NOT_ASCII.sub(_escaped, one.decode()).encode() for one in column]
+        )
     data = np.where(np.isin(column.data, _SPACES), np.uint8(0x20), column.data)
     return BinaryColumn(column.offsets, data, column.validity, column.null_count)
-
-
-def _ascii(value: bytes) -> bytes:
-    return _NOT_ASCII.sub(_escaped, value.decode()).encode()
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING
-
-import click
 
 from kseg.cli import output
 from kseg.cli.failures import Exit
@@ -31,7 +28,6 @@ def verify(
     paths: Paths,
     deep: bool,
     complete: bool,
-    codes: bool,
     jobs: int,
     selection: Selection,
     mapping: Mapping,
@@ -39,11 +35,6 @@ def verify(
     as_json: bool,
 ) -> int:
     """Run the verb; returns the exit code."""
-    if codes:
-        _list_codes(as_json=as_json)
-        return Exit.OK
-    if not paths:
-        raise click.UsageError("Missing argument 'PATH...'.")
     from kseg.analysis.verify import VerifyOptions, verify_of
 
     is_tiered = tier_of_run() is not None
@@ -106,13 +97,6 @@ def _of_tier(
     assert tier is not None
     for one in partitions_of(paths, selection):
         yield examine_tier(tier.log(one.path), deep=deep, now_ms=now_of(now_ms), threads=jobs)
-
-
-def _list_codes(*, as_json: bool) -> None:
-    from kseg.analysis.values import CODES
-
-    rows = [{"code": name, **asdict(code)} for name, code in CODES.items()]
-    output.write_codes("verify", rows, as_json=as_json)
 
 
 def write_report(report: Report, *, as_json: bool) -> Exit:

@@ -626,9 +626,10 @@ class Node:
             strays: partitions that a start puts aside, since it forgets their topics.
         """
         mend = self._mend_of_log(one.path)
+        # Of one file, beside the log's records, these have their own advice.
         kept = [
             each
-            if _has_own_mend(each)
+            if each.code == "metadata-snapshot" or each.exception == "NumberFormatException"
             else replace(each, mend=mend if each.severity == "error" else None)
             for each in one.findings
             if each.code not in ("swept", "records-cut")
@@ -924,11 +925,6 @@ class Node:
             cluster_id or "CLUSTER_ID",
         )
         return "it is new, or its file is lost", command_line(*words, "-c", "server.properties")
-
-
-def _has_own_mend(one: BrokerFinding) -> bool:
-    """Whether a fault of the metadata log goes with one file, beside the log's records."""
-    return one.code == "metadata-snapshot" or one.exception == "NumberFormatException"
 
 
 def _refusal(one: PartitionOutlook, known: Cluster | None) -> KsegError | None:

@@ -233,7 +233,7 @@ _UNCLEANED: Final = {
     "map-full": "map-full",
     "unchanged": "newest-of-key",
 }
-_DELETED: Final = ".deleted"
+_TEMPORARY: Final = {".deleted": "deleted-file"}
 _SMALL_BYTES: Final = 4096
 
 
@@ -317,15 +317,14 @@ def _of_files(files: PartitionFiles) -> Iterator[KeptFile]:
     pairs = (
         *((each.path, "snapshot") for each in (*files.snapshots, *files.kraft_snapshots)),
         *((path, "metadata") for path in small),
-        *((each.path, _temporary(each.path)) for each in files.temporary_files),
+        *(
+            (each.path, _TEMPORARY.get(each.path.suffix, "leftover"))
+            for each in files.temporary_files
+        ),
         *((each.path, "leftover") for each in files.orphans),
         *((path, "foreign") for path in files.foreign),
     )
     yield from (_whole(path, cause) for path, cause in pairs)
-
-
-def _temporary(path: Path) -> str:
-    return "deleted-file" if path.name.endswith(_DELETED) else "leftover"
 
 
 class _Sizes:
@@ -432,23 +431,15 @@ def _compacted(
             cause = "active" if each is left[-1] else "uncleanable"
             yield _staying(each, cause, text_of(error), sizes)
         return
-    saved, young = _saved(plan), _young_until(log, plan)
+    saved = {each.base_offset: each.saved_bytes for one in plan.groups for each in one.segments}
+    young = _young_until(log, plan)
     ends = (*(each.base_offset for each in left[1:]), end_offset)
     for each, end in zip(left, ends, strict=True):
         cause = _cause_of(each, end, plan, is_last=each is left[-1])
         row = _staying(each, cause, _words(cause, plan), sizes)
         if cause == "min-compaction-lag":
             row = replace(row, until_ms=young)
-        yield from _parts(row, saved.get(each.base_offset, 0))
-
-
-def _saved(plan: CompactionPlan) -> dict[int, int]:
-    """Bytes of log that the next pass takes, by base offset."""
-    return {
-        each.base_offset: max(each.saved_bytes or 0, 0)
-        for group in plan.groups
-        for each in group.segments
-    }
+        yield from _parts(row, max(saved.get(each.base_offset) or 0, 0))
 
 
 def _cause_of(each: StayingSegment, end: int, plan: CompactionPlan, *, is_last: bool) -> str:

@@ -18,7 +18,6 @@ from kseg.cli.options import (
     bytes_option,
     choice,
     codes_of,
-    codes_option,
     copies_argument,
     decode_options,
     directories_argument,
@@ -69,7 +68,7 @@ def info() -> None:
             "Say also as of when a broker's data directories are complete, or what they lack."
         ),
     ),
-    codes_option,
+    codes_of("kseg.analysis.values", "paths"),
     jobs_option,
     selection_options,
     tier_options,

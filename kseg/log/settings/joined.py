@@ -585,7 +585,9 @@ class _Joined:
             return {}
         if self.settings.properties is None or self.home.node_id is None:
             return {}
-        if self.settings.sources.supposed is None and not _bears_changes(cluster, self.topic):
+        if self.settings.sources.supposed is None and (
+            not cluster.whole or is_internal(self.topic)
+        ):
             return {}
         defaults = default_settings()
         return {name: SettingValue(defaults[name], DEFAULT) for name in DELETING}
@@ -671,11 +673,6 @@ class _Joined:
                     notes.append(change.text)
             stronger.add(source)
         return tuple(notes)
-
-
-def _bears_changes(cluster: Cluster, topic: str | None) -> bool:
-    """Whether files may be changed by Kafka's defaults, where they are known to count."""
-    return cluster.whole and not is_internal(topic)
 
 
 def _by_name(
