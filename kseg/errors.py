@@ -355,6 +355,7 @@ __all__ = [
     "UnsupportedFormatError",
     "at_path",
     "os_reason",
+    "text_of",
 ]
 
 

@@ -59,6 +59,9 @@ if TYPE_CHECKING:
 
     from kseg.constants import Int64s
 
+    #: A metadata log: its directory, the id of its node, and its batches.
+    _Copy = tuple[Path, int | None, Int64s]
+
 Row = dict[str, Any]
 Key = tuple[Any, ...]
 
@@ -343,10 +346,6 @@ def metadata(
 
 
 # ---- the logs ------------------------------------------------------------------------------------
-
-
-#: A metadata log: its directory, the id of its node, and its batches.
-_Copy = tuple[Path, int | None, Int64s]
 
 
 def _copies(given: Sequence[Path]) -> tuple[list[_Copy], str | None]:
