@@ -7,6 +7,7 @@ they are closed. A test that damages a log which is open says so: `@pytest.mark.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import wraps
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def closes() -> Iterator[Closed]:
     """The one that watches the logs of this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flush, "close", _CLOSED.files_closed)
-        patch.setattr(Log, "close", lambda log: _CLOSED.log_closed(log))
+        patch.setattr(Log, "close", wraps(Log.close)(lambda log: _CLOSED.log_closed(log)))
         yield _CLOSED
 
 
