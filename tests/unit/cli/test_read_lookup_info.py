@@ -11,7 +11,7 @@ from kseg.log.log import Log
 from kseg.log.partitioners import partition_for
 from tests.builders import batch, record, write_segment
 from tests.unit.cli.conftest import Kseg
-from tests.unit.log.test_key_places import sent
+from tests.unit.log.test_partitioners_places import sent
 
 
 def offsets(kseg: Kseg, *words: object) -> list[int]:
