@@ -11,14 +11,21 @@ import pytest
 
 from kseg import doctor
 from tests.interop.kafka import Kafka
-from tests.unit.analysis.test_doctor import ASSIGNED
 from tests.unit.log.settings import made
+
+#: What a metadata log says of a topic's partitions.
+ASSIGNED: dict[str, list[made.Said | bytes]] = {
+    "here": [made.partition(made.FIRST, 0, [7, 8])],
+    "elsewhere": [made.partition(made.FIRST, 0, [8])],
+    "no such one": [made.partition(made.FIRST, 1, [7])],
+    "moved away": [made.partition(made.FIRST, 0, [7]), made.moved(made.FIRST, 0, [8, 9])],
+    "moved here": [made.partition(made.FIRST, 0, [8]), made.moved(made.FIRST, 0, [8, 7])],
+    "changed": [made.partition(made.FIRST, 0, [7]), made.moved(made.FIRST, 0, None)],
+}
 
 #: The records of a metadata log, and the id in the partition's directory.
 CASES: dict[str, tuple[list[made.Said | bytes], made.UUID | None]] = {
-    **{
-        name: ([made.topic("orders"), *told], made.FIRST) for name, (told, _why) in ASSIGNED.items()
-    },
+    **{name: ([made.topic("orders"), *told], made.FIRST) for name, told in ASSIGNED.items()},
     "another topic": ([made.topic("orders", made.SECOND)], made.FIRST),
     "removed": (
         [

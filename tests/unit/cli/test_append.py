@@ -17,8 +17,8 @@ from tests.unit.cli.conftest import Kseg
 NEW = "a new partition; there was none\n"
 
 
-def lines(*values: str | None, **more: object) -> bytes:
-    return b"".join(json.dumps({"value": v, **more}).encode() + b"\n" for v in values)
+def lines(*values: str) -> bytes:
+    return b"".join(json.dumps({"value": v}).encode() + b"\n" for v in values)
 
 
 @pytest.fixture
@@ -29,13 +29,6 @@ def target(tmp_path: Path) -> Path:
 def values_of(path: Path) -> list[bytes | None]:
     with kseg.Log.open(path) as log:
         return [record.value for record in log.records()]
-
-
-def test_many_control_records_are_counted(kseg: Kseg, target: Path) -> None:
-    ran = kseg("append", target, "--bytes", "utf8", stdin=lines(*"b" * 30, control=True))
-    assert (ran.code, len(ran.err.splitlines())) == (0, 12)
-    assert ran.err.endswith("kseg: 30 control records in all; left out\n")
-    assert ran.text == f"{target}: nothing appended\n"
 
 
 def test_a_bad_line_is_named_and_what_was_in_front_of_it_is_said(kseg: Kseg, target: Path) -> None:

@@ -43,185 +43,24 @@ UTF8 = AppendOptions(encoding="utf8", keep_timestamps=True)
 HEX = AppendOptions(encoding="hex")
 PLAIN = AppendOptions()
 
-# ---- what a line may say -------------------------------------------------------------------------
-
-TAKEN: dict[str, tuple[AppendOptions, str, Row]] = {
-    "a value alone": (PLAIN, '{"value":"YWI="}', (b"ab", None, NOW_MS, ())),
-    "a tombstone": (PLAIN, '{"value":null,"key":"aw=="}', (None, b"k", NOW_MS, ())),
-    "empty is not null": (PLAIN, '{"value":"","key":""}', (b"", b"", NOW_MS, ())),
-    "base64 of every length": (
-        PLAIN,
-        '{"value":"AAEC","key":"/+8="}',
-        (b"\0\1\2", b"\xff\xef", NOW_MS, ()),
-    ),
-    "hex in both cases": (HEX, '{"value":"00fFaB"}', (b"\0\xff\xab", None, NOW_MS, ())),
-    "text": (
-        UTF8,
-        '{"value":"h\u00e9 \U0001f600"}',
-        ("h\u00e9 \U0001f600".encode(), None, NOW_MS, ()),
-    ),
-    "text with every escape": (
-        UTF8,
-        r'{"value":"\"\\\/\b\f\n\r\t\u0000\u00e9\u20AC\ud83d\ude00"}',
-        ('"\\/\b\f\n\r\t\0\u00e9\u20ac\U0001f600'.encode(), None, NOW_MS, ()),
-    ),
-    "headers": (
-        PLAIN,
-        '{"headers":[["a","MQ=="],["a",null],["",""],["\u00e9\\n",""]],"value":""}',
-        (b"", None, NOW_MS, ((b"a", b"1"), (b"a", None), (b"", b""), ("\u00e9\n".encode(), b""))),
-    ),
-    "headers of text": (
-        UTF8,
-        r'{"value":"","headers":[["n","\u0041"]]}',
-        (b"", None, NOW_MS, ((b"n", b"A"),)),
-    ),
-    "no headers": (PLAIN, '{"value":"","headers":[]}', (b"", None, NOW_MS, ())),
-    "null headers and key": (
-        PLAIN,
-        '{"value":"","headers":null,"key":null,"timestamp":null,"control":null,"valid":null}',
-        (b"", None, NOW_MS, ()),
-    ),
-    "a time that is kept": (UTF8, '{"value":"","timestamp":5}', (b"", None, 5, ())),
-    "no time, kept": (UTF8, '{"value":"","timestamp":-1}', (b"", None, -1, ())),
-    "the last time there is": (
-        UTF8,
-        '{"value":"","timestamp":9223372036854775807}',
-        (b"", None, 2**63 - 1, ()),
-    ),
-    "a time of zero, below zero": (UTF8, '{"value":"","timestamp":-0}', (b"", None, 0, ())),
-    "a time that is not asked for": (
-        PLAIN,
-        '{"value":"","timestamp":"yesterday"}',
-        (b"", None, NOW_MS, ()),
-    ),
-    "white space": (
-        PLAIN,
-        '\t { "headers" : [ [ "a" , "" ] , [ "b" , null ] ] , "value" : "" } \r',
-        (b"", None, NOW_MS, ((b"a", b""), (b"b", None))),
-    ),
-    "other fields": (
-        PLAIN,
-        '{"offset":7,"x":[1,-0.5e+3,{"y":[[],{},"\\ud800"]},true,false,null],"value":"","valid":true}',
-        (b"", None, NOW_MS, ()),
-    ),
-    "a field twice": (
-        UTF8,
-        '{"value":7,"key":"a","value":"b","key":"c"}',
-        (b"b", b"c", NOW_MS, ()),
-    ),
-    "names with escapes": (
-        UTF8,
-        r'{"\u0076alue":"a","\u0074\u0069\u006d\u0065\u0073\u0074\u0061\u006d\u0070":6}',
-        (b"a", None, 6, ()),
-    ),
-    "a control field that is no marker": (
-        PLAIN,
-        '{"value":"","control":false}',
-        (b"", None, NOW_MS, ()),
-    ),
-    "thousands of digits in another field": (
-        PLAIN,
-        '{"value":"","x":' + "1" * 5000 + "}",
-        (b"", None, NOW_MS, ()),
-    ),
-    "brackets in a string": (
-        UTF8,
-        '{"value":"' + r"\"[" * 70 + '"}',
-        (b'"[' * 70, None, NOW_MS, ()),
-    ),
-    "sixty-four levels": (
-        PLAIN,
-        '{"value":"","x":' + "[" * 63 + "]" * 63 + "}",
-        (b"", None, NOW_MS, ()),
-    ),
-}
-
-
-@pytest.mark.parametrize("end", ["", "\n"], ids=["cut", "ended"])
-@pytest.mark.parametrize("name", TAKEN)
-def test_a_line_is_a_record(name: str, end: str) -> None:
-    options, line, expected = TAKEN[name]
-    assert read((line + end).encode(), options) == [expected]
-
-
-def test_lines_are_told_apart_and_blank_ones_passed_over() -> None:
-    text = b'\n{"value":"YQ=="}\r\n   \n\r\n{"value":"Yg=="}\n\n{"value":"Yw=="}'
-    assert [row[0] for row in read(text)] == [b"a", b"b", b"c"]
-    assert read(b"") == read(b"\n") == read(b" \t\r\n\n") == []
-
-
 # ---- what is refused -----------------------------------------------------------------------------
 
+#: What the standard library says of them differs between its releases.
 REFUSED: dict[str, tuple[AppendOptions, str, str]] = {
-    "no object": (PLAIN, "[]", "not a JSON object"),
     "no JSON": (PLAIN, "value", "not JSON: Expecting value at column 1"),
     "a byte order mark": (PLAIN, '\ufeff{"value":""}', "not JSON"),
     "cut short": (PLAIN, '{"value":"', "not JSON: Unterminated string"),
     "one on two lines": (PLAIN, '{"value":\n""}', "not JSON: Expecting value"),
-    "not a number": (PLAIN, '{"value":"","x":NaN}', "NaN is no JSON"),
-    "no value": (PLAIN, '{"key":"aw=="}', "no value; a tombstone says null"),
-    "no field at all": (PLAIN, "{ }", "no value"),
-    "a value of another type": (PLAIN, '{"value":1}', "value is neither a string nor"),
-    "a key of another type": (PLAIN, '{"value":"","key":[]}', "key is neither a string"),
     "base64 without its end": (PLAIN, '{"value":"YQ"}', "value is not base64"),
     "base64 with too much": (PLAIN, '{"value":"YQ==YQ=="}', "value is not base64"),
     "base64 above ASCII": (PLAIN, '{"value":"YWI\u00e9"}', "value is not base64"),
     "half a byte of hex": (HEX, '{"value":"abc"}', "value is not hex"),
-    "half a pair": (UTF8, r'{"value":"\ud83d"}', "value holds half a surrogate pair"),
-    "a half and a letter": (UTF8, r'{"key":"\ud83d\u0041","value":""}', "key holds half"),
-    "headers that are no list": (PLAIN, '{"value":"","headers":{}}', "not a list of"),
-    "a header that is no pair": (PLAIN, '{"value":"","headers":["ab"]}', "a header is"),
-    "a header of one": (PLAIN, '{"value":"","headers":[["a"]]}', "a header is"),
-    "a header without a name": (PLAIN, '{"value":"","headers":[[null,""]]}', "its name a"),
-    "a header of a number": (
-        PLAIN,
-        '{"value":"","headers":[["a",1]]}',
-        "a header's value is neither a string nor null",
-    ),
     "a header of no base64": (
         PLAIN,
         '{"value":"","headers":[["a","b"]]}',
         "a header's value is not base64",
     ),
-    "half a name": (
-        PLAIN,
-        r'{"value":"","headers":[["\ud800",""]]}',
-        "a header's name holds half a surrogate pair",
-    ),
-    "a time before none": (
-        UTF8,
-        '{"value":"","timestamp":-2}',
-        "timestamp must be milliseconds, not below",
-    ),
-    "a time beyond 64 bits": (
-        UTF8,
-        '{"value":"","timestamp":9223372036854775808}',
-        "timestamp must be",
-    ),
-    "a time with a fraction": (UTF8, '{"value":"","timestamp":5.0}', "timestamp must be"),
-    "a time of text": (UTF8, '{"value":"","timestamp":"5"}', "timestamp must be"),
-    "a time that is true": (UTF8, '{"value":"","timestamp":true}', "timestamp must be"),
-    "a batch that failed its check": (
-        PLAIN,
-        '{"value":"","valid":false}',
-        "valid is false: its batch did not match its checksum",
-    ),
-    "sixty-five levels": (
-        PLAIN,
-        '{"value":"","x":' + "[" * 64 + "]" * 64 + "}",
-        "nested deeper than 64",
-    ),
-    "sixty-five levels in a value that is replaced": (
-        PLAIN,
-        '{"value":"","x":' + "[" * 64 + "]" * 64 + ',"x":1}',
-        "nested deeper than 64",
-    ),
     "levels without end": (PLAIN, "[" * 100_000, "not a JSON object|nested deeper than"),
-    "digits without end": (
-        UTF8,
-        '{"value":"","timestamp":' + "1" * 5000 + "}",
-        "timestamp must be",
-    ),
 }
 
 
@@ -231,16 +70,6 @@ def test_a_line_that_is_no_record_is_refused_by_its_number(name: str) -> None:
     good = '{"value":""}\n\n'
     with pytest.raises(InvalidRecordError, match=f"^line 3: .*({said})"):
         read((good + line + "\n" + good).encode(), options)
-
-
-def test_bytes_that_are_no_text_are_refused_behind_the_faults_before_them() -> None:
-    bad = b'{"value":"\xff"}\n'
-    with pytest.raises(InvalidRecordError, match=r"^line 2: not UTF-8: byte 0xff"):
-        read(b'{"value":""}\n' + bad + b"[]\n")
-    with pytest.raises(InvalidRecordError, match=r"^line 1: not a JSON object"):
-        read(b"[]\n" + bad)
-    with pytest.raises(InvalidRecordError, match=r"^line 1: not UTF-8: byte 0xed"):
-        read('{"value":"\ud800"}'.encode("utf-8", "surrogatepass"), UTF8)
 
 
 @pytest.mark.parametrize("longest", [13, 14])

@@ -1,12 +1,9 @@
-"""`kseg explain`: its page, its JSON and its exit codes."""
+"""`kseg explain`: its page."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from kseg.cli.parsing import parse_size
 from tests.unit.analysis.test_explain import NOW_MS, WEEK, write_log
 from tests.unit.cli.conftest import Kseg
 
@@ -21,22 +18,6 @@ def test_every_segment_has_a_line_where_it_is_asked_for(kseg: Kseg, tmp_path: Pa
     assert "goes at 2025-10-15T08:53:20.001Z" in ran.text
 
 
-def test_json_has_totals_rows_and_what_was_asked_for(kseg: Kseg, tmp_path: Path) -> None:
-    root = tmp_path / "data"
-    write_log(root)
-    more = ("--what-if", "orders:retention.ms=1", "--json")
-    ran = kseg("explain", root, *A_WEEK, *more)
-    assert ran.code == 0
-    document = ran.document
-    assert document["schema"] == "kseg.explain/1"
-    assert document["now_ms"] == NOW_MS
-    assert {"due", "active", "index"} <= {one["cause"] for one in document["totals"]}
-    (partition,) = document["partitions"]
-    assert (partition["topic"], partition["partition"]) == ("orders", 0)
-    assert document["what_if"]["settings"] == ["orders:retention.ms=1"]
-    assert [one["base_offset"] for one in document["what_if"]["goes"]] == [2]
-
-
 def test_what_no_setting_is_known_of_is_named_and_left_out(kseg: Kseg, tmp_path: Path) -> None:
     write_log(tmp_path / "data", name="clicks")
     write_log(tmp_path / "data")
@@ -45,31 +26,6 @@ def test_what_no_setting_is_known_of_is_named_and_left_out(kseg: Kseg, tmp_path:
     assert "policy-unknown: 2 partitions, such as " in ran.text
     assert "--config clicks:retention.ms=MS" in ran.text
     assert "left out, unless a setting names the topic: 2 partitions" in ran.text
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        (),
-        (".", "--what-if", "retention.ms"),
-        (".", "--config", "no.such=1"),
-    ],
-)
-def test_a_wrong_line_exits_2(kseg: Kseg, words: tuple[str, ...]) -> None:
-    assert kseg("explain", *words).code == 2
-
-
-def test_a_directory_that_is_not_there_exits_3(kseg: Kseg, tmp_path: Path) -> None:
-    assert kseg("explain", tmp_path / "none").code == 3
-
-
-def test_a_size_is_in_units_of_1024() -> None:
-    assert [parse_size(text) for text in ("7", "1k", "2 MiB", "100G")] == [
-        7,
-        1024,
-        2 << 20,
-        100 << 30,
-    ]
 
 
 def test_a_setting_that_is_not_understood_is_named(kseg: Kseg, tmp_path: Path) -> None:

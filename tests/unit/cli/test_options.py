@@ -12,6 +12,7 @@ from kseg.cli.parsing import (
     parse_offset_range,
     parse_partitions,
     parse_setting,
+    parse_size,
     parse_time,
     parse_time_range,
 )
@@ -136,6 +137,15 @@ def test_settings_make_a_configuration_and_the_last_of_a_name_counts() -> None:
 )
 def test_times_and_sizes_of_settings_may_have_units(text: str, value: str) -> None:
     assert parse_setting(text).value == value
+
+
+def test_a_size_is_in_units_of_1024() -> None:
+    assert [parse_size(text) for text in ("7", "1k", "2 MiB", "100G")] == [
+        7,
+        1024,
+        2 << 20,
+        100 << 30,
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "segment.bytes", "=1"])
