@@ -5,9 +5,7 @@ The claims are those of Kafka's tests on retention and on the log's start.
 
 from __future__ import annotations
 
-import json
 import os
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +18,6 @@ from kseg.log.log import Log
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.writer.retention import LogBounds, choose
 from tests.conformance.logs import NOW_MS, ONE, Logs, bases, offsets, one, snapshots
-
-
-@cache
-def load(path: Path) -> dict[str, list[dict[str, Any]]]:
-    return json.loads(path.read_text())
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "retention_size" in metafunc.fixturenames:
-        path = Path(metafunc.config.getoption("--vectors")) / "storage.json"
-        metafunc.parametrize("retention_size", load(path)["retention_size"])
 
 
 def test_old_segments_go_by_size_as_the_vectors_say(retention_size: dict[str, Any]) -> None:

@@ -8,8 +8,6 @@ files wherever kseg does what a broker does; where it does more, `MORE` says wha
 from __future__ import annotations
 
 import hashlib
-import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.recovery.recover import plan_recovery
 from kseg.log.validate.rules import AppendOrigin
+from tests.conformance.conftest import load
 from tests.conformance.logs import Clock, as_reported, bases
 
 PARTITION = TopicPartition("t", 0)
@@ -32,29 +31,6 @@ OFFSETS = ("log_start_offset", "log_end_offset", "recovery_point")
 
 Vector = dict[str, Any]
 Contents = dict[str, str]
-
-
-@cache
-def load(path: Path) -> list[Vector]:
-    found: list[Vector] = json.loads(path.read_text())["directories"]
-    return found
-
-
-def is_load(vector: Vector) -> bool:
-    return vector["op"] == "load"
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    vectors = load(Path(metafunc.config.getoption("--vectors")) / "storage.json")
-    chosen = {
-        "loaded": [vector for vector in vectors if is_load(vector)],
-        "applied": [vector for vector in vectors if is_load(vector) and "error" not in vector],
-        "vector": [vector for vector in vectors if "error" not in vector],
-    }
-    for argument in chosen.keys() & set(metafunc.fixturenames):
-        vectors = chosen[argument]
-        ids = [vector["name"].replace(" ", "-").replace(",", "") for vector in vectors]
-        metafunc.parametrize(argument, vectors, ids=ids)
 
 
 def written(vector: Vector, root: Path) -> Path:
@@ -230,21 +206,21 @@ def report_of(log: Log) -> dict[str, Any]:
 
 @pytest.mark.damages("as Kafka, it passes over some harms")
 def test_a_log_opened_worked_on_and_closed_is_as_kafka_leaves_it(
-    vector: Vector, tmp_path: Path, vectors_dir: Path
+    directory_vector: Vector, tmp_path: Path, vectors_dir: Path
 ) -> None:
-    path = written(vector, tmp_path)
-    params = vector["params"]
-    outcome = outcome_of(vector, load(vectors_dir / "storage.json"))
+    path = written(directory_vector, tmp_path)
+    params = directory_vector["params"]
+    outcome = outcome_of(directory_vector, load(vectors_dir / "storage.json")["directories"])
     clock = Clock(params["now"])
-    how: dict[str, Any] = {"mode": "append", "config": config_of(vector), "now_ms": clock}
+    how: dict[str, Any] = {"mode": "append", "config": config_of(directory_vector), "now_ms": clock}
     if not params["clean_shutdown"]:
         with pytest.raises(UncleanShutdownError):
             Log.open(path, **how)
     log = Log.open(path, recover=not params["clean_shutdown"], **how)
-    answers = steps_of(vector, log, clock)
+    answers = steps_of(directory_vector, log, clock)
     report = {**report_of(log), "steps": answers} if answers else report_of(log)
     assert report == {name: outcome["report"][name] for name in report}
-    if vector is outcome:
+    if directory_vector is outcome:
         # Kafka's scheduler flushes what was rolled; here that waits for a flush, perhaps later.
         assert log.recovery_point <= outcome["report"]["recovery_point"]
     if params.get("close") == "crash":
@@ -259,5 +235,5 @@ def test_a_log_opened_worked_on_and_closed_is_as_kafka_leaves_it(
 
 
 def test_vectors_that_come_to_something_else_are_there(vectors_dir: Path) -> None:
-    names = {vector["name"] for vector in load(vectors_dir / "storage.json")}
+    names = {vector["name"] for vector in load(vectors_dir / "storage.json")["directories"]}
     assert {*MORE, *MORE.values()} <= names

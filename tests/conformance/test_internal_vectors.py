@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,19 +22,6 @@ UNKNOWN = re.compile(
 )
 #: What Kafka's own classes refuse in records that are well formed.
 NO_STATE = re.compile("(state|segmentLeaderEpochs) can not be null|skipping. null$")
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    path = Path(metafunc.config.getoption("--vectors")) / "internal.json"
-    vectors = json.loads(path.read_text())["vectors"]
-    for name, takes in (
-        ("vector", lambda each: each["topic"] != "control"),
-        ("marker_vector", lambda each: each["topic"] == "control"),
-    ):
-        if name in metafunc.fixturenames:
-            chosen = [each for each in vectors if takes(each)]
-            names = [f"{number}-{each['what'][:40]}" for number, each in enumerate(chosen)]
-            metafunc.parametrize(name, chosen, ids=names)
 
 
 def bytes_of(text: str | None) -> bytes | None:
@@ -61,22 +47,22 @@ def fields_of(record: InternalRecord, part: str) -> Any:
     return to_json(fields, getattr(record, part))
 
 
-def test_records_are_read_as_kafka_reads_them(vector: Vector) -> None:
-    said = refusal(vector)
-    if "above the highest" in vector["what"]:
+def test_records_are_read_as_kafka_reads_them(internal_vector: Vector) -> None:
+    said = refusal(internal_vector)
+    if "above the highest" in internal_vector["what"]:
         # Kafka reads a newer version as if it were its newest; kseg decides nothing on it.
-        record = read(vector)
+        record = read(internal_vector)
         assert "version" in str(record.reason)
-        assert record.value == bytes_of(vector["value"])
+        assert record.value == bytes_of(internal_vector["value"])
     elif said is None or NO_STATE.search(said):
-        check_printed(vector, read(vector))
+        check_printed(internal_vector, read(internal_vector))
     elif UNKNOWN.search(said):
-        record = read(vector)
+        record = read(internal_vector)
         assert record.reason is not None
-        assert record.value == bytes_of(vector["value"])
+        assert record.value == bytes_of(internal_vector["value"])
     else:
         with pytest.raises(InvalidRecordError, match=r"^(@ [0-9]+: )?the (key|value): "):
-            read(vector)
+            read(internal_vector)
 
 
 def check_printed(vector: Vector, record: InternalRecord) -> None:

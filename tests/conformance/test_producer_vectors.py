@@ -16,7 +16,7 @@ from kseg.format.header import decrement_sequence
 from kseg.log.producers.entry import in_sequence
 from kseg.log.producers.snapshots import SnapshotFiles, rebuild
 from kseg.log.producers.state import ProducerState
-from tests.conformance.conftest import load, vector_id
+from tests.conformance.conftest import load
 from tests.conformance.logs import as_reported
 from tests.producing import first_undecided
 
@@ -24,11 +24,8 @@ Vector = dict[str, Any]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    vectors = load(Path(metafunc.config.getoption("--vectors")) / "storage.json")
-    if "step" in metafunc.fixturenames:
-        steps = vectors["sequence_arithmetic"]
-        metafunc.parametrize("step", steps, ids=[vector_id(*each) for each in enumerate(steps)])
     if "directory" in metafunc.fixturenames:
+        vectors = load(Path(metafunc.config.getoption("--vectors")) / "storage.json")
         whole = {vector["name"]: vector for vector in vectors["directories"] if left_by(vector)}
         assert len(whole) >= 20
         metafunc.parametrize("directory", whole.values(), ids=whole)

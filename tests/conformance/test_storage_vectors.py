@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +25,6 @@ from kseg.files.txn_index import TxnIndex
 from kseg.log.epochs import LeaderEpochs
 from tests.segments import index_fault
 
-#: Test argument -> the list in storage.json that it runs through.
-LISTS = {
-    "file_name": "file_names",
-    "offset_name": "offset_from_file_name",
-    "directory_name": "directory_names",
-    "offset_index": "offset_index",
-    "time_index": "time_index",
-    "warm_section": "warm_section",
-    "txn_index": "txn_index",
-    "snapshot": "producer_snapshot",
-    "epoch_file": "leader_epoch_checkpoint",
-    "epoch_step": "epoch_cache",
-    "epoch_ends": "end_offset_for",
-    "offset_file": "offset_checkpoint",
-    "metadata": "partition_metadata",
-    "clean_shutdown": "clean_shutdown",
-}
-
 KINDS = {
     "log": names.FileKind.LOG,
     "index": names.FileKind.INDEX,
@@ -54,19 +34,6 @@ KINDS = {
 }
 
 Vector = dict[str, Any]
-
-
-@cache
-def load(path: Path) -> dict[str, list[Vector]]:
-    return json.loads(path.read_text())
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    for argument in set(LISTS) & set(metafunc.fixturenames):
-        path = Path(metafunc.config.getoption("--vectors")) / "storage.json"
-        vectors = load(path)[LISTS[argument]]
-        ids = [str(v.get("name", n)).replace(" ", "-") for n, v in enumerate(vectors)]
-        metafunc.parametrize(argument, vectors, ids=ids)
 
 
 @pytest.fixture(params=["always", "never"])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,45 +24,10 @@ from tests.segments import (
     txn_entries,
 )
 
-#: Test argument -> the list in storage.json that it runs through.
-LISTS = {
-    "indexing": "append_indexing",
-    "sizing": "index_sizing",
-    "roll": "roll_decisions",
-    "offset_vector": "offset_index",
-    "time_vector": "time_index",
-    "txn_vector": "txn_index",
-}
-
 #: Of an aborted transaction, in the order of `AbortedTxn`.
 FIELDS = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
 
 Vector = dict[str, Any]
-
-
-@cache
-def load(path: Path) -> dict[str, list[Vector]]:
-    return json.loads(path.read_text())
-
-
-def vector_id(number: int, vector: Vector) -> str:
-    words = [str(vector[key]) for key in ("name", "mode", "why") if key in vector]
-    return "-".join([str(number), *words]).replace(" ", "-")
-
-
-def is_ours(vector: Vector) -> bool:
-    """Up to 3.9.0 an append had one index entry at most, which shows where it has many batches."""
-    return vector["mode"] == "per_batch" or all(len(one) == 1 for one in vector["appends"])
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    for argument in set(LISTS) & set(metafunc.fixturenames):
-        path = Path(metafunc.config.getoption("--vectors")) / "storage.json"
-        vectors = load(path)[LISTS[argument]]
-        if argument == "indexing":
-            vectors = [vector for vector in vectors if is_ours(vector)]
-        ids = [vector_id(number, vector) for number, vector in enumerate(vectors)]
-        metafunc.parametrize(argument, vectors, ids=ids)
 
 
 def test_index_entries_lie_where_kafka_puts_them(indexing: Vector, tmp_path: Path) -> None:

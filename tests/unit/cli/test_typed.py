@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import struct
 import unicodedata
 from base64 import b64encode
 from datetime import UTC, datetime
 from pathlib import Path
 from struct import pack
-from typing import Any
 
 import polars
 import pyarrow as pa
@@ -110,27 +108,6 @@ AS = ("--decode-key", "integer", "--decode-value", "json")
 
 def test_the_names_of_kinds_are_told_once() -> None:
     assert KINDS == KIND_NAMES
-
-
-NUMBERS: list[tuple[str, bytes, Any]] = [
-    ("long", struct.pack(">q", -(2**63)), -(2**63)),
-    ("short", struct.pack(">h", -2), -2),
-    ("double", struct.pack(">d", 0.1), 0.1),
-    ("double", struct.pack(">d", float("nan")), "NaN"),
-    ("float", struct.pack(">f", 0.1), 0.1),
-    ("float", struct.pack(">f", float("-inf")), "-Infinity"),
-    ("uuid", b"0123ABCD-89ef-4567-89ab-cdef01234567", "0123abcd-89ef-4567-89ab-cdef01234567"),
-    ("text", 'a"\\\nä'.encode(), 'a"\\\nä'),
-]
-
-
-@pytest.mark.parametrize(("kind", "stored", "meant"), NUMBERS)
-def test_each_kind_is_what_json_has_for_it(
-    kseg: Kseg, tmp_path: Path, kind: str, stored: bytes, meant: Any
-) -> None:
-    log = written(tmp_path, [(None, None), (None, stored)])
-    rows = kseg("read", log, "--format", "jsonl", "--decode-value", kind).rows
-    assert [row["value"] for row in rows] == [None, meant]
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl", "csv"])

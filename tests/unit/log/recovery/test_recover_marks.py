@@ -16,8 +16,6 @@ from kseg.log.log import Log
 from kseg.log.recovery import recover
 from kseg.log.recovery.recover import plan_recovery
 from tests.builders import batch, record
-from tests.unit.cli.conftest import Kseg
-from tests.unit.cli.conftest import kseg as kseg
 
 NOW_MS = 1_700_000_000_000
 MARK = ".kafka_cleanshutdown"
@@ -54,27 +52,6 @@ def test_the_mark_comes_with_the_last_of_several(tmp_path: Path) -> None:
     assert not (data / MARK).exists()
     with pytest.raises(UncleanShutdownError):
         Log.open(data / "t-1", mode="append")
-
-
-def test_the_command_line_recovers_all_and_brings_the_mark(kseg: Kseg, tmp_path: Path) -> None:
-    data = crashed(tmp_path / "data", 0, 1, 2)
-    assert kseg("recover", data).code == 1
-    assert not (data / MARK).exists()
-    assert kseg("recover", data, "--apply").code == 0
-    assert (data / MARK).exists()
-    before = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
-    assert kseg("recover", data, "--apply").code == 0
-    assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before
-    with LogDirectory.open(data, mode="append") as directory:
-        assert [log.log_end_offset for log in directory.logs.values()] == [1, 1, 1]
-
-
-@pytest.mark.parametrize("suffix", ["future", "stray"])
-def test_a_run_takes_all_that_a_start_loads(tmp_path: Path, kseg: Kseg, suffix: str) -> None:
-    data = crashed(tmp_path / "data", 0, 1)
-    (data / "t-1").rename(data / f"t-1.{'0' * 32}-{suffix}")
-    assert kseg("recover", data, "--apply").code == 0
-    assert (data / MARK).exists()
 
 
 def test_a_stray_log_leaves_the_recovery_point_of_the_partition_alone(tmp_path: Path) -> None:
