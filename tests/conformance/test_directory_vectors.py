@@ -30,7 +30,6 @@ EPOCHS = "leader-epoch-checkpoint"
 OFFSETS = ("log_start_offset", "log_end_offset", "recovery_point")
 
 Vector = dict[str, Any]
-Contents = dict[str, str]
 
 
 def written(vector: Vector, root: Path) -> Path:

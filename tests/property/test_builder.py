@@ -16,7 +16,6 @@ from kseg.format.options import BatchOptions
 from tests.builders import Record
 from tests.property.strategies import INT64_MAX, base_offsets, record_lists
 
-TYPES = {0: TimestampType.NO_TIMESTAMP_TYPE, 1: TimestampType.CREATE_TIME}
 #: What no builder takes behind a record at its base offset.
 BAD_RECORDS: list[dict[str, Any]] = [
     {"timestamp_ms": -2},

@@ -331,15 +331,6 @@ def test_a_wrong_index_is_worked_around_by_walking(indexed: Path, spoil) -> None
     assert all(0 < position < size for position in believed)
 
 
-def timed(path: Path, base: int, after: int | None) -> SegmentEntry:
-    return entry(
-        path,
-        base_offset=base,
-        next_base_offset=after,
-        time_index=str(path.with_suffix(".timeindex")),
-    )
-
-
 @pytest.fixture
 def times(fixtures_dir: Path, tmp_path: Path) -> Path:
     """A log of several segments whose times ascend."""

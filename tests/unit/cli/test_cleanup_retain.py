@@ -7,15 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from tests import full_disk
 from tests.golden import made
 from tests.unit.cli.conftest import Kseg, made_in
 
-NOW_MS = 1_760_000_000_000
 NOW = "2025-10-09T08:53:20Z"
-CONFIG = LogConfig(segment_bytes=400)
 #: What is assumed of no topic.
 RETENTION = ("--config", "retention.ms=604800000")
 A_WEEK = ("--now", NOW, *RETENTION)

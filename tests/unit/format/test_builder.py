@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg.constants import Compression, TimestampType
+from kseg.constants import Compression
 from kseg.errors import BuilderStateError, InvalidRecordError
 from kseg.format.builder import (
     BatchBuilder,
@@ -289,9 +289,6 @@ def test_the_level_reaches_the_codec() -> None:
             builder.append(b"%d" % (number * 7919 % 1000), b"value %d" % number)
         sizes.append(len(builder.build()))
     assert sizes[0] > sizes[1]
-
-
-CREATE = TimestampType.CREATE_TIME
 
 
 def encode(value: bytes) -> bytes:

@@ -14,8 +14,6 @@ from kseg.internal.last_values import COLUMNS, LastValues
 from kseg.log.log import Log
 from tests.coordinators import OFFSETS, SHARE, LogWriter, commit, pair
 
-Found = dict[tuple[Any, ...], int]
-
 
 def taken(directory: Path, topic: str = OFFSETS) -> list[tuple[int, int]]:
     """Offset and producer id of what is left."""

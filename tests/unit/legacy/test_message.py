@@ -21,7 +21,6 @@ from tests.reference_codecs import crc32
 
 CREATE, LOG_APPEND = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
 NO_TYPE = TimestampType.NO_TIMESTAMP_TYPE
-CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
 
 
 def sealed(tail: bytes) -> bytes:

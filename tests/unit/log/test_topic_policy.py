@@ -154,7 +154,6 @@ def test_a_directory_tells_its_topics(tmp_path: Path) -> None:
 # Logs
 
 
-NOW_MS = 1_760_000_000_000
 OLD = LogConfig(segment_bytes=150)
 TOPICS = ["orders", "tables", "__consumer_offsets"]
 

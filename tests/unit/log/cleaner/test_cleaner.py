@@ -44,7 +44,6 @@ from tests.unit.log.cleaner.compacting import (
 )
 from tests.unit.log.logs import NOW_MS, Clock, marker, open_log
 
-DAY_MS = 86_400_000
 HERE = TopicPartition("t", 0)
 
 

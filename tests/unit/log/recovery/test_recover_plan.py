@@ -23,14 +23,6 @@ def plan(directory: Path, *, clean: bool | None = True, **how: Any) -> RecoveryP
     return plan_recovery(directory, clean=clean, **{"config": CONFIG, "now_ms": NOW, **how})
 
 
-def codes(made: RecoveryPlan) -> list[str]:
-    return [finding.code for finding in made.findings]
-
-
-def changed(made: RecoveryPlan) -> list[str]:
-    return [f"{action.action} {Path(action.path).name.lstrip('0')}" for action in made.actions]
-
-
 # ---- what a plan is ------------------------------------------------------------------------------
 
 
