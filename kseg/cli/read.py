@@ -88,24 +88,13 @@ def read(
         schema_version=schema_version,
         record=record,
     )
-    by_partitioner = partitioner and key is not None and not follow
-    for is_wrong, text in (
-        (
-            kinds and decode_as is not None,
-            "--decode and --decode-key or --decode-value exclude each other.",
-        ),
-        (recreated == "start" and not follow, "--recreated wants --follow."),
-        (
-            follow and on_corrupt == "skip",
-            "--follow ends at damage: --on-corrupt skip is for other reads.",
-        ),
-        (
-            (partitioner or counts) and not by_partitioner,
-            "--partitions wants --partitioner, which wants --key and no --follow.",
-        ),
-    ):
-        if is_wrong:
-            raise click.UsageError(text)
+    if kinds and decode_as is not None:
+        raise click.UsageError("--decode and --decode-key or --decode-value exclude each other.")
+    if (partitioner or counts) and not (partitioner and key is not None and not follow):
+        raise click.UsageError(
+            "--partitions wants --partitioner, which wants --key and no --follow."
+        )
+    _check_follow(follow, recreated, on_corrupt)
     request = Request(
         offset=offsets,
         time=times,
@@ -134,6 +123,18 @@ def read(
             paths = _paths_with(key, partitioner, counts, paths, selection.topics, request)
         run.paths(paths, selection)
     return run.end()
+
+
+def _check_follow(follow: bool, recreated: str, on_corrupt: str) -> None:
+    """Refuse options that go only with `--follow`, or not with it.
+
+    Raises:
+        UsageError: there is one.
+    """
+    if recreated == "start" and not follow:
+        raise click.UsageError("--recreated wants --follow.")
+    if follow and on_corrupt == "skip":
+        raise click.UsageError("--follow ends at damage: --on-corrupt skip is for other reads.")
 
 
 def _paths_with(

@@ -82,6 +82,10 @@ class Deletions:
         io.unlink(path, missing_ok=True)
         self.freed_bytes += freed
 
+    def add_freed(self, count: int) -> None:
+        """Count bytes that the disk has got back otherwise."""
+        self.freed_bytes += count
+
     def remove_due(self, now_ms: int) -> tuple[Path, ...]:
         """Remove the files whose time has come; returns which.
 

@@ -561,7 +561,7 @@ def _remove_old(state: LogState, group: Sequence[SegmentInfo]) -> None:
     first, *others = group
     for path in files_of_segment(first.files):
         if path.with_name(path.name + SWAP).exists():
-            state.deletions.freed_bytes += io.bytes_given_back(path)
+            state.deletions.add_freed(io.bytes_given_back(path))
         else:
             state.deletions.unlink(path)
     for info in others:

@@ -102,7 +102,7 @@ def _seal_and_follow(state: LogState, base: int) -> None:
 
 def _begin(state: LogState, base: int) -> SegmentWriter:
     """Make all files of a new segment or none: a load takes a single one for the log's end."""
-    state.names_changed = True
+    state.note_new_names()
     try:
         return SegmentWriter.open(
             state.path, base, state.config, create=True, now_ms=state.now_ms()
@@ -168,7 +168,7 @@ def _flush_below(state: LogState, target: int, *, whole: bool) -> None:
     for base in _to_flush(state, target, whole=whole):
         with state.segment_writer(base) as segment:
             segment.flush()
-        done = state.unflushed.pop(base, None)
+        done = state.pop_unflushed(base)
         if done is not None:
             done.close()
         names_changed |= base >= state.recovery_point
@@ -230,12 +230,7 @@ def _finish(state: LogState) -> None:
 
 def _release(state: LogState) -> None:
     """Close open files as they are; does nothing after a clean close."""
-    attempt(
-        *(
-            lambda writer=writer: writer.close(trim=False)
-            for writer in (*state.unflushed.values(), state.active)
-        )
-    )
+    attempt(*(lambda writer=writer: writer.close(trim=False) for writer in state.pop_writers()))
 
 
 __all__ = [

@@ -52,13 +52,13 @@ def delete_segments(
     """
     now_ms, delay_ms = state.now_ms(), state.config.file_delete_delay_ms
     renamed: list[Path] = []
-    state.gone_in_doubt = True
+    state.note_names_gone()
     for info in segments:
         files = files_of_segment(info.files)
         renamed += state.deletions.mark_for_deletion(files, now_ms=now_ms, delay_ms=delay_ms)
         marked = state.snapshots.mark_for_deletion(info.base_offset) if snapshots else None
         if marked is not None:
-            state.deletions.freed_bytes += io.bytes_given_back(marked)
+            state.deletions.add_freed(io.bytes_given_back(marked))
             state.deletions.await_removal(marked, now_ms=now_ms, delay_ms=delay_ms)
             renamed.append(marked)
     state.deletions.remove_due(now_ms)
@@ -77,14 +77,14 @@ def unlink_segment(state: LogState, info: SegmentInfo, *, snapshot: bool = True)
     Raises:
         OSError: the disk refuses; files removed before stay removed.
     """
-    state.gone_in_doubt = True
+    state.note_names_gone()
     for path in files_of_segment(info.files):
         state.deletions.unlink(path)
     known = state.snapshots.path(info.base_offset) if snapshot else None
     if known is not None:
         freed = io.bytes_given_back(known)
         state.snapshots.delete(info.base_offset)
-        state.deletions.freed_bytes += freed
+        state.deletions.add_freed(freed)
 
 
 #: A change writes checkpoints, a snapshot, a mark and some names; blocks for all of that.

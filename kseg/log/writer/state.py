@@ -481,6 +481,14 @@ class LogState:
 
     # ---- segments --------------------------------------------------------------------------------
 
+    def note_new_names(self) -> None:
+        """Note that the directory gets names that are not lasting before it is flushed."""
+        self.names_changed = True
+
+    def note_names_gone(self) -> None:
+        """Note that segments went whose names a power cut may bring back until it is flushed."""
+        self.gone_in_doubt = True
+
     def flush_names(self, *, complete: bool = False) -> None:
         """Make the names of the directory lasting.
 
@@ -561,6 +569,16 @@ class LogState:
         self.active = writer
         self._active_files = self.files_of(writer.base_offset)
 
+    def pop_unflushed(self, base_offset: int) -> SegmentWriter | None:
+        """Hand over the writer of a sealed segment that waits for its flush."""
+        return self.unflushed.pop(base_offset, None)
+
+    def pop_writers(self) -> list[SegmentWriter]:
+        """Hand over all writers for the caller to close; the log is not used any more."""
+        writers = [*self.unflushed.values(), self.active]
+        self.unflushed.clear()
+        return writers
+
     def take_snapshot(self, offset: int) -> None:
         """Write a snapshot of the producers at `offset`; a later flush makes it lasting.
 
@@ -595,7 +613,7 @@ class LogState:
         kept = [info for info in self.sealed if info.base_offset not in removed]
         for info in gone:
             self._created.pop(info.base_offset, None)
-            writer = self.unflushed.pop(info.base_offset, None)
+            writer = self.pop_unflushed(info.base_offset)
             if writer is not None:
                 writer.close(trim=False)
         self.sealed = tuple(sorted([*kept, *added], key=lambda info: info.base_offset))

@@ -315,7 +315,7 @@ def _truncate(
     given = io.bytes_given_back(last.path, cut_at=plan.position)
     state.active.truncate_to(offset, now_ms=state.now_ms())
     state.active.flush()
-    state.deletions.freed_bytes += given
+    state.deletions.add_freed(given)
     state.move_end(offset)
     if still_full:
         # A load before this is done finds the end by walking the last segment.
@@ -336,7 +336,7 @@ def _write_end(state: LogState, offset: int) -> None:
 
 def _make_last(state: LogState, last: SegmentInfo) -> None:
     """Append to a sealed segment from now on, and have none open that lies above it."""
-    writer = state.unflushed.pop(last.base_offset, None)
+    writer = state.pop_unflushed(last.base_offset)
     if writer is None:
         created_ms = state.created_ms(last.base_offset)
         writer = SegmentWriter.open(state.path, last.base_offset, state.config, now_ms=created_ms)
