@@ -49,7 +49,7 @@ _runs: Final = WeakSet["_Run"]()
 #: Results that a piece keeps until those in front of it are taken.
 ROOM: Final = 64
 #: Memory of all waiting results, by their `nbytes`; no more are kept above it.
-ROOM_BYTES: Final = 32 << 20
+ROOM_BYTES: Final = 16 << 20
 
 #: Bytes of a `Buffer` whose views wait: each that is handed over may cost two threads a switch.
 WAITING_BYTES: Final = 2 << 20
@@ -233,9 +233,11 @@ class _Run:
         """Do a piece; its error waits for the taker."""
         _HERE.run, _HERE.piece = self, piece
         piece.thread = current_thread()
+        # What the work keeps `put` in may keep the work: without a circle it goes when it is done.
+        work, piece.work = piece.work, _raise_stopped
         try:
             check()
-            piece.work(partial(self._put, piece))
+            work(partial(self._put, piece))
         except BaseException as error:
             piece.error = error
         _HERE.run = _HERE.piece = None  # a thread that waits keeps no run
@@ -484,6 +486,10 @@ def each_at(path: str | PathLike[str], pieces: Iterable[Work]) -> Iterator[Work]
 
 class _StoppedError(Exception):
     """No more results are taken."""
+
+
+def _raise_stopped(_put: Put) -> None:
+    raise _StoppedError
 
 
 def check() -> None:
