@@ -234,7 +234,7 @@ class _Run:
         _HERE.run, _HERE.piece = self, piece
         piece.thread = current_thread()
         # What the work keeps `put` in may keep the work: without a circle it goes when it is done.
-        work, piece.work = piece.work, _raise_stopped
+        work, piece.work = piece.work, putting(None)
         try:
             check()
             work(partial(self._put, piece))
@@ -305,6 +305,8 @@ class _Run:
                 return piece.results.get(timeout=_BEAT)
             except Empty:
                 check()
+                if self.stopped:  # by the end of the interpreter: no thread does the piece
+                    raise _StoppedError from None
                 if piece.thread and not piece.thread.is_alive() and piece.results.empty():
                     raise LimitExceededError("out of memory", path=piece.path) from None
 
@@ -486,10 +488,6 @@ def each_at(path: str | PathLike[str], pieces: Iterable[Work]) -> Iterator[Work]
 
 class _StoppedError(Exception):
     """No more results are taken."""
-
-
-def _raise_stopped(_put: Put) -> None:
-    raise _StoppedError
 
 
 def check() -> None:

@@ -317,6 +317,14 @@ assert next(results) == 0
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
+def test_a_run_that_the_end_of_the_interpreter_stops_lets_its_taker_go() -> None:
+    results = in_order([putting(0)] * 20, threads=1)
+    assert next(results) == 0
+    workers._end_runs()
+    with pytest.raises(workers._StoppedError):
+        list(results)
+
+
 @pytest.mark.parametrize("threads", [2, 3])
 def test_a_run_in_a_piece_ends_with_the_run_around_it_and_not_as_if_it_were_done(
     threads: int,
