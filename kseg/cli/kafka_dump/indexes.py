@@ -6,11 +6,12 @@ Source: Kafka 4.2 `DumpLogSegments.dumpIndex`, `dumpTimeIndex`, `dumpProducerIdS
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
+from kseg.analysis.values import Finding
 from kseg.cli.kafka_dump.lines import line_pieces
 from kseg.cli.row_writer import RowWriter
 from kseg.constants import Int64s
@@ -36,25 +37,32 @@ _TXN = (
 )
 
 
-def faults_of(path: Path, *, of_length: bool) -> list[CorruptIndexError]:
-    """Where an index contradicts the log beside it, as `kseg verify` finds it.
-
-    Room behind the used entries is no fault here: a broker's active segment has it.
-
-    Args:
-        path: of the index.
-        of_length: whether the length alone counts, as in Kafka's sanity check.
+def findings_of(log: Path) -> tuple[Finding, ...]:
+    """The findings of `kseg verify` on a segment; none without a log.
 
     Raises:
         OSError: a file cannot be read.
     """
     from kseg.analysis.verify import verify  # logs do without
 
-    if not path.with_suffix(".log").exists():
-        return []
+    return tuple(verify(log).findings) if log.exists() else ()
+
+
+def faults_of(
+    path: Path, findings: Iterable[Finding], *, of_length: bool
+) -> list[CorruptIndexError]:
+    """Where an index contradicts the log beside it.
+
+    Room behind the used entries is no fault here: a broker's active segment has it.
+
+    Args:
+        path: of the index.
+        findings: on its segment.
+        of_length: whether the length alone counts, as in Kafka's sanity check.
+    """
     return [
         CorruptIndexError(finding.message, position=finding.position, offset=finding.offset)
-        for finding in verify(path).findings
+        for finding in findings
         if Path(finding.path) == path
         and finding.severity == "error"
         and finding.code != "index-unused"
