@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -17,7 +17,6 @@ import numpy as np
 from kseg.cli.dump import Dump
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
-from kseg.cli.kafka_dump import indexes
 from kseg.cli.kafka_dump.lines import (
     CURRENT,
     VERSIONS,
@@ -59,6 +58,7 @@ from kseg.format.values import BinaryColumn, RecordColumns
 from kseg.workers import At, Put, Work, each_at, putting, run_in_order
 
 if TYPE_CHECKING:
+    from kseg.analysis.values import Finding
     from kseg.cli.records import Source
     from kseg.cli.row_writer import Piece, Template
     from kseg.files.log_file import Tile
@@ -208,7 +208,7 @@ class KafkaDump(Dump):
         self.bytes_max = options.max_bytes
         self._options = options
         self._gaps: dict[Path, Gaps] = {}
-        self._findings_of = cache(indexes.findings_of)  # a segment has two indexes
+        self._findings: dict[Path, tuple[Finding, ...]] = {}
 
     def run(self, paths: Iterable[str]) -> Exit:
         """Print every file; returns the exit code."""
@@ -248,10 +248,14 @@ class KafkaDump(Dump):
         complain(line)
 
     def _write_entries(self, source: InputFile, put: Put) -> None:
+        from kseg.cli.kafka_dump import indexes  # logs do without
+
         if source.name.kind in (FileKind.INDEX, FileKind.TIMEINDEX):
             sanity_only = self._options.sanity_only
-            findings = self._findings_of(source.path.with_suffix(".log"))
-            faults = indexes.faults_of(source.path, findings, of_length=sanity_only)
+            log = source.path.with_suffix(".log")
+            if log not in self._findings:  # of a segment with two indexes
+                self._findings[log] = indexes.findings_of(log)
+            faults = indexes.faults_of(source.path, self._findings[log], of_length=sanity_only)
             shows = not (sanity_only or self._options.verify_only)
             has_entries = indexes.print_index(source.path, RowWriter(put) if shows else None)
             if not has_entries and source.name.kind is FileKind.INDEX:
