@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.case import Case, made
 from bench.pairs import Contest, Versus
-from kseg.log.scan import scan
+from kseg.records.scan import scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable

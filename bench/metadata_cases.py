@@ -38,8 +38,8 @@ def metadata_cases() -> list[Case]:
 
 
 def _prepare(records: int, _: ExitStack) -> Contest:
-    from kseg.log.scan import scan
     from kseg.log.settings import read_cluster
+    from kseg.records.scan import scan
 
     path = log(records)
 

@@ -97,16 +97,16 @@ _HOMES: Final = {
     "kseg.log.config": ("LogConfig",),
     "kseg.log.copies.merge": ("plan_merge",),
     "kseg.log.directory": ("LogDirectory",),
-    "kseg.log.grep": ("grep",),
+    "kseg.records.grep": ("grep",),
     "kseg.log.log": ("Log",),
-    "kseg.log.partitioners": ("partition_for",),
+    "kseg.records.partitioners": ("partition_for",),
     "kseg.log.recovery.recover": (
         "plan_recovery",
         "recover",
     ),
     "kseg.log.recovery.reindex": ("plan_reindex",),
     "kseg.log.salvage.salvage": ("plan_salvage",),
-    "kseg.log.scan": (
+    "kseg.records.scan": (
         "Scan",
         "dataset",
         "scan",
@@ -114,7 +114,7 @@ _HOMES: Final = {
     "kseg.log.segment.reader": ("Segment",),
     "kseg.log.settings.joined": ("settings",),
     "kseg.log.tier.tier": ("Tier",),
-    "kseg.log.topic_writer": ("write_topic",),
+    "kseg.records.topic_writer": ("write_topic",),
     "kseg.log.writer.append": ("AppendResult",),
 }
 _MODULES = (

@@ -61,21 +61,21 @@ from kseg.log.closed import plan_truncation as plan_truncation
 from kseg.log.config import LogConfig as LogConfig
 from kseg.log.copies.merge import plan_merge as plan_merge
 from kseg.log.directory import LogDirectory as LogDirectory
-from kseg.log.grep import grep as grep
 from kseg.log.log import Log as Log
-from kseg.log.partitioners import partition_for as partition_for
 from kseg.log.recovery.recover import plan_recovery as plan_recovery
 from kseg.log.recovery.recover import recover as recover
 from kseg.log.recovery.reindex import plan_reindex as plan_reindex
 from kseg.log.salvage.salvage import plan_salvage as plan_salvage
-from kseg.log.scan import Scan as Scan
-from kseg.log.scan import dataset as dataset
-from kseg.log.scan import scan as scan
 from kseg.log.segment.reader import Segment as Segment
 from kseg.log.settings.joined import settings as settings
 from kseg.log.tier.tier import Tier as Tier
-from kseg.log.topic_writer import write_topic as write_topic
 from kseg.log.writer.append import AppendResult as AppendResult
+from kseg.records.grep import grep as grep
+from kseg.records.partitioners import partition_for as partition_for
+from kseg.records.scan import Scan as Scan
+from kseg.records.scan import dataset as dataset
+from kseg.records.scan import scan as scan
+from kseg.records.topic_writer import write_topic as write_topic
 
 __version__: str
 _HOMES: Final[Mapping[str, tuple[str, ...]]]

@@ -16,6 +16,7 @@ import numpy as np
 
 from kseg import Segment
 from kseg.analysis.units import OnError, Unit, UnitKind, run_units, skipped_of
+from kseg.catalog.sources import StrPaths, paths_of, places_of, sources
 from kseg.constants import NO_TIMESTAMP, Progress, codec_label
 from kseg.documents import fields_of
 from kseg.errors import KsegError, NotALogError
@@ -34,7 +35,6 @@ from kseg.format.times import cell_of
 from kseg.frames import Listed
 from kseg.log.log import Log
 from kseg.log.reader import LogView
-from kseg.log.sources import StrPaths, paths_of, places_of, sources
 from kseg.stores.path import name_of, path_at
 
 _Value = TypeVar("_Value")

@@ -20,6 +20,7 @@ from uuid import UUID
 
 import numpy as np
 
+from kseg.catalog.sources import ScanSource, sources
 from kseg.constants import INT64_MAX, Bools, InternalTopic, Progress
 from kseg.documents import document
 from kseg.errors import (
@@ -46,7 +47,6 @@ from kseg.log.clean_offsets import read_clean_offset
 from kseg.log.data_directory import DirectoryFiles, partition_of
 from kseg.log.reader import LogView, WholeBatches
 from kseg.log.settings import Cluster, read_cluster
-from kseg.log.sources import ScanSource, sources
 from kseg.stores.path import paths_of
 
 CODES: Final[dict[str, tuple[Severity, str]]] = {

@@ -35,6 +35,7 @@ from kseg.analysis.stats import (
 from kseg.analysis.transactions import Transactions, transactions
 from kseg.analysis.values import Report
 from kseg.analysis.verify import verify
+from kseg.catalog.sources import StrPaths, paths_of
 from kseg.constants import Progress
 from kseg.documents import VerbReport, document
 from kseg.errors import KsegError, NotALogError
@@ -47,7 +48,6 @@ from kseg.files.whole_file import (
 from kseg.format.times import Time, iso_text, time_ms
 from kseg.frames import Table
 from kseg.log.clock import machine_ms
-from kseg.log.sources import StrPaths, paths_of
 
 #: Passes over the logs.
 _PASSES: Final = 5

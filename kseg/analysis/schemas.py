@@ -12,7 +12,7 @@ from kseg.files import io
 from kseg.files.selection import NothingChosenError, StrPaths
 from kseg.format.times import Time
 from kseg.internal.registry import BYTES_MAX, Replay, Schemas
-from kseg.log.scan import scan
+from kseg.records.scan import scan
 from kseg.stores.path import paths_of
 
 #: The topic of a registry, unless it is configured otherwise.

@@ -28,6 +28,7 @@ import numpy as np
 from kseg import Segment
 from kseg.analysis.info import Summary
 from kseg.analysis.units import OnError, Unit, UnitKind, plan, run_units, skipped_of
+from kseg.catalog.sources import StrPaths, places_of
 from kseg.constants import (
     NO_TIMESTAMP,
     Bools,
@@ -46,12 +47,11 @@ from kseg.files.io import StrPath
 from kseg.files.mapping import Mapping
 from kseg.files.names import Unreadable
 from kseg.files.selection import Selection
-from kseg.format import key_hashes as _keymap
+from kseg.format.take import KeyTable, hash_values, note_distinct
 from kseg.format.typed import payload_kinds
 from kseg.format.values import BinaryColumn
 from kseg.frames import Listed, Table
 from kseg.log.log import Log
-from kseg.log.sources import StrPaths, places_of
 
 #: Widths of a bin of a timeline, in ms, each a multiple of the width before it: 1 s, 10 s, 1 min,
 #: 10 min, 1 h, 6 h, 1 day, 4 weeks, then 13 times that and ten times on.
@@ -366,7 +366,7 @@ class KeyCounter:
         """
         self._kept: Final = kept
         self._counted: Final = max(counted, 2 * kept)
-        self._table = _keymap.KeyTable(self._counted)
+        self._table = KeyTable(self._counted)
         self._registers = np.zeros(_REGISTERS, np.uint8)
         self._names: dict[int, bytes] = {}
         self._bar, self._bar_hash = 0, _HASH_MAX
@@ -380,10 +380,10 @@ class KeyCounter:
             sizes: int64[n], bytes of each record's key and value.
         """
         hashes = np.empty(len(keys), np.uint64)
-        _keymap.hash_values(keys.data, keys.offsets, hashes)
+        hash_values(keys.data, keys.offsets, hashes)
         rows = np.flatnonzero(keys.is_valid())
         hashes, sizes = hashes[rows], np.ascontiguousarray(sizes[rows], np.int64)
-        _keymap.note_distinct(hashes, self._registers)
+        note_distinct(hashes, self._registers)
         ones, numbers = np.ones(len(rows), np.int64), np.empty(len(rows), np.int32)
         done = 0
         while True:
@@ -438,7 +438,7 @@ class KeyCounter:
         kept, gone = _parted(hashes, sizes, self._counted // 2)
         # A key that was dropped twice may have had as much each time.
         self._lost += int(sizes[gone].max())
-        self._table = _keymap.KeyTable(self._counted)
+        self._table = KeyTable(self._counted)
         self._table.feed(hashes[kept], sizes[kept], records[kept], np.empty(len(kept), np.int32))
         self._keep_names(hashes[kept])
 

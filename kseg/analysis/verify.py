@@ -46,6 +46,7 @@ from kseg.analysis.values import (
     SegmentSummary,
     Severity,
 )
+from kseg.catalog.sources import StrPaths, places_of
 from kseg.constants import Progress
 from kseg.errors import os_reason
 from kseg.files.io import StrPath
@@ -60,7 +61,6 @@ from kseg.files.names import (
 )
 from kseg.files.selection import Selection
 from kseg.log.clock import now_of
-from kseg.log.sources import StrPaths, places_of
 from kseg.stores.path import is_remote
 
 INFLATED_BYTES_MAX = 128 << 20

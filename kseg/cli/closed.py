@@ -17,7 +17,6 @@ import click
 
 from kseg import plan_reindex, plan_truncation
 from kseg.cli import output
-from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, usage_errors
 from kseg.cli.parsing import GivenSettings, Paths
 from kseg.cli.paths import Partition, one_partition, tier_of_plans, tier_of_run
@@ -26,7 +25,7 @@ from kseg.cli.settings import (
     data_directories,
     known_configs,
 )
-from kseg.commands import command_line
+from kseg.commands import command_line, printable
 from kseg.constants import Progress
 from kseg.documents import fields_of
 from kseg.files import io, lock

@@ -112,7 +112,7 @@ def _run(title: str, command: str) -> int:
 
 def _arrow_and_parquet() -> bool:
     """Read the records as Arrow and the files that were exported; whether they agree."""
-    from kseg.log.scan import scan
+    from kseg.records.scan import scan
 
     parquet: Any = require("pyarrow.parquet", extra="arrow")
     output.write_line("The same records as an Arrow table, and read back from Parquet:")

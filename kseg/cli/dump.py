@@ -14,7 +14,6 @@ import click
 import numpy as np
 
 from kseg.cli import output
-from kseg.cli.escapes import printable
 from kseg.cli.failures import complain, one_line
 from kseg.cli.kafka_options import refuse_kafka_options
 from kseg.cli.options import check_ranges
@@ -32,6 +31,7 @@ from kseg.cli.records import (
 )
 from kseg.cli.row_writer import RowSink, RowWriter, dump_workspace
 from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, UNKNOWN, Style, batch_rows
+from kseg.commands import printable
 from kseg.constants import INT64_MIN, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, UnreadableError, at_path
 from kseg.files.log_file import PIECE_BYTES, LogFile, Tile

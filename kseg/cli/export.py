@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kseg.catalog.sources import ScanSource
 from kseg.cli import output
 from kseg.cli.export_files import AnyFormat, fields_of
 from kseg.cli.failures import (
@@ -38,10 +39,9 @@ from kseg.files import io
 from kseg.files.names import OFFSET_MAX, PathKind, is_new
 from kseg.files.selection import Selection
 from kseg.format.request import Request, key_needle
-from kseg.lake import FileFormat, Undecoded, refuse_other_files, targets
-from kseg.log.exports import Export, Part, by_topic, write_all
 from kseg.log.reader import LogView, first_offsets
-from kseg.log.sources import ScanSource
+from kseg.records.exports import Export, Part, by_topic, write_all
+from kseg.records.lake import FileFormat, Undecoded, refuse_other_files, targets
 from kseg.stores.path import RemotePath, out_path
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.cli.typed import typed_fields, typed_rows
 from kseg.format.values import RecordColumns
-from kseg.lake import FileFormat
+from kseg.records.lake import FileFormat
 
 if TYPE_CHECKING:
     from kseg.stores.new_object import Sink

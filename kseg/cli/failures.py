@@ -13,8 +13,7 @@ from typing import Final, NoReturn
 
 import click
 
-from kseg.cli.escapes import printable
-from kseg.commands import command_line, note
+from kseg.commands import command_line, note, printable
 from kseg.errors import (
     KsegError,
     LimitExceededError,

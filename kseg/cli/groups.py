@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kseg.cli import output
-from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
 from kseg.cli.parsing import Paths, Setting
-from kseg.commands import command_line
+from kseg.commands import command_line, printable
 from kseg.files.selection import some_of
 from kseg.files.whole_file import whole_file
 from kseg.format.times import iso_text

@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from kseg.cli import failures, starting
-from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit
+from kseg.commands import printable
 
 #: Verb to the line that `kseg --help` shows.
 VERBS = {

@@ -19,8 +19,8 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
-from kseg.cli.escapes import printable
 from kseg.cli.failures import complain
+from kseg.commands import printable
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kseg.cli import output
-from kseg.cli.escapes import printable
 from kseg.cli.parsing import parse_key
-from kseg.log.partitioners import partition_for
+from kseg.commands import printable
+from kseg.records.partitioners import partition_for
 
 
 def partition(keys: tuple[str, ...], partitions: int, partitioner: str, as_json: bool) -> None:

@@ -107,7 +107,7 @@ def view_of(path: Path, mapping: Mapping = "auto") -> LogView:
     Raises:
         KsegError, OSError: as `LogView.open` and `Tier.log` raise them.
     """
-    from kseg.log.sources import ScanSource  # a dump of files does without
+    from kseg.catalog.sources import ScanSource  # a dump of files does without
 
     name = partition_at(path)
     return ScanSource(path, False, name.topic, name.partition, tier_of_run()).view(mapping)

@@ -146,7 +146,7 @@ def _paths_with(
     request: Request,
 ) -> Paths:
     """The files and partitions that can have a key."""
-    from kseg.log.scan import scan  # only a search for a key needs it
+    from kseg.records.scan import scan  # only a search for a key needs it
 
     with usage_errors():
         found = scan(

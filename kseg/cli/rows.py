@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kseg.cli.escapes import csv_field, json_string, printable
 from kseg.cli.row_writer import Piece, Template
+from kseg.commands import csv_field, json_string, printable
 from kseg.constants import Array, Compression, ControlType, TimestampType
 from kseg.format import text as _text
 from kseg.format.header import BatchTable

@@ -8,11 +8,11 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from kseg.cli import output
-from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, pass_over
 from kseg.cli.info import BESIDES, HEAD, LEFT, PRIORITY, names_of, partition_row
 from kseg.cli.parsing import Paths
 from kseg.cli.paths import places
+from kseg.commands import printable
 from kseg.files.selection import Selection
 from kseg.format.times import iso_text
 

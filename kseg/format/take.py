@@ -1,10 +1,7 @@
-"""Stretches of columns over which nothing changes.
+"""Rows of record columns selected by index, pieces joined, and keys hashed and counted.
 
-Selects rows of record columns by index, in Arrow's layout.
-
-The kernel that gathers bytes copies them; this module only computes their places.
-
-Join pieces of record columns: the records of one batch may come in several.
+The kernel that gathers bytes copies them; this module only computes their places. Pieces are joined
+since the records of one batch may come in several.
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from kseg import _core
+from kseg._kernels.keymap import KeyTable, hash_values, note_distinct
 from kseg.constants import INT32_MAX, NO_TIMESTAMP, Array, Bools, Int8s, Int32s, Int64s, Intps
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, TypedColumn, freeze
 
@@ -249,3 +247,21 @@ def _offsets(parts: list[Int32s]) -> Int32s:
     offsets = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=offsets[1:])
     return offsets
+
+
+__all__ = [
+    "KeyTable",
+    "equal_to",
+    "first_rows",
+    "gather",
+    "hash_values",
+    "join_binary",
+    "join_rows",
+    "note_distinct",
+    "runs",
+    "split_days",
+    "take_binary",
+    "take_equal",
+    "take_headers",
+    "take_rows",
+]

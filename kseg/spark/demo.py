@@ -65,7 +65,7 @@ def summarise_locally(path: str | PathLike[str]) -> Summary:
     Raises:
         KsegError: the path holds no log, or a damaged one.
     """
-    from kseg.log.scan import scan
+    from kseg.records.scan import scan
 
     records = key_bytes = value_bytes = offset_sum = 0
     times: list[int] = []

@@ -30,6 +30,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from kseg import Segment
+from kseg.catalog.sources import paths_of, sources
 from kseg.constants import NO_TIMESTAMP, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, NotALogError
 from kseg.files import io, names
@@ -40,7 +41,6 @@ from kseg.files.names import find_replicas
 from kseg.files.selection import Selection
 from kseg.format.header import BatchHeader
 from kseg.log.reader import AbortedRanges, LogView, aborted_ranges, believed_end
-from kseg.log.sources import paths_of, sources
 from kseg.log.tier import Tier
 from kseg.spark.options import SourceOptions
 from kseg.stores.path import find_logs, is_remote, name_of, place

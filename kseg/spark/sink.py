@@ -78,8 +78,8 @@ from kseg.log.adopt import StagedSegment, adopt, check_adoptable
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
 from kseg.log.log import Log
-from kseg.log.partitioners import NO_PARTITION, PARTITIONERS, partition_for
 from kseg.log.segment import SegmentWriter
+from kseg.records.partitioners import NO_PARTITION, PARTITIONERS, partition_for
 from kseg.spark.options import (
     OptionTable,
     check_topic_name,

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from kseg.cli.main import run
 from kseg.format.values import RecordColumns
 from kseg.log.log import Log
-from kseg.log.scan import scan
 from kseg.log.segment.reader import Segment
+from kseg.records.scan import scan
 from kseg.spark.options import parse_options
 from kseg.spark.plan import list_logs, make_plan
 from kseg.spark.reading import read_split

@@ -25,7 +25,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from kseg.analysis.verify import VerifyOptions, verify
-from kseg.log.scan import scan
+from kseg.records.scan import scan
 from kseg.spark import jobs
 from kseg.spark.jobs import running
 from kseg.spark.sink import SinkPaths, parse_sink_options

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 import kseg
-from kseg.log.scan import scan
+from kseg.records.scan import scan
 from tests.tidy.test_docs_examples import blocks
 
 pytestmark = pytest.mark.spark

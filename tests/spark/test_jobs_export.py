@@ -19,7 +19,7 @@ from kseg.files.whole_file import (
     HIVE_NULL,
 )
 from kseg.format.typed import ERRORS
-from kseg.log.scan import scan
+from kseg.records.scan import scan
 from kseg.spark import jobs
 from kseg.spark.jobs import running
 from kseg.spark.jobs.export import (

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError
 from kseg.log.log import Log
-from kseg.log.scan import scan
+from kseg.records.scan import scan
 from kseg.spark import schema
 from kseg.spark.damage import read_report
 from kseg.spark.options import SourceOptions, parse_options

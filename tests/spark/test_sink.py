@@ -23,8 +23,8 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from kseg.analysis.verify import verify
 from kseg.log.log import Log
-from kseg.log.partitioners import partition_for
-from kseg.log.scan import scan
+from kseg.records.partitioners import partition_for
+from kseg.records.scan import scan
 from kseg.spark.sink import check_schema, parse_sink_options, query_of, stage
 from tests.builders import batch, record, write_segment
 from tests.spark.streaming import descendants

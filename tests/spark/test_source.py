@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import kseg
 import kseg.spark
 from kseg.arrow import to_record_batch
-from kseg.log.scan import scan
+from kseg.records.scan import scan
 from tests.builders import batch, record, write_segment
 from tests.spark.conftest import PUSHDOWN
 

@@ -23,7 +23,7 @@ from kseg.errors import (
     OffsetsOutOfOrderError,
 )
 from kseg.log.log import Log
-from kseg.log.scan import scan
+from kseg.records.scan import scan
 from kseg.spark import sink
 from kseg.spark.sink import (
     SinkOptions,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kseg.errors import CorruptRecordError, OffsetOutOfRangeError
-from kseg.log.scan import scan
+from kseg.records.scan import scan
 from kseg.spark import watching
 from kseg.spark.options import parse_options
 from kseg.spark.watching import (

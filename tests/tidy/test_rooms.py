@@ -17,9 +17,7 @@ from tests.tidy import tree
 
 #: The rooms of the log from the top down; those in one row may know each other, without a circle.
 FLOORS = (
-    ("directory", "scan", "grep", "adopt", "cleanup", "recoding", "closed", "topic_writer"),
-    ("exports", "narrowing", "patterns"),
-    ("sources", "partitioners"),
+    ("directory", "adopt", "cleanup", "recoding", "closed"),
     ("copies",),
     ("salvage",),
     ("log",),
@@ -178,7 +176,7 @@ def test_inside_of_the_log_nobody_goes_through_the_doors_of_rooms() -> None:
     ("name", "public"),
     {
         "kseg.Log": True,
-        "kseg.log.scan": True,
+        "kseg.records.scan": True,
         "kseg.log.recovery.Backup": True,
         "kseg.files.io": True,
         "click": True,

@@ -87,7 +87,7 @@ def test_a_search_by_partitioner_and_the_metadata_verb_need_no_pyarrow() -> None
     search = f"kseg.scan({path!r}, key=b'x', partitioner='murmur2', partitions=[1])"
     loaded = modules_loaded_by(
         "import sys\nsys.modules['pyarrow'] = None\nimport kseg, kseg.analysis.metadata\n"
-        f"assert sum(len(one) for one in {search}) == 0\nimport kseg.log.partitioners\n"
+        f"assert sum(len(one) for one in {search}) == 0\nimport kseg.records.partitioners\n"
         "del sys.modules['pyarrow']"
     )
     assert packages(loaded) & (HEAVY - {"numpy"}) == set()

@@ -18,7 +18,7 @@ from kseg.constants import Compression
 from kseg.errors import InvalidRecordError
 from kseg.format.request import FIELDS, FIELDS_DEFAULT
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
-from kseg.log.scan import PLACE_FIELDS
+from kseg.records.scan import PLACE_FIELDS
 from tests.builders import (
     ABORT,
     COMMIT,

@@ -15,7 +15,6 @@ import click
 import numpy as np
 
 from kseg.cli.dump import Dump
-from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
 from kseg.cli.kafka_dump.lines import (
     CURRENT,
@@ -45,6 +44,7 @@ from kseg.cli.parsing import Paths
 from kseg.cli.paths import InputFile
 from kseg.cli.row_writer import RowSink, RowWriter
 from kseg.cli.rows import Style
+from kseg.commands import printable
 from kseg.constants import Int64s, StopReason
 from kseg.errors import InvalidRecordError, KsegError, NotALogError
 from kseg.files.grammar import FileKind, FileName, file_name

@@ -27,12 +27,12 @@ from kseg.analysis.explain import explain as run_explain
 from kseg.analysis.units import Threads, Unit, UnitKind, plan, run_units
 from kseg.analysis.values import Report
 from kseg.analysis.verify import VerifyOptions, verify_of
+from kseg.catalog.sources import places_of
 from kseg.constants import Progress
 from kseg.files.names import FileKind, Unreadable
 from kseg.files.selection import Selection
 from kseg.log.recovery import look_at
 from kseg.log.settings import SettingSources, group_by_broker
-from kseg.log.sources import places_of
 from kseg.spark.jobs.running import (
     PACE_OF_HEADERS,
     PACE_OF_PARSING,

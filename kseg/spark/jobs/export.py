@@ -43,8 +43,8 @@ from kseg.files.whole_file import (
 from kseg.format.take import split_days
 from kseg.format.typed import BYTES, ERRORS
 from kseg.format.values import RecordColumns
-from kseg.log.scan import PLACE_FIELDS
 from kseg.parquet import ParquetFile
+from kseg.records.scan import PLACE_FIELDS
 from kseg.spark.damage import Damage, passing_over, report
 from kseg.spark.jobs.running import Item, Ran, open_job, run, splits_of
 from kseg.spark.options import SourceOptions, source_options

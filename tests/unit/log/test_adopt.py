@@ -20,8 +20,8 @@ from kseg.log.adopt import StagedSegment, adopt
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.recovery.recover import recover
-from kseg.log.scan import scan
 from kseg.log.segment.writer import SegmentWriter
+from kseg.records.scan import scan
 from tests.stopping import Stopped, stopping_at
 from tests.unit.log.logs import stored
 

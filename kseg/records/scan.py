@@ -15,6 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec
 
+from kseg.catalog.sources import REPLICAS, Replicas, ScanSource, StrPaths, paths_of, sources
 from kseg.constants import Progress
 from kseg.errors import KsegError
 from kseg.files import io
@@ -52,7 +53,6 @@ from kseg.format.workspace import STREAMED_BYTES, Use, Workspace
 from kseg.frames import Frames, html_table
 from kseg.log.clock import machine_ms
 from kseg.log.segment.reader import Segment
-from kseg.log.sources import REPLICAS, Replicas, ScanSource, StrPaths, paths_of, sources
 from kseg.workers import PerThread, Results
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ if TYPE_CHECKING:
 
     from kseg.format.times import Time
     from kseg.internal.registry import Schema, Schemas
-    from kseg.lake import WrittenFiles
     from kseg.lazy import Condition
-    from kseg.log.exports import Export
-    from kseg.log.partitioners import KeyPlaces
-    from kseg.log.patterns import Pattern
     from kseg.log.reader.view import LogView
     from kseg.log.reader.visible import WholeBatches
     from kseg.log.tier.tier import Tier
+    from kseg.records.exports import Export
+    from kseg.records.lake import WrittenFiles
+    from kseg.records.partitioners import KeyPlaces
+    from kseg.records.patterns import Pattern
 
 #: Fields that a scan adds to those of a segment.
 PLACE_FIELDS: Final = ("topic", "partition")
@@ -197,7 +197,7 @@ class Scan(Frames):
         self.pieces = 0
         found = self._found(use, request)
         if self._context:
-            from kseg.log.patterns import with_context
+            from kseg.records.patterns import with_context
 
             found = with_context(found, self._context)
         for columns in found:
@@ -282,7 +282,7 @@ class Scan(Frames):
 
     def _place_keys(self, partitioner: str, counts: Any, paths: Iterable[Path]) -> Scan:
         """The same scan, which reads a key from its partition alone."""
-        from kseg.log.partitioners import KeyPlaces
+        from kseg.records.partitioners import KeyPlaces
 
         numbers = several("partitions", counts, int, "a number, or several")
         self._key_places = KeyPlaces.of(partitioner, numbers, self.sources, paths)
@@ -479,7 +479,7 @@ class Scan(Frames):
         names = tuple(kind.names if columns is None else columns)
         request, offsets, key, sources = self._request, self._offsets, self._key, self.sources
         if found._limit is None:  # the first records are found before they are filtered
-            from kseg.log.narrowing import can_have, narrowed, wanted_key
+            from kseg.records.narrowing import can_have, narrowed, wanted_key
 
             sources = tuple(source for source in sources if can_have(source, conditions))
             request = narrowed(request, conditions)
@@ -550,8 +550,7 @@ class Scan(Frames):
             TypeError: an argument has another type.
             KsegError, OSError: as an iteration does, or a file cannot be written.
         """
-        from kseg import lake
-        from kseg.log import exports
+        from kseg.records import exports, lake
 
         check_word("per", per, ("partition", "topic"))
         if self._pattern is not None:
@@ -592,7 +591,7 @@ class Scan(Frames):
 
     def _export(self, source: ScanSource) -> Export:
         """The file of one source."""
-        from kseg.log.exports import Export, Part
+        from kseg.records.exports import Export, Part
 
         path = source.path
         return Export(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kseg.lake import FileFormat, Selected, WrittenFiles, output_path, targets
+from kseg.records.lake import FileFormat, Selected, WrittenFiles, output_path, targets
 
 LOGS = (("t-0", (0, 5)), ("t-1", (2, 9)))
 

@@ -11,7 +11,7 @@ import pytest
 
 import kseg
 from kseg.errors import MisplacedKeyError
-from kseg.log.partitioners import partition_for
+from kseg.records.partitioners import partition_for
 from tests.builders import batch, record, write_segment
 from tests.unit.log.settings.made import (
     FIRST,

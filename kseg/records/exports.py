@@ -1,6 +1,6 @@
 """Records of logs into files: the part that `kseg export` and `Scan.to_parquet` share.
 
-An `Export` is one file, or one file of each directory of Hive's layout; `kseg.lake` knows how these
+An `Export` is one file, or one file of each directory of Hive's layout; `lake` knows how these
 look. Where pieces end does not depend on the threads, so the files do not either.
 """
 
@@ -21,17 +21,17 @@ from kseg.files.whole_file import claimed
 from kseg.format.take import first_rows, take_equal
 from kseg.format.typed import read_fields
 from kseg.format.workspace import Workspace
-from kseg.lake import FileFormat, Files, Selected, Undecoded, refuse_loss
 from kseg.log.reader.pieces import log_pieces, read_pieces, segment_pieces
 from kseg.log.reader.view import LogView
 from kseg.log.segment.reader import Segment
+from kseg.records.lake import FileFormat, Files, Selected, Undecoded, refuse_loss
 from kseg.stores.path import RemotePath
 from kseg.workers import At, PerThread, Put, at_file, check, in_order
 
 if TYPE_CHECKING:
+    from kseg.catalog.sources import ScanSource
     from kseg.format.request import Request
     from kseg.format.values import RecordColumns
-    from kseg.log.sources import ScanSource
 
 #: Takes the path of a partition, and lines about the records that a reader does not get of it.
 Warn = Callable[[Path, Iterable[str]], object]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kseg.log.patterns import SEARCHED, Pattern
-from kseg.log.scan import Scan, scan
-from kseg.log.sources import StrPaths
+from kseg.catalog.sources import StrPaths
+from kseg.records.patterns import SEARCHED, Pattern
+from kseg.records.scan import Scan, scan
 
 
 def grep(

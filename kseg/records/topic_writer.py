@@ -24,11 +24,11 @@ from kseg.format.take import take_rows
 from kseg.format.values import RecordColumns
 from kseg.log.cleanup import plan_retention
 from kseg.log.log import Log
-from kseg.log.partitioners import NO_PARTITION, key_column, partition_for
 from kseg.log.settings.cluster import Assigned, Cluster
 from kseg.log.settings.joined import Settings, settings
 from kseg.log.topic_policy import is_internal
 from kseg.log.writer.append import AppendResult, merged, pieces_of
+from kseg.records.partitioners import NO_PARTITION, key_column, partition_for
 from kseg.stores.path import local_path_at
 
 #: Records without a key go to the next partition after so many bytes, as in a producer's batch.

@@ -11,7 +11,7 @@ import pytest
 
 import kseg
 from kseg import grep, scan
-from kseg.log.patterns import SEARCHED, Pattern
+from kseg.records.patterns import SEARCHED, Pattern
 from tests.builders import (
     COMMIT,
     GZIP,

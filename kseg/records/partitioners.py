@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, overload
 import numpy as np
 
 from kseg._kernels.keymap import key_partitions
+from kseg.catalog.sources import ScanSource
 from kseg.constants import Int32s
 from kseg.errors import KsegError, MisplacedKeyError
 from kseg.files.metadata import read_partition_metadata
@@ -20,7 +21,6 @@ from kseg.frames import has_arrow
 from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.settings.cluster import Cluster
 from kseg.log.settings.metadata_log import read_cluster
-from kseg.log.sources import ScanSource
 
 Partitioner = Literal["murmur2", "crc32"]
 PARTITIONERS: Final = ("murmur2", "crc32")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from kseg.catalog.sources import ScanSource
 from kseg.format.request import Request
 from kseg.format.values import Kind
 from kseg.lazy import Condition, Nanoseconds
-from kseg.log.narrowing import can_have, narrowed, wanted_key
-from kseg.log.sources import ScanSource
+from kseg.records.narrowing import can_have, narrowed, wanted_key
 
 TAKES = {
     "==": lambda own, value: own == value,

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from kseg.catalog.sources import ScanSource
 from kseg.format.request import Request
 from kseg.format.typed import Kinds
 from kseg.format.values import Kind
 from kseg.lazy import Condition, Nanoseconds
-from kseg.log.sources import ScanSource
 
 _COMPARED: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "==": operator.eq,

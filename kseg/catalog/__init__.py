@@ -1,0 +1,1 @@
+"""The partitions and files that paths name: local paths, URLs, globs, replicas and tiers."""
