@@ -57,7 +57,7 @@ FIRST = {
     "a_flush_that_fails_is_tried_again": "retiring",
     "a_flush_that_fails_is_passed_over": "retiring",
     "a_cut_leaves_the_recovery_point_where_it_was": "retiring",
-    "the_mark_of_a_clean_stop_stays_when_the_log_is_opened": "control 0",
+    "the_mark_of_a_clean_stop_stays_when_the_log_is_opened": "control 6",
     "old_segments_go_before_the_new_start_is_written": "retiring",
     "a_cut_is_not_flushed": "control 0",
     "what_is_cut_is_not_kept": "control 3",

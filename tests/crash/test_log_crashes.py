@@ -51,7 +51,7 @@ from tests.crash.stories import (
 )
 from tests.shares import share
 
-SEEDS = share((f"ci.{number}" for number in range(12)), 4, "seeds")
+SEEDS = share((f"ci.{number}" for number in range(12)), 3, "seeds")
 
 
 def story_of(seed: str) -> Story:
@@ -199,7 +199,7 @@ def test_every_state_of_a_small_story_is_sound(name: str) -> None:
         recorder = record(story, root / "run")
         judge = Judge(story, recorder, root / "state", tally)
         few = (one for one in points(recorder.before, recorder.ops) if len(one.open) <= 6)
-        for state in share(chain.from_iterable(map(enumerated, few)), 500, name):
+        for state in share(chain.from_iterable(map(enumerated, few)), 250, name):
             judge.judge(state, "all of them")
 
     assert looked_at(run).distinct > 80

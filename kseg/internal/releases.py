@@ -1,0 +1,215 @@
+"""What Kafka's releases know: metadata versions, and settings with their types and values.
+
+`releases.json` has the facts of each release; `tools/kafka_release` makes it.
+
+A value may be a password. `shown` decides for every output: only values whose name is known, and
+whose type is not PASSWORD, are shown.
+
+Source: the `ConfigDef` of Kafka's brokers, topics, groups, client metrics and quotas, 3.9.1 to
+4.4.0; `ConfigDef.parseType`; `DynamicBrokerConfig.ListenerConfigRegex`.
+"""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final, Literal
+
+PASSWORD: Final = "PASSWORD"
+#: In front of the name of a configuration of one listener.
+_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.")
+#: Type of a setting -> the bits of its numbers.
+_BITS: Final = {"SHORT": 16, "INT": 32, "LONG": 64}
+#: Java's hexadecimal numbers are left out.
+_REAL: Final = re.compile(
+    r"([+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))[fFdD]?", re.ASCII
+)
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
+
+_CLEANER_BYTES: Final = "log.cleaner.dedupe.buffer.size"
+_MEBIBYTE: Final = 1 << 20
+
+Scope = Literal["topic", "broker"]
+
+
+@cache
+def _data() -> Mapping[str, Any]:
+    data = pkgutil.get_data("kseg.internal", "releases.json")
+    assert data is not None  # the package has it
+    return dict(json.loads(data))
+
+
+@cache
+def metadata_versions() -> Mapping[str, tuple[int, int]]:
+    """The least and the largest metadata version that each release knows, from the oldest on."""
+    versions = sorted(_data()["metadata_versions"].items(), key=lambda item: _version(item[0]))
+    return {release: (least, largest) for release, (least, largest, _name) in versions}
+
+
+def release_of_level(level: int) -> str | None:
+    """The first release that knows a metadata version; None if no known release does.
+
+    Example:
+        >>> release_of_level(29)
+        '4.2'
+    """
+    versions = metadata_versions().items()
+    return next((release for release, (_, largest) in versions if level <= largest), None)
+
+
+@cache
+def definitions(scope: Scope, release: str) -> Mapping[str, str]:
+    """The type and the check of each setting that a release knows, by name.
+
+    Args:
+        scope: of a topic or of a broker.
+        release: of Kafka, such as "4.2" or "4.2.1"; nothing is known of one before 3.9.
+    """
+    newest = _version(release)
+    settings: dict[str, str | None] = {}
+    for each, changes in sorted(_data()[scope].items(), key=lambda item: _version(item[0])):
+        if _version(each) <= newest:
+            settings |= changes
+    return {name: definition for name, definition in settings.items() if definition is not None}
+
+
+def _version(release: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in release.split(".")[:2])
+
+
+@cache
+def config_types() -> Mapping[str, str]:
+    """The type of each configuration of any release, such as INT, by its name."""
+    types: dict[str, str] = dict(_data()["other"])
+    for scope in ("topic", "broker"):
+        for changes in _data()[scope].values():
+            known = {name: text.partition(" ")[0] for name, text in changes.items() if text}
+            types |= {name: kind for name, kind in known.items() if types.get(name) != PASSWORD}
+    return types
+
+
+def allowed_values(scope: Scope, name: str, text: str, release: str) -> str:
+    """The values that a setting may have, in words, where Kafka refuses this one.
+
+    Args:
+        scope: of a topic or of a broker.
+        name: of the setting.
+        text: its value.
+        release: of Kafka.
+
+    Returns:
+        An empty text if the release takes the value, or does not know the setting.
+
+    Example:
+        >>> allowed_values("topic", "segment.bytes", "1000", "4.2")
+        'a whole number, at least 1048576'
+        >>> allowed_values("topic", "segment.bytes", "1000", "3.9")
+        ''
+    """
+    definition = definitions(scope, release).get(name, "")
+    kind, _, check = definition.partition(" ")
+    value = text.strip()
+    if kind in _BITS:
+        is_number = _WHOLE_NUMBER.fullmatch(value) is not None
+        limit = 1 << (_BITS[kind] - 1)
+        taken = is_number and -limit <= int(value) < limit and _in_ranges(int(value), check)
+        ranges = "" if is_number and abs(int(value)) >= limit else _ranges_in_words(check)
+        return "" if taken else f"a whole number{ranges or f', below {limit}'}"
+    if kind == "BOOLEAN":
+        return "" if value.lower() in ("true", "false") else "true or false"
+    if kind == "DOUBLE":
+        number = _real(value)
+        taken = number is not None and _in_ranges(number, check)
+        return "" if taken else f"a number{_ranges_in_words(check)}"
+    if not check or (kind == "LIST" and not value):
+        return ""
+    words = re.split(r"\s*,\s*", value) if kind == "LIST" else [value]
+    if kind == "STRING" or set(words) <= set(check.split("|")):
+        return "" if value in check.split("|") or kind == "LIST" else check.replace("|", ", ")
+    return f"a list of {check.replace('|', ', ')}"
+
+
+def refused_settings(scope: Scope, settings: Mapping[str, str], release: str) -> dict[str, str]:
+    """The settings that Kafka refuses, each with the values that it may have, in words.
+
+    Args:
+        scope: of a topic or of a broker.
+        settings: value by name; names that the release does not know are left out.
+        release: of Kafka.
+
+    Source: `AbstractConfig`, `KafkaConfig.validateValues`, without its rules about listeners,
+    quorums and security.
+    """
+    known = definitions(scope, release)
+    settings = {name: text for name, text in settings.items() if name in known}
+    allowed = {name: allowed_values(scope, name, text, release) for name, text in settings.items()}
+    refused = {name: words for name, words in allowed.items() if words}
+    if scope == "topic" or refused:
+        return refused
+    for greater, greater_default, smaller, smaller_default in _data()["ordered"]:
+        limit = int(settings.get(greater, greater_default))
+        if {greater, smaller} <= known.keys() and (
+            int(settings.get(smaller, smaller_default)) > limit
+        ):
+            name = smaller if smaller in settings else greater
+            refused[name] = f"values for which {smaller} is at most {greater}"
+    threads = int(settings.get("log.cleaner.threads", 1))
+    if int(settings.get(_CLEANER_BYTES, 128 * _MEBIBYTE)) // max(threads, 1) <= _MEBIBYTE:
+        refused[_CLEANER_BYTES] = f"more than {_MEBIBYTE} for each of log.cleaner.threads"
+    return refused
+
+
+def _real(text: str) -> float | None:
+    """A number as Java's `Double.parseDouble` reads it; None where it refuses the text."""
+    suffixed = _REAL.fullmatch(text)
+    return float(suffixed[1]) if suffixed else None
+
+
+def _in_ranges(number: float, check: str) -> bool:
+    """Whether a number is in one of the ranges; Kafka takes NaN everywhere."""
+    if not check:
+        return True
+    for part in check.split(","):
+        least, most = part.split("..")
+        if not (least and number < float(least)) and not (most and number > float(most)):
+            return True
+    return False
+
+
+def _ranges_in_words(check: str) -> str:
+    words = []
+    for part in filter(None, check.split(",")):
+        least, most = part.split("..")
+        if least == most:
+            words.append(least)
+        elif least and most:
+            words.append(f"from {least} to {most}")
+        else:
+            words.append(f"at least {least}" if least else f"at most {most}")
+    return ", " + " or ".join(words) if words else ""
+
+
+def is_known(name: str) -> bool:
+    """Whether any release has a configuration of this name, perhaps for one listener."""
+    return _LISTENER.sub("", name, count=1) in config_types()
+
+
+def shown(name: str, value: str, *, show_secrets: bool = False) -> str | None:
+    """A configuration's value for output; None for a secret.
+
+    Args:
+        name: of the configuration.
+        value: as the record has it.
+        show_secrets: show every value.
+
+    Example:
+        >>> shown("retention.ms", "5"), shown("listener.name.x.ssl.key.password", "pw")
+        ('5', None)
+        >>> shown("no.known.name", "perhaps a password") is None
+        True
+    """
+    kind = config_types().get(_LISTENER.sub("", name, count=1), PASSWORD)
+    return value if show_secrets or kind != PASSWORD else None
