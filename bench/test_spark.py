@@ -44,7 +44,6 @@ from bench.spark_pairs import (
     wall_seconds,
 )
 from kseg.analysis.units import plan as plan_units
-from kseg.analysis.verify import VerifyOptions
 from kseg.analysis.verify import verify as verify_here
 from kseg.spark import jobs
 from kseg.spark.options import parse_options
@@ -231,15 +230,14 @@ def test_queries_beside_parquet_of_the_same_records(
 def test_a_verify_job_is_as_fast_as_one_process(
     spark: SparkSession, tell: Tell, deep: bool
 ) -> None:
-    options = VerifyOptions(deep=deep)
     data = fleet_of(datagen.corpus(CORPUS), 8 if deep else 16)
     tiny = fleet(datagen.corpus(CORPUS, mib=1), 1)
     expected = verify_here(data, deep=deep)
-    found = jobs.verify(spark, data, options=options)
+    found = jobs.verify(spark, data, deep=deep)
     assert found.report == expected
     turns = {
-        "job": lambda: jobs.verify(spark, data, options=options),
-        "fixed": lambda: jobs.verify(spark, tiny, options=options),
+        "job": lambda: jobs.verify(spark, data, deep=deep),
+        "fixed": lambda: jobs.verify(spark, tiny, deep=deep),
         "process": lambda: verify_here(data, deep=deep),
     }
     figures = summary(
@@ -311,7 +309,7 @@ def test_two_cores_are_worth_more_than_one(spark: SparkSession, tell: Tell, work
         data = fleet(corpus, copies)
         if work == "records":
             return noop(load(spark, data))
-        return lambda: jobs.verify(spark, data, options=VerifyOptions(deep=True))
+        return lambda: jobs.verify(spark, data, deep=True)
 
     own, wanted = os.sched_getaffinity(0), setting("SECONDS", 10)
     copies, seconds = 4, 0.0

@@ -721,7 +721,7 @@ def diff(
     partitions: int | Iterable[int] | None = None,
     records: bool = False,
     mapping: Mapping = "auto",
-    threads: int = 1,
+    threads: Threads = 1,
     progress: Progress | None = None,
 ) -> Diff:
     """Compare copies of a partition, or of whole data directories, with the first one.

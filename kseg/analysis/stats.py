@@ -27,7 +27,7 @@ import numpy as np
 
 from kseg import Segment
 from kseg.analysis.info import Summary
-from kseg.analysis.units import OnError, Unit, UnitKind, plan, run_units, skipped_of
+from kseg.analysis.units import OnError, Threads, Unit, UnitKind, plan, run_units, skipped_of
 from kseg.catalog.sources import StrPaths, places_of
 from kseg.constants import (
     NO_TIMESTAMP,
@@ -748,7 +748,7 @@ def stats(
     records: bool = True,
     top: int = TOP_KEYS,
     mapping: Mapping = "auto",
-    threads: int = 1,
+    threads: Threads = 1,
     progress: Progress | None = None,
     on_error: OnError = "raise",
 ) -> StatsReport:
@@ -788,7 +788,7 @@ def stats_of(
     places: Sequence[StrPath],
     options: StatsOptions,
     *,
-    threads: int = 1,
+    threads: Threads = 1,
     progress: Progress | None = None,
     skipped: list[Unreadable] | None = None,
 ) -> StatsReport:
@@ -805,7 +805,9 @@ def stats_of(
     """
     units = countable(plan(places, skipped))
     work = partial(examine, options=options)
-    answers = run_units(units, work, threads=threads, progress=progress, skipped=skipped)
+    answers = run_units(
+        units, work, threads=threads, progress=progress, skipped=skipped, merge=merge_all
+    )
     found = report(merge_all(answers), options)
     return replace(found, skipped=tuple(skipped or ()))
 

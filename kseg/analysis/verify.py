@@ -92,7 +92,7 @@ def verify(
     inflated_max: int = INFLATED_BYTES_MAX,
     mapping: Mapping = "auto",
     now_ms: int | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
     progress: Progress | None = None,
     on_error: OnError = "raise",
 ) -> Report:

@@ -20,7 +20,6 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from kseg.analysis.stats import StatsOptions
 from kseg.cli import closed, output
 from kseg.cli.cleanup import write_compaction
 from kseg.cli.doctor import write_reports
@@ -162,8 +161,7 @@ def stats(
 ) -> int:
     """Run the job; returns the exit code."""
     chosen = chosen_paths(paths, selection, stores=True)
-    options = StatsOptions(records=not headers, top=top)
-    found = _run("stats", cores, job, chosen, options=options)
+    found = _run("stats", cores, job, chosen, records=not headers, top=top)
     return write_report(found.report, paths, encoding, as_json=as_json)
 
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kseg.constants import COMPACTION_MAP_BYTES
+from kseg.constants import COMPACTION_MAP_BYTES, StopReason
 from kseg.errors import (
     CorruptIndexError,
     FormatError,
@@ -34,12 +34,12 @@ from kseg.log.cleaner.clean import CompactionOptions, plan_inputs
 from kseg.log.cleaner.inputs import CleanerInputs
 from kseg.log.cleaner.values import CompactionReport
 from kseg.log.closed import Change, home_of, values_of
-from kseg.log.config import ConfigLike, LogConfig
+from kseg.log.config import CONFIG_CLASSES, ConfigLike, LogConfig
 from kseg.log.data_directory import partition_of
 from kseg.log.log import Log
 from kseg.log.reader.version import HighWatermark
 from kseg.log.recovery.backup import Backup, Kept
-from kseg.log.tier.history import tiered
+from kseg.log.tier.history import RemoteHistory, tiered
 from kseg.log.topic_policy import RetentionRules, compaction_rules, known_topics
 from kseg.log.writer import retention
 from kseg.log.writer.retention import (
@@ -549,8 +549,15 @@ def _damage_noted(one: ClosedPartition) -> Iterator[None]:
         one.finding = error
 
 
+#: The classes of plans and their parts.
+PLAN_CLASSES: Final = (
+    *(CompactionPlan, values.CompactedGroup, values.CompactedSegment, RetentionPlan),
+    *(RetiredSegment, RemoteHistory, Opening, StopReason, *CONFIG_CLASSES),
+)
+
 __all__ = [
     "LOG_START",
+    "PLAN_CLASSES",
     "SIZE",
     "TIME",
     "Cleanup",

@@ -455,3 +455,7 @@ def _magic_of(text: str) -> int:
     if major > 0 or minor >= 11:
         return 2
     return 1 if minor == 10 else 0
+
+
+#: The classes of a configuration and its parts.
+CONFIG_CLASSES: Final = (LogConfig, Compression, TimestampType)

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from kseg.analysis.verify import VerifyOptions, verify
+from kseg.analysis.verify import verify
 from kseg.records.scan import scan
 from kseg.spark import jobs
 from kseg.spark.jobs import running
@@ -313,8 +313,7 @@ def test_a_worker_killed_in_the_middle_of_a_verify_changes_no_finding(
             bad = batch([record(b"bad")], base_offset=base + 1, crc=base)
             write_segment(data / f"orders-{partition}", base, good, bad if base % 70 == 0 else b"")
     killing = Killing(tmp_path / "job", 1, "*.done", held=True)
-    options = VerifyOptions(deep=True)
-    result = jobs.verify(cluster.spark, data, options=options, job=tmp_path / "job")
+    result = jobs.verify(cluster.spark, data, deep=True, job=tmp_path / "job")
     assert killing.killed
     assert result.tasks >= 8
     assert result.report == verify(data, deep=True)

@@ -17,8 +17,8 @@ from __future__ import annotations
 from kseg._door import door
 
 _HOMES = {
-    "kseg.analysis.doctor.answer": ("RELEASES", "chosen_of", "doctor", "plan", "report"),
-    "kseg.analysis.doctor.partitions": ("PartitionUnit", "examine"),
+    "kseg.analysis.doctor.answer": ("RELEASES", "doctor", "doctor_of"),
+    "kseg.analysis.doctor.partitions": ("PartitionUnit",),
     "kseg.analysis.doctor.values": (
         "CODES",
         "DirectoryOutlook",

@@ -1,10 +1,7 @@
 from kseg.analysis.doctor.answer import RELEASES as RELEASES
-from kseg.analysis.doctor.answer import chosen_of as chosen_of
 from kseg.analysis.doctor.answer import doctor as doctor
-from kseg.analysis.doctor.answer import plan as plan
-from kseg.analysis.doctor.answer import report as report
+from kseg.analysis.doctor.answer import doctor_of as doctor_of
 from kseg.analysis.doctor.partitions import PartitionUnit as PartitionUnit
-from kseg.analysis.doctor.partitions import examine as examine
 from kseg.analysis.doctor.values import CODES as CODES
 from kseg.analysis.doctor.values import BrokerFinding as BrokerFinding
 from kseg.analysis.doctor.values import DirectoryOutlook as DirectoryOutlook

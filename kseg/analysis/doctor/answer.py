@@ -40,7 +40,7 @@ from kseg.analysis.doctor.values import (
     PartitionOutlook,
     finding,
 )
-from kseg.analysis.units import run_units
+from kseg.analysis.units import Threads, run_units
 from kseg.analysis.values import KnownSettings
 from kseg.commands import command_line
 from kseg.constants import Progress
@@ -1201,7 +1201,7 @@ def doctor(
     config: Mapping[str, str] | None = None,
     topic_config: Mapping[str, Mapping[str, str]] | None = None,
     now_ms: Time | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
     progress: Progress | None = None,
 ) -> DoctorReport:
     """Predict whether a broker starts on its data directories, its changes, and its losses.
@@ -1236,31 +1236,68 @@ def doctor(
         <Outcome.STARTS: 'starts'>
     """
     sources = SettingSources(metadata_directory, broker_config, config or {}, topic_config or {})
-    selection, places = Selection.of(topics, partitions), local_paths_of(data_directories)
-    asked = plan(places, release=release, sources=sources, now_ms=now_ms)
-    answers = run_units(asked.units, examine, threads=threads, progress=progress)
-    return chosen_of(report(asked, answers), selection)
+    (answer,) = doctor_of(
+        [local_paths_of(data_directories)],
+        sources,
+        topics=topics,
+        partitions=partitions,
+        release=release,
+        now_ms=now_ms,
+        threads=threads,
+        progress=progress,
+    )
+    return answer
 
 
-def chosen_of(found: DoctorReport, selection: Selection) -> DoctorReport:
-    """The report with the chosen partitions alone.
+def doctor_of(
+    brokers: Iterable[Sequence[io.StrPath]],
+    sources: SettingSources,
+    *,
+    topics: str | Iterable[str] | None = None,
+    partitions: int | Iterable[int] | None = None,
+    release: str = _FOLLOWED,
+    now_ms: Time | None = None,
+    threads: Threads = 1,
+    progress: Progress | None = None,
+) -> tuple[DoctorReport, ...]:
+    """As `doctor`, for several brokers.
+
+    Args:
+        brokers: the data directories of each.
+        sources: of the settings of all.
+        topics, partitions, release, now_ms, threads, progress: as for `doctor`.
+
+    Returns:
+        A report for each broker; with `topics` or `partitions`, for those that have one of these.
 
     Raises:
-        ValueError: no partition is chosen.
+        ValueError, TypeError, NotALogError, OSError: as for `doctor`.
     """
-    directories = tuple(
-        replace(
-            each,
-            partitions=tuple(
-                one for one in each.partitions if selection.takes(one.topic, one.partition)
-            ),
+    selection = Selection.of(topics, partitions)
+    plans = [plan(homes, release=release, sources=sources, now_ms=now_ms) for homes in brokers]
+    units = {unit.path: unit for asked in plans for unit in asked.units}
+    answers = run_units([*units.values()], examine, threads=threads, progress=progress)
+    loaded = {outlook.path: outlook for outlook in answers}
+    reports = [report(asked, [loaded[unit.path] for unit in asked.units]) for asked in plans]
+    if not selection:
+        return tuple(reports)
+    parts = (_chosen_of(whole, selection) for whole in reports)
+    chosen = tuple(part for part in parts if part.outlooks)
+    if not chosen:
+        outlooks = (outlook for whole in reports for outlook in whole.outlooks)
+        raise ValueError(selection.why_nothing((one.topic, one.partition) for one in outlooks))
+    return chosen
+
+
+def _chosen_of(whole: DoctorReport, selection: Selection) -> DoctorReport:
+    """The report with the chosen partitions alone."""
+    directories = []
+    for directory in whole.directories:
+        partitions = (
+            part for part in directory.partitions if selection.takes(part.topic, part.partition)
         )
-        for each in found.directories
-    )
-    if selection and not any(each.partitions for each in directories):
-        here = (one for each in found.directories for one in each.partitions)
-        raise ValueError(selection.why_nothing((one.topic, one.partition) for one in here))
-    return replace(found, directories=directories)
+        directories.append(replace(directory, partitions=tuple(partitions)))
+    return replace(whole, directories=tuple(directories))
 
 
 def plan(

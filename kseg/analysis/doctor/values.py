@@ -347,14 +347,16 @@ class DoctorReport(Table, VerbReport):
 
     def all_findings(self) -> Iterator[BrokerFinding]:
         """All findings."""
-        return (one for _, one in self.findings_by_directory())
+        yield from self.findings
+        for directory in self.directories:
+            yield from directory.findings
+            for outlook in directory.partitions:
+                yield from outlook.findings
 
-    def findings_by_directory(self) -> Iterator[tuple[str | None, BrokerFinding]]:
-        """All findings, each with its data directory; None for the broker or more."""
-        yield from ((None, one) for one in self.findings)
-        for each in self.directories:
-            inside = (one for partition in each.partitions for one in partition.findings)
-            yield from ((each.path, one) for one in (*each.findings, *inside))
+    @property
+    def outlooks(self) -> tuple[PartitionOutlook, ...]:
+        """All partitions."""
+        return tuple(one for directory in self.directories for one in directory.partitions)
 
     @property
     def cluster_id(self) -> str | None:

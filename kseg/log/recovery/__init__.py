@@ -31,6 +31,7 @@ _HOMES = {
     "kseg.log.recovery.findings": ("CODES", "PER_CODE_MAX", "Code", "Finding", "Severity"),
     "kseg.log.recovery.index_check": (
         "CHECKED",
+        "TRAIL_CLASSES",
         "IndexChecks",
         "IndexPlace",
         "TxnTrail",
@@ -38,6 +39,6 @@ _HOMES = {
     ),
     "kseg.log.recovery.lost": ("Lost", "lost_ranges"),
     "kseg.log.recovery.overlay": ("Action", "FileSeen", "look_at"),
-    "kseg.log.recovery.reindex": ("KINDS",),
+    "kseg.log.recovery.reindex": ("KINDS", "REINDEX_CLASSES"),
 }
 __all__, __getattr__ = door(__name__, _HOMES)

@@ -9,6 +9,7 @@ from kseg.log.recovery.findings import Code as Code
 from kseg.log.recovery.findings import Finding as Finding
 from kseg.log.recovery.findings import Severity as Severity
 from kseg.log.recovery.index_check import CHECKED as CHECKED
+from kseg.log.recovery.index_check import TRAIL_CLASSES as TRAIL_CLASSES
 from kseg.log.recovery.index_check import IndexChecks as IndexChecks
 from kseg.log.recovery.index_check import IndexPlace as IndexPlace
 from kseg.log.recovery.index_check import TxnTrail as TxnTrail
@@ -19,3 +20,4 @@ from kseg.log.recovery.overlay import Action as Action
 from kseg.log.recovery.overlay import FileSeen as FileSeen
 from kseg.log.recovery.overlay import look_at as look_at
 from kseg.log.recovery.reindex import KINDS as KINDS
+from kseg.log.recovery.reindex import REINDEX_CLASSES as REINDEX_CLASSES

@@ -489,6 +489,10 @@ class TxnTrail:
         return check.fault
 
 
+#: The classes of a trail and its parts.
+TRAIL_CLASSES: Final = (TxnTrail, IndexPlace, AbortedTxn, ProducerBatch)
+
+
 def _emptied(trail: TxnTrail, read: Callable[[], Iterable[BatchTable]]) -> Iterator[int]:
     """See `TxnTrail.emptied`; the segment is read again, once, where entries begin too early."""
     made = {each.last_offset: each for each in _aborted_by(ProducerState(), trail.batches)}

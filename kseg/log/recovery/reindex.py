@@ -48,7 +48,7 @@ from kseg.files.txn_index import pack_entries
 from kseg.format.times import Time, time_ms
 from kseg.log import data_directory
 from kseg.log.clock import now_of
-from kseg.log.config import ConfigLike, LogConfig
+from kseg.log.config import CONFIG_CLASSES, ConfigLike, LogConfig
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery.backup import ActionTable, Backup, Kept, windows
@@ -275,6 +275,11 @@ class ReindexReport(ActionTable):
 
 #: The kinds of files that can be rebuilt.
 KINDS: Final = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX, FileKind.SNAPSHOT)
+#: The classes of a plan and its parts.
+REINDEX_CLASSES: Final = (
+    *(ReindexPlan, ReindexedSegment, RemadeFile, FileSeen, FileKind, Finding),
+    *CONFIG_CLASSES,
+)
 
 
 def plan_reindex(

@@ -5,19 +5,25 @@
     found.report                the answer of one process
     found.frame(spark)          its rows as a DataFrame
 
-`verify`, `stats`, `doctor`, `explain` and `diff` are entries of one registry: see
-`kseg.spark.jobs.analyses.analyse`. A path is a file, a partition directory or a data directory, as
-every worker sees it. A relative path counts from the driver's directory. `job` is a directory that
-every worker sees: a run that was stopped goes on from it, and does no finished work again.
+`verify`, `stats`, `doctor`, `explain` and `diff` take the options of the functions of these names
+in `kseg`. A path is a file, a partition directory or a data directory, as every worker sees it. A
+relative path counts from the driver's directory. `job` is a directory that every worker sees: a
+run that was stopped goes on from it, and does no finished work again.
 
 Importing this module imports no pyspark.
 """
 
 from __future__ import annotations
 
-from functools import partial
-
-from kseg.spark.jobs.analyses import AnalysisResult, SparkRunner, analyse
+from kseg.spark.jobs.analyses import (
+    AnalysisResult,
+    SparkRunner,
+    diff,
+    doctor,
+    explain,
+    stats,
+    verify,
+)
 from kseg.spark.jobs.closed import (
     CompactOptions,
     CompactResult,
@@ -30,12 +36,6 @@ from kseg.spark.jobs.export import FIELD_NAMES as EXPORT_FIELD_NAMES
 from kseg.spark.jobs.export import FIELDS as EXPORT_FIELDS
 from kseg.spark.jobs.export import ExportResult, export
 from kseg.spark.jobs.running import error_of
-
-verify = partial(analyse, "verify")
-stats = partial(analyse, "stats")
-doctor = partial(analyse, "doctor")
-explain = partial(analyse, "explain")
-diff = partial(analyse, "diff")
 
 __all__ = [
     "EXPORT_FIELDS",

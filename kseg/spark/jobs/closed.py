@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -26,38 +26,42 @@ from kseg.files.names import (
     without_set_aside,
 )
 from kseg.format.times import Time
-from kseg.log.cleanup import Cleanup, ClosedPartition, CompactionOptions
+from kseg.log.cleanup import PLAN_CLASSES, Cleanup, ClosedPartition, CompactionOptions
 from kseg.log.clock import now_of
 from kseg.log.closed import Change, has_segments, home_of, reindex_at
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import EntryKind, entry_of, refuse_cluster_metadata
-from kseg.log.recovery import KINDS, Action, Finding, Kept, kept_bytes, look_at
+from kseg.log.recovery import (
+    KINDS,
+    REINDEX_CLASSES,
+    Action,
+    Finding,
+    Kept,
+    kept_bytes,
+    look_at,
+)
 from kseg.log.settings import SettingSources
 from kseg.reports import PartitionSettings, ReindexPlan
 from kseg.spark.jobs.running import (
+    Framed,
     Item,
     Ran,
-    mark_of,
     open_job,
     refusals_named,
     run,
     state_of,
+    to_json,
 )
 from kseg.spark.plan import local_paths
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-_NAMES: Final = (
-    *("bytes", "kept_bytes", "saved_bytes", "room_bytes"),
-    *("records", "kept_records", "saved_records", "first_dirty_offset", "end_offset"),
+#: The numbers of a plan of compaction.
+_NUMBERS: Final = (
+    "bytes kept_bytes saved_bytes room_bytes records kept_records saved_records first_dirty_offset "
+    "end_offset"
 )
-_COMPACT_COLUMNS: Final = (
-    "path STRING, "
-    + ", ".join(f"{name} BIGINT" for name in _NAMES)
-    + ", skipped STRING, why STRING, finding STRING, freed_bytes BIGINT"
-)
-_REINDEX_COLUMNS: Final = "partition STRING, action STRING, path STRING, bytes BIGINT, why STRING"
 #: Checkpoints that a plan of compaction depends on.
 _READ: Final = (FileKind.CLEANER, FileKind.REPLICATION)
 
@@ -111,8 +115,8 @@ class ReindexOptions(_ClosedOptions):
     keep: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ClosedResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class _ClosedResult(Framed):
     """The outcome of a run.
 
     Attributes:
@@ -132,49 +136,57 @@ class _ClosedResult:
     settings_findings: tuple[KsegError, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CompactResult(_ClosedResult):
-    """The effect of compaction, done or planned.
+    """The effect of compaction, done or planned: a table with a row for each partition.
 
     Attributes:
         partitions: each with its plan, and its report if `applied`.
     """
+
+    COLUMNS = f"path {_NUMBERS} skipped why finding freed_bytes"
 
     partitions: tuple[ClosedPartition, ...]
 
     @property
     def findings(self) -> tuple[KsegError, ...]:
         """Damage, for which partitions were left as they are."""
-        return tuple(one.finding for one in self.partitions if one.finding is not None)
+        findings = (partition.finding for partition in self.partitions)
+        return tuple(finding for finding in findings if finding is not None)
 
     @property
     def freed_bytes(self) -> int:
         """Bytes that the disks got back."""
-        return sum(one.freed_bytes for one in self.partitions)
+        return sum(partition.freed_bytes for partition in self.partitions)
 
-    def frame(self, spark: SparkSession) -> DataFrame:
-        """The partitions, a row each; numbers are null where damage left no plan."""
-        rows = [
-            (
-                str(one.path),
-                *(getattr(one.plan, name, None) for name in _NAMES),
-                getattr(one.plan, "skipped", None),
-                getattr(one.plan, "why", None) or None,
-                None if one.finding is None else str(one.finding),
-                one.freed_bytes,
-            )
-            for one in self.partitions
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The partitions; numbers are None where damage left no plan."""
+        return [
+            {
+                "path": partition.path,
+                **{name: getattr(partition.plan, name, None) for name in _NUMBERS.split()},
+                "skipped": getattr(partition.plan, "skipped", None),
+                "why": getattr(partition.plan, "why", None) or None,
+                "finding": partition.finding,
+                "freed_bytes": partition.freed_bytes,
+            }
+            for partition in self.partitions
         ]
-        return spark.createDataFrame(rows, _COMPACT_COLUMNS)
+
+    def column_kinds(self) -> Mapping[str, str | None]:
+        """The types of columns that their names do not tell."""
+        return dict.fromkeys(self.COLUMNS.split()) | dict.fromkeys(("skipped", "finding"), "string")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ReindexResult(_ClosedResult):
-    """The files that differ, and whether they were changed.
+    """The files that differ, and whether they were changed: a table with a row for each action.
 
     Attributes:
         plans: of each partition, by directory.
     """
+
+    COLUMNS = ReindexPlan.COLUMNS
 
     plans: tuple[ReindexPlan, ...]
 
@@ -188,14 +200,9 @@ class ReindexResult(_ClosedResult):
         """Damage in logs, for which something was left as it is."""
         return tuple(finding for plan in self.plans for finding in plan.findings)
 
-    def frame(self, spark: SparkSession) -> DataFrame:
-        """The actions, a row each."""
-        rows = [
-            (str(plan.path), action.action, str(action.path), action.bytes, action.why)
-            for plan in self.plans
-            for action in plan.actions
-        ]
-        return spark.createDataFrame(rows, _REINDEX_COLUMNS)
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The actions."""
+        return [asdict(action) for action in self.actions]
 
 
 def compact(
@@ -232,18 +239,19 @@ def compact(
     settings, findings = _settings(_partitions(paths), chosen)
     found = [how.of(path, each) for path, each in settings.items() if has_segments(path)]
     todo = [(one, one.path, (one.rules, one.old)) for one in found]
-    ran = _run(spark, "compact", chosen, todo, partial(_look, how=how), job, progress, _READ)
-    known = {one.path: one for ones in ran.answers for one in ones}
-    for one in found:  # an earlier run may have found other sources of the same settings
-        known[one.path].settings = one.settings
+    work, classes = partial(_look, how=how), PLAN_CLASSES
+    ran = _run(spark, "compact", chosen, todo, work, classes, job, progress, _READ)
+    planned = {path: plans for answer in ran.answers for path, *plans in answer}
+    for one in found:
+        one.plan, one.deletion, one.finding = planned[one.path]
     keep = chosen.backup_directory is not None
     change = Change(apply, backup_directory=chosen.backup_directory, keep=keep)
-    going = [one for one in known.values() if apply and not one.is_noop]
+    going = [one for one in found if apply and not one.is_noop]
     sizes = [(one, one.plan.bytes if one.plan else 0) for one in going]
     done, outcome = _change(spark, sizes, partial(_compact, how=how, change=change), progress)
-    known |= {one.path: one for one in done}
+    changed = {one.path: one for one in done}
     return CompactResult(
-        partitions=tuple(known[one.path] for one in found),
+        partitions=tuple(changed.get(one.path, one) for one in found),
         applied=apply,
         tasks=ran.tasks + outcome.pop("tasks"),
         skipped=ran.skipped,
@@ -284,7 +292,8 @@ def reindex(
     partitions = _partitions(paths)
     configs, findings = _configs(partitions, chosen)
     todo = [((path, configs[path]), path, configs[path]) for path in partitions]
-    ran = _run(spark, "reindex", chosen, todo, partial(_plan, options=chosen), job, progress)
+    work, classes = partial(_plan, options=chosen), REINDEX_CLASSES
+    ran = _run(spark, "reindex", chosen, todo, work, classes, job, progress)
     found = {plan.path: plan for plans in ran.answers for plan in plans}
     plans = tuple(found[path] for path in partitions)
     change = Change(apply, backup_directory=chosen.backup_directory, keep=chosen.keep)
@@ -355,6 +364,7 @@ def _run(
     options: _ClosedOptions,
     todo: Sequence[tuple[object, Path, object]],
     work: Callable[[Any], Any],
+    classes: tuple[type, ...],
     job: str | PathLike[str] | None,
     progress: Progress | None,
     beside: Sequence[FileKind] = (),
@@ -367,6 +377,7 @@ def _run(
         options: of the job.
         todo: for each partition the value for a worker, its directory, and the rules of the plan.
         work: plans some of them.
+        classes: of plans.
         job: a directory for notes about planned partitions.
         progress: called with tasks done and tasks in all.
         beside: checkpoints of the data directory that a plan depends on.
@@ -377,19 +388,20 @@ def _run(
         seen, mark = look_at(path), ""
         if directory is not None:
             states = [state_of(os.fspath(home_of(path) / kind.value)) for kind in beside]
-            mark = mark_of((str(path), str(path.resolve()), rules, seen, states))
+            mark = to_json((path, path.resolve(), rules, seen, states))
         cost = sum(file.size for file in seen if file.name.endswith(".log"))
         items.append(Item(payload, cost, mark))
-    return run(spark, items, work, job=directory, progress=progress)
+    return run(spark, items, work, job=directory, classes=classes, progress=progress)
 
 
 # ---- in a worker ---------------------------------------------------------------------------------
 
 
-def _look(ones: Sequence[ClosedPartition], *, how: Cleanup) -> tuple[ClosedPartition, ...]:
-    for one in ones:
-        how.plan(one)
-    return tuple(ones)
+def _look(partitions: Sequence[ClosedPartition], *, how: Cleanup) -> tuple[Any, ...]:
+    """The path of each partition, with its plans or the damage."""
+    for partition in partitions:
+        how.plan(partition)
+    return tuple((one.path, one.plan, one.deletion, one.finding) for one in partitions)
 
 
 def _plan(

@@ -20,12 +20,12 @@ import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -41,19 +41,20 @@ from kseg.files.whole_file import (
     refuse_in_data_directory,
 )
 from kseg.format.take import split_days
+from kseg.format.times import cell_of
 from kseg.format.typed import BYTES, ERRORS
 from kseg.format.values import RecordColumns
 from kseg.parquet import ParquetFile
 from kseg.records.scan import PLACE_FIELDS
 from kseg.spark.damage import Damage, passing_over, report
-from kseg.spark.jobs.running import Item, Ran, open_job, run, splits_of
+from kseg.spark.jobs.running import Framed, Item, Ran, open_job, run, splits_of
 from kseg.spark.options import SourceOptions, source_options
 from kseg.spark.plan import Split, local_path
 from kseg.spark.reading import read_split
 from kseg.stores.path import is_remote
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 #: Days of the years 1 to 9999, from 1970 on.
@@ -88,8 +89,7 @@ class FileOptions:
         return tuple(sorted((names | {"offset", "timestamp"}) - set(PLACE_FIELDS)))
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedFile:
+class ExportedFile(NamedTuple):
     """One file, whole.
 
     Attributes:
@@ -254,15 +254,11 @@ CODECS: Final = ("zstd", "snappy", "lz4", "gzip", "none")
 _BY: Final = ("partition", "date")
 #: Damaged places that the answer names; more are counted only.
 _FAULTS_NAMED_MAX: Final = 100
-_DDL: Final = (
-    "path STRING, topic STRING, partition INT, date STRING, records BIGINT, bytes BIGINT, "
-    "first_offset BIGINT, last_offset BIGINT, min_timestamp BIGINT, max_timestamp BIGINT"
-)
 
 
-@dataclass(frozen=True, slots=True)
-class ExportResult:
-    """The files that an export wrote.
+@dataclass(frozen=True, slots=True, repr=False)
+class ExportResult(Framed):
+    """The files that an export wrote: a table with a row for each.
 
     Attributes:
         out: the directory.
@@ -272,6 +268,8 @@ class ExportResult:
         tasks: how many Spark ran.
         skipped: pieces of logs that an earlier run had written.
     """
+
+    COLUMNS = " ".join(ExportedFile._fields)
 
     out: str
     files: tuple[ExportedFile, ...]
@@ -292,12 +290,20 @@ class ExportResult:
             "records": self.records,
             "bytes": sum(file.bytes for file in self.files),
             "faults": self.fault_count,
-            "files": [asdict(file) for file in self.files],
+            "files": [file._asdict() for file in self.files],
         }
 
-    def frame(self, spark: SparkSession) -> DataFrame:
-        """The files, a row each; their rows are `spark.read.parquet(out)`."""
-        return spark.createDataFrame([tuple(asdict(file).values()) for file in self.files], _DDL)
+    def table_rows(self) -> list[dict[str, Any]]:
+        """The files; their rows are `spark.read.parquet(out)`."""
+        times = ("min_timestamp", "max_timestamp")
+        return [
+            file._asdict() | {name: cell_of(getattr(file, name)) for name in times}
+            for file in self.files
+        ]
+
+    def column_kinds(self) -> Mapping[str, str | None]:
+        """The types of columns that their names do not tell."""
+        return dict.fromkeys(ExportedFile._fields) | {"date": "string"}
 
 
 #: The files that one task wrote, the number of damaged places, and the first of these as text.
@@ -354,6 +360,7 @@ def export(
             items,
             partial(_export, root=beside, look=look, options=chosen),
             job=directory,
+            classes=(ExportedFile,),
             usable=partial(_is_there, beside),
             progress=progress,
         )

@@ -11,20 +11,17 @@ as one process would. Nothing here imports pyspark.
 
 The finished pieces of a job lie in a directory of the caller, so that a later run can go on:
 
-
     job.json                 which job, with which options, by which kseg
     <task>-<attempt>.done    one finished list of items: their marks, and the answer, as JSON
 
 A file gets its name when it is complete. An item's mark names it and the state of its files, so an
 item that has changed since is done again. Two attempts of one task leave two files, of which one
 counts. Every worker must see the directory. A directory that another user owns or may write to is
-refused, since its answers are trusted. Reading an answer runs no code: it names only value classes
-of kseg, which are filled in without their constructors.
+refused, since its answers are trusted. A job names the classes that its answers may have.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
@@ -37,7 +34,6 @@ from contextlib import chdir, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import partial
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -50,180 +46,112 @@ from kseg import errors
 from kseg.constants import Progress
 from kseg.errors import KsegError
 from kseg.files import atomic, io, ownership
+from kseg.files.names import Unreadable
+from kseg.frames import Table
 from kseg.spark.options import SourceOptions
 from kseg.spark.plan import list_logs, local_path, make_plan
 from kseg.spark.reading import settle
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 Work = Callable[[Sequence[Any]], Any]
-_PACKAGE: Final = "kseg."
 
 
-def to_json(answer: object) -> bytes:
-    """An answer as JSON.
+def to_json(value: object) -> str:
+    """A value as JSON, in the same words in each run.
+
+    An array is a tuple, and `{name: [parts]}` a value of the class with that name. What has no
+    parts here stands in its `repr`, which `from_json` does not read.
+    """
+    return json.dumps(_plain(value))
+
+
+def from_json(data: bytes, classes: Iterable[type]) -> Any:
+    """The value of `to_json`.
+
+    Args:
+        data: the text.
+        classes: the classes of kseg that it may have; each is called with its parts.
 
     Raises:
-        TypeError: it holds a value of another kind.
+        ValueError: it is not a value of these classes.
     """
-    return json.dumps(_encoded(answer)).encode()
+    makers = _MAKERS | {kind.__name__: kind for kind in classes}
 
+    def value_of(plain: Any) -> Any:
+        if isinstance(plain, list):
+            return tuple(map(value_of, plain))
+        if not isinstance(plain, dict):
+            return plain
+        ((name, parts),) = plain.items()
+        return makers[name](*value_of(parts))
 
-def from_json(data: bytes) -> Any:
-    """The answer of `to_json`.
-
-    Raises:
-        ValueError: it is not one.
-    """
     try:
-        return _decoded(json.loads(data))
-    except (LookupError, TypeError, AttributeError, ImportError, RecursionError) as error:
+        return value_of(json.loads(data))
+    except (LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"not an answer of a job: {error}") from error
 
 
-def _encoded(value: Any) -> Any:
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    if type(value) is list:
-        return [_encoded(each) for each in value]
-    if isinstance(value, Path):
-        return {"path": str(value)}
-    if isinstance(value, np.ndarray | np.generic):
-        array = np.asarray(value)
-        data = base64.b64encode(array.tobytes()).decode()
-        return {"array": [array.dtype.str, list(array.shape), data, isinstance(value, np.generic)]}
-    if type(value) in _ENCODERS:
-        kind, encode = _ENCODERS[type(value)]
-        return {kind: encode(value)}
-    name = f"{type(value).__module__}:{type(value).__qualname__}"
-    if isinstance(value, Enum):
-        return {"enum": [name, value.value]}
-    if isinstance(value, KsegError):
-        state = {**value.__dict__, "path": value.path}
-        return {"error": [name, value.reason, _encoded(state)]}
-    if is_dataclass(value) and not isinstance(value, type):
-        names = [each.name for each in fields(value) if hasattr(value, each.name)]
-        return {"value": [name, {each: _encoded(getattr(value, each)) for each in names}]}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return {"named": [name, _encoded(list(value))]}
-    raise TypeError(f"{type(value).__name__} is not a value of an answer")
+def _plain(value: Any) -> Any:
+    name = type(value).__name__
+    match value:
+        case Enum():
+            parts: Iterable[Any] = [value.value]
+        case None | bool() | int() | float() | str():
+            return value
+        case tuple() if name == "tuple":
+            return list(map(_plain, value))
+        case list() | tuple():
+            parts = value
+        case set() | frozenset():
+            parts = sorted(value, key=str)
+        case Mapping():
+            name, parts = "dict", sorted(value.items(), key=str)
+        case bytes():
+            parts = [value.hex()]
+        case UUID():
+            parts = [str(value)]
+        case Path():
+            name, parts = "Path", [str(value)]
+        case np.ndarray():
+            parts = [value.dtype.str, value.tobytes()]
+        case KsegError():
+            parts = [value.reason, {**vars(value), "path": value.path}]
+        case _ if is_dataclass(value):
+            parts = [getattr(value, each.name) for each in fields(value)]
+        case _:
+            parts = [repr(value)]
+    return {name: list(map(_plain, parts))}
 
 
-def _items(value: Iterable[Any]) -> list[Any]:
-    return [_encoded(each) for each in value]
-
-
-def _pairs(value: Mapping[Any, Any]) -> list[Any]:
-    return [_items(pair) for pair in value.items()]
-
-
-def _text(value: bytes) -> str:
-    return base64.b64encode(value).decode()
-
-
-_ENCODERS: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
-    tuple: ("tuple", _items),
-    set: ("set", _items),
-    frozenset: ("frozenset", _items),
-    dict: ("dict", _pairs),
-    bytes: ("bytes", _text),
-    UUID: ("uuid", str),
-}
-
-
-def _decoded(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_decoded(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    ((kind, inner),) = value.items()
-    if kind in ("tuple", "set", "frozenset", "dict"):
-        inner = _decoded(inner)
-    return _DECODERS[kind](inner)
-
-
-def _array(inner: Any) -> Any:
-    kind, shape, data, is_scalar = inner
-    dtype = np.dtype(kind)
-    if dtype.hasobject:
-        raise ValueError("an array of objects")
-    array = np.frombuffer(base64.b64decode(data), dtype).reshape(shape)
-    return array[()] if is_scalar else array
-
-
-def _error(inner: Any) -> KsegError:
-    name, reason, state = inner
-    error: KsegError = _class(name, "error")(reason)
-    for each, value in _decoded(state).items():
-        setattr(error, each, value)
+def _error(kind: type[KsegError], reason: str, state: Mapping[str, Any]) -> KsegError:
+    error = kind(reason)
+    for name, value in state.items():
+        setattr(error, name, value)
     return error
 
 
-def _value(inner: Any) -> Any:
-    name, state = inner
-    kind = _class(name, "value")
-    if not set(state) <= {each.name for each in fields(kind)}:
-        raise ValueError(f"{name} has other fields than {', '.join(state)}")
-    made = object.__new__(kind)
-    for each, value in state.items():
-        object.__setattr__(made, each, _decoded(value))
-    return made
-
-
-def _named(inner: Any) -> Any:
-    name, items = inner
-    return tuple.__new__(_class(name, "named"), _decoded(items))
-
-
-def _enum(inner: Any) -> Any:
-    name, value = inner
-    return _class(name, "enum")(value)
-
-
-def _class(name: str, kind: str) -> Any:
-    """A class of kseg by its module and name.
-
-    Raises:
-        ValueError: it is not a class of kseg, or not one for values of this kind.
-    """
-    module, _, place = name.partition(":")
-    if not module.startswith(_PACKAGE):
-        raise ValueError(f"{name} is not of kseg")
-    found: Any = import_module(module)
-    for part in place.split("."):
-        found = getattr(found, part)
-    if not isinstance(found, type) or found.__module__ != module:
-        raise ValueError(f"{name} is not a class of kseg")
-    is_kind = {
-        "error": issubclass(found, KsegError),
-        "enum": issubclass(found, Enum),
-        "named": issubclass(found, tuple) and hasattr(found, "_fields"),
-        "value": is_dataclass(found),
-    }
-    if not is_kind[kind]:
-        raise ValueError(f"{name} is not a class for {kind}")
-    return found
-
-
-_DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
-    "tuple": tuple,
-    "set": set,
-    "frozenset": frozenset,
-    "dict": dict,
-    "bytes": base64.b64decode,
-    "uuid": UUID,
-    "path": Path,
-    "array": _array,
-    "error": _error,
-    "value": _value,
-    "named": _named,
-    "enum": _enum,
+#: How the parts of a value become one, for classes that are not kseg's, and for its errors.
+_MAKERS: Final[dict[str, Callable[..., Any]]] = {
+    "list": lambda *parts: list(parts),
+    "set": lambda *parts: set(parts),
+    "frozenset": lambda *parts: frozenset(parts),
+    "dict": lambda *parts: dict(parts),
+    "bytes": bytes.fromhex,
+    "UUID": UUID,
+    "Path": Path,
+    "ndarray": lambda dtype, data: np.frombuffer(data, dtype),
+    **{
+        name: partial(_error, kind)
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, KsegError)
+    },
 }
 
 
-_SCHEMA: Final = "kseg.job/2"
+_SCHEMA: Final = "kseg.job/3"
 _NAME: Final = "job.json"
 _DONE: Final = ".done"
 
@@ -249,7 +177,7 @@ def open_job(directory: str | os.PathLike[str], job: str, options: object) -> Pa
     Args:
         directory: made if it is absent.
         job: its name.
-        options: all that answers depend on but the items; its `repr` is compared.
+        options: all that answers depend on but the items.
 
     Raises:
         ValueError: it is in a store.
@@ -262,7 +190,7 @@ def open_job(directory: str | os.PathLike[str], job: str, options: object) -> Pa
     wanted = {
         "schema": _SCHEMA,
         "job": job,
-        "options": repr(options),
+        "options": to_json(options),
         "kseg": version("kseg"),
     }
     try:
@@ -284,17 +212,23 @@ def open_job(directory: str | os.PathLike[str], job: str, options: object) -> Pa
 
 def keep_answer(directory: Path, marks: Sequence[str], answer: object) -> None:
     """Note the answer to a list of items; lasting when this returns."""
-    atomic.replace_file(_place(directory, marks), to_json([list(marks), answer]))
+    task = hashlib.sha256("\n".join(marks).encode()).hexdigest()[:16]
+    path = directory / f"{task}-{uuid.uuid4().hex[:8]}{_DONE}"
+    atomic.replace_file(path, to_json((tuple(marks), answer)).encode())
 
 
 def finished(
-    directory: Path, items: Iterable[Item], usable: Callable[[Any], bool] = lambda answer: True
+    directory: Path,
+    items: Iterable[Item],
+    classes: Iterable[type] = (),
+    usable: Callable[[Any], bool] = lambda answer: True,
 ) -> tuple[tuple[Any, ...], tuple[Item, ...]]:
     """The answers that earlier runs gave for these items.
 
     Args:
         directory: of the job.
         items: all the work.
+        classes: the classes of kseg that answers have.
         usable: whether an answer still holds, by something else than the items.
 
     Returns:
@@ -308,7 +242,7 @@ def finished(
     answers = []
     for path in sorted(directory.glob(f"*{_DONE}")):
         try:
-            marks, answer = from_json(path.read_bytes())
+            marks, answer = from_json(path.read_bytes(), classes)
         except ValueError:
             raise KsegError("no answer of a job; remove it", path=path) from None
         if all(mark in left for mark in marks) and usable(answer):
@@ -316,11 +250,6 @@ def finished(
             for mark in marks:
                 del left[mark]
     return tuple(answers), tuple(left.values())
-
-
-def _place(directory: Path, marks: Sequence[str]) -> Path:
-    task = hashlib.sha256("\n".join(marks).encode()).hexdigest()[:16]
-    return directory / f"{task}-{uuid.uuid4().hex[:8]}{_DONE}"
 
 
 TASKS_PER_CORE: Final = 4
@@ -394,6 +323,7 @@ def run(
     work: Work,
     *,
     job: Path | None = None,
+    classes: Iterable[type] = (),
     usable: Callable[[Any], bool] = lambda answer: True,
     pace: int = 1,
     progress: Progress | None = None,
@@ -403,8 +333,10 @@ def run(
     Args:
         spark: the session.
         items: the work.
-        work: takes the payloads of a task, in a worker, and answers something small; pickles.
-        job: directory with the answers of earlier runs, from `open_job`; new ones go there, too.
+        work: takes the payloads of a task, in a worker, and gives a small tuple; pickles.
+        job: directory with the answers of earlier runs, from `open_job`; new ones go there, too,
+            but for those with an `Unreadable` in them.
+        classes: the classes of kseg that answers have.
         usable: whether an earlier answer is still valid.
         pace: see `pack`.
         progress: called now and then while Spark works.
@@ -412,7 +344,7 @@ def run(
     Raises:
         KsegError, OSError: a task raised it; all others were completed.
     """
-    known, left = finished(job, items, usable) if job is not None else ((), tuple(items))
+    known, left = finished(job, items, classes, usable) if job is not None else ((), tuple(items))
     tasks = pack(left, cores_of(spark), pace=pace)
     if not tasks:
         return Ran(known, 0, len(items))
@@ -427,6 +359,16 @@ def run(
     if failed:
         raise min(failed, key=str)
     return Ran((*known, *answers), len(tasks), len(items) - len(left))
+
+
+class Framed(Table):
+    """A base class of the results of jobs: their rows are also a frame of Spark's."""
+
+    __slots__ = ()
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The rows of `to_arrow`."""
+        return spark.createDataFrame(self.to_arrow())
 
 
 # ---- in a worker ---------------------------------------------------------------------------------
@@ -447,7 +389,7 @@ def _answers(
         try:
             with _where(place):
                 answer = work([item.payload for item in items])
-                if job is not None and not getattr(answer, "unread", ()):
+                if job is not None and not any(isinstance(part, Unreadable) for part in answer):
                     keep_answer(job, [item.mark for item in items], answer)
         except (KsegError, OSError) as error:
             answer = error
@@ -516,27 +458,6 @@ def _finished_tasks(tracker: Any, group: str) -> int:
 # ---- items ---------------------------------------------------------------------------------------
 
 
-def mark_of(state: object) -> str:
-    """A text for an item's inputs, the same in each run; the order of a set is not.
-
-    Dataclasses, sets, mappings and tuples are compared by their parts; others by their `repr`.
-    """
-    return repr(_in_order(state))
-
-
-def _in_order(value: object) -> object:
-    if is_dataclass(value) and not isinstance(value, type):
-        named = [(each.name, _in_order(getattr(value, each.name))) for each in fields(value)]
-        return (type(value).__name__, *named)
-    if isinstance(value, frozenset | set):
-        return sorted(value)
-    if isinstance(value, Mapping):
-        return [(name, _in_order(value[name])) for name in sorted(value)]
-    if isinstance(value, tuple | list):
-        return [_in_order(each) for each in value]
-    return value
-
-
 def state_of(path: str) -> tuple[int, int, int] | None:
     """Size, time of modification and inode of a file; None without one."""
     try:
@@ -558,7 +479,7 @@ def splits_of(options: SourceOptions, *, marked: bool) -> list[Item]:
         OSError: a path cannot be read.
     """
     return [
-        Item(split, split.split_bytes, repr((split, state_of(split.path))) if marked else "")
+        Item(split, split.split_bytes, to_json((split, state_of(split.path))) if marked else "")
         for task in make_plan(list_logs(options), options)
         for split in task
     ]
