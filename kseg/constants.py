@@ -41,6 +41,8 @@ NO_PARTITION_LEADER_EPOCH = -1
 ISOLATIONS: Final = ("read_uncommitted", "read_committed")
 #: Unfinished transactions, for a reader of committed records: wait, or take them as aborted.
 OPEN_TRANSACTIONS: Final = ("wait", "abort")
+#: What is read of several directories of one partition.
+REPLICAS: Final = ("refuse", "newest", "first", "all")
 #: The files that an export writes, by their extensions, and the columns of Hive's layout.
 EXTENSIONS: Final = ("parquet", "arrow", "jsonl", "csv")
 PARTITION_KEYS: Final = ("day", "topic", "partition")

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 #: The directories of one partition that are read.
 Replicas = Literal["refuse", "newest", "first", "all"]
-REPLICAS = ("refuse", "newest", "first", "all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,4 +238,4 @@ def _source(
     return ScanSource(path, is_file, name and name.topic, name and name.partition, tier)
 
 
-__all__ = ["REPLICAS", "Replicas", "ScanSource", "StrPaths", "paths_of", "places_of", "sources"]
+__all__ = ["Replicas", "ScanSource", "StrPaths", "paths_of", "places_of", "sources"]

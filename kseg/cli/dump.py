@@ -17,7 +17,7 @@ from kseg.cli import output
 from kseg.cli.failures import complain, one_line
 from kseg.cli.kafka_options import refuse_kafka_options
 from kseg.cli.options import check_ranges
-from kseg.cli.parsing import Paths, Range
+from kseg.cli.parsing import Paths
 from kseg.cli.paths import InputFile, refuse_replicas, sources
 from kseg.cli.records import (
     RecordLines,
@@ -26,7 +26,6 @@ from kseg.cli.records import (
     record_fields,
     row_style,
     stream_tiles,
-    tail_of,
     within,
 )
 from kseg.cli.row_writer import RowSink, RowWriter, dump_workspace
@@ -44,6 +43,7 @@ from kseg.format.header import COLUMN, BatchTable, crc_error, stop_error
 from kseg.format.request import Request
 from kseg.format.values import RecordColumns
 from kseg.internal import InternalTopic
+from kseg.records.query import Range
 from kseg.workers import At, PerThread, Put, SharedUse, Work, each_at, putting, run_in_order
 
 _STDIN, _STDIN_PATH = FileName(FileKind.LOG, 0), Path("-")
@@ -224,6 +224,8 @@ class Dump(RecordLines):
     def _narrowed(self, logs: list[InputFile]) -> tuple[list[InputFile], int]:
         """The files that can hold the wanted offsets, and the place to begin in the first one."""
         if self.last is not None and self.takes_all and not self._batches_only:
+            from kseg.records.tail import tail_of  # it opens segments
+
             skipped, start = tail_of(
                 [source.path for source in logs], self.last, mapping=self._mapping
             )

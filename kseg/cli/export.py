@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from kseg.catalog.sources import ScanSource
 from kseg.cli import output
-from kseg.cli.export_files import AnyFormat, fields_of
 from kseg.cli.failures import (
     Exit,
     complain,
     one_line,
     tell_left_out,
+    tell_replaced,
     usage_errors,
 )
 from kseg.cli.owners import owner_lines
-from kseg.cli.parsing import Paths, Range
+from kseg.cli.parsing import Paths
 from kseg.cli.paths import (
     Partition,
     known_paths,
@@ -32,20 +33,25 @@ from kseg.cli.paths import (
     tier_of_run,
     view_of,
 )
-from kseg.cli.typed import kinds_from
+from kseg.cli.row_writer import RowWriter
+from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
+from kseg.cli.typed import kinds_from, typed_fields, typed_rows
 from kseg.constants import EXTENSIONS
 from kseg.errors import KsegError, NotALogError
 from kseg.files import io
 from kseg.files.names import OFFSET_MAX, PathKind, is_new
 from kseg.files.selection import Selection
 from kseg.format.request import Request, key_needle
+from kseg.format.values import RecordColumns
 from kseg.log.reader import LogView, first_offsets
 from kseg.records.exports import Export, Part, by_topic, write_all
 from kseg.records.lake import FileFormat, Undecoded, refuse_other_files, targets
+from kseg.records.query import Range
 from kseg.stores.path import RemotePath, out_path
 
 if TYPE_CHECKING:
     from kseg.files.mapping import Mapping
+    from kseg.stores.new_object import Sink
 
 
 def export(
@@ -235,3 +241,131 @@ def _first_offsets(view: LogView, start: int) -> dict[Path, int]:
 def _form_of(out: Path) -> str:
     extension = out.suffix[1:]
     return extension if extension in EXTENSIONS else "parquet"
+
+
+# ---- lines of text ----
+
+Write = Callable[[RecordColumns], None]
+
+
+_FIELDS = tuple(one.name for one in RECORD_FIELDS if one.name != "next_offset")
+#: `timestamp` is null for times that engines do not all hold, hence the number behind it.
+_PAST_TIME = _FIELDS.index("timestamp") + 1
+_ARROW_FIELDS = (
+    *("topic", "partition", *_FIELDS[:_PAST_TIME], "timestamp_ms"),
+    *_FIELDS[_PAST_TIME:],
+)
+
+
+def fields_of(form: str, chosen: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The fields in order; all if None. Arrow and Parquet files also hold topic and partition.
+
+    Raises:
+        ValueError: the form does not have one.
+    """
+    is_arrow = form in ("parquet", "arrow")
+    if chosen is None:
+        return _ARROW_FIELDS if is_arrow else _FIELDS
+    if "timestamp_ms" in chosen and not is_arrow:
+        raise ValueError(f"timestamp_ms is for Parquet and Arrow; in .{form}, timestamp is it")
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class AnyFormat(FileFormat):
+    """The form of exported files, also of those with lines of text.
+
+    Attributes:
+        encoding: of bytes.
+        has_place: whether lines have the file, and the directory where one was asked for.
+        formulas: leave text in CSV that a spreadsheet would compute as it is.
+    """
+
+    encoding: str = "base64"
+    has_place: bool = False
+    formulas: bool = True
+
+    def opened(self, sink: Sink) -> AbstractContextManager[Write]:
+        """A function that writes pieces to a new file; the block ends the file."""
+        if self.form in ("parquet", "arrow"):
+            return FileFormat.opened(self, sink)
+        return _csv(sink, self) if self.form == "csv" else _jsonl(sink, self)
+
+
+@contextmanager
+def _jsonl(sink: Sink, file_format: AnyFormat) -> Iterator[Write]:
+    writer = RowWriter(sink.write)
+    yield lambda columns: _write_rows(writer, columns, file_format)
+
+
+@contextmanager
+def _csv(sink: Sink, file_format: AnyFormat) -> Iterator[Write]:
+    sink.write(csv_head(_row_fields(file_format), _style(file_format, Path())))
+    writer = RowWriter(sink.write if file_format.formulas else FormulaGuard(sink.write).write)
+    yield lambda columns: _write_rows(writer, columns, file_format)
+    tell_replaced(writer.replaced, f"{sink.target}: ")
+
+
+def _write_rows(writer: RowWriter, columns: RecordColumns, file_format: AnyFormat) -> None:
+    style = _style(file_format, Path(columns.source or ""))
+    fields = _row_fields(file_format)
+    if file_format.kinds:
+        template = typed_rows(columns, style, fields)
+    else:
+        template = record_rows(columns, style, fields)
+    writer.rows(template, len(columns))
+
+
+def _style(file_format: AnyFormat, file: Path) -> Style:
+    # CSV in a file is for spreadsheets and loaders: text as it is, not escaped for a terminal.
+    encoding = (
+        "raw"
+        if (file_format.form, file_format.encoding) == ("csv", "utf8")
+        else file_format.encoding
+    )
+    if not file_format.has_place:
+        return Style(file_format.form, encoding)
+    directory = None if file_format.is_file else os.path.basename(os.path.realpath(file.parent))
+    return Style(file_format.form, encoding, directory, file.name)
+
+
+def _row_fields(file_format: AnyFormat) -> tuple[Field, ...]:
+    by_name = {one.name: one for one in typed_fields(file_format.kinds, keep_bytes=True)}
+    return tuple(by_name[name] for name in file_format.fields if name in by_name)
+
+
+#: The first bytes of formulas, with the wide forms of `= + - @` in UTF-8.
+_FORMULA: Final = re.compile(rb"[=+\-@\t\r\n]|\xef\xbc[\x9d\x8b\x8d\xa0]")
+_NUMBER: Final = re.compile(rb"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+
+
+class FormulaGuard:
+    """Passes CSV on whose text fields are all quoted, with apostrophes where they are needed.
+
+    A spreadsheet takes text for a formula that begins with one of `= + - @`, a tab or a line end:
+    Excel, LibreOffice and others (OWASP, "CSV Injection"). A number stays as it is.
+    """
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        """Start in front of the first field."""
+        self._write = write
+        self._inside = self._begins = False
+        self._after_quote = False
+
+    def write(self, data: memoryview) -> None:
+        """Pass on the next bytes; they may end anywhere, but within a character."""
+        out = []
+        for number, part in enumerate(bytes(data).split(b'"')):
+            if number:
+                # A quote that ends no field and follows one at once is a quote within it.
+                self._begins = not self._inside and not self._after_quote
+                self._after_quote = self._inside
+                self._inside = not self._inside
+                out.append(b'"')
+            if not part:
+                continue
+            if self._begins and _FORMULA.match(part) and not _NUMBER.fullmatch(part):
+                out.append(b"'")
+            self._begins = self._after_quote = False
+            out.append(part)
+        self._write(b"".join(out))

@@ -10,12 +10,13 @@ import click
 from kseg.catalog.sources import sources
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
-from kseg.cli.parsing import Paths, Range, parse_key
+from kseg.cli.parsing import Paths
 from kseg.cli.paths import partition_at, refuse_replicas, tier_of_run
 from kseg.cli.records import RecordLines, Source, decoding, record_fields, row_style
 from kseg.files.selection import Selection
 from kseg.format.request import Request
 from kseg.records.patterns import Pattern
+from kseg.records.query import Range, parse_key
 from kseg.records.scan import Scan
 from kseg.stores.path import path_at
 

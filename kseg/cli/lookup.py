@@ -8,11 +8,14 @@ import click
 
 from kseg.cli import output
 from kseg.cli.paths import one_partition, tier_of_run, view_of
+from kseg.commands import printable
 from kseg.documents import fields_of
 from kseg.errors import OffsetOutOfRangeError
 from kseg.files.selection import Selection
 from kseg.format.times import iso_text
 from kseg.log.log import Log
+from kseg.records.partitioners import partition_for
+from kseg.records.query import parse_key
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,3 +134,16 @@ def _print(place: Place | None, asked: str) -> None:
         ("index entry", used),
     ):
         output.write_line(f"{name:12}{value}")
+
+
+def partition(keys: tuple[str, ...], partitions: int, partitioner: str, as_json: bool) -> None:
+    """Run the verb."""
+    found = [(key, partition_for(parse_key(key), partitions, partitioner)) for key in keys]
+    if as_json:
+        rows = [{"key": key, "partition": number} for key, number in found]
+        head = {"partitions": partitions, "partitioner": partitioner}
+        output.write_document("partition/1", {**head, "keys": rows})
+        return
+    for key, number in found:
+        place = "any partition" if number is None else str(number)
+        output.write_line(f"{printable(key)}  {place}")

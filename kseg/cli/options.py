@@ -10,22 +10,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
-from kseg.cli.parsing import (
-    ALL,
-    DECODED,
-    KINDS,
-    GivenSettings,
-    clock_of,
-    parse_key,
-    parse_offset_range,
-    parse_partitions,
-    parse_setting,
-    parse_time,
-    parse_time_range,
-)
+from kseg.cli.parsing import DECODED, GivenSettings, clock_of, parse_setting
 from kseg.constants import BATCH_BYTES, OPEN_TRANSACTIONS, SCHEMA_WORDS
 from kseg.files.grammar import OFFSET_MAX, URL_REFUSAL, is_url
 from kseg.files.selection import Selection
+from kseg.records.query import (
+    ALL,
+    KINDS,
+    parse_key,
+    parse_offset_range,
+    parse_partitions,
+    parse_time,
+    parse_time_range,
+)
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]

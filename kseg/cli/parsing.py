@@ -7,99 +7,22 @@ here is slow to load, nor knows how options are declared: that is `kseg.cli.opti
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import time_ns
 from typing import Any, NamedTuple
 
 from kseg.constants import Compression
 from kseg.files.grammar import is_topic_name
-from kseg.format.times import duration_ms, time_ms
+from kseg.format.times import duration_ms
+from kseg.records.query import Clock
 
-_INT64_MAX = 2**63 - 1
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) *([KMGTP]?)(?:iB|B)?", re.ASCII | re.IGNORECASE)
-_INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
-Clock = Callable[[], int]
 #: The values of `--codec`.
 CODECS = [codec.label for codec in Compression]
 #: The values of `--decode`.
 DECODED = ("offsets", "transactions", "metadata", "share", "remote")
-#: The values of `--decode-key` and `--decode-value`: the names of `kseg.format.typed`.
-KINDS = (
-    *("text", "json", "int16", "int32", "int64", "float", "double", "uuid"),
-    *("string", "short", "integer", "long"),
-)
 #: The paths of a command line, as they were typed.
 Paths = tuple[str, ...]
-Range = tuple[int | None, int | None]
-ALL: Range = (None, None)
-
-
-def parse_offset_range(text: str) -> Range:
-    """`A..B`, `A..`, `..B`, or `N` for the one offset; half open.
-
-    >>> parse_offset_range("5..9"), parse_offset_range("7")
-    ((5, 9), (7, 8))
-    """
-    if ".." not in text:
-        if not _INTEGER.fullmatch(text):
-            raise ValueError(
-                f"{text!r} is neither an offset nor a range A..B that excludes B, such as 5..9"
-            )
-        offset = _integer(text)
-        return (offset, offset + 1)
-    return _ordered(_split(text, _integer))
-
-
-def parse_time_range(text: str, now_ms: Clock | None = None) -> Range:
-    """`A..B` with either side missing; each side as `parse_time` takes it; half open."""
-    if ".." not in text:
-        raise ValueError(
-            f"a time range is A..B, where either side may be missing: {text}.. is from then on"
-        )
-    return _ordered(_split(text, lambda side: parse_time(side, now_ms)))
-
-
-def parse_time(text: str, now_ms: Clock | None = None) -> int:
-    """Milliseconds since 1970, as `kseg.format.times` has them, rounded up as bounds want it.
-
-    >>> parse_time("2025-10-09T08:53:20Z"), parse_time("-1s", lambda: 1760000000000)
-    (1760000000000, 1759999999000)
-    """
-    return time_ms(text, round_up=True, now_ms=now_ms)
-
-
-def parse_partitions(text: str) -> tuple[tuple[int, int], ...]:
-    """`0,3-5` as inclusive ranges.
-
-    >>> parse_partitions("0,3-5")
-    ((0, 0), (3, 5))
-    """
-    ranges = []
-    for part in text.split(","):
-        first, _dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (last and not last.isdecimal()):
-            raise ValueError("partitions are numbers and ranges such as 0,3-5")
-        ranges.append((int(first), int(last or first)))
-    return tuple(ranges)
-
-
-def parse_key(text: str) -> bytes:
-    """The bytes of a key: UTF-8 text, or `hex:...`, or `base64:...`.
-
-    >>> parse_key("user-1"), parse_key("hex:6162")
-    (b'user-1', b'ab')
-    """
-    scheme, colon, digits = text.partition(":")
-    try:
-        if colon and scheme == "hex":
-            return bytes.fromhex(digits)
-        if colon and scheme == "base64":
-            import base64  # few keys are given so
-
-            return base64.b64decode(digits, validate=True)
-    except ValueError:
-        raise ValueError(f"{digits!r} is not {scheme}") from None
-    return text.encode("utf-8", "surrogateescape")
 
 
 def parse_size(text: str) -> int:
@@ -212,21 +135,3 @@ class GivenSettings(NamedTuple):
             "broker_config": self.broker_config,
             "metadata_directory": self.metadata_dir,
         }
-
-
-def _integer(text: str) -> int:
-    if not _INTEGER.fullmatch(text) or abs(int(text)) > _INT64_MAX:
-        raise ValueError(f"{text!r} is not a 64-bit integer")
-    return int(text)
-
-
-def _split(text: str, parse: Callable[[str], int]) -> Range:
-    first, _dots, end = text.partition("..")
-    return (parse(first) if first else None, parse(end) if end else None)
-
-
-def _ordered(bounds: Range) -> Range:
-    first, end = bounds
-    if first is not None and end is not None and end < first:
-        raise ValueError("the range ends before it begins")
-    return bounds

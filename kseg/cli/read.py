@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,7 +15,7 @@ from kseg import Segment
 from kseg.cli import output
 from kseg.cli.failures import complain, tell_left_out, usage_errors
 from kseg.cli.options import LOCAL_PATH, check_ranges
-from kseg.cli.parsing import Paths, Range
+from kseg.cli.parsing import Paths
 from kseg.cli.paths import (
     known_path,
     known_paths,
@@ -32,7 +31,6 @@ from kseg.cli.records import (
     decoding,
     record_fields,
     row_style,
-    tail_of,
     within,
 )
 from kseg.cli.row_writer import RowSink, Template
@@ -49,7 +47,9 @@ from kseg.format.values import RecordColumns
 from kseg.format.workspace import Workspace
 from kseg.internal import InternalTopic
 from kseg.log.log import Log
-from kseg.log.reader import LogView, SegmentInfo, believed_end, log_pieces, segment_pieces
+from kseg.log.reader import LogView, log_pieces, segment_pieces
+from kseg.records.query import Range
+from kseg.records.tail import start_of_tail
 from kseg.workers import At, PerThread, Put, Work, run_in_order
 
 
@@ -263,7 +263,7 @@ class Reader(RecordLines):
         request = replace(self.request, columns=names)
         if self.last is None or not self.takes_all or request.isolation != "read_uncommitted":
             return request
-        return replace(request, offset=(_start_of_tail(log, self.last), None))
+        return replace(request, offset=(start_of_tail(log, self.last, control=False), None))
 
     def follow(self, path: Path, recreated: str) -> None:
         """Write the records of a partition, and then new ones as they come."""
@@ -367,28 +367,3 @@ class Reader(RecordLines):
 def _refuse(error: Exception, put: Put) -> None:
     """A piece of work that fails, behind the results in front of it."""
     raise error
-
-
-def _start_of_tail(log: LogView, count: int) -> int | None:
-    """The offset of at least the last `count` records, by headers; None if they do not say."""
-    number, position = tail_of([info.path for info in log.segments], count, control=False)
-    infos = log.segments[number:]
-    if not infos or _overlap(log, infos):
-        return None
-    with log.open_segment(infos[0]) as segment:
-        for tile in segment.walk(start=position, limit=position + 1):
-            table = tile.table
-            if len(table) and table.crc_ok[0] == 1:
-                first = int(table.base_offset[0])
-                return first if first >= 0 else int(table.last_offset[0])
-    return None
-
-
-def _overlap(log: LogView, infos: tuple[SegmentInfo, ...]) -> bool:
-    """Whether a segment reaches past the next one's base, so that records would count twice."""
-    for info, following in pairwise(infos):
-        with log.open_segment(info) as segment:
-            end = believed_end(segment, following.base_offset)
-        if end is not None and end > following.base_offset:
-            return True
-    return False

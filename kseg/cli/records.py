@@ -7,8 +7,7 @@ loads no schema, since few logs belong to such a topic: their rows are made in `
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
@@ -16,14 +15,12 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 import click
 import numpy as np
 
-import kseg
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line, tell_replaced
-from kseg.cli.parsing import ALL
 from kseg.cli.paths import partition_at
 from kseg.cli.row_writer import RowSink, RowSinks, Template
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
-from kseg.constants import Bools, Int64s, StopReason
+from kseg.constants import Bools, StopReason
 from kseg.errors import KsegError, at_path
 from kseg.files.grammar import FileKind
 from kseg.files.log_file import Tile
@@ -32,10 +29,11 @@ from kseg.format.request import Request
 from kseg.format.take import equal_to
 from kseg.format.values import RecordColumns
 from kseg.internal import InternalTopic
+from kseg.records.query import ALL
 from kseg.workers import Put
 
 if TYPE_CHECKING:
-    from kseg.files.mapping import Mapping
+    pass
 
 
 #: The values of `--decode`.
@@ -244,54 +242,6 @@ def within(request: Request, rows: int, offsets: tuple[Any, Any], times: tuple[A
         if end is not None:
             keep &= first < end
     return keep
-
-
-def tail_of(
-    paths: Sequence[Path], count: int, *, control: bool = True, mapping: Mapping = "auto"
-) -> tuple[int, int]:
-    """The file and position from which on at least the last `count` records lie.
-
-    Compressed messages of magic 0 and 1, which do not say how many they hold, count as one.
-
-    Args:
-        paths: logs in order.
-        count: records wanted.
-        control: control records count too.
-        mapping: how to open them.
-
-    Raises:
-        UnreadableError: the disk cannot read bytes of one of them.
-    """
-    needed = count
-    for number in range(len(paths) - 1, -1, -1):
-        with kseg.Segment.open(paths[number], mapping=mapping) as segment:
-            tables = _last_tables(segment, needed, control=control)
-        for position, records in reversed(tables):
-            from_end = np.cumsum(records[::-1])
-            enough = int(np.searchsorted(from_end, needed))
-            if enough < len(from_end):
-                return number, int(position[len(position) - 1 - enough])
-            needed -= int(from_end[-1])
-    return 0, 0
-
-
-def _last_tables(
-    segment: kseg.Segment, count: int, *, control: bool
-) -> list[tuple[Int64s, Int64s]]:
-    """Positions and record counts of the last tables that together hold `count` records."""
-    held: deque[tuple[Int64s, Int64s, int]] = deque()
-    total = 0
-    for table in segment.headers():
-        if not len(table):
-            continue
-        records = np.maximum(table.record_count, (table.magic < 2).astype(np.int64))
-        if not control:
-            records = np.where(table.is_control, 0, records)
-        held.append((table.position, records, int(records.sum())))
-        total += held[-1][2]
-        while total - held[0][2] >= count and len(held) > 1:
-            total -= held.popleft()[2]
-    return [(position, records) for position, records, _ in held]
 
 
 #: Bytes read from the pipe at a time. No memory is allocated for announced bytes that have not

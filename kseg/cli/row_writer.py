@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kseg.cli.failures import complain
-from kseg.cli.parsing import ALL
 from kseg.constants import Bools
 from kseg.format import text as _text
 from kseg.format.request import Request
 from kseg.format.times import iso_text
 from kseg.format.workspace import Workspace
+from kseg.records.query import ALL
 from kseg.workers import Buffer, PerThread, Put
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from kseg.cli import closed, output
 from kseg.cli.cleanup import write_compaction
 from kseg.cli.doctor import write_reports
 from kseg.cli.failures import MARK, Exit, complain, usage_errors
-from kseg.cli.parsing import GivenSettings, Paths, Range, parse_names
+from kseg.cli.parsing import GivenSettings, Paths, parse_names
 from kseg.cli.paths import partition_at, partitions, places
 from kseg.cli.settings import check_given, say_of_findings
 from kseg.cli.stats import write_report
@@ -32,6 +32,7 @@ from kseg.errors import NotALogError
 from kseg.files.selection import Selection
 from kseg.log.cleanup import CompactionOptions
 from kseg.log.recovery import KINDS
+from kseg.records.query import Range
 from kseg.spark import jobs
 from kseg.spark.demo import quiet_spark
 from kseg.spark.jobs import CompactOptions, ExportResult, ReindexOptions, SparkRunner

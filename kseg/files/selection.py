@@ -17,27 +17,31 @@ class Selection(NamedTuple):
     """The chosen partitions: globs over topics, ranges over partitions; empty for all."""
 
     topics: tuple[str, ...] = ()
-    partitions: tuple[tuple[int, int], ...] = ()
+    partitions: tuple[range, ...] = ()
 
     @classmethod
     def of(
-        cls, topics: str | Iterable[str] | None, partitions: int | Iterable[int] | None
+        cls, topics: str | Iterable[str] | None, partitions: int | Iterable[int | range] | None
     ) -> Selection:
         """The selection that arguments of Python name.
 
         Args:
             topics: a name or a glob, or several; None for all.
-            partitions: a number, or several; None for all.
+            partitions: a number, or several; also ranges, in a tuple; None for all.
 
         Raises:
             TypeError: a topic is not text, or a partition is not a whole number.
             ValueError: a partition is negative.
         """
         names = several("topics", topics, str, "a name, or several")
-        numbers = several("partitions", partitions, int, "a number, or several")
+        ranges, others = list[range](), partitions
+        if isinstance(partitions, tuple):
+            ranges = [part for part in partitions if isinstance(part, range)]
+            others = [part for part in partitions if not isinstance(part, range)]
+        numbers = several("partitions", others, int, "a number, or several")
         if min(numbers, default=0) < 0:
             raise ValueError(f"partitions has {min(numbers)}; partitions are numbered from 0 on")
-        return cls(names, tuple((number, number) for number in numbers))
+        return cls(names, (*ranges, *(range(number, number + 1) for number in numbers)))
 
     def __bool__(self) -> bool:
         """Whether anything is left out at all."""
@@ -71,8 +75,7 @@ class Selection(NamedTuple):
             return False
         if not self.partitions:
             return True
-        number = -1 if partition is None else partition
-        return any(first <= number <= last for first, last in self.partitions)
+        return partition is not None and any(partition in numbers for numbers in self.partitions)
 
 
 class NothingChosenError(ValueError):

@@ -6,7 +6,7 @@ since the records of one batch may come in several.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
@@ -161,6 +161,28 @@ def first_rows(pieces: Generator[RecordColumns], limit: int | None) -> Generator
 
 #: Bytes compared at a time, so that a key's mask takes little memory for pieces of any size.
 _COMPARED_BYTES = 1 << 20
+
+
+def last_rows(pieces: Sequence[RecordColumns], count: int) -> list[RecordColumns]:
+    """The last rows of some pieces, no more than there are."""
+    parts: list[RecordColumns] = []
+    for columns in reversed(pieces):
+        part = columns[max(0, len(columns) - count) :] if count > 0 else columns[:0]
+        count -= len(part)
+        if len(part):
+            parts.insert(0, part)
+    return parts
+
+
+def last_rows_of_each(pieces: Iterable[RecordColumns], count: int) -> Iterator[RecordColumns]:
+    """The last rows of each source; a piece without a source follows its pieces."""
+    held: list[RecordColumns] = []
+    for columns in pieces:
+        if columns.source is None:
+            yield from held
+            held = []
+        else:
+            held = last_rows([*held, columns], count)
 
 
 def equal_to(column: BinaryColumn, key: bytes) -> Bools:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Unpack
 
 from kseg.catalog.sources import StrPaths
 from kseg.records.patterns import SEARCHED, Pattern
+from kseg.records.query import QueryArgs, asks
 from kseg.records.scan import Scan, scan
 
 
+@asks
 def grep(
     pattern: str | bytes,
     paths: StrPaths,
@@ -20,7 +22,7 @@ def grep(
     whole: bool = False,
     invert: bool = False,
     context: int = 0,
-    **options: Any,
+    **query: Unpack[QueryArgs],
 ) -> Scan:
     r"""Search the records of one or many files, partitions or data directories.
 
@@ -38,7 +40,7 @@ def grep(
         invert: the records that do not match.
         context: as many records of the partition in front of each, and behind it. The column
             `matched` then tells which of them match.
-        options: of `kseg.scan`: columns, offset, time, isolation, on_corrupt, limit, threads, ...
+        query: as for `kseg.scan`: columns, offset, time, isolation, on_corrupt, limit, threads, ...
 
     Returns:
         A scan of the records that match.
@@ -62,4 +64,4 @@ def grep(
     wanted = Pattern(pattern, names, regex, ignore_case, whole, invert)
     if context < 0:
         raise ValueError(f"context is {context}, not 0 or more")
-    return scan(paths, **options).holding(wanted, context)
+    return scan(paths, **query).holding(wanted, context)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from kseg._kernels.needle import mark_holding
 from kseg.constants import Bools
 from kseg.format.request import ANY_RECORD, Needle, key_needle
-from kseg.format.take import take_rows
+from kseg.format.take import last_rows, take_rows
 from kseg.format.values import BinaryColumn, RecordColumns
 
 #: The fields that are searched.
@@ -148,15 +147,16 @@ def with_context(pieces: Iterable[RecordColumns], count: int) -> Iterator[Record
     """The records that matched, with some in front of each and behind it, of the same partition.
 
     Args:
-        pieces: records of partitions in order, with the column `matched`.
+        pieces: records of partitions in order, with the column `matched`; a piece without a source
+            follows those of each partition.
         count: the number of records in front, and behind.
     """
     before: list[RecordColumns] = []
-    owed, place = 0, None
+    owed = 0
     for columns in pieces:
-        here = Path(columns.source or "").parent
-        if here != place:
-            before, owed, place = [], 0, here
+        if columns.source is None:  # the end of a partition
+            before, owed = [], 0
+            continue
         rows, size = np.flatnonzero(columns[MATCHED]), len(columns)
         steps = np.zeros(size + 1, np.int64)
         np.add.at(steps, np.maximum(rows - count, 0), 1)
@@ -164,7 +164,7 @@ def with_context(pieces: Iterable[RecordColumns], count: int) -> Iterator[Record
         keep = np.cumsum(steps[:-1]) > 0
         keep[:owed] = True
         if len(rows):
-            yield from _last_rows(before, count - int(rows[0]))
+            yield from last_rows(before, count - int(rows[0]))
             owed = int(rows[-1]) + count + 1
         owed = max(0, owed - size)
         kept = np.flatnonzero(keep)
@@ -172,15 +172,4 @@ def with_context(pieces: Iterable[RecordColumns], count: int) -> Iterator[Record
             yield take_rows(columns, kept)
             before = []
         rest = columns[int(kept[-1]) + 1 :] if len(kept) else columns
-        before = _last_rows([*before, rest], count)
-
-
-def _last_rows(pieces: list[RecordColumns], count: int) -> list[RecordColumns]:
-    """The last rows of some pieces, no more than there are."""
-    found: list[RecordColumns] = []
-    for columns in reversed(pieces):
-        part = columns[max(0, len(columns) - count) :] if count > 0 else columns[:0]
-        count -= len(part)
-        if len(part):
-            found.insert(0, part)
-    return found
+        before = last_rows([*before, rest], count)

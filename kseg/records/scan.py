@@ -9,14 +9,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingOf
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial, wraps
+from functools import partial
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from kseg.catalog.sources import REPLICAS, Replicas, ScanSource, StrPaths, paths_of, sources
-from kseg.constants import Progress
+from kseg.catalog.sources import ScanSource, StrPaths, paths_of, sources
+from kseg.constants import ISOLATIONS, REPLICAS, Progress
 from kseg.errors import KsegError
 from kseg.files import io
 from kseg.files.mapping import Mapping, private_memory
@@ -25,17 +25,14 @@ from kseg.files.selection import Selection, several
 from kseg.format.header import BatchTable
 from kseg.format.request import (
     ANY_RECORD,
-    BYTES_MAX,
     FIELDS_DEFAULT,
-    INFLATED_BYTES_MAX,
     ROWS_MAX,
     OffsetBounds,
     Request,
-    TimeBounds,
     check_word,
     key_needle,
 )
-from kseg.format.take import first_rows, take_equal
+from kseg.format.take import first_rows, last_rows_of_each, take_equal
 from kseg.format.typed import (
     COLUMNS,
     KEPT_BYTES,
@@ -53,6 +50,7 @@ from kseg.format.workspace import STREAMED_BYTES, Use, Workspace
 from kseg.frames import Frames, html_table
 from kseg.log.clock import machine_ms
 from kseg.log.segment.reader import Segment
+from kseg.records.query import ALL, OF_SCHEMAS, QueryArgs, answers, asks
 from kseg.workers import PerThread, Results
 
 if TYPE_CHECKING:
@@ -60,8 +58,6 @@ if TYPE_CHECKING:
     import pyarrow
     import pyarrow.dataset
 
-    from kseg.format.times import Time
-    from kseg.internal.registry import Schema, Schemas
     from kseg.lazy import Condition
     from kseg.log.reader.view import LogView
     from kseg.log.reader.visible import WholeBatches
@@ -75,9 +71,11 @@ if TYPE_CHECKING:
 PLACE_FIELDS: Final = ("topic", "partition")
 #: With `replicas="all"`, the partition directory of each record.
 DIRECTORY: Final = "directory"
-#: A path that cannot be read ends the scan before it begins, or is passed over.
-OnError = Literal["raise", "skip"]
-_Arguments = ParamSpec("_Arguments")
+#: The questions that a `Request` answers, but for its bounds of offsets and its clock.
+_OF_REQUEST: Final = (
+    *("time", "max_rows", "max_bytes", "isolation", "open_transactions", "on_corrupt"),
+    *("threads", "control", "verify_crc", "inflated_max"),
+)
 #: Records that a notebook shows.
 _HTML_ROWS: Final = 10
 
@@ -108,6 +106,7 @@ class Scan(Frames):
     _pattern: Pattern | None = None
     _context: int = 0
     _limit: int | None = None
+    _last: int | None = None
     _offsets: MappingOf[Any, Any] = field(default_factory=dict)
     _progress: Progress | None = None
     pieces: int = 0
@@ -135,7 +134,7 @@ class Scan(Frames):
         Raises:
             ValueError: `n` is negative.
         """
-        limit = _limit_of(n)
+        limit = _count_of("limit", n)
         if self._limit is not None:
             limit = min(limit or 0, self._limit)
         return replace(self, errors=[], _limit=limit)
@@ -167,8 +166,14 @@ class Scan(Frames):
     @property
     def _headers_tell(self) -> bool:
         """Whether headers can tell the number of records."""
-        chosen = (*self._request.bounds[1], self._key, self._pattern, self._limit)
-        return chosen == (None,) * 5
+        chosen = (*self._request.bounds[1], self._key, self._pattern, self._limit, self._last)
+        return chosen == (None,) * 6
+
+    @property
+    def _takes_all(self) -> bool:
+        """Whether no bound, key or pattern leaves records out."""
+        asked = self._request.bounds, self._key, self._pattern, self._offsets
+        return asked == ((ALL, ALL), None, None, {})
 
     def _counts(self) -> Iterator[tuple[ScanSource, int]]:
         """The number of records of each source."""
@@ -191,16 +196,18 @@ class Scan(Frames):
         return replace(self._request, on_corrupt=self.errors.append)
 
     def _pieces(self, use: Use) -> Generator[RecordColumns]:
-        """The wanted records, whatever their number."""
+        """The chosen records, whatever their number."""
         request = self._begun()
         note = self._noted()
         self.pieces = 0
-        found = self._found(use, request)
+        pieces = self._found(use, request)
         if self._context:
             from kseg.records.patterns import with_context
 
-            found = with_context(found, self._context)
-        for columns in found:
+            pieces = with_context(pieces, self._context)
+        elif self._last is not None:
+            pieces = last_rows_of_each(pieces, self._last)
+        for columns in pieces:
             yield note(columns)
         note(None)
 
@@ -209,7 +216,7 @@ class Scan(Frames):
         if request.threads > 1:
             from kseg.log.reader.pieces import read_pieces
 
-            for columns in read_pieces(self._works(request), request.threads, request.on_error):
+            for columns in read_pieces(self.works(request), request.threads, request.on_error):
                 self.pieces += 1
                 yield columns
             return
@@ -218,6 +225,13 @@ class Scan(Frames):
             for columns in self._of(source, request, workspace):
                 self.pieces += 1
                 yield self._given(source, columns)
+            yield from self._end
+
+    @property
+    def _end(self) -> tuple[RecordColumns, ...]:
+        """A piece without records and source, behind each source where a rule is for each alone."""
+        is_needed = bool(self._context) or self._last is not None
+        return (RecordColumns(0, {}),) * is_needed
 
     def _given(self, source: ScanSource, columns: RecordColumns) -> RecordColumns:
         """The records that are wanted, decoded, with the names of their partition."""
@@ -245,23 +259,30 @@ class Scan(Frames):
         arrays = {name: each for name, each in found.arrays.items() if name in self.columns}
         return replace(found, arrays=arrays)
 
-    def _works(self, request: Request) -> Iterator[Results]:
-        """The same as pieces of work for threads."""
+    def works(self, request: Request | None = None) -> Iterator[Results]:
+        """The same records as pieces of work for threads; faults are among them if these are taken.
+
+        Args:
+            request: in place of that of the scan.
+        """
         from kseg.log.reader.pieces import log_pieces, segment_pieces
 
+        request = self._begun() if request is None else request
         memory = PerThread(partial(Workspace, piece_bytes=STREAMED_BYTES))
         for source in self.sources:
-            wanted = self._request_for(source, request)
-            if source.is_file:
+            view, wanted = self._opened(source, request)
+            if view is None:
                 segment = Segment.open(source.path, mapping=self._mapping)
                 works = segment_pieces(segment, memory, wanted)
             else:
-                works = log_pieces(self._opened(source, wanted), memory, wanted)
+                works = log_pieces(view, memory, wanted)
             for work in works:
                 given = work.through(partial(_or_fault, partial(self._given, source)))
                 # A piece without a record tells how far a search has come.
                 mark = RecordColumns(0, {}, str(work.path))
-                yield given if self._context or self._progress is None else given.then(mark)
+                yield given if self._end or self._progress is None else given.then(mark)
+            if self._end:
+                yield Results(source.path, lambda: iter(self._end))
 
     def _of(
         self,
@@ -270,15 +291,14 @@ class Scan(Frames):
         workspace: Workspace,
         whole: WholeBatches | None = None,
     ) -> Iterator[RecordColumns]:
-        wanted = self._request_for(source, request)
-        if source.is_file:
-            start, end = wanted.offset_start, wanted.offset_end
-            keep = None if whole is None else whole.keep(None, start, end)
-            with Segment.open(source.path, mapping=self._mapping) as segment:
-                yield from segment.read(wanted, keep=keep, workspace=workspace)
-        else:
-            view = self._opened(source, wanted)
+        view, wanted = self._opened(source, request)
+        if view is not None:
             yield from view.read(wanted, workspace=workspace, whole=whole)
+            return
+        start, end = wanted.offset_start, wanted.offset_end
+        keep = None if whole is None else whole.keep(None, start, end)
+        with Segment.open(source.path, mapping=self._mapping) as segment:
+            yield from segment.read(wanted, keep=keep, workspace=workspace)
 
     def _place_keys(self, partitioner: str, counts: Any, paths: Iterable[Path]) -> Scan:
         """The same scan, which reads a key from its partition alone."""
@@ -330,11 +350,22 @@ class Scan(Frames):
             own = self._offsets.get(source.partition)
         return request if own is None else replace(request, offset=own)
 
-    def _opened(self, source: ScanSource, request: Request) -> LogView:
-        """A partition; warns of records that a reader does not get of it."""
+    def _opened(self, source: ScanSource, request: Request) -> tuple[LogView | None, Request]:
+        """A partition, None for a file, and what is read of it.
+
+        Warns of records that a reader does not get.
+        """
+        wanted = self._request_for(source, request)
+        if source.is_file:
+            return None, wanted
         view = source.view(self._mapping)
-        _warn_left_out(source.path, view.left_out(request))
-        return view
+        _warn_left_out(source.path, view.left_out(wanted))
+        if self._last is not None and self._takes_all and wanted.isolation == ISOLATIONS[0]:
+            from kseg.records.tail import start_of_tail
+
+            start = start_of_tail(view, self._last, control=wanted.control)
+            wanted = replace(wanted, offset=(start, None))
+        return view, wanted
 
     def _noted(self) -> Callable[[RecordColumns | None], Any]:
         """A function that calls `progress` behind each segment, and returns its argument."""
@@ -611,6 +642,7 @@ class Scan(Frames):
         parts = [f"{first}{more}", f"columns={', '.join(self.columns)}"]
         offset, time = self._request.offset, self._request.time
         bounds = {"offset": offset, "time": time, "key": self._key, "limit": self._limit}
+        bounds["last"] = self._last
         if self._pattern is not None:
             bounds["pattern"] = self._pattern.data
         parts += [
@@ -663,39 +695,8 @@ def _or_fault(
     return got if isinstance(got, KsegError) else change(got)
 
 
-def scan(
-    paths: StrPaths,
-    *,
-    topics: str | Iterable[str] | None = None,
-    partitions: int | Iterable[int] | None = None,
-    columns: str | Iterable[str] | None = None,
-    offset: OffsetBounds | MappingOf[Any, OffsetBounds] | None = None,
-    time: TimeBounds | None = None,
-    key: Any = None,
-    partitioner: str | None = None,
-    limit: int | None = None,
-    decode: MappingOf[str, Any] | str | None = None,
-    schemas: Schemas | None = None,
-    subject: str | None = None,
-    schema_version: int | None = None,
-    schema: Schema | int | None = None,
-    record: str | None = None,
-    isolation: str = "read_uncommitted",
-    open_transactions: str = "wait",
-    replicas: Replicas = "refuse",
-    on_corrupt: str = "raise",
-    on_error: OnError = "raise",
-    threads: int = 1,
-    progress: Progress | None = None,
-    now: Time | None = None,
-    max_rows: int = ROWS_MAX,
-    max_bytes: int = BYTES_MAX,
-    control: bool = False,
-    verify_crc: bool = True,
-    inflated_max: int = INFLATED_BYTES_MAX,
-    mapping: Mapping = "auto",
-    tier: str | PathLike[str] | Tier | None = None,
-) -> Scan:
+@asks
+def scan(paths: StrPaths, **query: Unpack[QueryArgs]) -> Scan:
     """Read records of one or many files, partitions or data directories.
 
     Args:
@@ -725,6 +726,7 @@ def scan(
             are read. At the start and the end of each partition, some keys are compared with it:
             1,000 or more in all.
         limit: the number of records of the whole answer; None for all.
+        last: only so many records of each partition or file, the last ones; None for all.
         decode: the kinds of keys and values, such as `{"key": "text", "value": "json"}`: text,
             json, int16, int32, int64, float, double, uuid, or Kafka's name; a word alone is for
             values. A key or value of another kind is null, and the columns `key_error` and
@@ -746,7 +748,8 @@ def scan(
         replicas: "refuse" several directories of one partition, whose records would count twice;
             or read the "newest" (by the last leader epoch, then the end of the log), the "first"
             that is named, or "all", with a column `directory`.
-        on_corrupt: "raise", or "skip" damaged batches and keep their faults in `Scan.errors`.
+        on_corrupt: "raise", or "skip" damaged batches and keep their faults in `Scan.errors`; or a
+            function that takes each fault.
         on_error: "raise" the error of a path or a partition that cannot be read, before the first
             record; or "skip" it and read the rest, see `Scan.skipped`.
         threads: the number of threads that share the work. The records and their order are the
@@ -778,41 +781,41 @@ def scan(
         >>> reader.to_arrow().num_rows
         14
     """
-    skipped = _skipped(on_error, replicas)
-    counts, places = partitions, paths_of(paths, logs=True)
-    selection = Selection.of(topics, None if partitioner else partitions)
-    offsets = _each_offset(offset) if isinstance(offset, MappingOf) else {}
+    asked = answers(query)
+    check_word("on_error", asked["on_error"], ("raise", "skip"))
+    check_word("replicas", asked["replicas"], REPLICAS)
+    skipped: list[Unreadable] | None = None if asked["on_error"] == "raise" else []
+    partitioner, offset, places = asked["partitioner"], asked["offset"], paths_of(paths, logs=True)
+    selection = Selection.of(asked["topics"], None if partitioner else asked["partitions"])
+    is_by_partition = isinstance(offset, MappingOf)
+    now = asked["now"]
     request = Request(
-        offset=None if isinstance(offset, MappingOf) else offset,
-        time=time,
+        offset=None if is_by_partition else offset,
         now=machine_ms() if now is None else now,
-        max_rows=max_rows,
-        max_bytes=max_bytes,
-        isolation=isolation,
-        open_transactions=open_transactions,
-        on_corrupt=on_corrupt,
-        threads=threads,
-        control=control,
-        verify_crc=verify_crc,
-        inflated_max=inflated_max,
+        **{name: asked[name] for name in _OF_REQUEST},
     )
-    found = _found(places, selection, replicas, skipped, tier, isolation)
-    kinds = _kinds(decode, (schemas, subject, schema_version, schema, record), found, mapping)
-    wanted_key = key_bytes(key, kinds)
-    names = _columns(columns, kinds, with_directory=replicas == "all")
+    found = _found(places, selection, asked["replicas"], skipped, asked["tier"], request.isolation)
+    kinds = _kinds(
+        asked["decode"], tuple(asked[name] for name in OF_SCHEMAS), found, asked["mapping"]
+    )
+    key = key_bytes(asked["key"], kinds)
+    names = _columns(asked["columns"], kinds, with_directory=asked["replicas"] == "all")
     result = Scan(
         found,
         names,
-        replace(request, columns=_read_columns(names, kinds, wanted_key)),
-        mapping,
+        replace(request, columns=_read_columns(names, kinds, key)),
+        asked["mapping"],
         skipped=tuple(skipped or ()),
         _kinds=kinds,
-        _key=wanted_key,
-        _limit=_limit_of(limit),
-        _offsets=offsets,
-        _progress=progress,
+        _key=key,
+        _limit=_count_of("limit", asked["limit"]),
+        _last=_count_of("last", asked["last"]),
+        _offsets=_each_offset(offset) if is_by_partition else {},
+        _progress=asked["progress"],
     )
-    return result if partitioner is None else result._place_keys(partitioner, counts, places)
+    if partitioner is None:
+        return result
+    return result._place_keys(partitioner, asked["partitions"], places)
 
 
 def _found(
@@ -834,33 +837,18 @@ def _found(
     return found
 
 
-def _dataset_of(
-    read: Callable[_Arguments, Scan],
-) -> Callable[_Arguments, pyarrow.dataset.Dataset]:
-    @wraps(read, assigned=())
-    def dataset(*paths: _Arguments.args, **options: _Arguments.kwargs) -> pyarrow.dataset.Dataset:
-        """Records as a `pyarrow.dataset.Dataset`, for DuckDB and Polars; see `Scan.lazy`.
+@asks
+def dataset(paths: StrPaths, **query: Unpack[QueryArgs]) -> pyarrow.dataset.Dataset:
+    """Records as a `pyarrow.dataset.Dataset`, for DuckDB and Polars; see `Scan.lazy`.
 
-        Args:
-            paths, options: as for `scan`. They bound each query.
+    Args:
+        paths, query: as for `scan`. They bound each query.
 
-        Raises:
-            NotALogError, ValueError, TypeError, OSError: as `scan` raises them.
-            MissingExtraError: pyarrow is not installed.
-        """
-        return read(*paths, **options).dataset()
-
-    return dataset
-
-
-dataset = _dataset_of(scan)
-
-
-def _skipped(on_error: OnError, replicas: Replicas) -> list[Unreadable] | None:
-    """A list for paths that cannot be read; None where their errors are raised."""
-    check_word("on_error", on_error, ("raise", "skip"))
-    check_word("replicas", replicas, REPLICAS)
-    return None if on_error == "raise" else []
+    Raises:
+        NotALogError, ValueError, TypeError, OSError: as `scan` raises them.
+        MissingExtraError: pyarrow is not installed.
+    """
+    return scan(paths, **query).dataset()
 
 
 def _kinds(
@@ -868,8 +856,6 @@ def _kinds(
 ) -> Kinds:
     """The kinds of keys and values, by the schemas that the caller names."""
     if not has_schemas(decode):
-        if any(one is not None for one in said):
-            raise ValueError('schemas, and the choice among them, need decode="registry"')
         return kinds_of(decode)
     from kseg.decode.registry import SAMPLE_ROWS, Choice, decodings
 
@@ -917,15 +903,15 @@ def _each_offset(given: MappingOf[Any, Any]) -> dict[Any, OffsetBounds]:
     return found
 
 
-def _limit_of(limit: int | None) -> int | None:
-    if limit is None:
+def _count_of(name: str, count: int | None) -> int | None:
+    if count is None:
         return None
     try:
-        number = operator.index(limit)
+        number = operator.index(count)
     except TypeError:
-        raise TypeError(f"limit is a whole number, not {limit!r}") from None
+        raise TypeError(f"{name} is a whole number, not {count!r}") from None
     if number < 0:
-        raise ValueError(f"limit is 0 or more, not {number}")
+        raise ValueError(f"{name} is 0 or more, not {number}")
     return number
 
 

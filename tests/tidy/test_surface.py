@@ -161,6 +161,7 @@ HOMES = {
     **dict.fromkeys(("recover", "reindex", "truncate"), "closed"),
     **dict.fromkeys(("retain", "compact"), "cleanup"),
     **dict.fromkeys(("diff", "merge"), "copies"),
+    "partition": "lookup",
 }
 
 

@@ -183,6 +183,7 @@ def lookup() -> None:
         ),
     ),
     json_option,
+    home="lookup",
 )
 def partition() -> None:
     """Name the partition that producers send a key to.

@@ -6,21 +6,19 @@ import click
 import pytest
 
 from kseg.cli.main import cli
-from kseg.cli.parsing import (
-    clock_of,
-    parse_key,
-    parse_offset_range,
-    parse_partitions,
-    parse_setting,
-    parse_size,
-    parse_time,
-    parse_time_range,
-)
+from kseg.cli.parsing import clock_of, parse_setting, parse_size
 from kseg.cli.settings import config_of
 from kseg.cli.verbs.repair import reindex
 from kseg.cli.verbs.spark import spark
 from kseg.files.selection import Selection
 from kseg.log.recovery.reindex import KINDS
+from kseg.records.query import (
+    parse_key,
+    parse_offset_range,
+    parse_partitions,
+    parse_time,
+    parse_time_range,
+)
 
 REASON = r"range|64-bit integer|ISO 8601|is not (hex|base64)"
 
@@ -76,13 +74,13 @@ def test_what_is_no_time_range_is_refused(text: str) -> None:
 
 
 def test_partitions_are_numbers_and_inclusive_ranges() -> None:
-    assert parse_partitions("0,3-5") == ((0, 0), (3, 5))
+    assert parse_partitions("0,3-5") == (range(1), range(3, 6))
 
 
 @pytest.mark.parametrize("text", ["", "a", "1-", "-1", "1,,2", "3-x"])
 def test_what_are_no_partitions_is_refused(text: str) -> None:
     if text == "1-":
-        assert parse_partitions(text) == ((1, 1),)
+        assert parse_partitions(text) == (range(1, 2),)
         return
     with pytest.raises(ValueError, match="partitions"):
         parse_partitions(text)
@@ -101,7 +99,7 @@ def test_keys_that_are_not_what_they_say_are_refused(text: str) -> None:
 
 
 def test_a_selection_is_of_globs_and_ranges() -> None:
-    chosen = Selection(("order*", "x"), ((0, 0), (4, 9)))
+    chosen = Selection(("order*", "x"), (range(1), range(4, 10)))
     assert chosen.takes("orders", 0)
     assert chosen.takes("x", 7)
     assert not chosen.takes("orders", 1)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.log.test_partitioners_places import sent
 
 from kseg.errors import OffsetOutOfRangeError
 from kseg.log.log import Log
 from kseg.records.partitioners import partition_for
 from tests.builders import batch, record, write_segment
 from tests.unit.cli.conftest import Kseg
+from tests.unit.records.test_partitioners_places import sent
 
 
 def offsets(kseg: Kseg, *words: object) -> list[int]:

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kseg.cli.parsing import KINDS
 from kseg.format.typed import KIND_NAMES
 from kseg.records import lake
+from kseg.records.query import KINDS
 from tests.builders import batch, record, write_segment
 from tests.internal_schemas import encode_message
 from tests.terminal import on_a_terminal
