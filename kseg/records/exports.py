@@ -122,7 +122,7 @@ class Export:
         here = self.path if os.path.lexists(self.path) else None  # else all is in a store
         look = replace(look, source=here, selected=selected, is_file=self.is_file)
         files = Files(target, look, faults)
-        with files as write:
+        with files.opened() as write:
             for columns in first_rows(self._all(views, look, faults), self.limit):
                 check()
                 decoded = look.decoded(columns)

@@ -45,15 +45,16 @@ from kseg.frames import Table
 from kseg.stores.path import RemotePath, out_path
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from kseg.format.values import RecordColumns
     from kseg.stores.new_object import Sink
 
     Write = Callable[[RecordColumns], None]
+    Begin = Callable[[Path, RecordColumns], AbstractContextManager[Write]]
 
 Bounds = tuple[int | None, int | None]
 ALL: Final[Bounds] = (None, None)
+#: Days of the years 1 to 9999, from 1970 on; other programs read no others.
+_DAYS: Final = (-719_162, 2_932_896)
 #: Files of one partition or segment: more than these are times that mean nothing.
 _FILES_MAX: Final = 10_000
 #: Ends of names that people give to files of records, and to no directory.
@@ -335,6 +336,46 @@ def _arrow(sink: Sink, file_format: FileFormat) -> Iterator[Write]:
         yield lambda columns: writer.write_batch(arrow.to_record_batch(columns, fields=fields))
 
 
+@contextmanager
+def hive_files(out: Path, by: Sequence[str], begin: Begin) -> Iterator[Write]:
+    """A function that writes pieces to the files of Hive's layout, few of them open at a time.
+
+    The block completes the files; after an error, it removes those that are open.
+
+    Args:
+        out: the directory of the layout.
+        by: the columns in the names of directories.
+        begin: takes a directory and its first records, and begins a file in it.
+    """
+    files: dict[Path, tuple[ExitStack, Write]] = {}
+    with ExitStack() as every:
+
+        def write(columns: RecordColumns) -> None:
+            for day, part in split_days(columns) if "day" in by else [(None, columns)]:
+                said = {
+                    "day": day_text(day) or HIVE_NULL,
+                    "topic": columns.topic or HIVE_NULL,
+                    "partition": HIVE_NULL if columns.partition is None else str(columns.partition),
+                }
+                directory = out.joinpath(*(hive_directory(key, said[key]) for key in by))
+                file = files.pop(directory, None)
+                if file is None:
+                    if len(files) == OPEN_MAX:  # the file that was used longest ago is complete
+                        files.pop(next(iter(files)))[0].close()
+                    stack = every.enter_context(ExitStack())
+                    file = stack, stack.enter_context(begin(directory, part))
+                files[directory] = file
+                file[1](part)
+
+        yield write
+
+
+def day_text(day: int | None) -> str | None:
+    """The date of a day since 1970; None for none, and outside of the years 1 to 9999."""
+    known = day is not None and _DAYS[0] <= day <= _DAYS[1]
+    return str(np.datetime64(day, "D")) if known else None
+
+
 class Files:
     """The files of one source of records. Not for threads.
 
@@ -350,72 +391,38 @@ class Files:
             file_format: how files are to look; `file_format.by` are the directories.
             faults: the damage that was passed over so far; more may come.
         """
-        self._out: Final = target.parents[len(file_format.by)]
         self._target = target
         self._look = file_format
         self._faults = faults
-        self._open: dict[Path, tuple[ExitStack, Write, Path]] = {}
-        self._parts: dict[Path, int] = {}
+        self._parts: Counter[Path] = Counter()
         self.records: dict[Path, int] = {}
 
-    def __enter__(self) -> Write:
-        """A function that writes pieces."""
-        if not self._look.by:
-            self._file(self._out)
-        return self._write
+    @contextmanager
+    def opened(self) -> Iterator[Write]:
+        """A function that writes pieces; the block completes the files, or removes open ones."""
+        by = self._look.by
+        layout = hive_files(self._target.parents[len(by)], by, self._begin)
+        with layout if by else self._begin(self._target.parent) as write:
+            yield write
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Complete the open files; after an error, remove them."""
-        every = ExitStack()
-        for stack, _write, _path in self._open.values():
-            every.push(stack.__exit__)
-        self._open.clear()
-        every.__exit__(kind, error, traceback)
-
-    def _write(self, columns: RecordColumns) -> None:
-        """Add the records of a piece, each to the file of its directory."""
-        for day, part in split_days(columns) if "day" in self._look.by else [(None, columns)]:
-            said = {
-                "day": HIVE_NULL if day is None else str(np.datetime64(day, "D")),
-                "topic": columns.topic or HIVE_NULL,
-                "partition": HIVE_NULL if columns.partition is None else str(columns.partition),
-            }
-            names = [hive_directory(key, said[key]) for key in self._look.by]
-            _stack, write, path = self._file(self._out.joinpath(*names))
-            write(part)
-            self.records[path] += len(part)
-
-    def _file(self, directory: Path) -> tuple[ExitStack, Write, Path]:
-        """A directory's file, with the function that writes to it.
-
-        It may complete the file that was used longest ago.
-        """
-        found = self._open.pop(directory, None)
-        if found is None:
-            if len(self._open) == OPEN_MAX:
-                stack, _write, _path = self._open.pop(next(iter(self._open)))
-                stack.close()
-            found = self._begin(directory)
-        self._open[directory] = found
-        return found
-
-    def _begin(self, directory: Path) -> tuple[ExitStack, Write, Path]:
+    @contextmanager
+    def _begin(self, directory: Path, _first: RecordColumns | None = None) -> Iterator[Write]:
         if len(self.records) == _FILES_MAX:
             reason = f"more than {_FILES_MAX} files; --time leaves out times that mean nothing"
             raise LimitExceededError(reason, path=self._target)
-        part = self._parts[directory] = self._parts.get(directory, 0) + 1
+        self._parts[directory] += 1
+        part = self._parts[directory]
         # No partition's directory has a name with this end.
         again = "" if part == 1 else f".{part}"
-        stack = ExitStack()
         path = directory / fitting_name(self._target.stem + again, self._target.suffix)
-        write = stack.enter_context(open_target(path, self._look, self._faults))
-        self.records[path] = 0
-        return stack, write, path
+        with open_target(path, self._look, self._faults) as write:
+            self.records[path] = 0
+
+            def write_counted(columns: RecordColumns) -> None:
+                write(columns)
+                self.records[path] += len(columns)
+
+            yield write_counted
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from kseg.files.whole_file import (
     HIVE_NULL,
 )
 from kseg.format.typed import ERRORS
+from kseg.records import lake
 from kseg.records.scan import scan
 from kseg.spark import jobs
 from kseg.spark.jobs import running
@@ -27,7 +27,7 @@ from kseg.spark.jobs.export import (
     ExportedFile,
     ExportResult,
     FileOptions,
-    ParquetFiles,
+    TaskFiles,
 )
 from tests.builders import batch, record, write_segment
 
@@ -195,10 +195,11 @@ def write(
     path: Path, out: Path, *, by: str = "partition", fields: tuple[str, ...] = ()
 ) -> list[ExportedFile]:
     look = FileOptions(fields or FIELDS, by, "zstd")
-    with ParquetFiles(out, look) as files:
+    files = TaskFiles(out, look)
+    with files.opened() as add:
         for columns in scan(path, columns=(*look.decoded, "topic", "partition"), max_rows=70):
-            files.write(columns)
-        return list(files.finish())
+            add(columns)
+    return files.done
 
 
 def times_log(directory: Path, times: list[int]) -> Path:
@@ -210,7 +211,7 @@ def times_log(directory: Path, times: list[int]) -> Path:
 def test_times_in_no_order_are_sorted_out_into_dates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_module("kseg.spark.jobs.export"), "OPEN_MAX", 3)
+    monkeypatch.setattr(lake, "OPEN_MAX", 3)
     times = [(n * 7 % 10) * DAY + n for n in range(500)]
     log = times_log(tmp_path / "data", times)
     written = write(log, tmp_path / "out", by="date")
@@ -264,9 +265,9 @@ def test_after_an_error_no_file_of_the_task_is_left_open(tmp_path: Path) -> None
     look = FileOptions(FIELDS, "partition", "zstd")
 
     def attempt() -> None:
-        with ParquetFiles(tmp_path, look) as files:
+        with TaskFiles(tmp_path, look).opened() as add:
             for columns in scan(DEMO / "orders-0", columns=(*look.decoded, "topic", "partition")):
-                files.write(columns)
+                add(columns)
                 assert len(files_of(tmp_path)) == 1
                 raise KeyError
 

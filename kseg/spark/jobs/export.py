@@ -18,8 +18,9 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -27,24 +28,16 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
-
 from kseg.arrow import TYPES
 from kseg.constants import NO_TIMESTAMP, Int64s, Progress
 from kseg.errors import KsegError
 from kseg.files import atomic, io, ownership
-from kseg.files.whole_file import (
-    HIVE_NULL,
-    OPEN_MAX,
-    FileSink,
-    hive_directory,
-    refuse_in_data_directory,
-)
-from kseg.format.take import split_days
+from kseg.files.whole_file import HIVE_NULL, FileSink, refuse_in_data_directory
 from kseg.format.times import cell_of
 from kseg.format.typed import BYTES, ERRORS
 from kseg.format.values import RecordColumns
 from kseg.parquet import ParquetFile
+from kseg.records.lake import hive_files
 from kseg.records.scan import PLACE_FIELDS
 from kseg.spark.damage import Damage, passing_over, report
 from kseg.spark.jobs.running import Framed, Item, Ran, open_job, run, splits_of
@@ -57,8 +50,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-#: Days of the years 1 to 9999, from 1970 on.
-_DAYS: Final = (-719_162, 2_932_896)
+#: What the directories are for, and the columns in their names.
+_LAYOUTS: Final = {"partition": ("topic", "partition"), "date": ("day",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,124 +106,72 @@ class ExportedFile(NamedTuple):
     max_timestamp: int | None
 
 
-class ParquetFiles:
-    """The files of one task. As a context manager: after an error, all are removed."""
+class TaskFiles:
+    """The files of one task.
+
+    Attributes:
+        source: the log that records come from; a new file gets its owner.
+        done: the complete ones.
+    """
 
     def __init__(self, root: Path, options: FileOptions) -> None:
         """Nothing is made yet."""
         self._root: Final = root
         self._options: Final = options
-        self._open: dict[str, _OpenFile] = {}
-        self._done: list[ExportedFile] = []
+        self.source: str | None = None
+        self.done: list[ExportedFile] = []
 
-    def write(self, columns: RecordColumns, source: str | None = None) -> None:
-        """Add the records of a log, in order; a new file gets the owner of that log."""
-        for directory, date, part in _places(columns, self._options.by):
-            file = self._open.pop(directory, None)
-            if file is None:
-                if len(self._open) == OPEN_MAX:
-                    self._finish_oldest()
-                first = int(part["offset"].min())
-                file = _OpenFile(
-                    self._root, f"{directory}/{first:020}", date, self._options, source
-                )
-            # At the end: the file that was not used for longest comes first.
-            self._open[directory] = file
-            file.add(part)
+    def opened(self) -> AbstractContextManager[Callable[[RecordColumns], None]]:
+        """A function that writes records with their place; after an error, no open file stays."""
+        return hive_files(self._root, _LAYOUTS[self._options.by], self._begin)
 
-    def _finish_oldest(self) -> None:
-        oldest = next(iter(self._open))
-        self._done.append(self._open[oldest].finish())
-        del self._open[oldest]
-
-    def finish(self) -> tuple[ExportedFile, ...]:
-        """Every file, lasting."""
-        while self._open:
-            self._finish_oldest()
-        return tuple(self._done)
-
-    def __enter__(self) -> ParquetFiles:
-        """Itself."""
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        """Remove files that were begun, where something went wrong."""
-        every = ExitStack()
-        for file in self._open.values():
-            every.push(file.stack)
-        every.__exit__(*error)
-
-
-def _places(columns: RecordColumns, by: str) -> Iterator[tuple[str, str | None, RecordColumns]]:
-    """The directories that a piece goes to; with the date in UTC and the records of each."""
-    if by == "date":
-        for day, part in split_days(columns):
-            known = day is not None and _DAYS[0] <= day <= _DAYS[1]
-            date = str(np.datetime64(day, "D")) if known else None
-            yield hive_directory("day", date or HIVE_NULL), date, part
-    elif len(columns):
-        number = HIVE_NULL if columns.partition is None else columns.partition
-        topic = hive_directory("topic", columns.topic or HIVE_NULL)
-        yield f"{topic}/partition={number}", None, columns
-
-
-class _OpenFile:
-    """One file that is being written, and the extremes of its records."""
-
-    def __init__(
-        self, root: Path, stem: str, date: str | None, options: FileOptions, source: str | None
-    ) -> None:
-        look = above = None
-        if source is not None and not is_remote(source):
-            look = ownership.of_copied_file(source)
-            above = ownership.of_copied_directory(source)
+    @contextmanager
+    def _begin(
+        self, directory: Path, first: RecordColumns
+    ) -> Iterator[Callable[[RecordColumns], None]]:
+        file_like = directory_like = None
+        if self.source is not None and not is_remote(self.source):
+            file_like = ownership.of_copied_file(self.source)
+            directory_like = ownership.of_copied_directory(self.source)
+        io.make_directories(directory, like=directory_like)
         # No other attempt has this name.
-        self._path: Final = f"{stem}-{uuid.uuid4().hex[:12]}.parquet"
-        self._date: Final = date
-        self._records = 0
-        self._offsets: list[int] = []
-        self._times: list[int] = []
-        self._sources: set[tuple[str | None, int | None]] = set()
-        io.make_directories((root / self._path).parent, like=above)
-        self.stack: Final = ExitStack()
-        self._sink: Final = self.stack.enter_context(FileSink(root / self._path, like=look))
-        file = ParquetFile(self._sink, options.written, compression=options.compression)
-        self._file: Final = self.stack.enter_context(file)
+        path = directory / f"{int(first['offset'].min()):020}-{uuid.uuid4().hex[:12]}.parquet"
+        offsets, times = list[int](), list[int]()
+        places = Counter[tuple[str | None, int | None]]()
+        with (
+            FileSink(path, like=file_like) as sink,
+            ParquetFile(sink, self._options.written, compression=self._options.compression) as file,
+        ):
 
-    def add(self, columns: RecordColumns) -> None:
-        """Add records."""
-        self._file.write(columns)
-        self._records += len(columns)
-        times = columns["timestamp_ms"]
-        self._offsets = _extremes(self._offsets, columns["offset"])
-        self._times = _extremes(self._times, times[times != NO_TIMESTAMP])
-        self._sources.add((columns.topic, columns.partition))
+            def write(columns: RecordColumns) -> None:
+                file.write(columns)
+                places[columns.topic, columns.partition] += len(columns)
+                stored = columns["timestamp_ms"]
+                _note_extremes(offsets, columns["offset"])
+                _note_extremes(times, stored[stored != NO_TIMESTAMP])
 
-    def finish(self) -> ExportedFile:
-        """Complete the file; it is lasting then."""
-        self.stack.close()
-        topic, partition = next(iter(self._sources)) if len(self._sources) == 1 else (None, None)
-        first_offset, last_offset = self._offsets
-        min_timestamp, max_timestamp = self._times or (None, None)
-        return ExportedFile(
-            path=self._path,
-            topic=topic,
-            partition=partition,
-            date=self._date,
-            records=self._records,
-            bytes=self._sink.tell(),
-            first_offset=first_offset,
-            last_offset=last_offset,
-            min_timestamp=min_timestamp,
-            max_timestamp=max_timestamp,
+            yield write
+        topic, partition = next(iter(places)) if len(places) == 1 else (None, None)
+        date = directory.name.partition("=")[2] if self._options.by == "date" else HIVE_NULL
+        self.done.append(
+            ExportedFile(
+                path=str(path.relative_to(self._root)),
+                topic=topic,
+                partition=partition,
+                date=None if date == HIVE_NULL else date,
+                records=places.total(),
+                bytes=sink.tell(),
+                first_offset=min(offsets),
+                last_offset=max(offsets),
+                min_timestamp=min(times, default=None),
+                max_timestamp=max(times, default=None),
+            )
         )
 
 
-def _extremes(known: list[int], values: Int64s) -> list[int]:
-    if not len(values):
-        return known
-    found = [*known, int(values.min()), int(values.max())]
-    return [min(found), max(found)]
+def _note_extremes(extremes: list[int], values: Int64s) -> None:
+    if len(values):
+        extremes.extend((int(values.min()), int(values.max())))
 
 
 SCHEMA: Final = "kseg.spark-export/1"
@@ -251,7 +192,6 @@ FIELDS: Final = (
     "headers",
 )
 CODECS: Final = ("zstd", "snappy", "lz4", "gzip", "none")
-_BY: Final = ("partition", "date")
 #: Damaged places that the answer names; more are counted only.
 _FAULTS_NAMED_MAX: Final = 100
 
@@ -378,8 +318,8 @@ def _look(fields: tuple[str, ...], by: str, compression: str) -> FileOptions:
     if unknown or not fields or len(set(fields)) < len(fields):
         what = f"no field {', '.join(unknown)}" if unknown else "fields must differ, and be some"
         raise ValueError(f"kseg: {what}; there are: {', '.join(FIELD_NAMES)}")
-    if by not in _BY:
-        raise ValueError(f"kseg: by is one of {', '.join(_BY)}, not {by!r}")
+    if by not in _LAYOUTS:
+        raise ValueError(f"kseg: by is one of {', '.join(_LAYOUTS)}, not {by!r}")
     if compression not in CODECS:
         raise ValueError(f"kseg: compression is one of {', '.join(CODECS)}, not {compression!r}")
     look = FileOptions(fields, by, compression)
@@ -470,14 +410,14 @@ def _export(
     splits: Sequence[Split], *, root: Path, look: FileOptions, options: SourceOptions
 ) -> _Exported:
     damages: list[Damage] = []
-    with ParquetFiles(root, look) as files:
+    files = TaskFiles(root, look)
+    with files.opened() as write:
         for split in splits:
+            files.source = split.path
             on_error = passing_over(options, split, damages)
             for columns in read_split(split, look.decoded, options, on_error):
-                files.write(
-                    replace(columns, topic=split.topic, partition=split.partition), split.path
-                )
-        done = files.finish()
+                if len(columns):
+                    write(replace(columns, topic=split.topic, partition=split.partition))
     if options.on_corrupt != "fail":
         report(damages, tuple(splits), options.report_path)
-    return done, len(damages), tuple(map(str, damages[:_FAULTS_NAMED_MAX]))
+    return tuple(files.done), len(damages), tuple(map(str, damages[:_FAULTS_NAMED_MAX]))
