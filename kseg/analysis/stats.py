@@ -421,9 +421,8 @@ class KeyCounter:
         self._keep_names(hashes)
 
     def _keep_names(self, hashes: Uint64s) -> None:
-        alive = np.isin(np.fromiter(self._names, np.uint64, len(self._names)), hashes)
-        names = self._names.items()
-        self._names = dict(name for name, stays in zip(names, alive.tolist(), strict=True) if stays)
+        names = self._names
+        self._names = {value: names[value] for value in hashes.tolist() if value in names}
 
     def _arrays(self) -> tuple[Uint64s, Int64s, Int64s]:
         count = self._table.count
