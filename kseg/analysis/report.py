@@ -13,14 +13,16 @@ import re
 from base64 import b64encode
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from hashlib import sha256
 from html import escape
 from os import fspath
 from pathlib import Path
 from typing import Any, Final
 
+from kseg.analysis import stats as counter
+from kseg.analysis import verify as checks
 from kseg.analysis.doctor import DoctorReport, doctor
 from kseg.analysis.explain import ExplainReport, explain
 from kseg.analysis.schemas import schemas
@@ -29,18 +31,20 @@ from kseg.analysis.stats import (
     PartitionReport,
     PartitionStats,
     StatsByTopic,
+    StatsOptions,
     StatsReport,
-    stats,
 )
 from kseg.analysis.transactions import Transactions, transactions
+from kseg.analysis.units import run_units
 from kseg.analysis.values import Report
-from kseg.analysis.verify import verify
+from kseg.analysis.verify import VerifyOptions
 from kseg.catalog.sources import StrPaths, paths_of
 from kseg.constants import Progress
 from kseg.documents import VerbReport, document
 from kseg.errors import KsegError, NotALogError
 from kseg.extras import require
 from kseg.files.io import StrPath
+from kseg.files.names import Unreadable
 from kseg.files.whole_file import (
     FileSink,
     refuse_in_data_directory,
@@ -50,7 +54,7 @@ from kseg.frames import Table
 from kseg.log.clock import machine_ms
 
 #: Passes over the logs.
-_PASSES: Final = 5
+_PASSES: Final = 4
 #: Rows of a table of the page; segments of a partition; topics whose timelines are drawn.
 _ROWS: Final = 200
 _SEGMENTS: Final = 40
@@ -201,24 +205,51 @@ def report(
         "now_ms": now,
         "threads": threads,
     }
-    counted = stats(
-        paths,
-        top=top if keys else 0,
-        threads=threads,
-        on_error="skip",
-        progress=_part(progress, 0),
-    )
+    counting = StatsOptions(top=top if keys else 0)
+    counted, verified = _stats_and_verify(paths, counting, now, threads, _part(progress, 0))
     return BrokerReport(
         paths,
         now,
         counted,
         explain(paths, **sources, progress=_part(progress, 1)),
-        verify(paths, now_ms=now, threads=threads, on_error="skip", progress=_part(progress, 2)),
-        doctor(paths, **sources, progress=_part(progress, 3)),
-        _transactions(paths, now, _part(progress, 4)),
+        verified,
+        doctor(paths, **sources, progress=_part(progress, 2)),
+        _transactions(paths, now, _part(progress, 3)),
         _subjects(paths),
         keys,
     )
+
+
+def _stats_and_verify(
+    paths: Sequence[str],
+    counting: StatsOptions,
+    now: int,
+    threads: int,
+    progress: Progress | None,
+) -> tuple[StatsReport, Report]:
+    """Both answers, of units that are examined for one directly after the other.
+
+    So the disk gives the bytes of a log once.
+    """
+    skipped: list[Unreadable] = []
+    units = checks.plan(paths, skipped)
+    work = partial(_count_and_check, counting=counting, checking=VerifyOptions(now_ms=now))
+    answers = list(run_units(units, work, threads=threads, progress=progress, skipped=skipped))
+    verified = checks.report_of(units, (examined for _, examined in answers), skipped)
+    uncounted = [counts for counts, _ in answers if isinstance(counts, Unreadable)]
+    counts = (counts for counts, _ in answers if not isinstance(counts, Unreadable))
+    counted = counter.report(counter.merge_all(counts), counting)
+    return replace(counted, skipped=(*skipped, *uncounted)), verified
+
+
+def _count_and_check(
+    unit: checks.Unit, *, counting: StatsOptions, checking: VerifyOptions
+) -> tuple[counter.Stats | Unreadable, checks.Examined]:
+    examined = checks.examine(unit, checking)
+    try:
+        return counter.examine(unit, counting), examined
+    except OSError as error:
+        return Unreadable(Path(unit.path), error), examined
 
 
 def _transactions(paths: Sequence[str], now: int, progress: Progress | None) -> Transactions | None:

@@ -16,7 +16,7 @@ for `KeyTotals` up to `MERGED_KEYS_MAX` keys, and within the stated error beyond
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Cells
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial, reduce
@@ -47,9 +47,10 @@ from kseg.files.io import StrPath
 from kseg.files.mapping import Mapping
 from kseg.files.names import Unreadable
 from kseg.files.selection import Selection
+from kseg.format.header import BatchTable
 from kseg.format.take import KeyTable, hash_values, note_distinct
 from kseg.format.typed import payload_kinds
-from kseg.format.values import BinaryColumn
+from kseg.format.values import BinaryColumn, RecordColumns
 from kseg.frames import Listed, Table
 from kseg.log.log import Log
 
@@ -802,7 +803,7 @@ def stats_of(
     Raises:
         NotALogError, OSError, ValueError: as for `stats`.
     """
-    units = countable(plan(places, skipped))
+    units = plan(places, skipped)
     work = partial(examine, options=options)
     answers = run_units(
         units, work, threads=threads, progress=progress, skipped=skipped, merge=merge_all
@@ -811,20 +812,16 @@ def stats_of(
     return replace(found, skipped=tuple(skipped or ()))
 
 
-def countable(units: Iterable[Unit]) -> list[Unit]:
-    """The units that hold batches, or that describe a directory."""
-    wanted = (UnitKind.SEGMENT, UnitKind.BATCHES, UnitKind.PARTITION)
-    return [unit for unit in units if unit.kind in wanted]
-
-
 def examine(unit: Unit, options: StatsOptions) -> Stats:
-    """Count one unit; the answer is small, whatever the unit's size.
+    """Count one unit; the answer is small, whatever the unit's size, and empty without batches.
 
     Raises:
         OSError: a file is missing or cannot be read.
     """
     if unit.kind is UnitKind.PARTITION:
         return {unit.path: _bounds(unit.path)}
+    if unit.kind not in (UnitKind.SEGMENT, UnitKind.BATCHES):
+        return {}
     try:
         return {unit.partition or unit.path: _segment(unit, options)}
     except FileNotFoundError:
@@ -880,40 +877,60 @@ def _bounds(path: str) -> PartitionStats:
 
 
 def _segment(unit: Unit, options: StatsOptions) -> PartitionStats:
-    summary, faults = Summary(), list[KsegError]()
-    records = None
+    faults, records, headers = list[KsegError](), None, _Headers()
     with Segment.open(unit.path, mapping=options.mapping, is_last=unit.is_last) as segment:
-        batch_sizes, codec_bytes = SizeHistogram.none(), Counter[int]()
-        for table in segment.headers():
-            summary.feed(table)
-            batch_sizes = batch_sizes.merge(SizeHistogram.of(table.size.astype(np.int64)))
-            for codec in np.unique(table.codec).tolist():
-                codec_bytes[codec] += int(table.size[table.codec == codec].sum())
         if options.records:
-            records = _records(segment, faults.append)
-        fault = segment.stop_fault(table)
-        if fault is not None and not options.records:  # else reading has met it
-            faults.append(fault)
+            pieces = segment.read(
+                columns=("timestamp", "key", "value"), on_corrupt=faults.append, keep=headers.note
+            )
+            records = _records(pieces)
+        else:
+            for table in segment.headers():
+                headers.note(table)
+            fault = segment.stop_fault(table)
+            faults += [] if fault is None else [fault]
         size = segment.size
     texts = tuple(sorted(str(fault) for fault in faults)[:_FAULTS_NAMED_MAX])
     return PartitionStats(
         segments=1,
         bytes=size,
-        summary=summary,
+        summary=headers.summary,
         records=records,
         fault_count=len(faults),
         faults=texts,
-        batch_sizes=batch_sizes,
-        codec_bytes=dict(codec_bytes),
+        batch_sizes=headers.sizes,
+        codec_bytes=dict(headers.codec_bytes),
     )
 
 
-def _records(segment: Segment, on_error: Callable[[KsegError], None]) -> RecordStats:
+class _Headers:
+    """The sums over the headers of a file, up to damage that hides where the next batch begins."""
+
+    def __init__(self) -> None:
+        self.summary = Summary()
+        self.sizes = SizeHistogram.none()
+        self.codec_bytes = Counter[int]()
+        self._end = 0
+
+    def note(self, table: BatchTable) -> BatchTable:
+        """Add the batches of a table; gives them back."""
+        start = int(np.searchsorted(table.position, self._end))
+        more = table[start:]
+        if len(more) and int(more.position[0]) == self._end:
+            self._end = int(more.position[-1] + more.size[-1])
+            self.summary.feed(more)
+            self.sizes = self.sizes.merge(SizeHistogram.of(more.size.astype(np.int64)))
+            for codec in np.unique(more.codec).tolist():
+                self.codec_bytes[codec] += int(more.size[more.codec == codec].sum())
+        return table
+
+
+def _records(pieces: Iterable[RecordColumns]) -> RecordStats:
     keys, sizes = KeyCounter(), SizeHistogram.none()
     timeline = Timeline.of(np.zeros(0, np.int64), np.zeros(0, np.int64))
     payloads = Counter[str]()
     null_keys = null_values = 0
-    for columns in segment.read(columns=("timestamp", "key", "value"), on_corrupt=on_error):
+    for columns in pieces:
         key: BinaryColumn = columns["key"]
         value: BinaryColumn = columns["value"]
         total = np.diff(key.offsets).astype(np.int64) + np.diff(value.offsets)
@@ -951,7 +968,6 @@ __all__ = [
     "Timeline",
     "TopKey",
     "TopicStats",
-    "countable",
     "examine",
     "merge_all",
     "plan",

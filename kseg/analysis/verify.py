@@ -160,9 +160,15 @@ def verify_of(
     answers = run_units(
         units, work, threads=threads, progress=progress, skipped=skipped, merge=merge_all
     )
-    examined = [*answers, _unread(units, skipped or ()), *more]
-    found = report(merge_all(examined))
-    return replace(found, skipped=tuple(skipped or ()))
+    return report_of(units, [*answers, *more], skipped or ())
+
+
+def report_of(
+    units: Iterable[Unit], answers: Iterable[Examined], skipped: Sequence[Unreadable]
+) -> Report:
+    """The report of all answers about units, and of the units that could not be read."""
+    found = report(merge_all([*answers, _unread(units, skipped)]))
+    return replace(found, skipped=tuple(skipped))
 
 
 def _unread(units: Iterable[Unit], skipped: Iterable[Unreadable]) -> Examined:
@@ -286,6 +292,7 @@ __all__ = [
     "merge_all",
     "plan",
     "report",
+    "report_of",
     "verify",
     "verify_of",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import random
 from collections import Counter
@@ -13,7 +14,6 @@ import pytest
 from kseg.analysis.stats import (
     StatsOptions,
     StatsReport,
-    countable,
     examine,
     merge_all,
     plan,
@@ -21,6 +21,7 @@ from kseg.analysis.stats import (
     stats,
 )
 from kseg.errors import NotALogError
+from kseg.files import io
 from kseg.log.log import Log
 from tests.builders import batch, record, write_segment
 
@@ -65,7 +66,7 @@ def test_every_partition_is_counted_as_its_records_are(data: Path) -> None:
 
 def test_the_answer_does_not_depend_on_order_or_process(data: Path) -> None:
     expected = rows(stats(data))
-    units = countable(plan([data]))
+    units = plan([data])
     answers = [pickle.loads(pickle.dumps(examine(unit, OPTIONS))) for unit in units]
     for seed in range(4):
         random.Random(seed).shuffle(answers)
@@ -88,6 +89,19 @@ def test_a_segment_by_itself_has_the_offsets_of_its_batches(data: Path) -> None:
     document = one.document()
     assert document["log_start_offset"] == 0
     assert document["segments"] == 1
+
+
+def test_the_bytes_of_a_segment_are_read_once(data: Path) -> None:
+    path, read = min((data / "plain-0").glob("*.log")), Counter[str]()
+
+    def pread(descriptor: int, size: int, position: int) -> bytes:
+        found = os.pread(descriptor, size, position)
+        read[os.readlink(f"/dev/fd/{descriptor}")] += len(found)
+        return found
+
+    with io.reads_replaced(pread):
+        stats(path, mapping="never")
+    assert read[str(path)] == path.stat().st_size
 
 
 def test_a_damaged_batch_is_counted_and_the_rest_is_seen(tmp_path: Path) -> None:
