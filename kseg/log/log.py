@@ -480,6 +480,7 @@ class Log:
         batch: Batch | Iterable[Batch] | RecordSource | Iterable[RecordColumns] | ArrowStream,
         *,
         options: OptionsLike | None = None,
+        batch_bytes: int | None = None,
         leader_epoch: int | None = None,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         guard: VerificationGuard | None = None,
@@ -501,6 +502,8 @@ class Log:
                 Polars or pandas, an Arrow table; or a scan, or pieces that were read. Columns that
                 are neither fields of a record nor columns of a scan are refused.
             options: of the new batches: `BatchOptions(compression="zstd")`, or a dict of these.
+            batch_bytes: a new batch closes before it grows larger, uncompressed; 16 KiB if None, as
+                a producer's `batch.size`.
             leader_epoch: of this leader; the log's latest if None, or else 0. An earlier one makes
                 the log forget later ones, as in Kafka.
             origin: of the batches.
@@ -513,13 +516,14 @@ class Log:
             PoisonedFileError: the log failed before.
         """
         state = self._state or self.state
-        if isinstance(batch, _ONE_BATCH) and options is None:
+        if isinstance(batch, _ONE_BATCH) and options is None and batch_bytes is None:
             result = self._lead(state, batch, leader_epoch, origin, guard, transaction_version)
         else:
             from kseg.log.writer.append import append_all, batches_of
 
             how = leader_epoch, origin, guard, transaction_version
-            result = append_all(state, batches_of(batch, options, state.now_ms), *how)
+            batches = batches_of(batch, options, batch_bytes, state.now_ms)
+            result = append_all(state, batches, *how)
         if durable:
             self.flush()
         return result

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from kseg.commands import command_line
-from kseg.constants import Int32s, Intps
+from kseg.constants import BATCH_BYTES, Int32s, Intps
 from kseg.errors import KsegError, NotALogError
 from kseg.files import metadata
 from kseg.files.checkpoints import TopicPartition
@@ -31,8 +31,6 @@ from kseg.log.writer.append import AppendResult, merged, pieces_of
 from kseg.records.partitioners import NO_PARTITION, key_column, partition_for
 from kseg.stores.path import local_path_at
 
-#: Records without a key go to the next partition after so many bytes, as in a producer's batch.
-_BATCH_BYTES: Final = 16_384
 _RECORD_OVERHEAD: Final = 10
 #: Retention that takes records within so short a time is worth a warning.
 _SOON_MS: Final = 24 * 60 * 60 * 1000
@@ -54,6 +52,7 @@ def write_topic(
     partitioner: str = "murmur2",
     append: bool = False,
     options: OptionsLike | None = None,
+    batch_bytes: int = BATCH_BYTES,
     metadata_directory: _Path | None = None,
     broker_config: _Path | None = None,
 ) -> dict[int, AppendResult]:
@@ -61,8 +60,8 @@ def write_topic(
 
     The broker has made the topic, and is stopped: its data directories are locked meanwhile. The
     metadata log names the id of the topic, its partitions and their directories. A record with a
-    key goes to the partition of the key; records without a key go round in batches of 16 KiB.
-    After an error the logs end where they ended before.
+    key goes to the partition of the key; records without a key go round in batches. After an error
+    the logs end where they ended before.
 
     Args:
         source: an Arrow table or reader, a frame of Polars or pandas, columns such as
@@ -76,6 +75,8 @@ def write_topic(
         partitioner: "murmur2" or "crc32", see `kseg.partition_for`.
         append: write behind the records that the topic has. False refuses a topic with records.
         options: of the batches, such as `BatchOptions(compression="zstd")`.
+        batch_bytes: a batch closes before it grows larger, uncompressed; as a producer's
+            `batch.size`.
         metadata_directory: the directory with `__cluster_metadata-0`, if it is elsewhere.
         broker_config: the broker's `server.properties`, for the settings of the topic.
 
@@ -123,7 +124,7 @@ def write_topic(
             if log.log_end_offset > log.log_start_offset:
                 raise KsegError("the topic has records; append=True appends to them", path=log.path)
         try:
-            results = _write(pieces_of(source, names), logs, partitioner, options)
+            results = _write(pieces_of(source, names), logs, partitioner, options, batch_bytes)
         except BaseException:
             for log, end in zip(logs, ends, strict=True):
                 with suppress(KsegError, OSError):
@@ -203,7 +204,11 @@ _Piece = Mapping[str, Any]
 
 
 def _write(
-    pieces: Iterable[_Piece], logs: Sequence[Log], partitioner: str, options: OptionsLike | None
+    pieces: Iterable[_Piece],
+    logs: Sequence[Log],
+    partitioner: str,
+    options: OptionsLike | None,
+    batch_bytes: int,
 ) -> dict[int, AppendResult]:
     results: dict[int, AppendResult] = {}
     keyless_bytes = 0
@@ -212,11 +217,11 @@ def _write(
         keyless = np.flatnonzero(places == NO_PARTITION)
         if len(keyless):
             ends = keyless_bytes + np.cumsum(_sizes(piece)[keyless])
-            places[keyless] = ends // _BATCH_BYTES % len(logs)
+            places[keyless] = ends // max(batch_bytes, 1) % len(logs)
             keyless_bytes = int(ends[-1])
         for number in np.unique(places).tolist():
             rows = _take(piece, np.flatnonzero(places == number))
-            result = logs[number].append(rows, options=options)
+            result = logs[number].append(rows, options=options, batch_bytes=batch_bytes)
             results[number] = merged(results[number], result) if number in results else result
     for number in results:
         logs[number].flush()

@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from kseg.constants import INT32_MAX, LOG_OVERHEAD, NO_TIMESTAMP, AppendOrigin
+from kseg.constants import BATCH_BYTES, INT32_MAX, LOG_OVERHEAD, NO_TIMESTAMP, AppendOrigin
 from kseg.errors import (
     InvalidRecordError,
     KsegError,
@@ -566,6 +566,7 @@ _WANTED = (
 def batches_of(
     given: Batch | Iterable[Batch] | RecordSource | Iterable[RecordColumns] | ArrowStream,
     options: OptionsLike | None,
+    batch_bytes: int | None,
     clock: Callable[[], int],
 ) -> Iterable[Batch]:
     """The given batches, or batches made from records: without offsets, and with times.
@@ -573,6 +574,7 @@ def batches_of(
     Args:
         given: the argument of `Log.append`.
         options: of new batches; `BatchOptions()` if None.
+        batch_bytes: of new batches, as for `encode_batches`; its own if None.
         clock: the time of records that bring none.
 
     Raises:
@@ -594,10 +596,11 @@ def batches_of(
         if isinstance(first, str):
             raise TypeError(f"{_WANTED}, not a list of texts")
         if not isinstance(first, (tuple, list, Mapping, RecordColumns)):
-            if options is not None:
-                raise TypeError("options are for records; batches have their own")
+            if options is not None or batch_bytes is not None:
+                raise TypeError("options and batch_bytes are for records; batches have their own")
             return given
-    return chain.from_iterable(_encoded(piece, options, clock) for piece in pieces_of(given))
+    encoded = partial(_encoded, options=options, batch_bytes=batch_bytes, clock=clock)
+    return chain.from_iterable(map(encoded, pieces_of(given)))
 
 
 def pieces_of(source: Any, names: Mapping[str, str] | None = None) -> Iterator[Mapping[str, Any]]:
@@ -649,12 +652,13 @@ def _but_not(given: object) -> str:
 def _encoded(
     columns: Mapping[str, Any],
     options: OptionsLike | None,
+    batch_bytes: int | None,
     clock: Callable[[], int],
 ) -> Iterator[EncodedBatch]:
     """Batches from columns; of columns that kseg read, only the parts of a record."""
     kept = {name: column for name, column in columns.items() if name != "offset"}
     rows = rows_of(kept, timestamp_ms=clock())
-    return encode_batches(rows, options)
+    return encode_batches(rows, options, batch_bytes=batch_bytes or BATCH_BYTES)
 
 
 __all__ = [

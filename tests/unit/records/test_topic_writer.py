@@ -107,6 +107,8 @@ def test_records_without_a_key_go_round_in_batches(broker: Broker) -> None:
     results = write({"value": [b"x" * 9_000] * 8}, broker)
     assert {number: each.record_count for number, each in results.items()} == {0: 4, 1: 4}
     write({"key": [None] * 2}, broker, append=True)
+    large = write({"value": [b"x" * 9_000] * 8}, broker, append=True, batch_bytes=30_000)
+    assert {number: result.record_count for number, result in large.items()} == {0: 5, 1: 3}
 
 
 def test_an_error_takes_the_records_back(broker: Broker) -> None:

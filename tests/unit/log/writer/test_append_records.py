@@ -110,7 +110,7 @@ def test_what_is_neither_batches_nor_records_is_told_what_is_wanted(
 def test_frames_and_rows_become_records(log: kseg.Log, given: Any) -> None:
     log.append(given)
     log.append(kseg.scan(log.path))
-    log.append(iter(log.read(offset=(0, 1))))
+    log.append(iter(log.read(offset=(0, 1))), batch_bytes=1)
     found = [(record.key, record.value) for record in log.records()]
     assert found == [(b"a", b"1"), (None, b"2"), (b"a", b"1"), (None, b"2"), (b"a", b"1")]
 
@@ -118,8 +118,10 @@ def test_frames_and_rows_become_records(log: kseg.Log, given: Any) -> None:
 def test_options_for_a_batch_are_refused(log: kseg.Log) -> None:
     batch = kseg.encode_batch({"value": ["v"]})
     for given in (batch, [batch]):
-        with pytest.raises(TypeError, match="options are for records"):
+        with pytest.raises(TypeError, match="options"):
             log.append(given, options=kseg.BatchOptions())
+        with pytest.raises(TypeError, match="options"):
+            log.append(given, batch_bytes=1)
 
 
 def test_records_and_pairs_encode_alike() -> None:
