@@ -201,7 +201,7 @@ def export(
         chosen,
         out,
         by=by,
-        fields=named or jobs.EXPORT_FIELDS,
+        columns=named or jobs.EXPORT_FIELDS,
         compression=codec,
         options={name: str(value) for name, value in source.items() if value is not None},
         overwrite=overwrite,

@@ -86,7 +86,7 @@ def test_the_rows_are_those_of_a_scan(spark: SparkSession, tmp_path: Path, by: s
 def test_spark_reads_every_field_that_there_is(spark: SparkSession, tmp_path: Path) -> None:
     beside = (*ERRORS.values(), "key_schema_id", "value_schema_id")  # of decoded columns
     fields = tuple(name for name in TYPES if name not in beside)
-    jobs.export(spark, DEMO, tmp_path / "out", by="date", fields=fields)
+    jobs.export(spark, DEMO, tmp_path / "out", by="date", columns=fields)
     frame = spark.read.parquet(str(tmp_path / "out"))
     assert in_order(frame.select(*fields).toArrow().to_pylist()) == expected_rows(DEMO, fields)
 
@@ -94,7 +94,7 @@ def test_spark_reads_every_field_that_there_is(spark: SparkSession, tmp_path: Pa
 @pytest.mark.spark
 def test_what_the_source_leaves_out_is_not_written(spark: SparkSession, tmp_path: Path) -> None:
     options = {"subscribe": "payments", "isolation": "read_committed", "startingOffsets": "20"}
-    written = jobs.export(spark, DEMO, tmp_path / "out", fields=("offset",), options=options)
+    written = jobs.export(spark, DEMO, tmp_path / "out", columns=("offset",), options=options)
     with pytest.warns(UserWarning, match="read_committed ends at offset"):
         expected = scan(DEMO / "payments-0", offset=(20, None), isolation="read_committed",
                         columns=("offset",)).to_arrow()  # fmt: skip
@@ -173,9 +173,9 @@ def test_only_an_export_is_replaced_and_only_if_asked(spark: SparkSession, tmp_p
     [
         ({"by": "hour"}, "by is one of partition, date"),
         ({"compression": "lzma"}, "compression is one of zstd"),
-        ({"fields": ("offset", "colour")}, "no field colour; there are"),
-        ({"fields": ("offset", "offset")}, "must differ"),
-        ({"fields": ("topic",)}, "some other field"),
+        ({"columns": ("offset", "colour")}, "no column colour; there are"),
+        ({"columns": ("offset", "offset")}, "must differ"),
+        ({"columns": ("topic",)}, "some other column"),
         ({"options": {"topik": "t"}}, "unknown option 'topik'"),
     ],
 )

@@ -59,12 +59,12 @@ class FileOptions:
     """The form of the files.
 
     Attributes:
-        fields: names of `kseg.arrow`, in order.
+        columns: names of `kseg.arrow`, in order.
         by: "partition" or "date".
         compression: of Parquet.
     """
 
-    fields: tuple[str, ...]
+    columns: tuple[str, ...]
     by: str
     compression: str
 
@@ -72,13 +72,13 @@ class FileOptions:
     def written(self) -> tuple[str, ...]:
         """The fields in a file; topic and partition are not, where the directories say them."""
         if self.by == "date":
-            return self.fields
-        return tuple(name for name in self.fields if name not in PLACE_FIELDS)
+            return self.columns
+        return tuple(name for name in self.columns if name not in PLACE_FIELDS)
 
     @property
     def decoded(self) -> tuple[str, ...]:
         """The fields to decode, with those of the manifest."""
-        names = {"timestamp" if name == "timestamp_ms" else name for name in self.fields}
+        names = {"timestamp" if name == "timestamp_ms" else name for name in self.columns}
         return tuple(sorted((names | {"offset", "timestamp"}) - set(PLACE_FIELDS)))
 
 
@@ -256,7 +256,7 @@ def export(
     out: str | PathLike[str],
     *,
     by: str = "partition",
-    fields: Iterable[str] = FIELDS,
+    columns: Iterable[str] = FIELDS,
     compression: str = "zstd",
     options: Mapping[str, str] | None = None,
     overwrite: bool = False,
@@ -270,7 +270,7 @@ def export(
         paths: one path or several, as every worker sees them.
         out: the directory to make, as every worker sees it.
         by: "partition" or "date": the meaning of the directories.
-        fields: names of `kseg.arrow`, in the order of the columns.
+        columns: names of `kseg.arrow`, in the order of the files.
         compression: "zstd", "snappy", "lz4", "gzip" or "none".
         options: of the source: `subscribe`, `startingTimestamp`, `isolation`, `onCorrupt` ...
         overwrite: take the place of an earlier export.
@@ -285,7 +285,7 @@ def export(
         KsegError: a log is damaged: names file, position and code; or `job` is of another job.
     """
     target = Path(local_path(out)).absolute()
-    look = _look(tuple(fields), by, compression)
+    look = _look(tuple(columns), by, compression)
     chosen = source_options(paths, options)
     _check_target(target, overwrite=overwrite)
     directory = None
@@ -313,18 +313,18 @@ def export(
     return result
 
 
-def _look(fields: tuple[str, ...], by: str, compression: str) -> FileOptions:
-    unknown = [name for name in fields if name not in FIELD_NAMES]
-    if unknown or not fields or len(set(fields)) < len(fields):
-        what = f"no field {', '.join(unknown)}" if unknown else "fields must differ, and be some"
+def _look(columns: tuple[str, ...], by: str, compression: str) -> FileOptions:
+    unknown = [name for name in columns if name not in FIELD_NAMES]
+    if unknown or not columns or len(set(columns)) < len(columns):
+        what = f"no column {', '.join(unknown)}" if unknown else "columns must differ, and be some"
         raise ValueError(f"kseg: {what}; there are: {', '.join(FIELD_NAMES)}")
     if by not in _LAYOUTS:
         raise ValueError(f"kseg: by is one of {', '.join(_LAYOUTS)}, not {by!r}")
     if compression not in CODECS:
         raise ValueError(f"kseg: compression is one of {', '.join(CODECS)}, not {compression!r}")
-    look = FileOptions(fields, by, compression)
+    look = FileOptions(columns, by, compression)
     if not look.written:
-        raise ValueError("kseg: topic and partition are in names; some other field is needed")
+        raise ValueError("kseg: topic and partition are in names; some other column is needed")
     return look
 
 
