@@ -299,7 +299,7 @@ def reindex(
     found = changeable(list(partitions_of((directory,), selection)))
     configs, share = known_configs(found, given), partial(_share, verb="reindex", jobs=jobs)
     named = tuple(kind for kind in KINDS if not kinds or kind.value in kinds)
-    planned_at = partial(plan_reindex, kinds=named, exact=exact, now_ms=given.now_ms)
+    planned_at = partial(plan_reindex, kinds=named, exact=exact, now=given.now_ms)
 
     def plan(path: Path, progress: Progress, put: Callable[[object], None]) -> None:
         put(planned_at(path, config=configs[path], progress=progress))
@@ -383,7 +383,7 @@ def truncate(
             here = plan if place == partition.path else plan_truncation(place, offset)
             done = here.apply(
                 config=configs[partition.path],
-                now_ms=given.now_ms,
+                now=given.now_ms,
                 backup_directory=change.backup_directory,
                 keep_cut=change.keeps,
             )
@@ -445,7 +445,7 @@ def recover(
         "clean": clean,
         "recovery_point": recovery_point,
         "log_start_offset": log_start_offset,
-        "now_ms": given.clock(),
+        "now": given.clock(),
         "tier": tier_of_plans(),
     }
     configs = {each.path.resolve().name: known[each.path] for each in found}

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kseg._door import renamed
 from kseg.constants import COMPACTION_MAP_BYTES, StopReason
 from kseg.errors import (
     CorruptIndexError,
@@ -143,11 +144,12 @@ class RetentionPlan(retention.RetentionPlan):
         return retention.apply_unloaded(early)
 
 
+@renamed(now_ms="now")
 def plan_retention(
     log: Log | io.StrPath,
     *,
     config: ConfigLike | RetentionRules | None = None,
-    now_ms: Time | None = None,
+    now: Time | None = None,
     high_watermark: HighWatermark | None = None,
     tier: TierLike | None = None,
 ) -> RetentionPlan:
@@ -161,7 +163,7 @@ def plan_retention(
         log: a partition directory, or a log that is open for reading or for appending.
         config: the settings, or the answer of `retention_rules` for one log. None means the log's
             own, or no setting for a log that is open for reading.
-        now_ms: the time that counts; None for the log's clock, or the machine's.
+        now: the time that counts; None for the log's clock, or the machine's.
         high_watermark: as for `Log.open`, which takes it for a log that is open for appending.
         tier: a URL or a directory with older segments; by default `__remote_log_metadata` beside
             the partition decides.
@@ -179,10 +181,10 @@ def plan_retention(
     with _for_reading(log) as seen:
         if seen.mode == "append":
             _refuse_high_watermark(high_watermark)
-            plan = retention.plan_state(seen.state, config=config, now_ms=now_ms, tier=remote)
+            plan = retention.plan_state(seen.state, config=config, now_ms=now, tier=remote)
         else:
             plan = retention.plan_view(
-                seen.view, config=config, now_ms=now_ms, high_watermark=high_watermark, tier=remote
+                seen.view, config=config, now_ms=now, high_watermark=high_watermark, tier=remote
             )
     settings = config.config if isinstance(config, RetentionRules) else config or LogConfig()
     opening = _opening(log, settings, high_watermark, plan.now_ms)
@@ -259,11 +261,12 @@ class CompactionPlan(values.CompactionPlan):
             return applying.apply_state(log.state, self, backup=backup, progress=progress)
 
 
+@renamed(now_ms="now")
 def plan_compaction(
     log: Log | io.StrPath,
     *,
     config: ConfigLike | RetentionRules | None = None,
-    now_ms: Time | None = None,
+    now: Time | None = None,
     high_watermark: HighWatermark | None = None,
     from_start: bool = False,
     force: bool = False,
@@ -278,7 +281,7 @@ def plan_compaction(
         log: a partition directory, or a log that is open for reading or for appending.
         config: the settings, or the answer of `compaction_rules`. None means the log's own, or
             no setting for a log that is open for reading.
-        now_ms: the time that counts; None for the log's clock, or the machine's.
+        now: the time that counts; None for the log's clock, or the machine's.
         high_watermark: as for `Log.open`, which takes it for a log that is open for appending.
         from_start: compact from the log's start, not from where `cleaner-offset-checkpoint` says.
         force: also compact segments that are too young or have too little to clean. Records that
@@ -302,9 +305,9 @@ def plan_compaction(
         known = config if isinstance(config, RetentionRules) else _rules(seen, config)
         if seen.mode == "append":
             _refuse_high_watermark(high_watermark)
-            inputs = CleanerInputs.of_state(seen.state, known.config, now_ms)
+            inputs = CleanerInputs.of_state(seen.state, known.config, now)
         else:
-            inputs = CleanerInputs.of_view(seen.view, known.config, now_ms, high_watermark)
+            inputs = CleanerInputs.of_view(seen.view, known.config, now, high_watermark)
         inputs = replace(inputs, on_bad_crc="stop" if verify_crc else "ignore")
         plan = plan_inputs(inputs, known, options)
     opening = _opening(log, known.config, high_watermark, plan.now_ms)
@@ -503,7 +506,7 @@ class Cleanup:
     def _plan(
         self, one: ClosedPartition, log: Log, high_watermark: HighWatermark | None = None
     ) -> None:
-        how: dict[str, Any] = {"now_ms": self.now_ms, "high_watermark": high_watermark}
+        how: dict[str, Any] = {"now": self.now_ms, "high_watermark": high_watermark}
         if self.options is not None:
             one.plan = plan_compaction(log, config=one.rules, **how, **asdict(self.options))
         if one.old is not None:
@@ -524,7 +527,7 @@ class Cleanup:
     def _delete(
         self, one: ClosedPartition, old: RetentionRules, log: Log, backup: Backup | None
     ) -> None:
-        one.deletion = plan_retention(log, config=old, now_ms=self.now_ms, tier=one.remote)
+        one.deletion = plan_retention(log, config=old, now=self.now_ms, tier=one.remote)
         if backup is not None:
             _keep(one.deletion, backup, check_room=one.rules is None)
         one.freed_bytes += retention.apply_state(log.state, one.deletion).freed_bytes

@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kseg._door import renamed
 from kseg.errors import (
     CorruptIndexError,
     KsegError,
@@ -310,7 +311,7 @@ class Recovery:
     def _check_room(self, plans: Sequence[RecoveryPlan]) -> None:
         """Refuse, before the first change, a backup for which a disk has no room."""
         for home in homes_of(plan.path for plan in plans):
-            backup = self.change.backup_of(home, self.options["now_ms"])
+            backup = self.change.backup_of(home, self.options["now"])
             if backup is not None:
                 cut = (plan.truncated_bytes for plan in plans if home_of(plan.path) == home)
                 backup.check_room(sum(cut))
@@ -390,7 +391,7 @@ def reindex_at(
     """
     if place != plan.path:
         plan = plan_reindex(
-            place, config=plan.config, kinds=plan.kinds, exact=plan.exact, now_ms=plan.now_ms
+            place, config=plan.config, kinds=plan.kinds, exact=plan.exact, now=plan.now_ms
         )
     backup = change.backup_of(home_of(place), now_ms)
     plan.apply(keep=False, backup=backup, progress=progress)
@@ -405,11 +406,12 @@ class TruncationPlan(truncate.TruncationPlan):
 
     __slots__ = ()
 
+    @renamed(now_ms="now")
     def apply(
         self,
         *,
         config: LogConfig | None = None,
-        now_ms: Time | None = None,
+        now: Time | None = None,
         backup_directory: io.StrPath | None = None,
         keep_cut: bool = True,
     ) -> TruncationReport:
@@ -420,7 +422,7 @@ class TruncationPlan(truncate.TruncationPlan):
 
         Args:
             config: the settings of the log; Kafka's defaults if None.
-            now_ms: the clock; the machine's if None.
+            now: the clock; the machine's if None.
             backup_directory: where the backup goes; None for a sibling of the data directory, named
                 after the time.
             keep_cut: whether to make a backup.
@@ -436,8 +438,8 @@ class TruncationPlan(truncate.TruncationPlan):
         """
         refuse_cluster_metadata(self.path)
         home = self.path.resolve().parent
-        time_ms = now_of(now_ms)
-        clock = clock_of(None if now_ms is None else lambda: time_ms)
+        time_ms = now_of(now)
+        clock = clock_of(None if now is None else lambda: time_ms)
         lease = data_directory.enter(home)
         try:
             if look_at(self.path) != self.seen:

@@ -416,9 +416,9 @@ class LogDirectory(Closing):
         The checkpoints may speak of another directory of the same partition, so all of it is
         looked at.
         """
-        now_ms = self._now_ms()
+        now = self._now_ms()
         recovering.recover(
-            path, recovery_point=0, log_start_offset=0, config=self._config_of(key), now_ms=now_ms
+            path, recovery_point=0, log_start_offset=0, config=self._config_of(key), now=now
         )
 
     def _open_log(self, path: Path, key: TopicPartition, *, create: bool = False) -> Log:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from kseg._door import renamed
 from kseg.commands import command_line
 from kseg.constants import BATCH_BYTES, Int32s, Intps
 from kseg.errors import KsegError, NotALogError
@@ -40,9 +41,10 @@ _USUAL: Final = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * 60 * 6
 _Path = str | PathLike[str]
 
 
+@renamed(data_directories="paths")
 def write_topic(
     source: Any,
-    data_directories: _Path | Sequence[_Path],
+    paths: _Path | Sequence[_Path],
     topic: str,
     *,
     key: str = "key",
@@ -66,7 +68,7 @@ def write_topic(
     Args:
         source: an Arrow table or reader, a frame of Polars or pandas, columns such as
             `{"value": ["text"]}`, a list of dicts, or pieces that kseg has read.
-        data_directories: of the broker; all of them, if the topic is in several.
+        paths: the data directories of the broker; all of them, if the topic is in several.
         topic: the name of the topic.
         key, value, timestamp, headers: the names of the columns; a missing column is null, or the
             time of the write. Other columns are left out. A name that you give must be there; and
@@ -99,13 +101,12 @@ def write_topic(
     """
     if not isinstance(topic, str) or not is_topic_name(topic) or is_internal(topic):
         raise ValueError(f"{topic!r} is not a topic that producers write to")
-    if isinstance(data_directories, str | PathLike):
-        data_directories = (data_directories,)
-    places = [local_path_at(each) for each in data_directories]
+    directories = (paths,) if isinstance(paths, str | PathLike) else paths
+    places = [local_path_at(directory) for directory in directories]
     found = settings(places, metadata_directory=metadata_directory, broker_config=broker_config)
     names = {"key": key, "value": value, "timestamp": timestamp, "headers": headers}
     assigned = _assigned(found.cluster, topic, places[0])
-    paths = _paths(found, topic, assigned, places)
+    partitions = _paths(found, topic, assigned, places)
     unfollowed = all(len(each.replicas) <= 1 for each in assigned.values())
     with ExitStack() as stack:
         logs = [
@@ -117,7 +118,7 @@ def write_topic(
                     high_watermark="end" if unfollowed else None,
                 )
             )
-            for path in paths
+            for path in partitions
         ]
         ends = [log.log_end_offset for log in logs]
         for log in logs if not append else ():
@@ -263,7 +264,7 @@ def _warn_of_retention(
         known = found.of(log.path).values
         unknown = {name: text for name, text in _USUAL.items() if name not in known}
         rules = found.supposing(unknown).of(log.path).retention_rules()
-        if plan_retention(log, config=rules, now_ms=soon_ms).segments:
+        if plan_retention(log, config=rules, now=soon_ms).segments:
             going.append(number)
     if going:
         warnings.warn(

@@ -166,9 +166,16 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
 
 
 def _plan(unit: PartitionUnit, *, as_broker: bool) -> RecoveryPlan:
-    names = ("clean", "recovery_point", "log_start_offset", "config", "now_ms")
-    given: dict[str, Any] = {name: getattr(unit, name) for name in names}
-    return plan_recovery(unit.path, as_broker=as_broker, thorough=False, **given)
+    return plan_recovery(
+        unit.path,
+        thorough=False,
+        as_broker=as_broker,
+        clean=unit.clean,
+        recovery_point=unit.recovery_point,
+        log_start_offset=unit.log_start_offset,
+        config=unit.config,
+        now=unit.now_ms,
+    )
 
 
 def _outlook_fields(plan: RecoveryPlan) -> dict[str, Any]:

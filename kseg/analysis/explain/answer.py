@@ -377,7 +377,7 @@ def _kept_segments(unit: KeepUnit, own: PartitionSettings, sizes: _Sizes) -> Ite
     """The segments that retention takes, then the others, each with its cause."""
     retention, compaction = own.retention_rules(of_one_log=unit.of_one_log), own.compaction_rules()
     with Log.open(unit.path) as log:
-        plan = plan_retention(log, config=retention, now_ms=unit.now_ms, tier=unit.tier)
+        plan = plan_retention(log, config=retention, now=unit.now_ms, tier=unit.tier)
         segments = {info.base_offset: info for info in log.view.segments}
         for each in plan.segments:
             del segments[each.base_offset]
@@ -425,7 +425,7 @@ def _compacted(
     if not left:
         return
     try:
-        plan = plan_compaction(log, config=rules, now_ms=unit.now_ms, verify_crc=False)
+        plan = plan_compaction(log, config=rules, now=unit.now_ms, verify_crc=False)
     except (KsegError, OSError) as error:
         for each in left:
             cause = "active" if each is left[-1] else "uncleanable"

@@ -23,6 +23,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from kseg._door import renamed
 from kseg.constants import INT64_MAX, Progress
 from kseg.errors import KsegError, NotALogError, StalePlanError, TierError
 from kseg.files import io, lock, metadata
@@ -269,7 +270,7 @@ class RecoveryOptions(TypedDict, total=False):
         recovery_point: records in front of it were flushed; by the checkpoint if None.
         log_start_offset: the first readable offset; by the checkpoint if None.
         config: of the log; Kafka's defaults if None.
-        now_ms: the time to take for now, in ms or as other times; the clock's if None.
+        now: the time to take for now, in ms or as other times; the clock's if None.
         tier: as for `plan_retention`.
     """
 
@@ -278,10 +279,11 @@ class RecoveryOptions(TypedDict, total=False):
     recovery_point: int | None
     log_start_offset: int | None
     config: ConfigLike | None
-    now_ms: Time | None
+    now: Time | None
     tier: TierLike | None
 
 
+@renamed(now_ms="now")
 def plan_recovery(
     path: io.StrPath,
     *,
@@ -297,7 +299,7 @@ def plan_recovery(
             transactions, which takes time; a broker does not.
         progress: called with the bytes of log walked so far, and in all.
         options: see `RecoveryOptions`: as_broker, clean, recovery_point, log_start_offset, config,
-            now_ms, tier.
+            now, tier.
 
     Raises:
         TypeError: there is no such option.
@@ -331,7 +333,7 @@ def _inputs(directory: Path, options: RecoveryOptions, *, thorough: bool = True)
         clean=known["clean"],
         recovery_point=max(point, 0),
         log_start_offset=max(start, 0),
-        now_ms=now_of(options.get("now_ms")),
+        now_ms=now_of(options.get("now")),
         as_broker=as_broker,
         thorough=thorough and not as_broker,
         tier=options.get("tier"),
@@ -516,6 +518,7 @@ def _flush(directory: Path, recovery_point: int) -> None:
     io.flush_directory(directory)
 
 
+@renamed(now_ms="now")
 def recover(
     path: io.StrPath,
     *,
@@ -535,7 +538,7 @@ def recover(
         keep_cut: whether to keep it at all.
         progress: is called with bytes done and bytes in all.
         options: see `RecoveryOptions`: as_broker, clean, recovery_point, log_start_offset, config,
-            now_ms, tier.
+            now, tier.
 
     Returns:
         The result, with the plan that was applied.

@@ -23,6 +23,7 @@ from typing import Final
 
 import numpy as np
 
+from kseg._door import renamed
 from kseg.constants import Progress, StopReason
 from kseg.errors import (
     CorruptIndexError,
@@ -282,13 +283,14 @@ REINDEX_CLASSES: Final = (
 )
 
 
+@renamed(now_ms="now")
 def plan_reindex(
     path: io.StrPath,
     *,
     config: ConfigLike | None = None,
     kinds: Collection[FileKind] = KINDS,
     exact: bool = False,
-    now_ms: Time | None = None,
+    now: Time | None = None,
     progress: Progress | None = None,
 ) -> ReindexPlan:
     """Find the indexes and snapshots that do not fit the log; changes nothing.
@@ -298,7 +300,7 @@ def plan_reindex(
         config: of the log: the interval of index entries counts. Kafka's defaults if None.
         kinds: the kinds of files to check, from `KINDS`.
         exact: leave alone only files with exactly the bytes that Kafka 4.2 would write.
-        now_ms: leave producers out that have expired by then, where the first snapshot names them.
+        now: leave producers out that have expired by then, where the first snapshot names them.
         progress: called after each segment.
 
     Raises:
@@ -317,7 +319,7 @@ def plan_reindex(
     if classify_path(directory).kind is not PathKind.PARTITION:
         raise NotALogError("this is not a partition directory", path=path)
     chosen = tuple(kind for kind in KINDS if kind in kinds)
-    by = None if now_ms is None else time_ms(now_ms)
+    by = None if now is None else time_ms(now)
     plan = ReindexPlan(directory, LogConfig.of(config), chosen, exact, by, look_at(directory))
     return _Reindexing(plan, progress).plan()
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
+from kseg._door import renamed
 from kseg.commands import command_line
 from kseg.errors import CorruptIndexError, KsegError, LimitExceededError, NotALogError
 from kseg.files import metadata
@@ -375,8 +376,9 @@ def _named(place: Path) -> tuple[str | None, int | None]:
     return partition_of(place) or (None, None)
 
 
+@renamed(data_directories="paths")
 def settings(
-    data_directories: StrPaths,
+    paths: StrPaths,
     *,
     topics: str | Iterable[str] | None = None,
     partitions: int | Iterable[int] | None = None,
@@ -388,7 +390,7 @@ def settings(
     """Read the settings of partitions from where a broker has them.
 
     Args:
-        data_directories: of one broker, or one of them; or URLs of them.
+        paths: the data directories of one broker, or one of them; or URLs of them.
         topics: list only these: a name or a glob, or several.
         partitions: list only these partitions: a number, or several.
         metadata_directory: the directory with `__cluster_metadata-0`, if it is elsewhere.
@@ -412,7 +414,7 @@ def settings(
     """
     selection = Selection.of(topics, partitions)
     sources = SettingSources(metadata_directory, broker_config, config or {}, topic_config or {})
-    return sources.read(paths_of(data_directories)).choosing(selection)
+    return sources.read(paths_of(paths)).choosing(selection)
 
 
 def _metadata_home(places: Sequence[Path], given: StrPath | None) -> Path | None:

@@ -407,7 +407,7 @@ def _look(partitions: Sequence[ClosedPartition], *, how: Cleanup) -> tuple[Any, 
 def _plan(
     logs: Sequence[tuple[Path, LogConfig]], *, options: ReindexOptions
 ) -> tuple[ReindexPlan, ...]:
-    how = {"kinds": options.kinds, "exact": options.exact, "now_ms": options.now_ms}
+    how = {"kinds": options.kinds, "exact": options.exact, "now": options.now_ms}
     return tuple(plan_reindex(path, config=config, **how) for path, config in logs)  # type: ignore[arg-type]
 
 
