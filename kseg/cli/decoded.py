@@ -17,7 +17,7 @@ import numpy as np
 
 from kseg.cli.row_writer import Template
 from kseg.cli.rows import RECORD_FIELDS, UNKNOWN, Field, Style, held_columns, rows_of
-from kseg.constants import Bools, Int64s, InternalTopic
+from kseg.constants import Int64s, InternalTopic
 from kseg.errors import InvalidRecordError
 from kseg.format.take import take_rows
 from kseg.format.values import RecordColumns, binary_column
@@ -58,7 +58,6 @@ def decoded_rows(
     columns: RecordColumns,
     topic: InternalTopic,
     style: Style,
-    mask: Bools | None = None,
     limit: int | None = None,
 ) -> Iterator[Decoded]:
     """The rows of a piece of records, a few at a time.
@@ -67,11 +66,9 @@ def decoded_rows(
         columns: the piece, with the fields of a record's line.
         topic: by whose schemas they are decoded.
         style: of the rows.
-        mask: bool[n], the records that are wanted; None for all.
         limit: only so many of them; None for all.
     """
-    chosen = np.arange(len(columns)) if mask is None else np.flatnonzero(mask)
-    chosen = chosen[:limit]
+    chosen = np.arange(len(columns))[:limit]
     sizes = columns.key.sizes().astype(np.int64) + columns.value.sizes()
     used = np.cumsum(np.maximum(sizes[chosen], 0))
     first = 0

@@ -16,7 +16,6 @@ import numpy as np
 from kseg.cli import output
 from kseg.cli.failures import complain, one_line
 from kseg.cli.kafka_options import refuse_kafka_options
-from kseg.cli.options import check_ranges
 from kseg.cli.parsing import Paths
 from kseg.cli.paths import InputFile, refuse_replicas, sources
 from kseg.cli.records import (
@@ -41,9 +40,10 @@ from kseg.format.bodies import message_error
 from kseg.format.columns import decode
 from kseg.format.header import COLUMN, BatchTable, crc_error, stop_error
 from kseg.format.request import Request
+from kseg.format.take import take_equal
 from kseg.format.values import RecordColumns
 from kseg.internal import InternalTopic
-from kseg.records.query import Range
+from kseg.records.query import ALL
 from kseg.workers import At, PerThread, Put, SharedUse, Work, each_at, putting, run_in_order
 
 _STDIN, _STDIN_PATH = FileName(FileKind.LOG, 0), Path("-")
@@ -55,43 +55,35 @@ def dump(
     context: click.Context,
     /,
     paths: Paths,
+    query: dict[str, Any],
     form: str,
     batches: bool,
     encoding: str | None,
-    selection: Selection,
-    offsets: Range,
-    times: Range,
-    key: bytes | None,
-    limit: int | None,
-    last: int | None,
-    mapping: Mapping,
     decode_as: str | None,
     raw: bool,
-    jobs: int,
     **kafkas: Any,
 ) -> int:
     """Run the verb; returns the exit code."""
     refuse_kafka_options(kafkas)
     if not paths:
         raise click.MissingParameter(ctx=context, param=context.command.params[0])
-    check_ranges(last=last, limit=limit)
-    if batches and key is not None:
+    if batches and "key" in query:
         raise click.UsageError("--key chooses records; it cannot be used with --batches.")
     if batches and decode_as is not None:
         raise click.UsageError("--decode is about records; it cannot be used with --batches.")
     run = Dump(
         row_style(form, encoding),
         output.binary_stdout(),
-        replace(ALL_RECORDS, offset=offsets, time=times),
+        replace(ALL_RECORDS, offset=query.get("offset"), time=query.get("time")),
         batches=batches,
-        mapping=mapping,
-        key=key,
-        limit=limit,
-        last=last,
-        jobs=jobs,
+        mapping=query["mapping"],
+        key=query.get("key"),
+        limit=query.get("limit"),
+        last=query.get("last"),
+        jobs=query["threads"],
         **decoding(decode_as, raw),
     )
-    run.paths(paths, selection)
+    run.paths(paths, Selection.of(query.get("topics"), query.get("partitions")))
     return run.end()
 
 
@@ -106,6 +98,9 @@ class Dump(RecordLines):
         *,
         batches: bool = False,
         mapping: Mapping = "auto",
+        key: bytes | None = None,
+        last: int | None = None,
+        jobs: int = 1,
         **how: Any,
     ) -> None:
         """Start with nothing written and nothing found.
@@ -116,9 +111,16 @@ class Dump(RecordLines):
             request: the records.
             batches: a row for each batch, not for each record.
             mapping: how files are opened.
+            key: only records with this key.
+            last: only so many rows, the last ones of each partition.
+            jobs: threads.
             how: as for `RecordLines`.
         """
-        super().__init__(style, out, request, **how)
+        super().__init__(style, out, last=last, **how)
+        self.request = request
+        self.last = last
+        self._key = key
+        self._jobs = 1 if self.sinks.counted else jobs
         self.fields = BATCH_FIELDS if batches else RECORD_FIELDS
         self._batches_only = batches
         self._mapping = mapping
@@ -223,7 +225,8 @@ class Dump(RecordLines):
 
     def _narrowed(self, logs: list[InputFile]) -> tuple[list[InputFile], int]:
         """The files that can hold the wanted offsets, and the place to begin in the first one."""
-        if self.last is not None and self.takes_all and not self._batches_only:
+        takes_all = self.request.bounds == (ALL, ALL) and self._key is None
+        if self.last is not None and takes_all and not self._batches_only:
             from kseg.records.tail import tail_of  # it opens segments
 
             skipped, start = tail_of(
@@ -270,7 +273,8 @@ class Dump(RecordLines):
         fields = record_fields(kafka07=tile.table.kafka07)
         request = replace(self.request, columns=fields)
         for columns in self._decoded(tile, request, source, put):
-            self.write_columns(columns, source, sink, put)
+            chosen = columns if self._key is None else take_equal(columns, self._key)
+            self.write_columns(chosen, source, sink, put)
             if sink.full:
                 return
 

@@ -28,6 +28,7 @@ from kseg.errors import (
     UnreadableError,
 )
 from kseg.extras import check_memory
+from kseg.files.selection import NothingChosenError
 
 _PASSED_OVER: Final = "kseg.passed-over"
 #: The prefix of the library's messages for users, for errors whose class says nothing.
@@ -83,11 +84,22 @@ def told_warnings() -> Iterator[None]:
     before = note.set(tell)
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = lambda message, *_: tell(str(message))
+        warnings.showwarning = lambda message, *_: tell(_with_way(str(message)))
         try:
             yield
         finally:
             note.reset(before)
+
+
+def _with_way(warning: str) -> str:
+    """A warning as a line, with the option that is the way out of it."""
+    warning = f"{MARK}warning: {warning.removeprefix(MARK)}"
+    if ": read_committed " not in warning:
+        return warning
+    return (
+        f"{warning}; --open-transactions abort takes it for aborted and goes on, "
+        "'kseg transactions' shows how to end it"
+    )
 
 
 @contextmanager
@@ -105,7 +117,7 @@ def usage_errors(option: str = "", *, marked: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except KsegError:
+    except (KsegError, NothingChosenError):
         raise
     except ValueError as error:
         text = str(error)
@@ -220,18 +232,6 @@ def tell_replaced(count: int, place: str = "") -> None:
             f"kseg: warning: {place}{values} not UTF-8, and U+FFFD stands for what is not; "
             "--bytes base64 keeps all bytes"
         )
-
-
-def tell_left_out(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
-    """Report history that a reader of a partition does not get, and how to get it."""
-    for line in lines:
-        more = ""
-        if line.startswith("read_committed "):
-            more = (
-                "; --open-transactions abort takes it for aborted and goes on, "
-                "'kseg transactions' shows how to end it"
-            )
-        complain(f"kseg: warning: {os.fspath(path)}: {line}{more}")
 
 
 def pass_over(error: OSError) -> None:

@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
+from kseg.cli.failures import usage_errors
 from kseg.cli.parsing import DECODED, GivenSettings, clock_of, parse_setting
-from kseg.constants import BATCH_BYTES, OPEN_TRANSACTIONS, SCHEMA_WORDS
+from kseg.constants import BATCH_BYTES
 from kseg.files.grammar import OFFSET_MAX, URL_REFUSAL, is_url
 from kseg.files.selection import Selection
 from kseg.records.query import (
-    ALL,
+    BY_NAME,
     KINDS,
-    parse_key,
-    parse_offset_range,
-    parse_partitions,
+    QUESTIONS,
+    Question,
+    check,
     parse_time,
     parse_time_range,
 )
+from kseg.records.query import Option as Asked
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
@@ -111,11 +113,7 @@ LOCAL_PATH = LocalPath(
 #: The same for output paths.
 NEW_PATH = LocalPath(URL_REFUSAL)
 OFFSET = WholeNumber(min=0, max=OFFSET_MAX)
-OFFSET_RANGE = Parsed("A..B", parse_offset_range)
-TIME_RANGE = ParsedTime("A..B", parse_time_range)
 TIME = ParsedTime("TIME", parse_time)
-KEY = Parsed("KEY", parse_key)
-PARTITIONS = Parsed("N,N-M", parse_partitions)
 SETTING = Parsed("[TOPIC:]NAME=VALUE", parse_setting)
 
 
@@ -205,17 +203,6 @@ def _jobs(_ctx: click.Context, _parameter: click.Parameter, value: int | None) -
     return value or usable_cores()
 
 
-def _typed_option(name: str) -> Option:
-    return click.option(
-        f"--decode-{name}",
-        type=click.Choice((*KINDS, *SCHEMA_WORDS), case_sensitive=False),
-        help=(
-            f"The kind of each {name}. A {name} of another kind is null, and {name}_error has the "
-            "reason."
-        ),
-    )
-
-
 # ---- options of several verbs --------------------------------------------------------------------
 
 
@@ -262,50 +249,92 @@ def topics_option(help_text: str) -> Option:
     )
 
 
-_selection_options = together(
-    topics_option("Only topics that match; may be repeated."),
-    click.option(
-        "--partition",
-        "partitions",
-        type=PARTITIONS,
-        default=(),
-        shell_complete=completed("partitions"),
-        help="Only these partitions, such as 0,3-5.",
-    ),
-)
-offset_and_time_options = together(
-    click.option(
-        "--offset",
-        "offsets",
-        type=OFFSET_RANGE,
-        default=ALL,
-        help="Only offsets in this range, B excluded; or one offset.",
-    ),
-    now_option(expose=False),
-    click.option(
-        "--time",
-        "times",
-        type=TIME_RANGE,
-        default=ALL,
-        help="Only timestamps in this range, B excluded: ISO 8601, ms, now, today, yesterday, or "
-        "such as -90s, -15m, -1h, -7d.",
-    ),
-)
-key_option = click.option(
-    "--key",
-    type=KEY,
-    help="Only records with exactly this key: text, hex:00ff or base64:AP8=.",
-)
-limit_option = click.option("--limit", type=WholeNumber(min=0), metavar="N", help="Stop after N.")
-#: The chosen records or batches of a log.
-range_options = together(
-    offset_and_time_options,
-    key_option,
-    limit_option,
-    click.option(
-        "--last", type=WholeNumber(min=0), metavar="N", help="Only the last N of each partition."
-    ),
-)
+#: The options of several questions that no verb gets as its parameters.
+_READY: Final[dict[str, Option]] = {"now": now_option(expose=False), "tier": tier_options}
+_COUNTED_FROM_NOW: Final = (parse_time_range,)
+
+
+def _declared(question: Question, option: Asked) -> Option:
+    """One option of the table of questions."""
+    kind: Any = None
+    if option.among:
+        kind = _Choice(option.among, case_sensitive=False)
+    elif option.low is not None:
+        kind = WholeNumber(option.low)
+    elif option.parse is not None:
+        parsed = ParsedTime if option.parse in _COUNTED_FROM_NOW else Parsed
+        kind = parsed(option.metavar or "", option.parse)
+    has_default = question.default is not None and not option.is_flag
+    return click.option(
+        *([option.short] if option.short else []),
+        option.flag,
+        option.name or question.name,
+        type=kind,
+        metavar=None if option.parse else option.metavar,
+        multiple=option.repeated,
+        is_flag=option.is_flag,
+        default=question.default if has_default and option.among else None,
+        show_default=has_default,
+        callback=_jobs if question.name == "threads" else None,
+        shell_complete=completed(option.completed) if option.completed else None,
+        help=option.help,
+    )
+
+
+def asked(name: str) -> Option:
+    """The options of one question, by its name in Python."""
+    question = BY_NAME[name]
+    if name in _READY:
+        return _READY[name]
+    return together(*(_declared(question, option) for option in question.options))
+
+
+def query_options(verb: str) -> Option:
+    """The options of all questions that a verb has; it gets their values as `query`.
+
+    Args:
+        verb: one of `kseg.records.query.VERBS`.
+    """
+    questions = [one for one in QUESTIONS if one.options and not one.refusal(verb)]
+    exposed = [one for one in questions if one.name not in _READY]
+    names = [option.name or one.name for one in exposed for option in one.options]
+
+    def declare(function: Any) -> Any:
+        @wraps(function)
+        def ask(*args: Any, **words: Any) -> Any:
+            query = _query({name: words.pop(name) for name in names}, verb)
+            return function(*args, query=query, **words)
+
+        return together(*(asked(one.name) for one in questions))(ask)
+
+    return declare
+
+
+def _query(words: dict[str, Any], verb: str) -> dict[str, Any]:
+    """The answers to questions as `kseg.scan` takes them, of the values of options.
+
+    Raises:
+        UsageError: options do not go together.
+    """
+    query = {name: value for name, value in words.items() if value not in (None, ())}
+    kinds = {name: query.pop(f"decode_{name}", None) for name in ("key", "value")}
+    if any(kinds.values()):
+        query["decode"] = {name: kind for name, kind in kinds.items() if kind}
+    query["threads"] = query.pop("jobs")
+    counts = query.pop("counts", None)
+    if (counts and "partitioner" not in query) or ("partitioner" in query and "key" not in query):
+        raise click.UsageError("--partitions wants --partitioner, which wants --key.")
+    if "partitioner" in query:
+        if "partitions" in query:
+            raise click.UsageError("--partition and --partitioner exclude each other.")
+        query["partitions"] = counts
+    with usage_errors():
+        check(query, verb)
+    return query
+
+
+_selection_options = together(asked("topics"), asked("partitions"))
+offset_and_time_options = together(asked("offset"), asked("now"), asked("time"))
 #: The form of records of internal topics, by names of `kseg.cli.records`.
 decode_options = together(
     click.option(
@@ -320,48 +349,7 @@ decode_options = together(
     ),
     flag("--raw", help_text="Print keys and values of internal topics as bytes."),
 )
-#: Names of `kseg.format.typed`.
-typed_options = together(
-    _typed_option("key"),
-    _typed_option("value"),
-    click.option(
-        "--schemas",
-        metavar="PLACE",
-        multiple=True,
-        help=(
-            "The place of a registry's schemas: a data directory with its topic, "
-            "a file, or its URL. The default is PATH."
-        ),
-    ),
-    click.option(
-        "--subject", metavar="NAME", help="The subject whose schema is the type of the column."
-    ),
-    click.option(
-        "--schema-version",
-        type=click.IntRange(min=1),
-        help=("The version of the subject; the default is the latest one."),
-    ),
-    click.option(
-        "--record", metavar="NAME", help="Only this record type or message; others are null."
-    ),
-)
-isolation_option = together(
-    choice(
-        "--isolation",
-        among=["read_uncommitted", "read_committed"],
-        help_text="Committed: no aborted records, none past the last stable offset.",
-    ),
-    click.option(
-        "--open-transactions",
-        type=_Choice(OPEN_TRANSACTIONS),
-        default="wait",
-        show_default=True,
-        help=(
-            "wait: committed records end at the first open transaction. abort: "
-            "treat open transactions as aborted, as after a broker's timeout."
-        ),
-    ),
-)
+isolation_option = together(asked("isolation"), asked("open_transactions"))
 format_option = choice(
     "--format", "form", among=["text", "jsonl", "csv"], help_text="The format of the output."
 )
@@ -390,29 +378,9 @@ at_since_options = together(
     ),
 )
 moment_options = together(now_option(expose=False), at_since_options)
-jobs_option = click.option(
-    "--jobs",
-    type=WholeNumber(min=1),
-    callback=_jobs,
-    metavar="N",
-    help=(
-        "Number of parallel workers; the default is the number of usable cores. "
-        "The output is the same for every N."
-    ),
-)
-mapping_option = choice(
-    "--mapping",
-    among=["auto", "always", "never"],
-    help_text=(
-        "Whether to map files. A bad sector under a map kills the process; with "
-        "never, kseg reads files instead."
-    ),
-)
-on_corrupt_option = choice(
-    "--on-corrupt",
-    among=["raise", "skip"],
-    help_text="Skip leaves damaged batches out, names them, and exits 1.",
-)
+jobs_option = asked("threads")
+mapping_option = asked("mapping")
+on_corrupt_option = asked("on_corrupt")
 json_option = flag("--json", "as_json", help_text="One JSON document.")
 codes_option = flag("--codes", help_text="List every code of a finding with its meaning.")
 
@@ -503,7 +471,7 @@ def gathered(name: str, kind: Any, options: Option) -> Option:
     def declare(function: _F) -> _F:
         @wraps(function)
         def gather(**words: Any) -> Any:
-            value = kind(**{field: words.pop(field) for field in kind._fields})
+            value = getattr(kind, "of", kind)(**{field: words.pop(field) for field in kind._fields})
             return function(**{name: value}, **words)
 
         return cast("_F", options(gather))
@@ -592,9 +560,3 @@ def json_bytes_option(help_text: str) -> Option:
 def high_watermark_option(help_text: str) -> Option:
     """`--high-watermark end`."""
     return click.option("--high-watermark", type=click.Choice(["end"]), help=help_text)
-
-
-def check_ranges(*, last: int | None, limit: int | None) -> None:
-    """Refuse `--last` with `--limit`: their order would be a guess."""
-    if last is not None and limit is not None:
-        raise click.UsageError("--last and --limit exclude each other.")

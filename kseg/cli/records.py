@@ -7,7 +7,9 @@ loads no schema, since few logs belong to such a topic: their rows are made in `
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
@@ -17,23 +19,26 @@ import numpy as np
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line, tell_replaced
-from kseg.cli.paths import partition_at
+from kseg.cli.paths import partition_at, tier_of_run
 from kseg.cli.row_writer import RowSink, RowSinks, Template
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
+from kseg.cli.typed import typed_fields, typed_rows
 from kseg.constants import Bools, StopReason
 from kseg.errors import KsegError, at_path
-from kseg.files.grammar import FileKind
+from kseg.files.grammar import FileKind, parse_name
 from kseg.files.log_file import Tile
 from kseg.format.header import scan
 from kseg.format.request import Request
-from kseg.format.take import equal_to
 from kseg.format.values import RecordColumns
+from kseg.format.workspace import PIECE_BYTES
 from kseg.internal import InternalTopic
 from kseg.records.query import ALL
-from kseg.workers import Put
+from kseg.stores.path import RemotePath, path_at
+from kseg.workers import At, Put, Results, run_in_order
 
 if TYPE_CHECKING:
-    pass
+    from kseg.format.typed import Kinds
+    from kseg.records.scan import Scan
 
 
 #: The values of `--decode`.
@@ -75,48 +80,115 @@ class RecordLines:
         self,
         style: Style,
         out: IO[bytes],
-        request: Request,
         *,
-        key: bytes | None = None,
         limit: int | None = None,
         last: int | None = None,
         decode_as: InternalTopic | None = None,
         by_name: bool = False,
-        jobs: int = 1,
     ) -> None:
         """Start with nothing written and nothing found.
 
         Args:
             style: the form of rows.
             out: takes the rows.
-            request: the records.
-            key: only records with this key.
-            limit: stop after so many rows.
-            last: only so many rows, the last ones of each partition.
+            limit: stop after so many rows, where no scan counts them.
+            last: likewise only so many rows, the last ones of each partition.
             decode_as: decode the records of all files by this topic's schemas.
             by_name: decode the records of files that belong to an internal topic.
-            jobs: threads.
         """
         self.style = style
         self.out = out
-        self.request = request
-        self.limit = limit
-        self.last = last
         self.findings = 0
         self.sinks = RowSinks(out.write, limit=limit, last=last)
         self.by_name = by_name
         #: Whether rows of several partitions follow each other without a line between them.
         self.is_of_many = False
         self._decode_as = decode_as
-        self._key = key
+        self._kinds: Kinds = {}
+        self._lone: frozenset[str] = frozenset()
+        self._sources: dict[str, Source] = {}
         self._take = output.taker(out.write)
         self._headed = False
-        self._jobs = 1 if self.sinks.counted else jobs
 
-    @property
-    def takes_all(self) -> bool:
-        """Whether neither bounds nor a key leave records out."""
-        return self.request.offset == self.request.time == ALL and self._key is None
+    def write(self, found: Scan, jobs: int = 1) -> None:
+        """Write the records of a scan.
+
+        Args:
+            found: with the columns `record_fields`; its faults go to `note`.
+            jobs: the threads that make text; one, if records of the scan are counted.
+        """
+        inside = _tell_outside(found)
+        if jobs > 1:
+            self._begin(found)
+            works = found.works(piece_bytes=PIECE_BYTES)
+            pieces = (At(work.path, partial(self._work, work)) for work in works)
+            run_in_order(pieces, self._take, threads=jobs)
+        else:
+            self.write_pieces(found, found)
+        if inside:
+            self.sinks.tell_nothing("record", found.request)
+
+    def write_pieces(self, found: Scan, pieces: Iterable[RecordColumns]) -> None:
+        """Write pieces of a scan, each before the next one is asked for."""
+        self._begin(found)
+        with self.sinks.sink(self._take) as sink:
+            for columns in pieces:
+                self._write_piece(columns, sink, self._take)
+                self.out.flush()
+
+    def _begin(self, found: Scan) -> None:
+        """Take note of what all records of a scan have in common."""
+        self._kinds = found.kinds
+        self.fields = typed_fields(found.kinds)
+        self._lone = frozenset(str(source.path) for source in found.sources if source.is_file)
+        if self.style.form == "csv" and self.by_name:
+            # One head serves all lines: decoded by name is all or nothing.
+            topics = (
+                self.topic_of(source.topic, None, _kind_of(source.path) if source.is_file else None)
+                for source in found.sources
+            )
+            self.by_name = all(topics)
+
+    def note(self, error: KsegError) -> None:
+        """Report a fault that a scan skips."""
+        self.find(error, error.path or "", self._take)
+
+    def _work(self, work: Results, put: Put) -> None:
+        """Put the rows of a piece of work."""
+        with self.sinks.sink(put) as sink:
+            for result in work:
+                if isinstance(result, KsegError):
+                    self.find(result, result.path or "", put)
+                else:
+                    self._write_piece(result, sink, put)
+
+    def _write_piece(self, columns: RecordColumns, sink: RowSink, put: Put) -> None:
+        """Put the rows of a piece of columns, which is of one file."""
+        if "next_offset" in columns.fields and not str(columns.source).endswith(".kafka"):
+            arrays = {name: columns.arrays[name] for name in columns.fields}
+            del arrays["next_offset"]
+            columns = replace(columns, arrays=arrays)
+        source = self._sources.get(columns.source or "")
+        if source is None:
+            source = self._sources[columns.source or ""] = self._source_of(columns)
+        if source.style.form == "csv" and not self._headed:
+            put(partial(self.write_head, source))
+        self.write_columns(columns, source, sink, put)
+
+    def _source_of(self, columns: RecordColumns) -> Source:
+        """The file of a piece of columns, with the style of its rows."""
+        path = path_at(columns.source or "")
+        if str(path) in self._lone:
+            topic = self.topic_of(columns.topic, path, _kind_of(path))
+            return Source(path, self.style_of(None, path.name), topic)
+        directory = os.path.basename(os.path.realpath(path.absolute().parent))
+        if isinstance(path, RemotePath):
+            directory = path.absolute().parent.name
+        if tier_of_run() is not None:  # the names of objects say other things
+            directory = f"{columns.topic}-{columns.partition}"
+        return Source(
+            path, self.style_of(directory, path.name), self.topic_of(columns.topic, None, None)
+        )
 
     def topic_of(
         self, topic: str | None, path: Path | None, kind: FileKind | None
@@ -161,32 +233,22 @@ class RecordLines:
         self._headed = True
 
     def write_columns(
-        self,
-        columns: RecordColumns,
-        source: Source,
-        sink: RowSink,
-        put: Put,
-        mask: Bools | None = None,
+        self, columns: RecordColumns, source: Source, sink: RowSink, put: Put
     ) -> None:
-        """Write the chosen records of a piece."""
-        if self._key is not None:
-            same = equal_to(columns["key"], self._key)
-            mask = same if mask is None else mask & same
+        """Write the records of a piece."""
         if source.topic is None:
-            sink.take(self.rows(columns, source.style), len(columns), mask)
+            sink.take(self.rows(columns, source.style), len(columns))
             return
         from kseg.cli.decoded import decoded_rows  # likewise
 
-        for rows, count, faults in decoded_rows(
-            columns, source.topic, source.style, mask, sink.left
-        ):
+        for rows, count, faults in decoded_rows(columns, source.topic, source.style, sink.left):
             sink.take(rows, count)
             for error in faults:
                 self.find(error, columns.source or source.path, put)
 
     def rows(self, columns: RecordColumns, style: Style) -> Template:
         """The rows of records that belong to no internal topic."""
-        return record_rows(columns, style)
+        return (typed_rows if self._kinds else record_rows)(columns, style, self.fields)
 
     def find(self, error: KsegError, path: str | Path, put: Put) -> None:
         """Report a fault, behind the rows in front of it."""
@@ -219,10 +281,31 @@ def decoding(decode_as: str | None, raw: bool) -> dict[str, Any]:
     return {"decode_as": None if decode_as is None else NAMES[decode_as], "by_name": not raw}
 
 
+#: The fields of a record. Only records of Kafka 0.7 have `next_offset`; no row of others shows it.
+ROW_FIELDS: Final = tuple(field.name for field in RECORD_FIELDS)
+
+
 def record_fields(*, kafka07: bool) -> tuple[str, ...]:
     """The names of a record's fields; only records of Kafka 0.7 have `next_offset`."""
-    names = (field.name for field in RECORD_FIELDS)
-    return tuple(name for name in names if kafka07 or name != "next_offset")
+    return tuple(name for name in ROW_FIELDS if kafka07 or name != "next_offset")
+
+
+def _kind_of(path: Path) -> FileKind | None:
+    name = parse_name(path.name)
+    return None if name is None else name.kind
+
+
+def _tell_outside(found: Scan) -> bool:
+    """Report the partitions that end or begin outside of the offsets; whether there are others."""
+    start, end = found.request.offset_start, found.request.offset_end
+    inside = not found.sources or found.request.bounds[0] == ALL
+    for source in () if inside else found.sources:
+        view = None if source.is_file else source.view()
+        if view is None or (start < view.log_end_offset and end > view.log_start_offset):
+            inside = True
+        else:
+            complain(f"kseg: {view.path}: nothing is there: {view.extent}")
+    return inside
 
 
 def within(request: Request, rows: int, offsets: tuple[Any, Any], times: tuple[Any, Any]) -> Bools:

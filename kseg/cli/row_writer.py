@@ -12,10 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from kseg.cli.failures import complain
-from kseg.constants import Bools
 from kseg.format import text as _text
 from kseg.format.request import Request
 from kseg.format.times import iso_text
@@ -60,16 +57,14 @@ class RowWriter:
         self.replaced = 0  #: values of CSV that differ from the log's bytes
         return self
 
-    def rows(
-        self, template: Template, count: int, start: int = 0, mask: Bools | None = None
-    ) -> None:
-        """Write rows `start` to `count`, those for which `mask` is false left out."""
+    def rows(self, template: Template, count: int, start: int = 0) -> None:
+        """Write rows `start` to `count`."""
         row, replacing = start, inexact(template)
         while row < count:
-            end = _text.write_rows(template, row, count, self._buffer, mask)
+            end = _text.write_rows(template, row, count, self._buffer)
             if end.written:
                 self._send(end.written)
-                self._count_replaced(replacing, row, end.next_row, mask)
+                self._count_replaced(replacing, row, end.next_row)
             elif end.next_row < count:
                 self._large_row(template, end.next_row)
                 row = end.next_row + 1
@@ -82,15 +77,13 @@ class RowWriter:
         if isinstance(other, Buffer):
             self._buffer = memoryview(other)
 
-    def _count_replaced(
-        self, template: Template, start: int, stop: int, mask: Bools | None
-    ) -> None:
+    def _count_replaced(self, template: Template, start: int, stop: int) -> None:
         """Count the values of inexact pieces that are not UTF-8."""
         for piece in template:
             if piece[0] == _text.BYTES:
-                found = _text.count_not_utf8(piece[4], piece[5], start, stop, mask)
+                found = _text.count_not_utf8(piece[4], piece[5], start, stop)
             else:
-                found = _count_in_headers(piece, start, stop, mask)
+                found = _count_in_headers(piece, start, stop)
             self.replaced += found
 
     def _large_row(self, template: Template, row: int) -> None:
@@ -98,10 +91,10 @@ class RowWriter:
             end = _text.write_rows((piece,), row, row + 1, self._buffer)
             if end.next_row > row:
                 self._send(end.written)
-                self._count_replaced(inexact((piece,)), row, row + 1, None)
+                self._count_replaced(inexact((piece,)), row, row + 1)
             elif piece[0] == _text.BYTES:
                 self._large_value(piece, row)
-                self._count_replaced(inexact((piece,)), row, row + 1, None)
+                self._count_replaced(inexact((piece,)), row, row + 1)
             elif piece[0] == _text.HEADERS:
                 self._large_headers(piece, row)
             else:
@@ -170,15 +163,9 @@ def _may_replace(style: int) -> bool:
     return style & (_text.CSV | _text.EXACT) == _text.CSV and style & _ENCODING in _TEXTS
 
 
-def _count_in_headers(piece: Piece, start: int, stop: int, mask: Bools | None) -> int:
+def _count_in_headers(piece: Piece, start: int, stop: int) -> int:
     offsets, values, data = piece[4], piece[7], piece[8]
-    rows = [(start, stop)]
-    if mask is not None:
-        rows = [(row, row + 1) for row in range(start, stop) if mask[row]]
-    return sum(
-        _text.count_not_utf8(values, data, int(offsets[first]), int(offsets[end]))
-        for first, end in rows
-    )
+    return _text.count_not_utf8(values, data, int(offsets[start]), int(offsets[stop]))
 
 
 def _header_rows(
@@ -247,19 +234,17 @@ class RowSink:
         """Whether no further row will be written."""
         return self._left == 0
 
-    def take(self, template: Template, count: int, mask: Bools | None = None) -> None:
-        """Write the rows of a piece, or hold them back; `mask` leaves some out."""
-        wanted = count if mask is None else int(np.count_nonzero(mask))
-        if not wanted:
+    def take(self, template: Template, count: int) -> None:
+        """Write the rows of a piece, or hold them back."""
+        if not count:
             return
         self.is_empty = False
-        if self._left is not None and wanted > self._left:
-            count, wanted = _end_of(count, mask, self._left), self._left
-        self._writer.rows(template, count, mask=mask)
         if self._left is not None:
-            self._left -= wanted
+            count = min(count, self._left)
+            self._left -= count
+        self._writer.rows(template, count)
         if self._last is not None:
-            self._hold(wanted, self._last)
+            self._hold(count, self._last)
 
     def finish(self) -> None:
         """Write the pending rows; the next rows belong to another partition."""
@@ -361,10 +346,3 @@ def _plain(bound: Any) -> str:
 
 def _iso(bound: Any) -> str:
     return iso_text(bound) or _plain(bound)
-
-
-def _end_of(count: int, mask: Bools | None, wanted: int) -> int:
-    """The row behind the first `wanted` rows that count."""
-    if mask is None:
-        return min(count, wanted)
-    return int(np.flatnonzero(mask)[wanted - 1]) + 1 if wanted else 0

@@ -32,7 +32,7 @@ from kseg.errors import NotALogError
 from kseg.files.selection import Selection
 from kseg.log.cleanup import CompactionOptions
 from kseg.log.recovery import KINDS
-from kseg.records.query import Range
+from kseg.records.query import ALL, Range
 from kseg.spark import jobs
 from kseg.spark.demo import quiet_spark
 from kseg.spark.jobs import CompactOptions, ExportResult, ReindexOptions, SparkRunner
@@ -178,8 +178,8 @@ def export(
     job: str | None,
     isolation: str,
     selection: Selection,
-    offsets: Range,
-    times: Range,
+    offset: Range | None,
+    time: Range | None,
     as_json: bool,
 ) -> int:
     """Run the job; returns the exit code."""
@@ -187,10 +187,10 @@ def export(
     with usage_errors("--fields"):
         named = None if fields is None else parse_names(fields, "field", jobs.EXPORT_FIELD_NAMES)
     source = {
-        "startingOffsets": offsets[0],
-        "endingOffsets": offsets[1],
-        "startingTimestamp": times[0],
-        "endingTimestamp": times[1],
+        "startingOffsets": (offset or ALL)[0],
+        "endingOffsets": (offset or ALL)[1],
+        "startingTimestamp": (time or ALL)[0],
+        "endingTimestamp": (time or ALL)[1],
         "isolation": isolation,
         "onCorrupt": "skip" if on_corrupt == "skip" else "fail",
     }

@@ -6,21 +6,28 @@ that do not decode are words.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import numpy as np
 
-from kseg.cli.failures import usage_errors
+from kseg.cli.failures import pass_over, usage_errors
 from kseg.cli.parsing import Paths
+from kseg.cli.paths import known_path, refuse_replicas, tier_of_run
 from kseg.cli.row_writer import Template
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, held_columns, rows_of
 from kseg.constants import SCHEMA_WORDS
 from kseg.errors import NotALogError, SchemaError
-from kseg.format.typed import BYTES, ERRORS, Kinds, has_schemas, kinds_of
+from kseg.files.selection import NothingChosenError, Selection
+from kseg.format.typed import BYTES, ERRORS, Kinds
 from kseg.format.values import BinaryColumn, Kind, RecordColumns, TypedColumn, binary_column
+from kseg.stores.path import path_at
+
+if TYPE_CHECKING:
+    from kseg.records.scan import Scan
 
 #: Fields that say where a record lies, which only files have.
 PLACE_FIELDS: Final = ("topic", "partition")
@@ -39,43 +46,48 @@ _NOT_ASCII: Final = re.compile(r"[^ -~]")
 _NUMBER_BYTES_MAX: Final = 32
 
 
-def kinds_from(
-    given: dict[str, str | None],
-    paths: Paths,
-    topics: tuple[str, ...],
-    places: tuple[str, ...],
-    **choice: Any,
-) -> Kinds:
-    """The kinds that `--decode-key` and `--decode-value` name.
+def scanned(paths: Paths, query: dict[str, Any]) -> Scan:
+    """The records that a command line asks for; reports the paths that cannot be read.
 
     Args:
-        given: the words, by "key" and "value".
-        paths, topics: of the records.
-        places: the places of the schemas; the paths if empty.
-        choice: `subject`, `schema_version` and `record`, as for `kseg.scan`.
+        paths: as they were typed.
+        query: the answers to questions, as `kseg.scan` takes them; `schemas` are places.
 
     Raises:
         UsageError: options do not go together, or no schema, or several, could be meant.
+        Exit: two directories are of one partition, which was reported.
+        NotALogError: nothing is there, or nothing is chosen.
+        OSError: the only path cannot be read.
     """
-    words = {name: kind for name, kind in given.items() if kind is not None}
-    is_typed = has_schemas(words)
-    if not is_typed and (places or any(one is not None for one in choice.values())):
-        raise click.UsageError("--schemas and what chooses among them go with --decode-value.")
-    if not is_typed:
-        return kinds_of(words)
-    from kseg import scan, schemas  # most runs do without
+    from kseg import schemas
+    from kseg.records.scan import scan
 
-    if {*words.values()} & set(SCHEMA_WORDS) != {"json:struct"}:
+    for path in paths:
+        if path == "-" or os.path.isfile(path):
+            known_path(path)  # it refuses names that the library takes
+    decode, places = query.get("decode", {}), query.get("schemas")
+    if {*decode.values()} & set(SCHEMA_WORDS) - {"json:struct"}:
         try:
-            choice["schemas"] = schemas(places or paths)
+            query = {**query, "schemas": schemas(places or paths)}
         except NotALogError as error:
             where = "" if places else "; --schemas names another data directory, or a registry"
             raise NotALogError(error.reason + where, path=error.path) from None
     try:
         with usage_errors():
-            return scan(paths, topics=topics or None, decode=words, **choice).kinds
+            if query.get("replicas", "refuse") == "refuse":
+                refuse_replicas(paths, Selection.of(query.get("topics"), query.get("partitions")))
+            found = scan(
+                map(path_at, paths), **{**query, "tier": tier_of_run(), "on_error": "skip"}
+            )
     except SchemaError as error:
         raise click.UsageError(f"{error}.") from None
+    except NothingChosenError as error:
+        raise NotALogError(str(error), path=", ".join(paths)) from None
+    for unreadable in found.skipped:
+        if len(paths) == 1 and not found.sources:
+            raise unreadable.error
+        pass_over(unreadable.error)
+    return found
 
 
 def typed_fields(kinds: Kinds, *, keep_bytes: bool = False) -> tuple[Field, ...]:

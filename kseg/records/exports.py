@@ -7,7 +7,7 @@ look. Where pieces end does not depend on the threads, so the files do not eithe
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,49 +16,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kseg.errors import KsegError
 from kseg.files import io, ownership
-from kseg.files.mapping import Mapping
+from kseg.files.grammar import OFFSET_MAX
 from kseg.files.whole_file import claimed
-from kseg.format.take import first_rows, take_equal
-from kseg.format.typed import read_fields
-from kseg.format.workspace import Workspace
-from kseg.log.reader.pieces import log_pieces, read_pieces, segment_pieces
-from kseg.log.reader.view import LogView
-from kseg.log.segment.reader import Segment
+from kseg.log.reader.visible import first_offsets
 from kseg.records.lake import FileFormat, Files, Selected, Undecoded, refuse_loss
 from kseg.stores.path import RemotePath
-from kseg.workers import At, PerThread, Put, at_file, check, in_order
+from kseg.workers import At, Put, at_file, check, in_order
 
 if TYPE_CHECKING:
-    from kseg.catalog.sources import ScanSource
     from kseg.format.request import Request
-    from kseg.format.values import RecordColumns
-
-#: Takes the path of a partition, and lines about the records that a reader does not get of it.
-Warn = Callable[[Path, Iterable[str]], object]
-#: The fields that are not columns of a log.
-_PLACE = ("topic", "partition", "directory")
-
-
-class Part(NamedTuple):
-    """A partition, or a segment, whose records go into a file.
-
-    Attributes:
-        source: the partition or the segment.
-        request: the records; its columns do not count.
-        first_offset: the first offset to export from the segment; None for a file by itself.
-    """
-
-    source: ScanSource
-    request: Request
-    first_offset: int | None = None
-
-    @property
-    def bounded(self) -> Request:
-        """The request, without the records that the log does not give of the segment."""
-        if self.first_offset is None:
-            return self.request
-        start = max(self.first_offset, self.request.offset_start)
-        return replace(self.request, offset=(start, self.request.offset_end))
+    from kseg.log.reader.view import LogView
+    from kseg.records.scan import Scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,35 +35,22 @@ class Export:
 
     Attributes:
         name: the name of the file, relative to the output, without an extension.
-        parts: its parts, in order.
-        key: only records with this key.
-        limit: no more records than this.
+        scan: the records, those of one source after the other.
         size: bytes of log.
-        mapping: how files are opened.
-        is_file: whether it is of a single file that was asked for.
-        warn: takes the lines about records that a reader does not get.
+        has_bounds: whether the caller leaves out records of the sources.
+        is_segment: whether the source is one segment of a partition.
     """
 
     name: Path
-    parts: tuple[Part, ...]
-    key: bytes | None = None
-    limit: int | None = None
+    scan: Scan
     size: int = 0
-    mapping: Mapping = "auto"
-    is_file: bool = False
-    warn: Warn = lambda _path, _lines: None
+    has_bounds: bool = False
+    is_segment: bool = False
 
     @property
     def path(self) -> Path:
         """The partition or the segment that is first."""
-        return self.parts[0].source.path
-
-    def with_threads(self, threads: int) -> Export:
-        """The same, with so many threads that share each part."""
-        parts = (
-            part._replace(request=replace(part.request, threads=threads)) for part in self.parts
-        )
-        return replace(self, parts=tuple(parts))
+        return self.scan.sources[0].path
 
     def refuse_loss(self, target: Path, form: str) -> None:
         """Refuse an existing file that may have records which this export does not take.
@@ -104,7 +59,7 @@ class Export:
             FileExistsError: it may.
         """
         if target.exists():
-            refuse_loss(target, form, self._selected(self._views()))
+            refuse_loss(target, form, self._selected(self.scan._views_now()))
 
     def write(self, target: Path, look: FileFormat) -> Written:
         """Write the file, or the files of Hive's layout.
@@ -117,78 +72,94 @@ class Export:
             FileExistsError: there is a file with records that the new one may not have.
             KsegError, OSError: a log cannot be read, or a file not be written.
         """
-        count, faults, undecoded, views = 0, list[KsegError](), Undecoded(), self._views()
+        count, undecoded, views = 0, Undecoded(), self.scan._views_now()
         selected = self._selected(views)
+        columns = (*look.fields, *(("timestamp",) * ("day" in look.by)))
+        scan = self.scan.at(views, tuple(dict.fromkeys(columns)))
         here = self.path if os.path.lexists(self.path) else None  # else all is in a store
-        look = replace(look, source=here, selected=selected, is_file=self.is_file)
-        files = Files(target, look, faults)
+        is_file = scan.sources[0].is_file and not self.is_segment
+        look = replace(look, source=here, selected=selected, is_file=is_file)
+        files = Files(target, look, scan.errors)
         with files.opened() as write:
-            for columns in first_rows(self._all(views, look, faults), self.limit):
+            for piece in scan._stored():
                 check()
-                decoded = look.decoded(columns)
-                undecoded.note(decoded)
-                write(decoded)
-                count += len(columns)
+                undecoded.note(piece)
+                write(piece)
+                count += len(piece)
         rows = tuple((str(path), n, io.size_at(path)) for path, n in files.records.items())
-        return Written(count, rows, faults, undecoded)
+        return Written(count, rows, scan.errors, undecoded)
 
-    def _views(self) -> list[LogView | None]:
-        """The partitions at this moment; None for a segment."""
-        return [None if source.is_file else source.view(self.mapping) for source, *_ in self.parts]
-
-    def _selected(self, views: Sequence[LogView | None]) -> Selected:
+    def _selected(self, views: Mapping[Path, LogView]) -> Selected:
         """The records that the file gets; the end of a single segment is not looked up."""
-        key = None if self.key is None else self.key.hex()
-        bounds = [_offsets(*each) for each in zip(self.parts, views, strict=True)]
-        first = self.parts[0].request
-        has_bounds = bool(self.key is not None or self.limit is not None) or any(
-            part.request.bounds != ((None, None), (None, None)) for part in self.parts
+        scan = self.scan
+        bounds = [
+            _offsets(scan._request_for(source), views.get(source.path)) for source in scan.sources
+        ]
+        selected = Selected(
+            bounds[0],
+            scan._request.bounds[1],
+            scan._request.isolation,
+            self.has_bounds,
+            None if scan._key is None else scan._key.hex(),
+            scan._limit,
         )
-        found = Selected(bounds[0], first.bounds[1], first.isolation, has_bounds, key, self.limit)
-        if len(self.parts) == 1:
-            return found
-        names = [part.source.directory.resolve().name for part in self.parts]
+        if len(scan.sources) == 1:
+            return selected
+        names = [source.directory.resolve().name for source in scan.sources]
         logs = tuple(zip(names, bounds, strict=True))
-        return found._replace(offsets=(None, None), logs=logs)
-
-    def _all(
-        self, views: Sequence[LogView | None], look: FileFormat, faults: list[KsegError]
-    ) -> Generator[RecordColumns]:
-        """The records of each part, without a limit."""
-        for part, view in zip(self.parts, views, strict=True):
-            yield from self._pieces(part, view, look, faults)
-
-    def _pieces(
-        self, part: Part, view: LogView | None, look: FileFormat, faults: list[KsegError]
-    ) -> Generator[RecordColumns]:
-        """The records of a part, each piece with the names of its place."""
-        source, request = part.source, part.bounded
-        extra = ("timestamp",) * ("day" in look.by) + ("key",) * (self.key is not None)
-        wanted = (name for name in (*look.fields, *extra) if name not in _PLACE)
-        request = replace(request, columns=read_fields(wanted, look.kinds) or ("offset",))
-        if request.on_corrupt == "skip":
-            request = replace(request, on_corrupt=faults.append)
-        memory = PerThread(Workspace)
-        if view is not None:
-            self.warn(view.path, view.left_out(request))
-            works = log_pieces(view, memory, request)
-        else:
-            works = segment_pieces(Segment.open(source.path, mapping=self.mapping), memory, request)
-        directory = str(source.directory) if "directory" in look.fields else None
-        for columns in read_pieces(works, request.threads, request.on_error):
-            chosen = columns if self.key is None else take_equal(columns, self.key)
-            yield chosen.placed(source.topic, source.partition, directory)
+        return selected._replace(offsets=(None, None), logs=logs)
 
 
-def _offsets(part: Part, view: LogView | None) -> tuple[int | None, int | None]:
-    """The offsets that a part gives."""
-    request = part.request
+def _offsets(request: Request, view: LogView | None) -> tuple[int | None, int | None]:
+    """The offsets that a source gives."""
     start, end = request.bounds[0]
-    if view is not None:
-        committed = request.isolation == "read_committed" and request.open_transactions == "wait"
-        last = view.last_stable_offset if committed else view.log_end_offset
-        return max(view.log_start_offset, start or 0), last if end is None else min(end, last)
-    return start if part.first_offset is None else max(part.first_offset, start or 0), end
+    if view is None:
+        return start, end
+    committed = request.isolation == "read_committed" and request.open_transactions == "wait"
+    last = view.last_stable_offset if committed else view.log_end_offset
+    return max(view.log_start_offset, start or 0), last if end is None else min(end, last)
+
+
+def exports_of(scan: Scan, per: str) -> list[Export]:
+    """The files of an export of all records of a scan.
+
+    Args:
+        scan: its limit, its number of threads and its progress are those of `write_all`.
+        per: a file for each "partition", for each "segment", or for each "topic".
+
+    Raises:
+        ValueError: segments cannot be told apart.
+        KsegError, OSError: a partition cannot be read.
+    """
+    exports: list[Export] = []
+    for source in scan.sources:
+        alone = replace(scan, sources=(source,), _limit=None, _progress=None)
+        if per == "segment" and not source.is_file:
+            exports += _of_segments(alone, scan._has_bounds)
+            continue
+        name = Path(source.path.stem if source.is_file else source.path.resolve().name)
+        size = sum(size for _path, size in scan._files(source))
+        exports.append(Export(name, alone, size, scan._has_bounds))
+    return _by_topic(exports) if per == "topic" else exports
+
+
+def _of_segments(scan: Scan, has_bounds: bool) -> Iterator[Export]:
+    """A file for each segment, with the records that a reader of the partition gets from it."""
+    (source,), request = scan.sources, scan._request_for(scan.sources[0])
+    if source.tier is not None or request.isolation != "read_uncommitted":
+        raise ValueError("per segment is for local segments, without tier and read_committed")
+    name, view = Path(source.path.resolve().name), source.view(scan._mapping)
+    start = max(view.log_start_offset, request.offset_start)
+    firsts = {info.path: first for info, first in first_offsets(view, start)}
+    for info in view.segments:
+        first = max(firsts.get(info.path, OFFSET_MAX + 1), request.offset_start)
+        alone = replace(
+            scan,
+            sources=(replace(source, path=info.path, is_file=True),),
+            _offsets={},
+            _request=replace(request, offset=(first, request.offset_end)),
+        )
+        yield Export(name / info.path.stem, alone, info.size, has_bounds, True)
 
 
 class Written(NamedTuple):
@@ -233,11 +204,11 @@ def write_all(
         KsegError, OSError: a log cannot be read, or a file not be written.
     """
     shared = threads // (len(exports) or 1) if limit is None else threads
-    exports = [one.with_threads(max(1, shared)) for one in exports]
+    exports = [_changed(one, threads=max(1, shared)) for one in exports]
     pairs = list(zip(exports, targets, strict=True))
     if not look.by and not look.replace:
-        for one, target in pairs:
-            replace(one, limit=limit).refuse_loss(target, look.form)
+        for export, target in pairs:
+            _changed(export, limit=limit).refuse_loss(target, look.form)
     with ExitStack() as stack:
         if pairs and out is not None and out not in targets and not isinstance(out, RemotePath):
             here = os.path.lexists(exports[0].path)
@@ -251,42 +222,52 @@ def _written(
     pairs: Sequence[tuple[Export, Path]], look: FileFormat, threads: int, limit: int | None
 ) -> Generator[Written]:
     if limit is None:
-        works = [At(one.path, partial(_put, one, target, look)) for one, target in pairs]
+        works = [At(export.path, partial(_put, export, target, look)) for export, target in pairs]
         window, used = max(1, len(works)), min(threads, len(works)) or 1
         with closing(in_order(works, threads=used, window=window)) as written:
             yield from written
         return
-    for one, target in pairs:
-        if not limit and one is not pairs[0][0] and not target.exists():
+    for export, target in pairs:
+        if not limit and export is not pairs[0][0] and not target.exists():
             yield Written(0, (), [], Undecoded())
             continue
-        with at_file(one.path):
-            found = replace(one, limit=limit).write(target, look)
-        yield found
-        limit -= found.records
+        with at_file(export.path):
+            result = _changed(export, limit=limit).write(target, look)
+        yield result
+        limit -= result.records
 
 
-def _put(one: Export, target: Path, look: FileFormat, put: Put) -> None:
-    put(one.write(target, look))
+def _changed(export: Export, *, threads: int = 0, limit: int | None = None) -> Export:
+    """The same with so many threads that share each source, or so many records."""
+    scan = export.scan
+    request = replace(scan._request, threads=threads or scan._request.threads)
+    return replace(export, scan=replace(scan, _request=request, _limit=limit))
 
 
-def by_topic(exports: Iterable[Export]) -> list[Export]:
+def _put(export: Export, target: Path, look: FileFormat, put: Put) -> None:
+    put(export.write(target, look))
+
+
+def _by_topic(exports: Iterable[Export]) -> list[Export]:
     """The same with one file for all partitions of a topic.
 
     A partition that is deleted, stray or moving has a file of its own.
     """
-    found: dict[tuple[str | None, Path], list[Export]] = {}
-    for one in exports:
-        source = one.parts[0].source
+    groups: dict[tuple[str | None, Path], list[Export]] = {}
+    for export in exports:
+        source = export.scan.sources[0]
         is_plain = source.directory.resolve().name == f"{source.topic}-{source.partition}"
-        name = Path(source.topic) if is_plain and source.topic else one.name
-        found.setdefault((source.topic, name), []).append(one)
+        name = Path(source.topic) if is_plain and source.topic else export.name
+        groups.setdefault((source.topic, name), []).append(export)
     return [
         replace(
             group[0],
             name=name,
-            parts=tuple(part for one in group for part in one.parts),
-            size=sum(one.size for one in group),
+            scan=replace(
+                group[0].scan,
+                sources=tuple(source for export in group for source in export.scan.sources),
+            ),
+            size=sum(export.size for export in group),
         )
-        for (_topic, name), group in found.items()
+        for (_topic, name), group in groups.items()
     ]

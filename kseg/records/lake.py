@@ -40,7 +40,7 @@ from kseg.files.whole_file import (
 )
 from kseg.format.take import split_days
 from kseg.format.times import iso_text
-from kseg.format.typed import BYTES, ERRORS, KEPT_BYTES, Kinds, decode_columns, decoded_fields
+from kseg.format.typed import BYTES, ERRORS, Kinds, decoded_fields
 from kseg.frames import Table
 from kseg.stores.path import RemotePath, out_path
 
@@ -274,13 +274,6 @@ class FileFormat:
             check_types(self.kinds, "Parquet", "write .arrow or .jsonl, or ")
         if not self.fields:
             raise ValueError("the columns are all left out by partition_by")
-
-    def decoded(self, columns: RecordColumns) -> RecordColumns:
-        """A piece as it is written: keys and values decoded."""
-        if not self.kinds:
-            return columns
-        keep_bytes = not KEPT_BYTES.isdisjoint(self.fields)
-        return decode_columns(columns, self.kinds, keep_bytes=keep_bytes)
 
     def opened(self, sink: Sink) -> AbstractContextManager[Write]:
         """A function that writes pieces to a new file; the block ends the file."""

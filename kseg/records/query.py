@@ -82,6 +82,7 @@ class Option(NamedTuple):
         is_flag: it has no value.
         repeated: it may be repeated.
         completed: the function of `kseg.cli.completion` that knows its values.
+        short: one letter for it.
     """
 
     flag: str
@@ -94,6 +95,7 @@ class Option(NamedTuple):
     is_flag: bool = False
     repeated: bool = False
     completed: str = ""
+    short: str = ""
 
 
 #: The doors, in the order of the page of questions. The verbs are named as such.
@@ -247,6 +249,7 @@ KINDS: Final = (
 PARTITIONERS: Final = ("murmur2", "crc32")
 ON_CORRUPT: Final = ("raise", "skip")
 _AS_STORED: Final = {"dump": "dump shows what the files hold, and leaves nothing out"}
+_AS_BYTES: Final = {"dump": "dump shows the bytes; 'kseg read' and 'kseg export' decode them"}
 _PYTHON_ALONE: Final = "read dump grep export spark"
 
 
@@ -365,7 +368,7 @@ QUESTIONS: Final = (
     ),
     Question(
         "limit",
-        options=(Option("--limit", "Stop after N.", low=0, metavar="N"),),
+        options=(Option("--limit", "Stop after N.", low=0, metavar="N", short="-m"),),
         refused={"spark": "Spark's tasks share no count; DataFrame.limit ends a query"},
     ),
     Question(
@@ -374,7 +377,10 @@ QUESTIONS: Final = (
         refused={"spark": "Spark's tasks share no count; startingOffsets says where to begin"},
     ),
     Question(
-        "decode", options=(_decoded("key"), _decoded("value")), spark=("decodeKey", "decodeValue")
+        "decode",
+        options=(_decoded("key"), _decoded("value")),
+        spark=("decodeKey", "decodeValue"),
+        refused=_AS_BYTES,
     ),
     Question(
         "schemas",
@@ -388,6 +394,7 @@ QUESTIONS: Final = (
             ),
         ),
         spark=("schemas",),
+        refused=_AS_BYTES,
     ),
     Question(
         "subject",
@@ -397,6 +404,7 @@ QUESTIONS: Final = (
             ),
         ),
         spark=("subject",),
+        refused=_AS_BYTES,
     ),
     Question(
         "schema_version",
@@ -409,6 +417,7 @@ QUESTIONS: Final = (
             ),
         ),
         spark=("schemaVersion",),
+        refused=_AS_BYTES,
     ),
     Question(
         "schema",
@@ -424,6 +433,7 @@ QUESTIONS: Final = (
             ),
         ),
         spark=("record",),
+        refused=_AS_BYTES,
     ),
     Question(
         "isolation",
@@ -464,6 +474,7 @@ QUESTIONS: Final = (
             ),
         ),
         ("replicas",),
+        {"dump": "dump reads each directory that is named, but not two of one partition"},
     ),
     Question(
         "on_corrupt",
@@ -495,6 +506,7 @@ QUESTIONS: Final = (
                 "--jobs",
                 "Number of parallel workers; the default is the number of usable cores. The "
                 "output is the same for every N.",
+                "jobs",
                 low=1,
                 metavar="N",
             ),
@@ -582,7 +594,7 @@ def check(query: Mapping[str, Any], door: str) -> None:
     """Refuse questions that exclude each other, and those that need another one.
 
     Args:
-        query: the answers by the names of questions; those that nobody asked are None or missing.
+        query: the answers by the names of questions; None, or no entry, for others.
         door: says how a message spells the questions.
 
     Raises:

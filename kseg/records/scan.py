@@ -46,7 +46,7 @@ from kseg.format.typed import (
     without_errors,
 )
 from kseg.format.values import RecordColumns
-from kseg.format.workspace import STREAMED_BYTES, Use, Workspace
+from kseg.format.workspace import PIECE_BYTES, STREAMED_BYTES, Use, Workspace
 from kseg.frames import Frames, html_table
 from kseg.log.clock import machine_ms
 from kseg.log.segment.reader import Segment
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from kseg.log.reader.view import LogView
     from kseg.log.reader.visible import WholeBatches
     from kseg.log.tier.tier import Tier
-    from kseg.records.exports import Export
     from kseg.records.lake import WrittenFiles
     from kseg.records.partitioners import KeyPlaces
     from kseg.records.patterns import Pattern
@@ -109,6 +108,7 @@ class Scan(Frames):
     _last: int | None = None
     _offsets: MappingOf[Any, Any] = field(default_factory=dict)
     _progress: Progress | None = None
+    _views: MappingOf[Path, LogView] = field(default_factory=dict)
     pieces: int = 0
     pushed: Scan | None = None
 
@@ -122,6 +122,11 @@ class Scan(Frames):
         if sys._getframe(1).f_globals.get("__name__") == "pandas.core.frame":
             return chain.from_iterable(pieces)  # type: ignore[arg-type]
         return pieces
+
+    @property
+    def request(self) -> Request:
+        """The bounds, the isolation and the size of pieces of what is read."""
+        return self._request
 
     @property
     def kinds(self) -> Kinds:
@@ -145,7 +150,12 @@ class Scan(Frames):
         Args:
             pattern: the condition on their contents.
             context: as many records in front of each and behind it come as well.
+
+        Raises:
+            ValueError: the scan gives the last records alone, which have no context.
         """
+        if context and self._last is not None:
+            raise ValueError("last and context exclude each other")
         read = _read_columns(self.columns, self._kinds, self._key, pattern)
         request = replace(self._request, columns=read)
         return replace(self, errors=[], _request=request, _pattern=pattern, _context=context)
@@ -170,6 +180,11 @@ class Scan(Frames):
         return chosen == (None,) * 6
 
     @property
+    def _has_bounds(self) -> bool:
+        """Whether a caller leaves out records of the sources."""
+        return not self._takes_all or (self._limit, self._last) != (None, None)
+
+    @property
     def _takes_all(self) -> bool:
         """Whether no bound, key or pattern leaves records out."""
         asked = self._request.bounds, self._key, self._pattern, self._offsets
@@ -188,6 +203,31 @@ class Scan(Frames):
     def _read(self, use: Use) -> Iterator[RecordColumns]:
         return first_rows(self._pieces(use), self._limit)
 
+    def _stored(self) -> Iterator[RecordColumns]:
+        """The records in pieces that are the same for any number of threads."""
+        return first_rows(self._pieces("held", PIECE_BYTES), self._limit)
+
+    def _views_now(self) -> dict[Path, LogView]:
+        """The partitions at this moment."""
+        return {one.path: one.view(self._mapping) for one in self.sources if not one.is_file}
+
+    @property
+    def is_tail(self) -> bool:
+        """Whether it gives the last records of each partition alone."""
+        return self._last is not None
+
+    def at(self, views: MappingOf[Path, LogView], columns: tuple[str, ...] = ()) -> Scan:
+        """The same scan of partitions at an earlier moment.
+
+        Args:
+            views: the partitions, by their paths.
+            columns: in place of those of the scan.
+        """
+        columns = columns or self.columns
+        read = _read_columns(columns, self._kinds, self._key, self._pattern)
+        request = replace(self._request, columns=read)
+        return replace(self, columns=columns, errors=[], _request=request, _views=views)
+
     def _begun(self) -> Request:
         """The request of a new iteration, whose faults go to `errors`."""
         self.errors.clear()
@@ -195,12 +235,12 @@ class Scan(Frames):
             return self._request
         return replace(self._request, on_corrupt=self.errors.append)
 
-    def _pieces(self, use: Use) -> Generator[RecordColumns]:
-        """The chosen records, whatever their number."""
+    def _pieces(self, use: Use, piece_bytes: int = 0) -> Generator[RecordColumns]:
+        """The chosen records, whatever their number; in pieces of threads if these have a size."""
         request = self._begun()
         note = self._noted()
         self.pieces = 0
-        pieces = self._found(use, request)
+        pieces = self._found(use, request, piece_bytes)
         if self._context:
             from kseg.records.patterns import with_context
 
@@ -211,12 +251,13 @@ class Scan(Frames):
             yield note(columns)
         note(None)
 
-    def _found(self, use: Use, request: Request) -> Iterator[RecordColumns]:
+    def _found(self, use: Use, request: Request, piece_bytes: int) -> Iterator[RecordColumns]:
         """The records of a request that are wanted; beside context, all of them with a mark."""
-        if request.threads > 1:
+        if request.threads > 1 or piece_bytes:
             from kseg.log.reader.pieces import read_pieces
 
-            for columns in read_pieces(self.works(request), request.threads, request.on_error):
+            works = self.works(request, piece_bytes or STREAMED_BYTES)
+            for columns in read_pieces(works, request.threads, request.on_error):
                 self.pieces += 1
                 yield columns
             return
@@ -224,7 +265,7 @@ class Scan(Frames):
         for source in self.sources:
             for columns in self._of(source, request, workspace):
                 self.pieces += 1
-                yield self._given(source, columns)
+                yield self.chosen(source, columns)
             yield from self._end
 
     @property
@@ -233,8 +274,13 @@ class Scan(Frames):
         is_needed = bool(self._context) or self._last is not None
         return (RecordColumns(0, {}),) * is_needed
 
-    def _given(self, source: ScanSource, columns: RecordColumns) -> RecordColumns:
-        """The records that are wanted, decoded, with the names of their partition."""
+    def chosen(self, source: ScanSource, columns: RecordColumns) -> RecordColumns:
+        """The chosen records of a piece, decoded, with the names of their partition.
+
+        Args:
+            source: of the piece.
+            columns: with the columns of `request`, within its bounds.
+        """
         if self._key is not None:
             columns = take_equal(columns, self._key)
         if self._pattern is not None:
@@ -259,16 +305,20 @@ class Scan(Frames):
         arrays = {name: each for name, each in found.arrays.items() if name in self.columns}
         return replace(found, arrays=arrays)
 
-    def works(self, request: Request | None = None) -> Iterator[Results]:
-        """The same records as pieces of work for threads; faults are among them if these are taken.
+    def works(
+        self, request: Request | None = None, piece_bytes: int = STREAMED_BYTES
+    ) -> Iterator[Results]:
+        """The records as pieces of work for threads; faults are among them if these are taken.
 
         Args:
-            request: in place of that of the scan.
+            request: the records, but for the bounds of single partitions, the key and the pattern;
+                those of the scan if None.
+            piece_bytes: bytes of bodies in a piece of columns.
         """
         from kseg.log.reader.pieces import log_pieces, segment_pieces
 
         request = self._begun() if request is None else request
-        memory = PerThread(partial(Workspace, piece_bytes=STREAMED_BYTES))
+        memory = PerThread(partial(Workspace, piece_bytes=piece_bytes))
         for source in self.sources:
             view, wanted = self._opened(source, request)
             if view is None:
@@ -277,7 +327,7 @@ class Scan(Frames):
             else:
                 works = log_pieces(view, memory, wanted)
             for work in works:
-                given = work.through(partial(_or_fault, partial(self._given, source)))
+                given = work.through(partial(_or_fault, partial(self.chosen, source)))
                 # A piece without a record tells how far a search has come.
                 mark = RecordColumns(0, {}, str(work.path))
                 yield given if self._end or self._progress is None else given.then(mark)
@@ -337,8 +387,9 @@ class Scan(Frames):
             start = max(request.offset_start, view.log_end_offset - rows)
             yield view.read(replace(request, offset=(start, request.offset_end)))
 
-    def _request_for(self, source: ScanSource, request: Request) -> Request:
+    def _request_for(self, source: ScanSource, request: Request | None = None) -> Request:
         """The request with the offsets of one partition, if each has its own."""
+        request = self._request if request is None else request
         key = self._key
         if self._pattern is not None and not self._context:
             key = self._pattern.key if key is None else key
@@ -358,7 +409,7 @@ class Scan(Frames):
         wanted = self._request_for(source, request)
         if source.is_file:
             return None, wanted
-        view = source.view(self._mapping)
+        view = self._views.get(source.path) or source.view(self._mapping)
         _warn_left_out(source.path, view.left_out(wanted))
         if self._last is not None and self._takes_all and wanted.isolation == ISOLATIONS[0]:
             from kseg.records.tail import start_of_tail
@@ -543,7 +594,7 @@ class Scan(Frames):
         """Pieces without a record's own columns, as many rows as there are records."""
         for source, count in self._counts():
             for start in range(0, count, ROWS_MAX):
-                yield self._given(source, RecordColumns(min(ROWS_MAX, count - start), {}))
+                yield self.chosen(source, RecordColumns(min(ROWS_MAX, count - start), {}))
 
     def to_parquet(
         self,
@@ -565,8 +616,8 @@ class Scan(Frames):
                 Also a URL such as `s3://bucket/dir`, where a file appears once it is complete.
             partition_by: the columns in the names of directories, as Hive has them: of "day" (in
                 UTC), "topic" and "partition". The files leave these out.
-            per: one file for each "partition", or for each "topic" with the records of one
-                partition after the other. A file that was named itself has one of its own.
+            per: one file for each "partition", for each "segment", or for each "topic" with the
+                records of one partition after the other. A file that was named itself has its own.
             keep_bytes: with `decode`, also write the bytes of values that do not decode, in
                 `key_bytes` and `value_bytes`.
             replace: replace files also where they have records that the scan does not have.
@@ -583,7 +634,7 @@ class Scan(Frames):
         """
         from kseg.records import exports, lake
 
-        check_word("per", per, ("partition", "topic"))
+        check_word("per", per, ("partition", "segment", "topic"))
         if self._pattern is not None:
             raise ValueError("write the records of a search by pyarrow, from to_reader()")
         by = several("partition_by", partition_by, str, "a name, or several")
@@ -596,44 +647,26 @@ class Scan(Frames):
             replace=bool(replace),
         )
         look.check()
-        found = [self._export(source) for source in self.sources]
-        if per == "topic":
-            found = exports.by_topic(found)
-        places = lake.targets(
-            [one.name for one in found], where := lake.output_path(out, stores=True), "parquet", by
-        )
+        files = exports.exports_of(self, per)
+        names, where = [file.name for file in files], lake.output_path(out, stores=True)
+        places = lake.targets(names, where, "parquet", by)
         self.errors.clear()
         rows, undecoded, done = list[tuple[str, int, int]](), lake.Undecoded(), 0
-        threads, total = self._request.threads, sum(one.size for one in found)
+        threads, total = self._request.threads, sum(file.size for file in files)
         written = exports.write_all(
-            found, places, look, threads=threads, limit=self._limit, out=where
+            files, places, look, threads=threads, limit=self._limit, out=where
         )
         with closing(written):
-            for one, got in zip(found, written, strict=True):
-                rows += got.files
-                self.errors += got.faults
-                undecoded.merge(got.undecoded)
-                done += one.size
+            for file, result in zip(files, written, strict=True):
+                rows += result.files
+                self.errors += result.faults
+                undecoded.merge(result.undecoded)
+                done += file.size
                 if self._progress is not None:
                     self._progress(done, total)
         for line in undecoded.lines(look, "keep_bytes=True"):
             warnings.warn(line, UserWarning, stacklevel=2)
         return lake.WrittenFiles(tuple(rows))
-
-    def _export(self, source: ScanSource) -> Export:
-        """The file of one source."""
-        from kseg.records.exports import Export, Part
-
-        path = source.path
-        return Export(
-            Path(path.stem if source.is_file else path.resolve().name),
-            (Part(source, self._request_for(source, self._request)),),
-            key=self._key,
-            size=0 if self._progress is None else sum(dict(self._files(source)).values()),
-            mapping=self._mapping,
-            is_file=source.is_file,
-            warn=_warn_left_out,
-        )
 
     def __repr__(self) -> str:
         """The first path, the columns, and the bounds that were given."""

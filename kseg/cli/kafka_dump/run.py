@@ -75,7 +75,7 @@ _DECODERS: Final[dict[str, Any]] = {
 }
 
 
-def dump(context: click.Context, /, paths: Paths, jobs: int, **given: Any) -> int:
+def dump(context: click.Context, /, paths: Paths, query: dict[str, Any], **given: Any) -> int:
     """Run the tool with the options of the command line; returns the exit code.
 
     Raises:
@@ -88,7 +88,7 @@ def dump(context: click.Context, /, paths: Paths, jobs: int, **given: Any) -> in
     files = [str(file) for each in files for file in _files(Path(each))]
     if not files:
         raise click.UsageError('Missing required argument "[files]".')
-    return KafkaDump(_options(given, out), out, jobs).run(files)
+    return KafkaDump(_options(given, out), out, query["threads"]).run(files)
 
 
 def _files(path: Path) -> list[Path]:

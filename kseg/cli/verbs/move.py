@@ -22,25 +22,18 @@ from kseg.cli.options import (
     decode_options,
     flag,
     format_option,
-    isolation_option,
     jobs_option,
     json_bytes_option,
     json_option,
-    key_option,
     level_option,
-    limit_option,
     local_paths_argument,
-    mapping_option,
-    offset_and_time_options,
     on_corrupt_option,
     out_option,
     paths_argument,
-    range_options,
+    query_options,
     segments_backup_option,
     selection_options,
     settings_options,
-    tier_options,
-    typed_options,
 )
 from kseg.cli.parsing import CODECS, parse_names
 from kseg.cli.starting import Verb, verb
@@ -54,12 +47,8 @@ from kseg.constants import EXTENSIONS, PARTITION_KEYS
     "--batches/--records", "batches", default=False, help="One row per batch, or per record."
 )
 @bytes_option
-@selection_options
-@range_options
-@mapping_option
+@query_options("dump")
 @decode_options
-@jobs_option
-@tier_options
 @kafka_options
 @click.pass_context
 def dump(context: click.Context, /, **given: Any) -> int:
@@ -80,32 +69,8 @@ def dump(context: click.Context, /, **given: Any) -> int:
     paths_argument,
     format_option,
     bytes_option,
-    on_corrupt_option,
-    isolation_option,
-    selection_options,
-    tier_options,
-    range_options,
-    click.option(
-        "--partitioner",
-        type=click.Choice(("murmur2", "crc32")),
-        help=(
-            "The way in which producers chose the partition of --key; no other partition is read."
-        ),
-    ),
-    click.option(
-        "--partitions",
-        "counts",
-        type=WholeNumber(1),
-        multiple=True,
-        metavar="N",
-        help=(
-            "The topic's number of partitions, if no metadata log has it; repeat "
-            "it for each number that the topic had."
-        ),
-    ),
+    query_options("read"),
     decode_options,
-    typed_options,
-    jobs_option,
     flag("--follow", help_text="Continue with new records until interrupted, or until --limit."),
     choice(
         "--recreated",
@@ -124,12 +89,6 @@ def read() -> None:
     with --on-corrupt skip. Keys and values of Kafka's internal topics are decoded to objects; those
     of other topics with --decode-key and --decode-value.
     """
-
-
-def _parse_fields(text: str) -> tuple[str, ...]:
-    from kseg.cli.typed import FIELD_NAMES  # they are those of the kernels
-
-    return parse_names(text, "field", FIELD_NAMES)
 
 
 def _parse_keys(text: str) -> tuple[str, ...]:
@@ -155,7 +114,6 @@ def _parse_keys(text: str) -> tuple[str, ...]:
         help="Directories as Hive has them, such as OUT/day=2026-11-23/topic=orders: by day, "
         "topic, partition, which the files leave out then. Days are UTC.",
     ),
-    typed_options,
     flag(
         "--keep-bytes",
         help_text=(
@@ -167,12 +125,6 @@ def _parse_keys(text: str) -> tuple[str, ...]:
         "replace_files",
         help_text="Replace files even if they have records that this export leaves out.",
     ),
-    click.option(
-        "--fields",
-        type=Parsed("NAME,...", _parse_fields),
-        shell_complete=completed("fields"),
-        help="Only these, in this order.",
-    ),
     flag(
         "--no-formulas",
         help_text=(
@@ -180,15 +132,7 @@ def _parse_keys(text: str) -> tuple[str, ...]:
         ),
     ),
     json_bytes_option("The form of bytes in jsonl and csv."),
-    on_corrupt_option,
-    isolation_option,
-    selection_options,
-    tier_options,
-    offset_and_time_options,
-    key_option,
-    limit_option,
-    mapping_option,
-    jobs_option,
+    query_options("export"),
 )
 def export() -> None:
     """Write records as .parquet, .arrow (IPC file), .jsonl or .csv.

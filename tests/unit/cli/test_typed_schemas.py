@@ -54,7 +54,7 @@ def test_export_writes_columns_and_says_what_does_not_decode(
 
 def test_options_that_do_not_go_together_are_refused(kseg: Kseg, orders: Orders) -> None:
     ran = kseg("read", orders.directory, "--topic", "orders", "--subject", "x")
-    assert (ran.code, "go with --decode-value" in ran.err) == (2, True)
+    assert (ran.code, "needs --decode-value" in ran.err) == (2, True)
     words = ("--topic", "orders", "--decode-value", "registry")
     ran = kseg("read", orders.directory, *words, "--subject", "x")
     assert (ran.code, "subjects: address, orders-value" in ran.err) == (2, True)

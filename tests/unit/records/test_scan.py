@@ -620,7 +620,7 @@ def test_parquet_files_with_other_records_are_not_replaced(data: Path, tmp_path:
         (b"out", {}, TypeError, "out is the path"),
         ("out.parquet", {}, ValueError, "4 files would be written"),
         ("out.pq", {}, ValueError, "unknown extension"),
-        ("out", {"per": "segment"}, ValueError, "per is partition or topic"),
+        ("out", {"per": "batch"}, ValueError, "per is partition or segment or topic"),
         ("out", {"partition_by": "hour"}, ValueError, "partition_by is of day, topic, partition"),
         ("out", {"partition_by": 5}, TypeError, "partition_by is a name, or several, not 5"),
         ("out", {"keep_bytes": True}, ValueError, "keep_bytes needs decode"),
