@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar, cast
 
 from kseg.extras import require
@@ -148,6 +150,13 @@ class Table(Frames):
             }
         )
 
+    def to_json(self) -> dict[str, Any]:
+        """The document of the verb's `--json`; of a report without one, `{"rows": [...]}`.
+
+        Times of rows are ISO 8601, and bytes are base64.
+        """
+        return {"rows": _plain(self.table_rows())}
+
     def column_kinds(self) -> Mapping[str, str | None]:
         """The columns that a table without rows has, too, with types that are not by their names.
 
@@ -218,6 +227,22 @@ def html_table(rows: Sequence[Mapping[str, Any]], *, more: str = "") -> str:
 def counted(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row with the lengths of its lists instead of the lists."""
     return {name: len(cell) if isinstance(cell, list) else cell for name, cell in row.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A cell, or cells, as JSON has them."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes():
+            return b64encode(value).decode()
+        case datetime():
+            return value.isoformat()
+        case Mapping():
+            return {name: _plain(cell) for name, cell in value.items()}
+        case list() | tuple():
+            return [_plain(cell) for cell in value]
+    return str(value)
 
 
 def _cell(value: Any) -> str:

@@ -245,7 +245,7 @@ class PartitionDiff(Documented):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Diff(Table, VerbReport):
+class Diff(VerbReport, Table):
     """The answer of `diff`: the partitions by name; a table with a row for each copy."""
 
     COLUMNS = (

@@ -234,6 +234,10 @@ class Infos(Listed[PartitionInfo]):
         """The number of partitions, and their size."""
         return f"{len(self)} partitions, {sum(one.bytes for one in self)} bytes"
 
+    def to_json(self) -> dict[str, Any]:
+        """The document of `kseg info --json`."""
+        return {"partitions": [one.document() for one in self]}
+
     def table_rows(self) -> Sequence[Mapping[str, Any]]:
         """The numbers of each; `directory` is the path."""
         return [

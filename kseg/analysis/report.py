@@ -66,7 +66,7 @@ _IN_SCRIPTS: Final = {"<": "\\u003c", ">": "\\u003e", "\u2028": "\\u2028", "\u20
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class BrokerReport(Table, VerbReport):
+class BrokerReport(VerbReport, Table):
     """The state of data directories: a table with a row for each partition.
 
     Attributes:

@@ -15,8 +15,9 @@ for `KeyTotals` up to `MERGED_KEYS_MAX` keys, and within the stated error beyond
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as Cells
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial, reduce
@@ -720,6 +721,14 @@ class StatsReport(Table):
             for one in self.partitions
         ]
 
+    def to_json(self, *, encoding: str = "base64") -> dict[str, Any]:
+        """The document of `kseg stats --json`.
+
+        Args:
+            encoding: of keys: "base64", "utf8" or "hex".
+        """
+        return {"partitions": [_encoded(one.document(), encoding) for one in self.partitions]}
+
     @property
     def topics(self) -> StatsByTopic:
         """The sums by topic: a table too. The top keys are those of all partitions together."""
@@ -738,6 +747,20 @@ class StatsReport(Table):
     def fault_count(self) -> int:
         """Batches and tails that could not be read, in all."""
         return sum(one.stats.fault_count for one in self.partitions)
+
+
+_ENCODERS: Final[Cells[str, Callable[[bytes], str]]] = {
+    "base64": lambda data: b64encode(data).decode("ascii"),
+    "utf8": lambda data: data.decode("utf-8", "replace"),
+    "hex": bytes.hex,
+}
+
+
+def _encoded(document: dict[str, Any], encoding: str) -> dict[str, Any]:
+    """The document with its keys as text."""
+    for key in document.get("top_keys", ()):
+        key["key"] = _ENCODERS[encoding](key["key"])
+    return document
 
 
 def stats(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from kseg.files.selection import Selection
 from kseg.format.times import iso_text
 
 if TYPE_CHECKING:
-    from kseg.analysis.stats import PartitionReport, StatsReport
+    from kseg.analysis.stats import StatsReport
 
 #: Of a key that is shown as text; JSON has the whole.
 _KEY_CHARACTERS_MAX = 32
@@ -62,30 +61,12 @@ def write_report(
         as_json: one document instead of tables.
     """
     if as_json:
-        rows = [_document(one, _ENCODERS[encoding]) for one in report.partitions]
-        output.write_document("stats/1", {"path": output.path_field(paths), "partitions": rows})
+        document = report.to_json(encoding=encoding)
+        output.write_document("stats/1", {"path": output.path_field(paths), **document})
     else:
         _print(report)
     complain(*(f"kseg: {fault}" for one in report.partitions for fault in one.stats.faults))
     return Exit.FOUND if report.fault_count else Exit.OK
-
-
-def _utf8(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
-
-
-_ENCODERS: dict[str, Callable[[bytes], str]] = {
-    "base64": lambda data: base64.b64encode(data).decode("ascii"),
-    "utf8": _utf8,
-    "hex": bytes.hex,
-}
-
-
-def _document(one: PartitionReport, write: Callable[[bytes], str]) -> dict[str, Any]:
-    document = one.document()
-    for key in document.get("top_keys", ()):
-        key["key"] = write(key["key"])
-    return document
 
 
 _SIZES = ("p50", "p99", "max")
@@ -162,5 +143,5 @@ def _row(name: str, document: dict[str, Any]) -> list[object]:
 
 
 def _short(key: bytes) -> str:
-    text = printable(_utf8(key))
+    text = printable(key.decode("utf-8", "replace"))
     return text if len(text) <= _KEY_CHARACTERS_MAX else text[: _KEY_CHARACTERS_MAX - 1] + "…"

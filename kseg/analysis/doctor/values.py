@@ -310,7 +310,7 @@ class DirectoryOutlook(Documented):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class DoctorReport(Table, VerbReport):
+class DoctorReport(VerbReport, Table):
     """The answer for a broker: a table with a row for each finding.
 
     Attributes:

@@ -195,7 +195,7 @@ class WhatIf(Documented):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ExplainReport(Table, VerbReport):
+class ExplainReport(VerbReport, Table):
     """The answer: a table with a row for each file, or part of a file, and its cause.
 
     Attributes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -71,6 +72,7 @@ def test_a_report_is_a_frame(name: str) -> None:
         assert len(frame) == len(rows)
     assert pa.RecordBatchReader.from_stream(found).read_all().equals(found.to_arrow())
     assert found._repr_html_().count("<tr>") == len(rows[:200]) + 1
+    assert json.dumps(found.to_json())
 
 
 def test_a_report_without_rows_has_its_columns(tmp_path: Path) -> None:
