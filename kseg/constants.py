@@ -66,8 +66,11 @@ NESTING_MAX = 8
 BATCH_BYTES: Final = 16384
 #: Memory of the offset map in bytes; Kafka's `log.cleaner.dedupe.buffer.size`.
 COMPACTION_MAP_BYTES: Final = 128 << 20
+#: The newest release of Kafka whose records, settings and rules kseg knows.
+NEWEST_RELEASE: Final = "4.4"
 #: Releases whose compaction differs: until 3.9 a batch keeps its magic, since 4.0 all become 2.
-COMPACTION_RULES: Final = ("3.9", "4.0")
+#: Until 4.0 an emptied batch stays at the end of a pass, since 4.4 at the high watermark only.
+COMPACTION_RULES: Final = ("3.9", "4.0", "4.4")
 
 
 class Compression(IntEnum):

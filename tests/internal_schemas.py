@@ -48,13 +48,14 @@ def encode_message(message: str, version: int, value: dict[str, Any]) -> bytes:
 
 
 def encode_fields(fields: list[Field], flexible: bool, value: dict[str, Any]) -> bytes:
-    """Every field in order, then the tagged ones, all of them written out."""
+    """Every field in order, then those tagged ones that the value has."""
     plain = b"".join(
         encode_field(each, flexible, value[each["name"]]) for each in fields if "tag" not in each
     )
     if not flexible:
         return plain
-    tags = sorted((each for each in fields if "tag" in each), key=lambda each: each["tag"])
+    tagged = (each for each in fields if "tag" in each and each["name"] in value)
+    tags = sorted(tagged, key=lambda each: each["tag"])
     section = uvarint(len(tags))
     for each in tags:
         body = encode_field(each, flexible, value[each["name"]])

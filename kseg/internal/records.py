@@ -44,7 +44,10 @@ class InternalRecord(NamedTuple):
         key: fields of the key by name, or its bytes as they are. In the metadata topics a key says
             nothing, and is handed on as it is.
         value: fields of the value by name, or its bytes as they are; None for a tombstone.
-        reason: why key or value are bytes: a type or a version that is not known; None else.
+        reason: why key or value are bytes, since their type or version is not known; or that the
+            version is newer than the known ones, and the value has the fields of the newest of
+            those; None else.
+        unknown_tags: the number of tagged fields of a newer version that `value` lacks.
     """
 
     topic: InternalTopic
@@ -54,6 +57,12 @@ class InternalRecord(NamedTuple):
     key: Fields | bytes | None
     value: Fields | bytes | None
     reason: str | None = None
+    unknown_tags: int = 0
+
+    @property
+    def is_understood(self) -> bool:
+        """Whether key and value are fields, if only those of an older version."""
+        return self.name is not None and not isinstance(self.value, bytes)
 
     @property
     def is_tombstone(self) -> bool:
@@ -70,7 +79,8 @@ def decode(topic: str, key: bytes | None, value: bytes | None) -> InternalRecord
         value: likewise.
 
     Returns:
-        The record; with raw bytes and a reason where its type or version is not known.
+        The record; with raw bytes and a reason where its type or version is not known. Of a version
+        above the known ones, the fields of the newest known one are read, if they fill the value.
 
     Raises:
         ValueError: the topic is not one of Kafka's internal topics.
@@ -103,7 +113,9 @@ def _decode_coordinator(
     cursor = Cursor(value, "value")
     version: int = cursor.unpack(_INT16, "the version")
     if reason := _unknown_version(known, version):
-        return InternalRecord(topic, kind, known.name, version, fields, value, reason)
+        return _of_newer(
+            InternalRecord(topic, kind, known.name, version, fields, value, reason), known, cursor
+        )
     content: Fields = message_reader(known.value, version)(cursor)
     _decode_embedded(known.value, content, cursor)
     return InternalRecord(topic, kind, known.name, version, fields, content)
@@ -131,7 +143,9 @@ def _decode_metadata(
             return InternalRecord(topic, kind, None, version, key, value, why)
         known = types[kind]
         if reason := _unknown_version(known, version):
-            return InternalRecord(topic, kind, known.name, version, key, value, reason)
+            return _of_newer(
+                InternalRecord(topic, kind, known.name, version, key, value, reason), known, cursor
+            )
         reader = message_reader(known.value, version)
     content: Fields = reader(cursor)
     if cursor.position != cursor.end:
@@ -168,6 +182,32 @@ def _unknown_version(known: RecordType, version: int) -> str:
     if lowest <= version <= highest:
         return ""
     return f"version {version} of {known.name} is not known, only {lowest} to {highest}"
+
+
+def _of_newer(record: InternalRecord, known: RecordType, cursor: Cursor) -> InternalRecord:
+    """A record of an unknown version, with the fields of the newest known one if they fit.
+
+    A flexible message gets further fields as tagged ones for the most part. Other changes leave
+    bytes over, or are no value of the known version.
+
+    Args:
+        record: with the bytes of its value, and the reason.
+        known: its type.
+        cursor: at the first field of the value.
+    """
+    newest = known.versions[1]
+    assert record.version is not None
+    if record.version < newest or not load()["messages"][known.value][str(newest)]["flexible"]:
+        return record
+    try:
+        content: Fields = message_reader(known.value, newest)(cursor)
+    except InvalidRecordError:
+        return record
+    if cursor.left:
+        return record
+    _decode_embedded(known.value, content, cursor)
+    reason = f"version {record.version} of {known.name} is newer than {newest}, whose fields it has"
+    return record._replace(value=content, reason=reason, unknown_tags=cursor.unknown_tags)
 
 
 def _decode_embedded(message: str, content: Fields, cursor: Cursor) -> None:

@@ -53,8 +53,8 @@ def release_of_level(level: int) -> str | None:
     """The first release that knows a metadata version; None if no known release does.
 
     Example:
-        >>> release_of_level(29)
-        '4.2'
+        >>> release_of_level(33)
+        '4.4'
     """
     versions = metadata_versions().items()
     return next((release for release, (_, largest) in versions if level <= largest), None)
@@ -66,7 +66,7 @@ def definitions(scope: Scope, release: str) -> Mapping[str, str]:
 
     Args:
         scope: of a topic or of a broker.
-        release: of Kafka, such as "4.2" or "4.2.1"; nothing is known of one before 3.9.
+        release: of Kafka, such as "4.4" or "4.4.0"; nothing is known of one before 3.9.
     """
     newest = _version(release)
     settings: dict[str, str | None] = {}
@@ -104,7 +104,7 @@ def allowed_values(scope: Scope, name: str, text: str, release: str) -> str:
         An empty text if the release takes the value, or does not know the setting.
 
     Example:
-        >>> allowed_values("topic", "segment.bytes", "1000", "4.2")
+        >>> allowed_values("topic", "segment.bytes", "1000", "4.4")
         'a whole number, at least 1048576'
         >>> allowed_values("topic", "segment.bytes", "1000", "3.9")
         ''

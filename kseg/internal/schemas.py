@@ -49,13 +49,15 @@ class Cursor:
         end: no byte from here on is read.
         part: "key" or "value", for errors.
         items_left: how many items of arrays may still come.
+        unknown_tags: tagged fields that were passed over since their tags are not known.
     """
 
-    __slots__ = ("data", "end", "items_left", "part", "position")
+    __slots__ = ("data", "end", "items_left", "part", "position", "unknown_tags")
 
     def __init__(self, data: bytes, part: str, items_left: int = ITEMS_MAX) -> None:
         """Stand in front of the first byte."""
         self.items_left = items_left
+        self.unknown_tags = 0
         self.data = data
         self.position = 0
         self.end = len(data)
@@ -287,6 +289,8 @@ def _read_tags(
             if cursor.position != after:
                 raise cursor.error(f"{cursor.left} bytes are left over in tag {tag}, {name}")
             cursor.end = end
+        else:
+            cursor.unknown_tags += 1
         cursor.position = after
 
 

@@ -1,6 +1,6 @@
 """Make the data of Kafka's releases in `kseg/internal`, from the jars that Maven brings.
 
-    python tools/kafka_release/make.py kseg/internal
+    python -m tools.kafka_release.make kseg/internal
 
 For a new release, add it to `RELEASES`, run this, and set `kseg.constants.NEWEST_RELEASE`. A test
 compares the data with the jars of the newest release.
@@ -24,8 +24,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parent))
-import schemas
+from tools.kafka_release import schemas
 
 RELEASES = ("3.9.1", "4.0.0", "4.1.1", "4.2.0", "4.3.1", "4.4.0")
 #: What `KafkaConfig.validateValues` asks of single settings, beside their definitions.

@@ -18,7 +18,7 @@ from typing import Final
 from kseg.analysis.doctor.values import BrokerFinding, finding
 from kseg.commands import command_line
 from kseg.files.selection import some_of
-from kseg.internal.config_types import definitions, refused_settings
+from kseg.internal.releases import definitions, refused_settings
 from kseg.log.settings import BROKER_NAMES, TOPIC, Cluster, broker_name_of
 
 #: A value of a broker's file that is shown. Another may belong to a password.
