@@ -21,7 +21,7 @@ from uuid import UUID
 import numpy as np
 
 from kseg.catalog.sources import ScanSource, sources
-from kseg.constants import INT64_MAX, Bools, InternalTopic, Progress
+from kseg.constants import INT64_MAX, NEWEST_RELEASE, Bools, InternalTopic, Progress
 from kseg.documents import document
 from kseg.errors import (
     CorruptIndexError,
@@ -42,6 +42,7 @@ from kseg.frames import Listed, Table, html_table
 from kseg.internal.commits import NONE
 from kseg.internal.last_values import COLUMNS, LastValues
 from kseg.internal.log_rows import InternalRow, decode_or_keep
+from kseg.internal.records import InternalRecord
 from kseg.internal.registry import PER_CODE_MAX, SchemaFinding, Severity
 from kseg.log.clean_offsets import read_clean_offset
 from kseg.log.data_directory import DirectoryFiles, partition_of
@@ -54,6 +55,10 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
     "log-damaged": ("error", "a batch is damaged: its records are missing here"),
     "record-damaged": ("error", "a record does not fit its schema; it is left out"),
     "record-unknown": ("warning", "a type or version that kseg does not know; it is left out"),
+    "record-newer": (
+        "warning",
+        f"records that are newer than Kafka {NEWEST_RELEASE}; their known fields are taken",
+    ),
     "record-unkeyed": ("error", "records without a key; they are left out"),
     "partition-missing": ("warning", "partitions of the topic are missing, with their records"),
     "compacted-since": ("warning", "compaction has removed records of that time; values may lack"),
@@ -105,6 +110,13 @@ class Notes:
         """Start without any."""
         self.findings: list[SchemaFinding] = []
         self._counts: Counter[str] = Counter()
+        #: Largest version of each type of record that has newer ones than are known.
+        self._newer: dict[str, int] = {}
+
+    def note_newer(self, record: InternalRecord) -> None:
+        """Note a record of a newer version; one finding names all types."""
+        name, version = record.name or "", record.version or 0
+        self._newer[name] = max(version, self._newer.get(name, 0))
 
     def note(self, code: str, path: object, message: str, offset: int | None = None) -> None:
         """Note an oddity of a file."""
@@ -119,6 +131,11 @@ class Notes:
             if count > PER_CODE_MAX:
                 message = f"{count - PER_CODE_MAX} more like the {PER_CODE_MAX} listed"
                 self.findings.append(SchemaFinding(code, CODES[code][0], "", None, message))
+        if self._newer:
+            names = (f"version {number} of {name}" for name, number in sorted(self._newer.items()))
+            message = f"newer than Kafka {NEWEST_RELEASE}: {', '.join(names)}"
+            code = "record-newer"
+            self.findings.append(SchemaFinding(code, CODES[code][0], "", None, message))
         return tuple(self.findings)
 
 
@@ -361,11 +378,13 @@ class Home:
         pairs = zip(columns["offset"].tolist(), columns["key"], columns["value"], strict=True)
         for offset, key, value in pairs:
             record, error = decode_or_keep(topic, key, value)
-            if record.reason is None:
+            if record.is_understood:
+                if record.reason is not None:
+                    self.notes.note_newer(record)
                 yield InternalRow(columns.partition, offset, -1, record)
             else:
                 code = "record-unknown" if error is None else "record-damaged"
-                self.notes.note(code, columns.source or topic, record.reason, offset)
+                self.notes.note(code, columns.source or topic, str(record.reason), offset)
 
 
 def _cluster_id(home: Path) -> str | None:

@@ -1,6 +1,6 @@
 """`metadata`: the state of a cluster by the log of KRaft, now, at a moment, or between two.
 
-Values of configurations may be passwords: `kseg.internal.config_types.shown` decides which of them
+Values of configurations may be passwords: `kseg.internal.releases.shown` decides which of them
 a row has. It has the others as null, with `hidden` true. Rows are compared before that, so that a
 change of a password shows, and its values do not.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from kseg.constants import INT64_MAX, Progress
+from kseg.constants import INT64_MAX, NEWEST_RELEASE, Progress
 from kseg.documents import fields_of
 from kseg.errors import (
     CorruptIndexError,
@@ -31,12 +31,12 @@ from kseg.errors import (
 from kseg.extras import require
 from kseg.files import metadata as metadata_files
 from kseg.files.names import FileKind, list_partition
-from kseg.files.selection import Selection, StrPaths
+from kseg.files.selection import Selection, StrPaths, some_of
 from kseg.format.control import Voter
 from kseg.format.times import Time, cell_of, iso_text, time_ms
 from kseg.frames import Listed, Table
-from kseg.internal.config_types import shown
 from kseg.internal.ids import id_text
+from kseg.internal.releases import is_known, metadata_versions, shown
 from kseg.log.clock import machine_ms
 from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.recovery import Finding, Severity
@@ -72,19 +72,22 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
     ),
     "unknown": ("warning", "a type or version of records that kseg does not know; not applied"),
     "left-out": ("warning", "a metadata transaction was aborted, or has no end; not applied"),
-    "newer": ("warning", "the metadata version is newer than that of Kafka 4.2"),
+    "newer": (
+        "warning",
+        f"a metadata version or records that are newer than Kafka {NEWEST_RELEASE}; of the records"
+        " the known fields are here",
+    ),
+    "setting-unknown": ("warning", "settings that kseg does not know; their values are hidden"),
     "not-certain": ("warning", "records that a majority of the voters may not have"),
     "snapshot-ahead": ("warning", "the log ends before a snapshot, which has the state"),
     "no-history": ("warning", "older changes have no offset: only a snapshot has them"),
 }
 _NO_LEVEL: Final = Fact({"level": 0}, Place("", 0, -1))
-#: The metadata version of Kafka 4.2.
-_VERSION_MAX: Final = 29
 #: Columns of each table with their Arrow types, key columns first.
 _COLUMNS: Final = {
     "voters": "voter:int32 directory_id:string endpoints:texts",
     "brokers": "broker:int32 endpoints:texts rack:string fenced:bool in_controlled_shutdown:bool"
-    " epoch:int64 incarnation_id:string directories:texts",
+    " epoch:int64 incarnation_id:string directories:texts cordoned_directories:texts",
     "controllers": "controller:int32 endpoints:texts incarnation_id:string",
     "topics": "topic:string topic_id:string partitions:int32",
     "partitions": "topic:string partition:int32 leader:int32 replicas:numbers isr:numbers"
@@ -128,7 +131,7 @@ _WORDS: Final = {
     "mechanism": "- SCRAM-SHA-256 SCRAM-SHA-512",
 }
 #: Fields that a row has in another form than their records.
-_MADE: Final = {*_WORDS, "directories", "endpoints", "entity"}
+_MADE: Final = {*_WORDS, "cordoned_directories", "directories", "endpoints", "entity"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -421,10 +424,20 @@ def _read(
     of_voters = [held for _, node_id, held in copies if node_id in voters]
     certain = max(certain_end(of_voters, len(voters)), *snapshots, 0)
     level = cluster.facts["features"].get(("metadata.version",), _NO_LEVEL).fields["level"]
+    newest_level = metadata_versions()[NEWEST_RELEASE][1]
+    newer = [f"metadata.version {level} ({newest_level})"] if level > newest_level else []
+    newer += [f"version {version} of {name}" for name, version in sorted(cluster.newer.items())]
+    configs = (name for each in cluster.configs.values() for name in each)
+    unknown = sorted({name for name in configs if not is_known(name)})
     told = (
         (
-            *("newer", level > _VERSION_MAX, None),
-            f"metadata.version is {level}, that of Kafka 4.2 is {_VERSION_MAX}",
+            *("setting-unknown", bool(unknown), None),
+            f"Kafka {NEWEST_RELEASE} has no setting {some_of(unknown)}; values are hidden",
+        ),
+        (
+            *("newer", bool(newer), None),
+            f"newer than those of Kafka {NEWEST_RELEASE}, the newest that kseg knows: "
+            f"{', '.join(newer)}",
         ),
         (
             *("not-certain", certain < cluster.end_offset, certain),
@@ -547,6 +560,8 @@ def _cell(name: str, value: Any) -> Any:
         return [f"{each[0]}://{each[1]}:{each[2]}" for each in found]
     if name == "entity":  # without a name it is the default of its type
         return [kind if one is None else f"{kind}={one}" for kind, one in value]
+    if value is None and name == "cordoned_directories":
+        return None  # a broker before 4.3 does not say
     return list(map(_directory, value or ()))
 
 

@@ -1,4 +1,4 @@
-"""The settings of one log, with Kafka's names, limits and defaults (of Kafka 4.2).
+"""The settings of one log, with Kafka's names, limits and defaults.
 
 Sizes are in bytes, times in milliseconds. A field is called as the topic setting is, with `_` in
 place of `.`; `from_kafka` and `to_kafka` go between the two.
@@ -24,6 +24,8 @@ _DAY_MS: Final = 86_400_000
 DELETE: Final = "delete"
 COMPACT: Final = "compact"
 
+#: Kafka's default of `max.decompressed.message.bytes`: the largest array of Java.
+RECORD_BYTES_MAX: Final = INT32_MAX - 8
 #: Field -> least and greatest value. Kafka takes 4 bytes for an index, too, and fails to open it.
 _RANGES: Final = {
     "segment_bytes": (14, INT32_MAX),
@@ -38,6 +40,7 @@ _RANGES: Final = {
     "flush_messages": (1, INT64_MAX),
     "flush_ms": (0, INT64_MAX),
     "max_message_bytes": (0, INT32_MAX),
+    "max_decompressed_message_bytes": (1, RECORD_BYTES_MAX),
     "message_timestamp_before_max_ms": (0, INT64_MAX),
     "message_timestamp_after_max_ms": (0, INT64_MAX),
     "delete_retention_ms": (0, INT64_MAX),
@@ -62,10 +65,13 @@ _RELEASE: Final = re.compile(r"(\d{1,3})\.(\d{1,3})(\.\d{1,3}){0,2}(-IV\d{1,3})?
 #: Settings of a topic without an effect on storage.
 _PASSED_OVER: Final = frozenset(
     {
+        "errors.deadletterqueue.group.enable",
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
         "message.downconversion.enable",
         "min.insync.replicas",
+        "remote.copy.lag.bytes",
+        "remote.copy.lag.ms",
         "remote.log.copy.disable",
         "remote.log.delete.on.disable",
         "unclean.leader.election.enable",
@@ -94,6 +100,8 @@ class LogConfig:
             -2 for the limits above.
         flush_messages, flush_ms: flush after so many offsets, or so long.
         max_message_bytes: of a batch as it is stored.
+        max_decompressed_message_bytes: of a record; since Kafka 4.4, a broker inflates no batch
+            with a larger one.
         message_timestamp_type: whether the producer or the log gives records their time.
         message_timestamp_before_max_ms, message_timestamp_after_max_ms: how much older, or newer,
             than now a producer's time may be.
@@ -133,6 +141,7 @@ class LogConfig:
     flush_messages: int = INT64_MAX
     flush_ms: int = INT64_MAX
     max_message_bytes: int = 2**20 + 12
+    max_decompressed_message_bytes: int = RECORD_BYTES_MAX
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     message_timestamp_before_max_ms: int = INT64_MAX
     message_timestamp_after_max_ms: int = 3_600_000

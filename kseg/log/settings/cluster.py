@@ -8,7 +8,7 @@ understood makes a finding. If it may concern a topic or a configuration, the st
 `trusted`, and no decision may rest on it.
 
 Passwords: of a SCRAM user and a delegation token only the names are kept. The values of
-configurations are kept as they are, and `repr` hides them; `kseg.internal.config_types.shown`
+configurations are kept as they are, and `repr` hides them; `kseg.internal.releases.shown`
 decides which of them an output may have.
 
 Source: Kafka `MetadataBatchLoader`, `TopicsDelta`, `PartitionRegistration.merge`, `ClusterDelta`,
@@ -55,6 +55,7 @@ _NAMES: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "local.retention.bytes": (("log.local.retention.bytes", 1),),
     "local.retention.ms": (("log.local.retention.ms", 1),),
     "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
+    "max.decompressed.message.bytes": (("max.decompressed.message.bytes", 1),),
     "max.message.bytes": (("message.max.bytes", 1),),
     "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
     "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
@@ -302,6 +303,7 @@ _KEPT: Final[dict[str, tuple[str, tuple[str, ...], dict[str, str]]]] = {
             "in_controlled_shutdown": "inControlledShutdown",
             "epoch": "brokerEpoch",
             "directories": "logDirs",
+            "cordoned_directories": "cordonedLogDirs",
             **_NODE,
         },
     ),
@@ -317,6 +319,7 @@ _KEPT: Final[dict[str, tuple[str, tuple[str, ...], dict[str, str]]]] = {
 #: Type of record -> kind and key of the object that it takes away.
 _GONE: Final = {
     "UNREGISTER_BROKER_RECORD": ("brokers", ("brokerId",)),
+    "UNREGISTER_CONTROLLER_RECORD": ("controllers", ("controllerId",)),
     "REMOVE_ACCESS_CONTROL_ENTRY_RECORD": ("acls", ("id",)),
     "REMOVE_USER_SCRAM_CREDENTIAL_RECORD": ("scram_users", ("name", "mechanism")),
     "REMOVE_DELEGATION_TOKEN_RECORD": ("delegation_tokens", ("tokenId",)),
@@ -339,6 +342,8 @@ class Cluster:
         changes_from: the offset of the first record whose change is kept.
         findings: records that could not be understood.
         notes: metadata transactions whose records were not applied, in words.
+        newer: the largest version of each type of record that has newer ones than kseg knows; the
+            known fields of these records were applied.
         trusted: whether all that bears on topics and configurations was.
         knows_replicas: whether all that bears on replicas was, too.
         whole: whether the log ends with a whole batch, behind which there is nothing.
@@ -366,6 +371,7 @@ class Cluster:
     changes: list[Change] = field(default_factory=list)
     findings: list[KsegError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    newer: dict[str, int] = field(default_factory=dict)
     trusted: bool = True
     knows_replicas: bool = True
     whole: bool = False
@@ -409,7 +415,9 @@ class Cluster:
         applied = _OF_PARTITIONS.get(record.name)
         if record.reason is not None:
             self._note_unknown(record, place)
-        elif applied is not None and self._pending is None:  # as most are
+        if not record.is_understood:
+            return
+        if applied is not None and self._pending is None:  # as most are
             applied(self, record.value, place)
         elif record.name in (_BEGIN, _END, _ABORT):
             self._turn(record, place)
@@ -421,8 +429,14 @@ class Cluster:
     def _note_unknown(self, record: InternalRecord, place: Place) -> None:
         """A type or version that is not known; other known types bear on nothing here.
 
-        Records of partitions tell where replicas are, and nothing about deletion.
+        Records of partitions tell where replicas are, and nothing about deletion. A newer version
+        without fields that are not known says what the known version says.
         """
+        if record.is_understood:
+            name, version = str(record.name), record.version or 0
+            self.newer[name] = max(version, self.newer.get(name, 0))
+            if not record.unknown_tags or record.name not in _APPLIED:
+                return
         error = UnsupportedFormatError(
             str(record.reason), path=place.path, position=place.position, offset=place.offset
         )
@@ -597,6 +611,8 @@ class Cluster:
             changed["in_controlled_shutdown"] = True
         if value.get("logDirs"):
             changed["directories"] = value["logDirs"]
+        if value.get("cordonedLogDirs") is not None:
+            changed["cordoned_directories"] = value["cordonedLogDirs"]
         self._amend_broker(value["brokerId"], changed, place)
 
     def _fence_broker(self, value: dict[str, Any], place: Place) -> None:

@@ -7,12 +7,14 @@ import os
 import pickle
 import random
 from pathlib import Path
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
 
 import kseg
 from kseg.errors import KsegError
+from kseg.internal.ids import id_text
 from tests.unit.log.settings.made import (
     FIRST,
     Broker,
@@ -158,3 +160,31 @@ def test_an_unknown_table_is_answered_with_those_there_are(broker: Broker) -> No
     moments(broker)
     with pytest.raises(KeyError, match=r"no table 'topic'; there are: .*topics"):
         kseg.metadata(broker.path)["topic"]
+
+
+def test_records_of_newer_versions_cost_no_table_and_one_note(broker: Broker) -> None:
+    told = [
+        topic("orders"),
+        partition(FIRST, 0, [7]),
+        setting("retention.ms", "5"),
+        feature("metadata.version", 33),
+        node(7),
+        node_change(7, fenced=-1),
+        acl(3),
+    ]
+    known = kseg.metadata(broker.says(told).path)
+    newer = kseg.metadata(broker.says([encoded(each, raised_by=1) for each in told]).path)
+    assert {kind: list(rows) for kind, rows in newer.tables.items()} == {
+        kind: list(rows) for kind, rows in known.tables.items()
+    }
+    notes = [each for each in newer.findings if each not in known.findings]
+    assert [each.code for each in notes] == ["newer"]
+    assert "version 5 of REGISTER_BROKER_RECORD" in notes[0].message
+
+
+def test_a_broker_says_which_directories_are_cordoned(broker: Broker) -> None:
+    first, second = UUID(int=9 << 64), UUID(int=8 << 64)
+    told = [node(7), node(8, cordonedLogDirs=[first]), node(9)]
+    changes = [node_change(8, cordonedLogDirs=[]), node_change(9, cordonedLogDirs=[second])]
+    rows = kseg.metadata(broker.says(told, changes).path)["brokers"]
+    assert [row["cordoned_directories"] for row in rows] == [None, [], [id_text(second)]]

@@ -142,11 +142,12 @@ NEWER_PARTITION = bytes.fromhex("01037f00")
 NEWER_BROKER = bytes.fromhex("01007f00")
 
 
-def encoded(said: Said) -> bytes:
+def encoded(said: Said, raised_by: int = 0) -> bytes:
+    """A record in the newest version that is known, under a number that is `raised_by` higher."""
     kind = TYPES[said[0]]
     version = kind["value_versions"][1]
     body = encode_message(kind["value"], version, said[1])
-    return uvarint(1) + uvarint(kind["type"]) + uvarint(version) + body
+    return uvarint(1) + uvarint(kind["type"]) + uvarint(version + raised_by) + body
 
 
 def batches(
