@@ -9,12 +9,17 @@ import click
 from click.core import ParameterSource
 
 from kseg.cli.options import WholeNumber, flag
-from kseg.constants import INT32_MAX
+from kseg.constants import INT32_MAX, NEWEST_RELEASE
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+#: The release whose lines are printed where no other is named: an upgrade of kseg changes none.
+RELEASE: Final = "4.2"
 #: Releases whose lines for logs are available.
-VERSIONS: Final = ("0.8", "0.9", "0.10.0", "0.10", "0.11", "1.0", "1.1", "2.8", "4.2")
+VERSIONS: Final = (
+    *("0.8", "0.9", "0.10.0", "0.10", "0.11", "1.0", "1.1", "2.8"),
+    *(RELEASE, NEWEST_RELEASE),
+)
 _COUNT: Final = WholeNumber(min=0, max=INT32_MAX)
 DECODER_NAMES: Final = "string, long or integer, or the name of Kafka's class for it"
 #: The decoders of internal topics in the order in which they count.
@@ -42,7 +47,7 @@ _OWN: Final = (
     "raw",
 )
 _FLAGS: Final = {
-    "kafka": "Print the lines of Kafka's dump tool (kafka-dump-log, 4.2), byte for byte.",
+    "kafka": "Print the lines of Kafka's dump tool (kafka-dump-log), byte for byte.",
     "deep-iteration": "With --kafka: print records, not only batches.",
     "print-data-log": "With --kafka: print keys and payloads too.",
     "skip-record-metadata": "With --kafka: of records print only key and payload.",
@@ -69,7 +74,8 @@ def _valued() -> list[Callable[[_F], _F]]:
         click.option(
             "--kafka-version",
             type=click.Choice(VERSIONS),
-            help="With --kafka: the lines that the tool of this release had for logs (4.2).",
+            default=None,
+            help=f"With --kafka: the lines of this release's tool; {RELEASE} by default.",
         ),
         click.option(
             "--files", metavar="A,B...", help="With --kafka: the PATHs, as Kafka's tool has them."

@@ -8,7 +8,7 @@
 Lines are Kafka's byte for byte, but for a terminal, where bytes that could steer it are escaped.
 Damage is reported as by any dump, and the lines go on behind it.
 
-Source: Kafka 4.2 `kafka.tools.DumpLogSegments`.
+Source: Kafka `kafka.tools.DumpLogSegments`.
 """
 
 from __future__ import annotations

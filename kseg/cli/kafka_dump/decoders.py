@@ -3,7 +3,7 @@
 Messages are JSON, byte for byte as Kafka's generated converters write it; records of remote log
 metadata are the text forms of Java objects.
 
-Source: Kafka 4.2 `DumpLogSegments.CoordinatorRecordMessageParser`,
+Source: Kafka `DumpLogSegments.CoordinatorRecordMessageParser`,
 `ClusterMetadataLogMessageParser`, `RemoteMetadataLogMessageParser`, `printControlRecord`;
 `*JsonConverter`, Jackson's `JsonNode.toString`; `RemoteLogSegmentMetadata.toString`
 and its like, `RemoteLogMetadataTransform`.
@@ -35,17 +35,39 @@ if TYPE_CHECKING:
 Shown = tuple[str | None, str | None]
 
 
+#: `transactionStatus` in words.
+_STATUSES: Final = (
+    *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"),
+    *("Dead", "PrepareEpochFence"),
+)
+
+
 def internal_contents(
-    topic: InternalTopic, columns: RecordColumns, control: Bools | None, note: Note
+    topic: InternalTopic,
+    columns: RecordColumns,
+    control: Bools | None,
+    note: Note,
+    *,
+    named_status: bool = False,
 ) -> Contents:
-    """The texts of a piece of records of an internal topic."""
+    """The texts of a piece of records of an internal topic.
+
+    Args:
+        topic: of the records.
+        columns: the piece.
+        control: bool[n], for records that have no texts; None if all have.
+        note: takes records that cannot be decoded.
+        named_status: whether the status of a transaction is a word.
+    """
     keys: list[bytes | None] = [None] * len(columns)
     payloads: list[bytes | None] = [None] * len(columns)
     for row, (key, value) in enumerate(zip(columns.key, columns.value, strict=True)):
         if control is not None and control[row]:
             continue
         try:
-            keys[row], payloads[row] = map(_encoded, show(topic, key, value))
+            keys[row], payloads[row] = map(
+                _encoded, show(topic, key, value, named_status=named_status)
+            )
         except InvalidRecordError as error:
             note(row, error)
     return binary_column(keys), binary_column(payloads)
@@ -55,7 +77,9 @@ def _encoded(text: str | None) -> bytes | None:
     return None if text is None else text.encode("utf-8", "replace")
 
 
-def show(topic: InternalTopic, key: bytes | None, value: bytes | None) -> Shown:
+def show(
+    topic: InternalTopic, key: bytes | None, value: bytes | None, *, named_status: bool = False
+) -> Shown:
     """The texts of key and payload that Kafka's tool prints of one record; None for nothing.
 
     A type or a version that is not known is no damage: the payload says so.
@@ -71,6 +95,9 @@ def show(topic: InternalTopic, key: bytes | None, value: bytes | None) -> Shown:
     known: Any = record_types(topic)[record.type]
     version, data = record.version, "<DELETE>"
     if record.value is not None:
+        status = record.value.get("transactionStatus")
+        if named_status and status in range(len(_STATUSES)):
+            record.value["transactionStatus"] = _STATUSES[status]
         data = message_json(known.value, version, record.value)
     if topic is InternalTopic.METADATA:
         return None, f'{{"type":"{known.name}","version":{version},"data":{data}}}'

@@ -1,6 +1,6 @@
 """The lines of indexes and producer snapshots.
 
-Source: Kafka 4.2 `DumpLogSegments.dumpIndex`, `dumpTimeIndex`, `dumpProducerIdSnapshot`,
+Source: Kafka `DumpLogSegments.dumpIndex`, `dumpTimeIndex`, `dumpProducerIdSnapshot`,
 `dumpTxnIndex`.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from kseg.analysis.values import Finding
-from kseg.cli.kafka_dump.lines import line_pieces
+from kseg.cli.kafka_dump.lines import Lines, line_pieces
 from kseg.cli.row_writer import RowWriter
 from kseg.constants import Int64s
 from kseg.errors import CorruptIndexError
@@ -25,10 +25,10 @@ from kseg.files.txn_index import TxnIndex
 _PRODUCER = (
     "producerId: {0.producer_id} producerEpoch: {0.producer_epoch} "
     "coordinatorEpoch: {0.coordinator_epoch} currentTxnFirstOffset: {1} "
-    "lastTimestamp: {0.last_timestamp} "
+    "lastTimestamp: {0.last_timestamp}"
 )
 _LAST_BATCH = (
-    "firstSequence: {0.first_sequence} lastSequence: {0.last_sequence} "
+    " firstSequence: {0.first_sequence} lastSequence: {0.last_sequence} "
     "lastOffset: {0.last_offset} offsetDelta: {0.offset_delta} timestamp: {0.last_timestamp}"
 )
 _TXN = (
@@ -95,8 +95,12 @@ def print_index(path: Path, writer: RowWriter | None) -> bool:
     return len(columns[0]) > 0
 
 
-def lines_of(path: Path) -> Iterator[str]:
+def lines_of(path: Path, lines: Lines) -> Iterator[str]:
     """A line for each producer of a snapshot, or for each aborted transaction of an index.
+
+    Args:
+        path: of the file.
+        lines: of the release.
 
     Raises:
         CorruptIndexError: the file is damaged.
@@ -105,7 +109,8 @@ def lines_of(path: Path) -> Iterator[str]:
     if path.suffix == ".txnindex":
         yield from map(_TXN.format, TxnIndex.open(path).entries())
     else:
-        yield from map(_producer, producer_snapshot.read(path))
+        for entry in producer_snapshot.read(path):
+            yield _producer(entry) + ("" if entry.has_batch else lines.last_of_producer)
 
 
 def _producer(entry: ProducerSnapshotEntry) -> str:

@@ -8,9 +8,9 @@
     2.8             a line for each batch; behind it, with deep iteration, a line for each record,
                     which repeats the fields of the batch
     4.2             likewise, but a line of a record has its own fields only
+    4.4             likewise, but a log that does not begin at offset 0 has a gap in front
 
-Source: Kafka 0.8.2, 0.10.2, 1.1, 2.8 and 4.2 `DumpLogSegments`; `StringDecoder`, `LongDecoder`,
-`IntegerDecoder`.
+Source: `DumpLogSegments` of these releases; `StringDecoder`, `LongDecoder`, `IntegerDecoder`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from kseg.constants import Bools, Compression, Int64s, TimestampType
+from kseg.cli.kafka_options import RELEASE
+from kseg.constants import NEWEST_RELEASE, Bools, Compression, Int64s, TimestampType
 from kseg.errors import InvalidRecordError, KsegError
 from kseg.format import text
 from kseg.format.header import DELETE_HORIZON, BatchTable
@@ -61,6 +62,10 @@ class Lines(NamedTuple):
         gaps: precedes the path of a log whose offsets have gaps.
         title: precedes the first offset of a log.
         deep_only: whether the release prints batches by their records only.
+        starts_at_zero: whether a first offset above 0 is a gap, and gaps are sorted.
+        lone_payload: goes in front of a payload that stands alone on its line.
+        last_of_producer: the end of a producer's line in a snapshot, without a last batch.
+        named_status: whether the status of a transaction is a word.
     """
 
     head: str
@@ -73,6 +78,10 @@ class Lines(NamedTuple):
     gaps: str = "Non-consecutive offsets in "
     title: str = "Log starting"
     deep_only: bool = False
+    starts_at_zero: bool = False
+    lone_payload: bytes = b" payload: "
+    last_of_producer: str = " "
+    named_status: bool = False
 
     def batch_line(self, table: BatchTable) -> Template:
         """The line of each batch of a table; a message has only its offset in front.
@@ -93,7 +102,7 @@ _COUNTED_HEAD: Final = _HEAD.replace(" base", " count: {record_count} base", 1)
 _RECORD: Final = (
     "| offset: {offset} {timestamp_type}: {timestamp} keySize: {key_size} valueSize: {value_size}"
 )
-#: The lines of Kafka 4.2; the line of a message has a stray brace.
+#: The lines that are printed by default; the line of a message has a stray brace.
 CURRENT: Final = Lines(
     f"{_COUNTED_HEAD} isControl: {{is_control}} deleteHorizonMs: {{horizon}}",
     " position: {position} {timestamp_type}: {max_timestamp} size: {size} magic: {magic} "
@@ -163,7 +172,14 @@ VERSIONS: Final = {
         nested=True,
         keyed=True,
     ),
-    "4.2": CURRENT,
+    RELEASE: CURRENT,
+    NEWEST_RELEASE: CURRENT._replace(
+        message=CURRENT.message.removesuffix("}}"),
+        starts_at_zero=True,
+        lone_payload=b"| payload: ",
+        last_of_producer="",
+        named_status=True,
+    ),
 }
 
 

@@ -1,6 +1,6 @@
 """`kseg dump --kafka`: from the options of the command line to a run of Kafka's tool.
 
-Source: Kafka 4.2 `DumpLogSegments.main`, `DumpLogSegments.dumpLog`.
+Source: Kafka `DumpLogSegments.main`, `DumpLogSegments.dumpLog`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from kseg.cli.kafka_dump.lines import (
 )
 from kseg.cli.kafka_options import (
     DECODER_NAMES,
+    RELEASE,
     TOPIC_DECODERS,
     refuse_own_options,
 )
@@ -108,7 +109,8 @@ def _files(path: Path) -> list[Path]:
 
 
 def _options(given: dict[str, Any], out: IO[bytes]) -> DumpOptions:
-    parser = _parser(given)
+    lines = _lines(given)
+    parser = _parser(given, lines)
     return DumpOptions(
         style_of(terminal=out.isatty()),
         metadata=not given["skip_record_metadata"],
@@ -117,7 +119,7 @@ def _options(given: dict[str, Any], out: IO[bytes]) -> DumpOptions:
         max_bytes=given["max_bytes"],
         verify_only=given["verify_index_only"],
         sanity_only=given["index_sanity_check"],
-        lines=_lines(given),
+        lines=lines,
     )
 
 
@@ -128,24 +130,24 @@ def _lines(given: dict[str, Any]) -> Lines:
         UsageError: the lines of an older release for a decoder, for contents alone, or for messages
             without deep iteration; those are not known.
     """
-    lines = VERSIONS[given["kafka_version"] or "4.2"]
-    if lines is CURRENT:
+    lines = VERSIONS[given["kafka_version"] or RELEASE]
+    if lines.record == CURRENT.record:
         return lines
     for name in (*TOPIC_DECODERS, "skip-record-metadata"):
         if given[name.replace("-", "_")]:
-            raise click.UsageError(f"--{name} prints the lines of 4.2 only.")
+            raise click.UsageError(f"--{name} prints the lines of {RELEASE} and later only.")
     if lines.deep_only and not given["deep_iteration"]:
         raise click.UsageError("Up to --kafka-version 0.10 there are lines for --deep-iteration.")
     return lines
 
 
-def _parser(given: dict[str, Any]) -> Parser | None:
+def _parser(given: dict[str, Any], lines: Lines) -> Parser | None:
     for name, topic in TOPIC_DECODERS.items():
         if given[name.replace("-", "_")]:
             from kseg.cli.kafka_dump.decoders import internal_contents  # loads all schemas
             from kseg.internal import InternalTopic
 
-            return partial(internal_contents, InternalTopic(topic))
+            return partial(internal_contents, InternalTopic(topic), named_status=lines.named_status)
     classes = given["key_decoder_class"], given["value_decoder_class"]
     if not given["print_data_log"] and classes == (None, None):
         return None
@@ -176,23 +178,28 @@ _REQUEST = Request(
 class Gaps:
     """The offsets of a log that do not continue the offset before."""
 
-    def __init__(self) -> None:
-        """Start in front of the first offset."""
-        self._previous = -1
+    def __init__(self, *, starts_at_zero: bool) -> None:
+        """Start in front of the first offset.
+
+        Args:
+            starts_at_zero: whether a first offset above 0 is a gap.
+        """
+        self._previous, self._starts_at_zero = -1, starts_at_zero
         self._pairs: list[tuple[int, int]] = []
 
     def add(self, offsets: Int64s) -> None:
-        """Take the next offsets. After -1 any may follow, as in Kafka."""
+        """Take the next offsets. Before Kafka 4.4, any may follow -1."""
         before = np.concatenate(([np.int64(self._previous)], offsets[:-1]))
-        found = (before != -1) & (offsets != before + 1)
+        found = ((before != -1) | self._starts_at_zero) & (offsets != before + 1)
         self._pairs += zip(before[found].tolist(), offsets[found].tolist(), strict=True)
         self._previous = int(offsets[-1])
 
     def lines(self, heading: str) -> Iterator[str]:
-        """The lines of Kafka's tool about them, the last pair first."""
+        """The lines of Kafka's tool about them; before Kafka 4.4, the last pair comes first."""
         if self._pairs:
             yield heading
-        for before, after in reversed(self._pairs):
+        by_offset = sorted(dict(self._pairs).items())
+        for before, after in by_offset if self._starts_at_zero else reversed(self._pairs):
             yield f"  {before} is followed by {after}"
 
 
@@ -265,7 +272,7 @@ class KafkaDump(Dump):
             for fault in faults:
                 self.find(fault, source.path, put)
             return
-        for line in indexes.lines_of(source.path):
+        for line in indexes.lines_of(source.path, self._options.lines):
             put(self._line(line))
 
     def _end(self, table: BatchTable, source: Source, put: Put) -> None:
@@ -299,7 +306,8 @@ class KafkaDump(Dump):
         put(heads.rest())
 
     def _add_offsets(self, path: Path, offsets: Int64s) -> None:
-        self._gaps.setdefault(path, Gaps()).add(offsets)
+        gaps = Gaps(starts_at_zero=self._options.lines.starts_at_zero)
+        self._gaps.setdefault(path, gaps).add(offsets)
 
     def _note(
         self, columns: RecordColumns, source: Source, put: Put, row: int, error: KsegError
@@ -332,7 +340,12 @@ class KafkaDump(Dump):
                 pieces.append(bytes_piece(lead, key, options.style))
             if payload is not None:
                 null = lines.null_payload
-                pieces.append(bytes_piece(b" payload: ", payload, options.style, null))
+                if not options.metadata and key is not None:
+                    lone = where(payload, ~key.is_valid())
+                    pieces.append(bytes_piece(lines.lone_payload, lone, options.style, null))
+                    payload = where(payload, key.is_valid())
+                lead = b" payload: " if pieces else lines.lone_payload
+                pieces.append(bytes_piece(lead, payload, options.style, null))
         return (*pieces, (text.TEXT, b"\n"))
 
 
