@@ -280,7 +280,7 @@ def filter_batches(
             the fields `offset timestamp key value headers position` and those of `fields`.
         now_ms: the time now.
         delete_retention_ms: how long tombstones and markers stay on.
-        rules: "3.9", or "4.0", where kept records of magic 0 and 1 become magic 2.
+        rules: out of `COMPACTION_RULES`; since "4.0" kept records of magic 0 and 1 become magic 2.
         output_bytes: stop behind the batch with which the output passes this size; no bound if
             None.
         fields: further fields that `keep` needs, from `kseg.format.request.FIELDS`.
@@ -357,7 +357,7 @@ def filter_walked(
         verdict,
         base=base,
         horizon_ms=horizon_ms,
-        magic_2_only=rules == "4.0",
+        magic_2_only=rules != COMPACTION_RULES[0],
         room=NO_CEILING if output_bytes is None else output_bytes,
         verify_crc=verify_crc,
         inflated_max=inflated_max,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kseg._door import renamed
-from kseg.constants import COMPACTION_MAP_BYTES, StopReason
+from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES, StopReason
 from kseg.errors import (
     CorruptIndexError,
     FormatError,
@@ -270,7 +270,7 @@ def plan_compaction(
     high_watermark: HighWatermark | None = None,
     from_start: bool = False,
     force: bool = False,
-    rules: str = "4.0",
+    rules: str = COMPACTION_RULES[-1],
     map_bytes: int = COMPACTION_MAP_BYTES,
     measure: bool = True,
     verify_crc: bool = True,
@@ -286,7 +286,8 @@ def plan_compaction(
         from_start: compact from the log's start, not from where `cleaner-offset-checkpoint` says.
         force: also compact segments that are too young or have too little to clean. Records that
             are not replicated or not decided stay, and so does the active segment.
-        rules: "4.0", where magic 0 and 1 becomes magic 2; "3.9", where it stays.
+        rules: the release whose rules count: "3.9", where magic 0 and 1 stays; "4.0", where it
+            becomes magic 2; "4.4", where an emptied batch stays at the high watermark only.
         map_bytes: memory for keys, 24 bytes each; where it is too little, compaction takes several
             passes.
         measure: count the bytes that go, which takes as long as compaction does.

@@ -79,7 +79,10 @@ def retain() -> None:
         type=click.Choice(COMPACTION_RULES),
         default=COMPACTION_RULES[-1],
         show_default=True,
-        help="3.9 leaves magic 0 and 1 as they are; since 4.0 they become magic 2.",
+        help=(
+            "3.9 leaves magic 0 and 1 as they are; since 4.0 they become magic 2. Since 4.4, an "
+            "emptied batch stays at the high watermark only."
+        ),
     ),
     click.option(
         "--map-bytes",

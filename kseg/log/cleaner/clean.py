@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-from kseg.constants import COMPACTION_MAP_BYTES, Progress
+from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES, Progress
 from kseg.errors import KsegError, StalePlanError, at_path
 from kseg.files import io
 from kseg.files.log_file import Tile
@@ -87,14 +87,14 @@ class CompactionOptions:
     Attributes:
         from_start: from the log's start, even if it was compacted before.
         force: however little is dirty, and however young.
-        rules: "4.0", where magic 0 and 1 becomes magic 2; "3.9", where it stays.
+        rules: of which release, out of `COMPACTION_RULES`.
         map_bytes: memory of the offset map.
         measure: count the bytes that go, which takes as long as compaction.
     """
 
     from_start: bool = False
     force: bool = False
-    rules: str = "4.0"
+    rules: str = COMPACTION_RULES[-1]
     map_bytes: int = COMPACTION_MAP_BYTES
     measure: bool = True
 
@@ -318,7 +318,7 @@ class Pass:
     Attributes:
         inputs: the log.
         judge: decides about batches and records.
-        rules: the release, "4.0" or "3.9".
+        rules: the release.
         end_offset: where the pass ends.
         groups: rising.
         old_tombstones_since_ns: tombstones of magic 0 and 1 stay in files modified later.
@@ -351,7 +351,8 @@ class Pass:
         decisions = read_decisions(inputs, dirty)
         last_offsets = read_keys(inputs, dirty, decisions, map_bytes)
         producers = LastBatches.of(inputs.producers.values())
-        judge = Judge(last_offsets, decisions, producers, dirty.stop, inputs.now_ms)
+        is_shown = dirty.stop if rules in COMPACTION_RULES[:2] else inputs.high_watermark
+        judge = Judge(last_offsets, decisions, producers, is_shown, inputs.now_ms)
         end = last_offsets.latest_offset + 1
         reached = [info for info in inputs.segments if info.base_offset < end]
         clean = [info for info in inputs.segments if info.base_offset < dirty.start]

@@ -12,7 +12,7 @@ end in the middle of a batch, and so may the checkpoint.
 
     batch      goes unread: aborted data, and markers without data whose horizon has passed
                stays, if without records: the last batch of a producer, for its sequence, and the
-               last batch of the range, so that the end of the range stays visible
+               last batch in front of `end_offset`, so that this end stays visible
     record     stays: in a marker; behind the end of the map; the last record of its key, unless it
                is a tombstone whose horizon has passed. A record without a key goes.
 
@@ -444,7 +444,7 @@ class Judge:
         last_offsets: the map.
         decisions: about transactions.
         last_batches: of producers.
-        end_offset: where the range ends.
+        end_offset: of the range; since Kafka 4.4 the high watermark.
         now_ms: the time that counts.
         old_tombstones: whether tombstones of magic 0 and 1 stay, which have no horizon.
         unkeyed_records: how many went.

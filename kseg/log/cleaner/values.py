@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from kseg.constants import COMPACTION_MAP_BYTES
+from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES
 from kseg.frames import Table
 from kseg.log.config import LogConfig
 from kseg.log.reader.version import SegmentInfo
@@ -154,7 +154,7 @@ class CompactionPlan(Table):
     staying: tuple[CompactedSegment, ...] = ()
     skipped: str | None = None
     why: str = ""
-    rules: str = "4.0"
+    rules: str = COMPACTION_RULES[-1]
     map_bytes: int = COMPACTION_MAP_BYTES
     why_uncleanable: str = ACTIVE
     unkeyed_records: int | None = None
