@@ -39,7 +39,7 @@ _OF_DIRECTORY = {
 
 def doctor(
     directories: Paths,
-    release: str,
+    release: str | None,
     jobs: int,
     given: GivenSettings,
     as_json: bool,
@@ -141,13 +141,15 @@ def _page(found: DoctorReport) -> Iterator[str]:
 
 def _of_release(found: DoctorReport) -> Iterator[str]:
     """Lines about a release for which the outcome is not known."""
-    from kseg.analysis.doctor import RELEASES
+    from kseg.analysis.doctor import FOLLOWED, RELEASES
 
-    followed, *compared = RELEASES
+    compared = RELEASES[len(FOLLOWED) :]
     release = f"{found.release}."
-    if found.outcome.value != "unknown" or release.startswith(f"{followed}."):
+    is_followed = any(release.startswith(f"{one}.") for one in FOLLOWED)
+    if found.outcome.value != "unknown" or is_followed:
         return
-    yield f"the answer below is that of Kafka {followed}, the only release of which all is known"
+    followed = " and ".join(FOLLOWED)
+    yield f"the answer below is that of Kafka {followed}, the releases of which all is known"
     if any(release.startswith(f"{one}.") for one in compared):
         yield f"Kafka {found.release} cuts the same; whether it starts here was not compared"
     else:

@@ -138,7 +138,7 @@ def _chosen_there(path: str, selection: Selection) -> list[str]:
 
 def doctor_of_fleet(
     directories: Paths,
-    release: str,
+    release: str | None,
     given: GivenSettings,
     cores: int,
     job: str | None,

@@ -9,7 +9,7 @@ partitions   the load of one partition, by Kafka's own steps (`kseg.log.recovery
 Nothing is changed, nothing is locked. An error of input and output takes one directory offline; any
 other exception of a load stops the broker.
 
-Source: Kafka `LogManager`, `KafkaRaftServer`, `MetaPropertiesEnsemble`, `LogLoader`, of 4.2.0.
+Source: Kafka `LogManager`, `KafkaRaftServer`, `MetaPropertiesEnsemble`, `LogLoader`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 from kseg._door import door
 
 _HOMES = {
-    "kseg.analysis.doctor.answer": ("RELEASES", "doctor", "doctor_of"),
+    "kseg.analysis.doctor.answer": ("FOLLOWED", "RELEASES", "doctor", "doctor_of"),
     "kseg.analysis.doctor.partitions": ("PartitionUnit",),
     "kseg.analysis.doctor.values": (
         "CODES",

@@ -1,3 +1,4 @@
+from kseg.analysis.doctor.answer import FOLLOWED as FOLLOWED
 from kseg.analysis.doctor.answer import RELEASES as RELEASES
 from kseg.analysis.doctor.answer import doctor as doctor
 from kseg.analysis.doctor.answer import doctor_of as doctor_of

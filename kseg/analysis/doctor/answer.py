@@ -43,7 +43,7 @@ from kseg.analysis.doctor.values import (
 from kseg.analysis.units import Threads, run_units
 from kseg.analysis.values import KnownSettings
 from kseg.commands import command_line
-from kseg.constants import Progress
+from kseg.constants import NEWEST_RELEASE, Progress
 from kseg.errors import CorruptIndexError, KsegError, NotALogError, os_reason
 from kseg.files import checkpoints, io, lock, metadata
 from kseg.files.checkpoints import TopicPartition
@@ -51,6 +51,7 @@ from kseg.files.names import FileKind, PathKind, classify_path
 from kseg.files.selection import Selection, StrPaths, some_of
 from kseg.format.times import Time, iso_text
 from kseg.internal.ids import id_of, id_text
+from kseg.internal.releases import metadata_versions
 from kseg.log.clock import now_of
 from kseg.log.config import COMPACT, LogConfig
 from kseg.log.data_directory import (
@@ -1156,11 +1157,11 @@ def _of_machine(segments: int) -> Iterator[BrokerFinding]:
 
 # ---- the answer ----------------------------------------------------------------------------------
 
-#: The release whose steps are followed one by one.
-_FOLLOWED: Final = "4.2"
-#: Where brokers of other releases are known to cut as 4.2 does; the rest of it is not known.
+#: The releases whose steps are followed one by one.
+FOLLOWED: Final = (NEWEST_RELEASE, "4.2")
+#: Brokers of the others are known to cut as these do; whether they start is not known.
 RELEASES: Final = (
-    _FOLLOWED,
+    *FOLLOWED,
     *("3.9", "2.8", "1.1", "0.11", "0.10.2", "0.10.0", "0.9.0", "0.8.2", "0.8.0"),
 )
 #: The first major release in which all directories are formatted before a start.
@@ -1195,7 +1196,7 @@ def doctor(
     *,
     topics: str | Iterable[str] | None = None,
     partitions: int | Iterable[int] | None = None,
-    release: str = _FOLLOWED,
+    release: str | None = None,
     metadata_directory: io.StrPath | None = None,
     broker_config: io.StrPath | None = None,
     config: Mapping[str, str] | None = None,
@@ -1214,8 +1215,10 @@ def doctor(
         topics: list the partitions of these alone: a name or a glob, or several. The outcomes and
             the findings about directories are of the whole broker in any case.
         partitions: list only these partitions: a number, or several.
-        release: of Kafka, one of `RELEASES` or with more digits. Others than 4.2 are known to cut
-            the same; whether they start is `UNKNOWN` where 4.2 does not.
+        release: of Kafka, such as "4.4" or "4.4.0". All is known of the releases `FOLLOWED`. Others
+            of `RELEASES` are known to cut the same; whether they start is `UNKNOWN` where those
+            do not. None for the first of them that knows the cluster's metadata version; without a
+            metadata log for the newest.
         metadata_directory: the directory with `__cluster_metadata-0`, if it is elsewhere.
         broker_config: the broker's `server.properties`.
         config, topic_config: settings, as for `kseg.settings`.
@@ -1255,7 +1258,7 @@ def doctor_of(
     *,
     topics: str | Iterable[str] | None = None,
     partitions: int | Iterable[int] | None = None,
-    release: str = _FOLLOWED,
+    release: str | None = None,
     now_ms: Time | None = None,
     threads: Threads = 1,
     progress: Progress | None = None,
@@ -1303,12 +1306,13 @@ def _chosen_of(whole: DoctorReport, selection: Selection) -> DoctorReport:
 def plan(
     data_directories: Sequence[io.StrPath],
     *,
-    release: str,
+    release: str | None,
     sources: SettingSources,
     now_ms: Time | None = None,
 ) -> DoctorPlan:
     """Examine everything but the logs; for the arguments and errors see `doctor`."""
-    known = _release_of(release)
+    if release is not None:
+        _check_release(release)
     if not data_directories:
         raise ValueError("doctor wants one data directory or more")
     server = read_broker_file(sources.broker_config)
@@ -1320,6 +1324,8 @@ def plan(
     now = now_of(now_ms)
     units = (unit for home in homes for unit in _units(home, found, now))
     once = {unit.path: unit for unit in units}
+    release = release or _release_of(found.cluster)
+    known = next((one for one in RELEASES if f"{release}.".startswith(f"{one}.")), None)
     return DoctorPlan(release, known, homes, server, found, tuple(once.values()))
 
 
@@ -1363,11 +1369,20 @@ def _of_settings(asked: DoctorPlan, node: Node) -> Iterator[BrokerFinding]:
         yield from of_topics(node.log, cluster, properties, asked.release)
 
 
-def _release_of(release: str) -> str | None:
-    """The known release that one belongs to; None for another."""
+def _check_release(release: str) -> None:
+    """Refuse text that is no release, by a ValueError."""
     if not all(part.isdecimal() for part in release.split(".")):
-        raise ValueError(f"{release!r} is not a release of Kafka, such as 4.2")
-    return next((one for one in RELEASES if f"{release}.".startswith(f"{one}.")), None)
+        raise ValueError(f"{release!r} is not a release of Kafka, such as {NEWEST_RELEASE}")
+
+
+def _release_of(cluster: Cluster | None) -> str:
+    """The first of `RELEASES` that knows a cluster's metadata version; the newest without one."""
+    fact = None if cluster is None else cluster.facts["features"].get(("metadata.version",))
+    if fact is None:
+        return NEWEST_RELEASE
+    largest = {release: versions[1] for release, versions in metadata_versions().items()}
+    knowing = (each for each in reversed(RELEASES) if largest.get(each, 0) >= fact.fields["level"])
+    return next(knowing, NEWEST_RELEASE)
 
 
 def _refuse_partition(home: BrokerDirectory) -> None:
@@ -1494,7 +1509,7 @@ def _of_room(
 
 def _for_release(found: DoctorReport, *, known: str | None) -> DoctorReport:
     """The report without the outcomes that are not known for another release."""
-    if known == _FOLLOWED:
+    if known in FOLLOWED:
         return found
     directories = tuple(
         replace(each, outcome=_not_known(each.outcome, known=known)) for each in found.directories

@@ -19,16 +19,9 @@ from kseg.analysis.doctor.values import BrokerFinding, finding
 from kseg.commands import command_line
 from kseg.errors import KsegError, NotALogError, os_reason
 from kseg.files.names import FileKind, list_partition, parse_name
+from kseg.internal.releases import metadata_versions, release_of_level
 from kseg.log.settings import Cluster, bootstrap_level, check_snapshot
 
-#: The least and the largest metadata version of each release.
-_LEVELS: Final = {
-    **{
-        f"3.{minor}": (1, level)
-        for minor, level in ((3, 7), (4, 8), (5, 11), (6, 14), (7, 19), (8, 20), (9, 21))
-    },
-    **{f"4.{minor}": (7, level) for minor, level in enumerate((25, 27, 29, 30, 33))},
-}
 _SUFFIXES: Final = tuple(
     f".{FileKind.CHECKPOINT_KRAFT.value}{end}" for end in ("", ".part", ".deleted")
 )
@@ -89,17 +82,18 @@ def of_level(cluster: Cluster | None, log: Path, release: str) -> Iterator[Broke
 
 
 def _of_level(place: Path, level: int, release: str) -> Iterator[BrokerFinding]:
-    known = next(
-        (each for name, each in _LEVELS.items() if f"{release}.".startswith(f"{name}.")), None
-    )
-    if known is None or known[0] <= level <= known[1]:
+    known_versions = metadata_versions().get(".".join(release.split(".")[:2]))
+    if known_versions is None:
         return
-    new = next((name for name, each in _LEVELS.items() if each[0] <= level <= each[1]), None)
-    since = f"; Kafka {new} is the first release with it" if new and level > known[1] else ""
+    least, largest = known_versions
+    if least <= level <= largest:
+        return
+    first = release_of_level(level)
+    since = f"; Kafka {first} is the first release with it" if first and level > largest else ""
     yield finding(
         "feature-level",
         place,
-        f"metadata.version is {level}, and Kafka {release} knows {known[0]} to {known[1]}{since}",
+        f"metadata.version is {level}, and Kafka {release} knows {least} to {largest}{since}",
         "Start a release that knows it; a metadata version cannot be taken back on the disk.",
     )
 

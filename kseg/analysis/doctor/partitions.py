@@ -1,6 +1,6 @@
 """The load of one partition: Kafka's own steps in an overlay, and their costs.
 
-`kseg.log.recovery` has the steps, and differential tests compare them with Kafka 4.2.0.
+`kseg.log.recovery` has the steps, and differential tests compare them with Kafka's classes.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ from kseg.cli.options import (
 )
 from kseg.cli.parsing import parse_names
 from kseg.cli.starting import verb
+from kseg.constants import NEWEST_RELEASE
 
 
 @verb(
@@ -310,7 +311,7 @@ def transactions() -> None:
 
     DIR are the data directories of one or several brokers. Transactions of all partitions are found
     by headers, and joined with __transaction_state; no broker is contacted. A transaction is
-    hanging by the rules of 'kafka-transactions.sh find-hanging' of Kafka 4.2. Checksums are not
+    hanging by the rules of 'kafka-transactions.sh find-hanging'. Checksums are not
     compared; use 'kseg verify' for that.
 
     Exits 1 if a transaction is hanging, or a log is damaged. Changes nothing.
@@ -352,10 +353,11 @@ def stats() -> None:
     click.option(
         "--for",
         "release",
-        default="4.2",
-        show_default=True,
         metavar="RELEASE",
-        help="The release of Kafka to start; unknown facts about other releases are named.",
+        help=(
+            "The release of Kafka to start; by default that of the cluster's metadata version, "
+            f"else {NEWEST_RELEASE}. Unknown facts about other releases are named."
+        ),
     ),
     codes_of("kseg.analysis.doctor"),
     jobs_option,
@@ -479,7 +481,7 @@ def diff() -> None:
     ),
 )
 def demo() -> None:
-    """Take the tour, on a small log of a Kafka 4.2 broker that comes with kseg.
+    """Take the tour, on a small log of a Kafka broker that comes with kseg.
 
     Works on a copy in a temporary directory. Exits 1 if results differ between files, Arrow and
     Spark, or if a broken log is not repaired.
