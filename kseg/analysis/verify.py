@@ -11,13 +11,16 @@ have a torn tail, which is a warning.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
 
 from kseg.analysis.checks import (
     check_across,
@@ -42,12 +45,13 @@ from kseg.analysis.values import (
     Examined,
     Finding,
     Findings,
+    KnownSettings,
     Report,
     SegmentSummary,
     Severity,
 )
 from kseg.catalog.sources import StrPaths, places_of
-from kseg.constants import Progress
+from kseg.constants import Compression, Progress
 from kseg.errors import os_reason
 from kseg.files.io import StrPath
 from kseg.files.mapping import Mapping
@@ -61,9 +65,15 @@ from kseg.files.names import (
 )
 from kseg.files.selection import Selection
 from kseg.log.clock import now_of
+from kseg.log.config import RECORD_BYTES_MAX
+from kseg.log.data_directory import CLUSTER_METADATA
+from kseg.log.reader import LogView
+from kseg.log.settings import SettingSources
 from kseg.stores.path import is_remote
 
 INFLATED_BYTES_MAX = 128 << 20
+#: Attributes, two differences, two lengths and the number of headers.
+_RECORD_BYTES_MIN: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +177,7 @@ def report_of(
     units: Iterable[Unit], answers: Iterable[Examined], skipped: Sequence[Unreadable]
 ) -> Report:
     """The report of all answers about units, and of the units that could not be read."""
-    found = report(merge_all([*answers, _unread(units, skipped)]))
+    found = report(merge_all([*answers, _unread(units, skipped), *_over_limits(units)]))
     return replace(found, skipped=tuple(skipped))
 
 
@@ -182,6 +192,45 @@ def _unread(units: Iterable[Unit], skipped: Iterable[Unreadable]) -> Examined:
         if unit.kind is UnitKind.SEGMENT and unit.partition and unit.path in reasons
     )
     return Examined(findings=found.taken(), segments=segments)
+
+
+def _over_limits(units: Iterable[Unit]) -> Iterator[Examined]:
+    """Records that are too large for the limit of their topic, by the metadata log beside them."""
+    partitions = [Path(unit.path) for unit in units if unit.kind is UnitKind.PARTITION]
+    homes = {path.absolute().parent for path in partitions if not is_remote(str(path))}
+    with_log = [home for home in homes if (home / f"{CLUSTER_METADATA}-0").is_dir()]
+    settings = KnownSettings(SettingSources(), with_log)
+    for path in partitions:
+        known = settings.of(path) if path.absolute().parent in with_log else ""
+        if isinstance(known, str):
+            continue
+        limit = known.config.max_decompressed_message_bytes
+        if limit < RECORD_BYTES_MAX:
+            yield Examined(findings=_larger_records(path, limit))
+
+
+def _larger_records(path: Path, limit: int) -> tuple[Finding, ...]:
+    """The compressed records of a partition that have more than `limit` bytes.
+
+    Lengths and differences of a record are varints; each counts as one byte.
+    """
+    found = Findings()
+    names = ("position", "offset", "codec", "key", "value", "headers")
+    for columns in LogView.open(path).read(columns=names, control=True, on_corrupt="skip"):
+        headers = columns.headers
+        names_end, values_end = headers.keys.offsets, headers.values.offsets
+        in_headers = np.diff(names_end[headers.offsets]) + np.diff(values_end[headers.offsets])
+        contents = np.maximum(columns.key.sizes(), 0) + np.maximum(columns.value.sizes(), 0)
+        sizes = contents + in_headers + _RECORD_BYTES_MIN
+        for row in np.flatnonzero((sizes > limit) & (columns.codec != Compression.NONE)).tolist():
+            found.add(
+                "record-over-limit",
+                columns.source or str(path),
+                f"a record of {sizes[row]} bytes or more, and the topic's limit is {limit}",
+                position=int(columns.position[row]),
+                offset=int(columns.offset[row]),
+            )
+    return found.taken()
 
 
 def _not_read(unit: Unit) -> SegmentSummary:

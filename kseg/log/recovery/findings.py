@@ -93,6 +93,12 @@ CODES: dict[str, Code] = {
     "batch-codec": Code("error", "a codec that the batch's format does not have", _WRITER),
     "batch-count": Code("error", "a record count that cannot be true", _WRITER),
     "batch-producer": Code("warning", "producer fields that contradict each other", _WRITER),
+    "record-over-limit": Code(
+        "warning",
+        "a compressed record above max.decompressed.message.bytes: since Kafka 4.4 the partition"
+        " is not compacted, and look-ups by time fail",
+        "raise the topic's max.decompressed.message.bytes",
+    ),
     "transaction-mixed": Code(
         "error",
         "a batch outside of its producer's open transaction: a broker that reads it does not start",

@@ -25,10 +25,7 @@ from kseg.analysis.verify import (
 from kseg.errors import KsegError, NotALogError
 from kseg.format.header import scan
 from kseg.log.settings import settings
-from tests.builders import (
-    batch,
-    write_segment,
-)
+from tests.builders import ZSTD, batch, record, write_segment
 from tests.inner_faults import ERAS, wrong_inner_message
 from tests.unit.analysis.breaks import BREAKS, LAST_SIZE, SIZE, patch
 from tests.unit.analysis.healthy import (
@@ -39,6 +36,7 @@ from tests.unit.analysis.healthy import (
     records,
     time_index,
 )
+from tests.unit.log.settings import made
 
 
 @pytest.fixture
@@ -57,6 +55,7 @@ ELSEWHERE = {
     "kraft-snapshot": "tests/golden/sessions/doctor_metadata.txt",
     "time-ahead": "tests/unit/cli/test_cli_words.py",
     "time-negative": "tests/unit/cli/test_cli_words.py",
+    "record-over-limit": "test_a_record_above_its_topics_limit_stops_the_cleaner_of_newer_brokers",
     "segment-gap": "test_a_gap_between_segments_is_a_warning_where_nothing_compacts",
 }
 OPTIONS = VerifyOptions(inflated_max=1 << 19)
@@ -292,3 +291,17 @@ def test_a_gap_between_segments_is_a_warning_where_nothing_compacts(
     assert all(
         "no segment has offsets 4 to 5: a segment may be missing" in str(one) for one in gaps
     )
+
+
+def test_a_record_above_its_topics_limit_stops_the_cleaner_of_newer_brokers(tmp_path: Path) -> None:
+    broker = made.Broker(tmp_path / "data")
+    limit = made.setting("max.decompressed.message.bytes", "1000")
+    broker.says([made.topic("orders"), made.partition(made.FIRST, 0, [7])], [limit])
+    values = [b"x" * 100, b"x" * 2000]
+    plain = batch([record(value) for value in values])
+    packed = batch([record(value) for value in values], base_offset=2, codec=ZSTD)
+    log = write_segment(broker.has(), 0, plain, packed)
+    found = [each for each in verify(broker.path).findings if each.code == "record-over-limit"]
+    assert [(Path(each.path), each.position, each.offset) for each in found] == [
+        (log, len(plain), 3)
+    ]
