@@ -108,6 +108,10 @@ soak: $(VENV)/.built $(VENV)/.with-test
 	$(PY) -m tests.interop.differential --cases 5000 --seed $(SEED) --kafka 4.2.0
 	$(PY) -m tests.interop.differential --cases 5000 --seed $(SEED) --kafka 0.10.1.1
 	$(PY) -m tests.interop.logs --cases 2000 --seed $(SEED)
+	$(PY) -m tests.interop.differential --cases 5000 --seed $(SEED) --kafka 4.4.0
+	KSEG_KAFKA=4.4.0 $(PY) -m tests.interop.logs --cases 2000 --seed $(SEED)
+	KSEG_KAFKA=4.4.0 $(PY) -m tests.interop.dumps --cases 5000 --seed $(SEED)
+	KSEG_KAFKA=4.4.0 $(PYTEST) -m '' tests/interop $(ARGS)
 	$(PY) -m tests.interop.dumps --cases 20000 --seed $(SEED)
 	$(PY) -m tests.crash.soak --kills 100000 --states 200000 --seed $(SEED)
 	$(PY) -m tests.memory.beside 250000 $(SEED)

@@ -24,10 +24,10 @@ from random import Random
 from typing import Any
 
 from kseg.cli.main import run as kseg
-from tests.interop.kafka import Answer, Kafka, unbase64
+from kseg.constants import NEWEST_RELEASE
+from tests.interop.kafka import RELEASE, Answer, Kafka, is_since, unbase64
 from tests.interop.made import often, written
 
-RELEASE = "4.2.0"
 #: What Kafka's tool is asked for.
 OPTIONS = (
     (),
@@ -143,7 +143,8 @@ def ours(arguments: Sequence[str]) -> Printed:
     """What kseg prints for the same arguments, without its own errors."""
     out, err = _Stream(), _Stream()
     with redirect_stdout(out), redirect_stderr(err):
-        kseg(["dump", "--kafka", *arguments])
+        version = ["--kafka-version", NEWEST_RELEASE] if is_since(RELEASE, "4.4") else []
+        kseg(["dump", "--kafka", *version, *arguments])
     lines = err.written.splitlines(keepends=True)
     return Printed(out.written, b"".join(x for x in lines if not x.startswith(b"kseg: ")))
 

@@ -1,8 +1,9 @@
 """Kafka's own classes, asked over a pipe: `Kafka("3.9.1").ask([{"op": "parse", "data": b"..."}])`.
 
-3.9.1 is the last line that writes magic 0 and 1 and converts downwards; 4.2.0 tells what changed;
-0.10.1.1 is what `kseg.legacy.kafka_0_10` does again. The jars come through Maven, from the
-repositories that the machine's settings name; the driver in `tests/interop/java` is compiled
+3.9.1 is the last line that writes magic 0 and 1 and converts downwards; `RELEASE` tells what
+changed; 0.10.1.1 is what `kseg.legacy.kafka_0_10` does again. The environment variable KSEG_KAFKA
+names another release than 4.2.0: 4.4.0, whose classes have moved. The jars come through Maven, from
+the repositories that the machine's settings name; the driver in `tests/interop/java` is compiled
 against them. Both are kept in `build/interop`.
 """
 
@@ -12,6 +13,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -22,9 +24,28 @@ from typing import Any
 
 import pytest
 
+from kseg.constants import COMPACTION_RULES
+
 JAVA = Path(__file__).parent / "java"
 BUILT = Path(__file__).parents[2] / "build" / "interop"
-RELEASES = ("3.9.1", "4.2.0", "0.10.1.1")
+#: The release beside which kseg's logs and brokers are asked.
+RELEASE = os.environ.get("KSEG_KAFKA", "4.2.0")
+RELEASES = ("3.9.1", RELEASE, "0.10.1.1")
+#: What stands in the sources of drivers -> what stands there since Kafka 4.4.
+_MOVED = {
+    r"common\.record\.RecordValidationStats": "storage.internals.log.RecordValidationStats",
+    r"common\.record\.(?!TimestampType)([A-Z*])": r"common.record.internal.\1",
+    r"common\.utils\.(BufferSupplier|ByteBufferOutputStream|ByteUtils|CloseableIterator|Crc32C|Exit"
+    r"|PrimitiveRef)\b": r"common.utils.internals.\1",
+    r"storage\.internals\.log\.AbortedTxn": "common.message.AbortedTxn",
+    r"\bkafka\.tools\.DumpLogSegments": "org.apache.kafka.tools.DumpLogSegments",
+    r"\bcloseHandlers\b": "closeQuietly",
+    # What LogManager does before it closes a log; until 4.2 the log did it itself.
+    r"\blog\.close\(\)": "log.prepareActiveSegmentForClose(); log.close()",
+    r"isStrayKraftReplica\(\s*(.*), image\.topics\(\), ": (
+        r"isStrayReplica(replicas(image, opened.log), \1, "
+    ),
+}
 _BUILD_SECONDS_MAX = 200
 
 Request = dict[str, Any]
@@ -77,11 +98,35 @@ def prepare(release: str, driver: str | None = None) -> str:
         (jars / ".complete").touch()
     if not classes.exists():
         unfinished = classes.with_name(f"{classes.name}.{os.getpid()}")
+        if era == "current" and is_since(release, "4.4"):
+            sources = [_moved(path, unfinished) for path in sources]
         options = ("--release", "17", "-cp", f"{jars}/*", "-d", str(unfinished))
         _run("javac", *options, *map(str, sources))
         if not classes.exists():
             unfinished.rename(classes)
     return f"{classes}{os.pathsep}{jars}/*"
+
+
+def is_since(release: str, first: str) -> bool:
+    """Whether a release is not older than another."""
+    ours, other = (tuple(map(int, name.split(".")[:2])) for name in (release, first))
+    return ours >= other
+
+
+def rules_of(release: str) -> str:
+    """The rules of a release's cleaner, out of `kseg.constants.COMPACTION_RULES`."""
+    return next(rules for rules in reversed(COMPACTION_RULES) if is_since(release, rules))
+
+
+def _moved(path: Path, folder: Path) -> Path:
+    """A copy of a driver's source with the names of Kafka 4.4."""
+    text = path.read_text()
+    for name, new in _MOVED.items():
+        text = re.sub(name, new, text)
+    folder.mkdir(parents=True, exist_ok=True)
+    copy = folder / path.name
+    copy.write_text(text)
+    return copy
 
 
 def _run(*command: str) -> None:

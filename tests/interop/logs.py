@@ -22,10 +22,8 @@ from pathlib import Path
 
 from tests.interop import compacted, damaged, interrupted, lives, salvaged
 from tests.interop.damaged import Outcome
-from tests.interop.kafka import Kafka
+from tests.interop.kafka import RELEASE, Kafka
 from tests.interop.stories import story
-
-RELEASE = "4.2.0"
 
 
 @dataclass(frozen=True, slots=True)

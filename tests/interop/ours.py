@@ -29,6 +29,7 @@ from kseg.log.validate.rules import AppendOrigin, AppendRules, ValidatedBatch, V
 from tests import reference
 from tests.conformance.readers import Kseg
 from tests.interop import release_0_10
+from tests.interop.kafka import rules_of
 
 Request = dict[str, Any]
 Answer = dict[str, Any]
@@ -253,7 +254,7 @@ def filtered(request: Request, release: str) -> Answer:
         keep,
         now_ms=request["now"],
         delete_retention_ms=request["delete_retention"],
-        rules="3.9" if release.startswith("3") else "4.0",
+        rules=rules_of(release),
         output_bytes=request["room"],
         verify_crc=False,
     )

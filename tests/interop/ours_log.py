@@ -19,6 +19,7 @@ from kseg.log.reader import fetch, find
 from kseg.log.validate.rules import AppendOrigin, ValidatedBatch
 from kseg.log.writer import append, flush, retention, truncate
 from kseg.log.writer.state import LogState, open_state
+from tests.interop.kafka import RELEASE, rules_of
 
 Answer = dict[str, Any]
 
@@ -203,7 +204,10 @@ def _retain(state: LogState, step: Answer) -> Answer:
 
 def _clean(state: LogState, step: Answer) -> Answer:
     options = CompactionOptions(
-        from_start=step["all"], map_bytes=step["map_bytes"], measure=step["measure"]
+        from_start=step["all"],
+        rules=rules_of(RELEASE),
+        map_bytes=step["map_bytes"],
+        measure=step["measure"],
     )
     plan = plan_inputs(CleanerInputs.of_state(state), None, options)
     report = apply_state(state, plan)

@@ -23,11 +23,10 @@ from kseg.spark.sink import SinkPaths, commit, parse_sink_options, stage
 from tests.builders import batch, record
 from tests.interop import sink_jobs
 from tests.interop.contents import contents
-from tests.interop.kafka import Kafka, needed, unbase64
+from tests.interop.kafka import RELEASE, Kafka, needed, unbase64
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-RELEASE = "4.2.0"
 CONFIG = {"retention.ms": "-1"}
 DIRECTORIES = ("assigned", "preserved", "streamed")
 NOW = sink_jobs.BEGIN_MS + 86_400_000

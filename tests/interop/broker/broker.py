@@ -29,9 +29,8 @@ from types import TracebackType
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from tests.interop.kafka import Kafka, prepare, unbase64
+from tests.interop.kafka import RELEASE, Kafka, prepare, unbase64
 
-RELEASE = "4.2.0"
 _START_SECONDS_MAX = 120
 _STOP_SECONDS_MAX = 60
 _LINE = re.compile(r"(INFO|WARN|ERROR) (\S+) - (.*)")

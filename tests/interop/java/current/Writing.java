@@ -163,10 +163,12 @@ final class Writing {
         FilterResult result = null;
         for (Method method : MemoryRecords.class.getMethods()) {
             if (!method.getName().equals("filterTo")) continue;
-            Object[] arguments = method.getParameterCount() == 3
-                ? new Object[] {filter, room, BufferSupplier.NO_CACHING}
-                : new Object[] {PARTITION, filter, room, Integer.MAX_VALUE,
+            Object[] arguments = switch (method.getParameterCount()) {
+                case 3 -> new Object[] {filter, room, BufferSupplier.NO_CACHING};
+                case 4 -> new Object[] {filter, room, BufferSupplier.NO_CACHING, Integer.MAX_VALUE};
+                default -> new Object[] {PARTITION, filter, room, Integer.MAX_VALUE,
                     BufferSupplier.NO_CACHING};
+            };
             result = (FilterResult) method.invoke(records(r), arguments);
         }
         ByteBuffer written = result.outputBuffer().duplicate();

@@ -1,6 +1,7 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.File;
+import java.lang.reflect.Method;
 import java.nio.file.Files;
 import java.util.Map;
 import java.util.Optional;
@@ -32,12 +33,15 @@ final class Cleaning {
         TopicPartition partition = log.topicPartition();
         Optional<Long> clean = Files.exists(beside.toPath()) && !step.path("all").asBoolean(false)
             ? Optional.ofNullable(checkpoint.read().get(partition)) : Optional.empty();
-        LogCleanerManager.OffsetsToClean bounds =
-            LogCleanerManager.cleanableOffsets(log, clean, opened.clock.now);
-        long from = bounds.firstDirtyOffset();
+        Method cleanable = LogCleanerManager.class.getDeclaredMethod(
+            "cleanableOffsets", UnifiedLog.class, Optional.class, long.class);
+        cleanable.setAccessible(true); // since Kafka 4.4 it is not public
+        Object bounds = cleanable.invoke(null, log, clean, opened.clock.now);
+        long from = offset(bounds, "firstDirtyOffset");
+        long end = offset(bounds, "firstUncleanableDirtyOffset");
         int passes = 0;
         while (true) {
-            LogToClean work = new LogToClean(log, from, bounds.firstUncleanableDirtyOffset(), false);
+            LogToClean work = new LogToClean(log, from, end, false);
             if (passes == 0) done.put("cleanable_bytes", work.cleanableBytes());
             if (work.cleanableBytes() == 0 || from >= work.firstUncleanableOffset()) break;
             Cleaner cleaner = new Cleaner(0,
@@ -51,5 +55,11 @@ final class Cleaning {
         }
         opened.tasks.runDelayed();
         done.put("passes", passes).put("end_offset", from);
+    }
+
+    private static long offset(Object bounds, String name) throws Exception {
+        Method found = bounds.getClass().getDeclaredMethod(name);
+        found.setAccessible(true);
+        return (Long) found.invoke(bounds);
     }
 }

@@ -1,12 +1,17 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.nio.ByteBuffer;
+import java.util.Arrays;
+import java.util.List;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.image.MetadataDelta;
 import org.apache.kafka.image.MetadataImage;
 import org.apache.kafka.image.MetadataProvenance;
+import org.apache.kafka.image.TopicImage;
 import org.apache.kafka.metadata.MetadataRecordSerde;
+import org.apache.kafka.metadata.PartitionRegistration;
 import org.apache.kafka.storage.internals.log.LogManager;
+import org.apache.kafka.storage.internals.log.UnifiedLog;
 
 /** Which logs a start of a broker puts aside, by the cluster's metadata. */
 final class Strays {
@@ -25,5 +30,13 @@ final class Strays {
             answer.put("stray", LogManager.isStrayKraftReplica(
                 request.get("node").asInt(), image.topics(), opened.log));
         }
+    }
+
+    /** The nodes of a log's partition; none of a topic that is gone. */
+    static List<Integer> replicas(MetadataImage image, UnifiedLog log) {
+        TopicImage topic = image.topics().getTopic(log.topicId().get());
+        PartitionRegistration found =
+            topic == null ? null : topic.partitions().get(log.topicPartition().partition());
+        return found == null ? List.of() : Arrays.stream(found.replicas).boxed().toList();
     }
 }
