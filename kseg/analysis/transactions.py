@@ -10,7 +10,7 @@ A transaction of a partition is the data of one producer in front of a marker, b
 | open | no marker, and nothing is known against it |
 | hanging | no marker for longer than transactions may take, and no coordinator will write one |
 
-A transaction hangs, as `kafka-transactions.sh find-hanging` of Kafka 4.2 decides, if its producer
+A transaction hangs, as `kafka-transactions.sh find-hanging` decides, if its producer
 has no transactional id, its id is not described any more, or its id's partitions lack this one.
 
 With KIP-890 every marker has the next epoch, so a fenced transaction looks like an aborted one, and

@@ -54,7 +54,7 @@ def demo(no_spark: bool, out: str | None) -> int:
             _copy_to(Path(out))
         except FileExistsError as error:
             raise FileExistsError(error.errno, _EXISTS, out) from error
-        output.write_line(f"{out}: the data directory of a Kafka 4.2 broker, to try kseg on")
+        output.write_line(f"{out}: the data directory of a Kafka broker, to try kseg on")
         return Exit.OK
     arrow = _lacks(lambda: require("pyarrow", extra="arrow"))
     spark = None if no_spark else _lacks(_check_spark)

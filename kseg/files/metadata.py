@@ -10,7 +10,7 @@
 
 Ids are 16 bytes in URL-safe base64 without padding. `meta.properties` is Java properties text in
 ISO 8859-1 with all its escapes. The mark was an empty file before Kafka 3.8; its existence counts,
-whatever its contents. Files are written as Kafka 4.2 writes them.
+whatever its contents. Files are written as Kafka writes them.
 
 Source: Kafka `PartitionMetadataFile`, `MetaProperties`, `CleanShutdownFileHandler`;
 `java.util.Properties.load`.

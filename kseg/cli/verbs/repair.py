@@ -22,7 +22,7 @@ from kseg.cli.starting import verb
 
 @verb(
     directories_argument(required=True),
-    flag("--as-broker", help_text="Do just what Kafka 4.2.0 would do, and report no more."),
+    flag("--as-broker", help_text="Do just what Kafka would do, and report no more."),
     click.option(
         "--clean/--unclean",
         default=None,
@@ -74,9 +74,7 @@ def recover() -> None:
     ),
     flag(
         "--exact",
-        help_text=(
-            "Also replace correct indexes whose bytes differ from those that Kafka 4.2 writes."
-        ),
+        help_text=("Also replace correct indexes whose bytes differ from those that Kafka writes."),
     ),
     selection_options,
     change_options,

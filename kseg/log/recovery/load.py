@@ -8,7 +8,7 @@
     log start      a log that ends in front of its start begins again there
     end            epochs and snapshots past the end go; producers as of the end
 
-Where it differs from Kafka 4.2.0 (which `as_broker` follows exactly):
+Where it differs from Kafka (which `as_broker` follows exactly):
 
     what is found                    Kafka                          here
     clean, torn end                  stays, may hide all of it      backed up, cut; damage in

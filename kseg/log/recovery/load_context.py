@@ -79,7 +79,7 @@ class RecoveryInputs:
         recovery_point: records in front of it were flushed; 0 if not known.
         log_start_offset: of the checkpoint; 0 for none.
         now_ms: the clock.
-        as_broker: do exactly as Kafka 4.2.0 does, and report no more.
+        as_broker: do exactly as Kafka does, and report no more.
         thorough: search the headers of segments without a transaction index for aborted
             transactions. That takes time, so an opening for appending does not.
         tier: with earlier leader epochs, if the checkpoint lost them; None for the metadata beside.

@@ -264,7 +264,7 @@ class RecoveryOptions(TypedDict, total=False):
     """How a log is recovered, for `plan_recovery` and `recover`.
 
     Attributes:
-        as_broker: plan exactly Kafka 4.2.0's recovery, and report no more. Otherwise check more and
+        as_broker: plan exactly Kafka's own recovery, and report no more. Otherwise check more and
             cut less; `kseg.log.recovery.load` lists the differences.
         clean: whether the log was closed cleanly; by the mark beside the directory if None.
         recovery_point: records in front of it were flushed; by the checkpoint if None.

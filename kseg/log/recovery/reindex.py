@@ -155,7 +155,7 @@ class ReindexPlan(ActionTable):
         path: the partition directory.
         config: of the log.
         kinds: the kinds of files to check.
-        exact: whether indexes without a fault change, too, if Kafka 4.2 would write other bytes.
+        exact: whether indexes without a fault change, too, if Kafka would write other bytes.
         now_ms: the time by which producers of a first snapshot have expired; None for never.
         seen: the files that the plan was made for.
         segments: all of them, by base offset.
@@ -299,7 +299,7 @@ def plan_reindex(
         path: a partition directory, or a `Log`.
         config: of the log: the interval of index entries counts. Kafka's defaults if None.
         kinds: the kinds of files to check, from `KINDS`.
-        exact: leave alone only files with exactly the bytes that Kafka 4.2 would write.
+        exact: leave alone only files with exactly the bytes that Kafka would write.
         now: leave producers out that have expired by then, where the first snapshot names them.
         progress: called after each segment.
 

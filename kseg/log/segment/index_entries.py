@@ -2,7 +2,7 @@
 
 Only `kseg/_kernels/placement.pyx` decides which batch gets an entry.
 
-Source: Kafka `LogSegment.append` (3.9.1, 4.2; before, an append made one index entry at most).
+Source: Kafka `LogSegment.append` (since 3.9; before, an append made one index entry at most).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Decides when another segment is due. Writes an append whole, with its index entr
 It does not read appended batches: their last offsets, times and sizes come with them. Facts about
 an existing segment are read at the first use, by a walk if no index has them.
 
-Source: Kafka `LogSegment` (3.9.1, 4.2; before, an append made one index entry at most).
+Source: Kafka `LogSegment` (since 3.9; before, an append made one index entry at most).
 """
 
 from __future__ import annotations

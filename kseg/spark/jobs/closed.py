@@ -106,7 +106,7 @@ class ReindexOptions(_ClosedOptions):
 
     Attributes:
         kinds: of files, out of `kseg.log.recovery.reindex.KINDS`.
-        exact: replace every file whose bytes differ from those that Kafka 4.2 would write.
+        exact: replace every file whose bytes differ from those that Kafka would write.
         keep: whether to keep replaced files, beside each data directory if no other is named.
     """
 
