@@ -32,6 +32,19 @@ def command_line(*words: str | os.PathLike[str]) -> str:
     return " ".join(_quoted(os.fspath(word)) for word in words)
 
 
+def nearest(word: str, names: Iterable[str], similar: float = 0.6) -> str:
+    """The name that is most similar to a word; empty if none is.
+
+    Args:
+        word: that is unknown.
+        names: that there are.
+        similar: from 0 to 1, the least likeness.
+    """
+    from difflib import get_close_matches  # slow to load, and seldom needed
+
+    return next(iter(get_close_matches(word, list(names), 1, similar)), "")
+
+
 def suggestion(words: Iterable[str], names: Iterable[str], otherwise: str = "") -> str:
     """The end of a message about unknown words: the most similar name, or other help.
 
@@ -40,11 +53,9 @@ def suggestion(words: Iterable[str], names: Iterable[str], otherwise: str = "") 
         names: that there are.
         otherwise: follows a semicolon where no name is similar; nothing does without it.
     """
-    from difflib import get_close_matches  # slow to load, and seldom needed
-
-    known = list(names)
+    there = list(names)
     for word in words:
-        for name in get_close_matches(word, known, 1):
+        if name := nearest(word, there):
             return f"; did you mean {name}?"
     return otherwise and f"; {otherwise}"
 

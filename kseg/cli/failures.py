@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 import click
 
-from kseg.commands import command_line, note, printable
+from kseg.commands import command_line, nearest, note, printable
 from kseg.errors import (
     KsegError,
     LimitExceededError,
@@ -134,10 +134,8 @@ def refuse_verb(context: click.Context, word: str, verbs: Iterable[str]) -> NoRe
     Raises:
         UsageError: always.
     """
-    from difflib import get_close_matches  # rarely wanted, and slow to load
-
-    near = get_close_matches(word, list(verbs), 1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    near = nearest(word, verbs)
+    hint = f" Did you mean {near!r}?" if near else ""
     context.fail(f"No such verb {word!r}.{hint}")
 
 
@@ -208,20 +206,18 @@ def _next_step(error: BaseException) -> str:
     here = path
     while not os.path.isdir(here):
         here = os.path.dirname(here)
-    near = [] if here == path else _near(os.path.relpath(path, here).partition(os.sep)[0], here)
+    near = "" if here == path else _near(os.path.relpath(path, here).partition(os.sep)[0], here)
     if near and not refused:
-        return f"; did you mean {printable(os.path.join(here, near[0]))}?"
+        return f"; did you mean {printable(os.path.join(here, near))}?"
     return f"; this lists the files: {command_line('ls', '-la', here)}"
 
 
-def _near(name: str, directory: str) -> list[str]:
+def _near(name: str, directory: str) -> str:
     """The name in a directory that is nearest to this one, if any is."""
-    from difflib import get_close_matches  # rarely wanted, and slow to load
-
     try:
-        return get_close_matches(name, os.listdir(directory), 1)
+        return nearest(name, os.listdir(directory))
     except OSError:
-        return []
+        return ""
 
 
 def tell_replaced(count: int, place: str = "") -> None:

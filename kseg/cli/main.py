@@ -14,6 +14,7 @@ import click
 from kseg.cli import failures, starting
 from kseg.cli.failures import Exit
 from kseg.commands import printable
+from kseg.records.query import refusal
 
 #: Verb to the line that `kseg --help` shows.
 VERBS = {
@@ -234,6 +235,8 @@ def _explain_usage(error: click.UsageError, words: list[str]) -> None:
     message = printable(" ".join(error.format_message().split()))
     if isinstance(error, click.NoSuchOption) and error.option_name == "--json":
         message = "No option '--json' here, where rows are the answer: --format jsonl."
+    if isinstance(error, click.NoSuchOption) and (why := refusal(verb, error.option_name)):
+        message = f"No option {error.option_name!r} here{why}."
     if _wants_json(error):
         message = "No option '--format' here, where one document is the answer: --json."
     stop = "" if message.endswith((".", "?", "!")) else "."

@@ -192,7 +192,7 @@ def export(
         "startingTimestamp": (time or ALL)[0],
         "endingTimestamp": (time or ALL)[1],
         "isolation": isolation,
-        "onCorrupt": "skip" if on_corrupt == "skip" else "fail",
+        "onCorrupt": on_corrupt,
     }
     written = _run(
         "export",

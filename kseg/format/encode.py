@@ -31,7 +31,7 @@ import numpy as np
 from kseg._kernels import encode as _encode
 from kseg._kernels import legacy as _legacy
 from kseg._kernels.encode import Rows, has_text, int64s
-from kseg.commands import suggestion
+from kseg.commands import nearest, suggestion
 from kseg.constants import (
     BATCH_BYTES,
     BATCH_HEADER_BYTES,
@@ -138,8 +138,6 @@ def check_names(there: Sequence[str], names: Mapping[str, str] | None) -> None:
     Raises:
         ValueError: a column is missing, or is one too many; the message has the most similar name.
     """
-    from difflib import get_close_matches  # for frames alone, as the names of their columns
-
     from kseg.format.typed import COLUMNS
 
     known = (*COLUMNS, *(names or {}).values())
@@ -147,9 +145,9 @@ def check_names(there: Sequence[str], names: Mapping[str, str] | None) -> None:
     if names is None and others:
         raise _unknown(others)
     for field, own in (names or {}).items():
-        near = get_close_matches(own, others, 1, _SIMILAR)
+        near = nearest(own, others, _SIMILAR)
         if own not in there and (own != field or near or (field == "value" and others)):
-            hint = f"did you mean {near[0]!r}" if near else f"there are {', '.join(there)}"
+            hint = f"did you mean {near!r}" if near else f"there are {', '.join(there)}"
             raise ValueError(
                 f"no column {own!r}, so each record would be without its {field}; {hint}? "
                 f"{field}= names the column"

@@ -147,7 +147,7 @@ Range = tuple[int | None, int | None]
 ALL: Final[Range] = (None, None)
 _INT64_MAX: Final = 2**63 - 1
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
-_PARTITIONS: Final = re.compile(r"\s*([0-9]{1,10})\s*(?:-\s*([0-9]{1,10})?\s*)?", re.ASCII)
+_PARTITIONS: Final = re.compile(r"\s*([0-9]{1,10})\s*(?:-\s*([0-9]{1,10})\s*)?", re.ASCII)
 
 
 def parse_offset_range(text: str) -> Range:
@@ -473,8 +473,10 @@ QUESTIONS: Final = (
                 among=REPLICAS,
             ),
         ),
-        ("replicas",),
-        {"dump": "dump reads each directory that is named, but not two of one partition"},
+        refused={
+            "dump": "dump reads each directory that is named, but not two of one partition",
+            "spark": "path in the option columns tells replicas apart",
+        },
     ),
     Question(
         "on_corrupt",
@@ -619,20 +621,18 @@ def check(query: Mapping[str, Any], door: str) -> None:
             raise ValueError(f"{spelled(name)} needs {needed}")
 
 
-def unknown(door: str, name: str) -> str:
-    """The end of a message about a name that a door does not have: a reason, or the nearest name.
+def refusal(door: str, name: str) -> str:
+    """The reason for which a door does not have a question, behind a semicolon; empty for others.
 
     Args:
         door: one of `DOORS`.
-        name: as the user typed it.
+        name: as the user typed it; the case does not count.
     """
-    names: list[str] = []
     for question in QUESTIONS:
         reason = question.refusal(door)
-        if reason and name in question.spelled(door):
+        if reason and name.lower() in (one.lower() for one in question.spelled(door)):
             return f"; {reason}"
-        names += () if reason else question.spelled(door)
-    return suggestion([name], names)
+    return ""
 
 
 def answers(query: QueryArgs) -> dict[str, Any]:
@@ -643,7 +643,7 @@ def answers(query: QueryArgs) -> dict[str, Any]:
         ValueError: two of them do not go together.
     """
     for name in query.keys() - BY_NAME.keys():
-        raise TypeError(f"there is no argument {name!r}{unknown('python', name)}")
+        raise TypeError(f"there is no argument {name!r}{suggestion([name], BY_NAME)}")
     check(query, "python")
     return {**{question.name: question.default for question in QUESTIONS}, **query}
 

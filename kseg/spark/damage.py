@@ -89,7 +89,7 @@ def passing_over(
     options: SourceOptions, split: Split, damages: list[Damage]
 ) -> Callable[[KsegError], None] | None:
     """A function that notes a fault of a split; None if the first fault ends the task."""
-    if options.on_corrupt == "fail":
+    if options.on_corrupt == "raise":
         return None
 
     def note(error: KsegError) -> None:

@@ -15,6 +15,7 @@ a file.
     endingOffsets       latest, an offset not to reach, or the same JSON; -1 is the latest
     startingTimestamp   milliseconds or ISO 8601: records of this time and later
     endingTimestamp     records before this time; records need not be in order of time
+    key                 only records with this key: text, hex:00ff or base64:AP8=
     columns             names out of `schema.COLUMNS`, where the query brings no schema of its own
     includeHeaders      false; true adds the column headers
     decodeKey, decodeValue  the type of keys and values: text, json, int16, int32, int64, float,
@@ -24,9 +25,11 @@ a file.
     subject, schemaVersion, record  choose the schema of the column
     includeControl      false; true gives transaction markers and other control records too
     isolation           read_uncommitted, or read_committed up to the last stable offset
+    openTransactions    wait: committed records end at the first open one; abort takes open ones as
+                        aborted
     verifyCrc           true; false reads damaged batches as far as they parse
-    onCorrupt           fail; skip damaged batches and say so in the worker's log; or permissive:
-                        a row for each damage, with its text in the column corrupt
+    onCorrupt           raise, or fail; skip damaged batches and say so in the worker's log; or
+                        permissive: a row for each damage, with its text in the column corrupt
     reportPath          with skip or permissive: a directory for a report, see `damage`
     index               auto checks the entries of indexes, use believes them, ignore walks instead
     targetPartitionBytes  128m of log a task
@@ -42,7 +45,6 @@ Of streams only:
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import json
 import re
@@ -54,10 +56,21 @@ from os import PathLike, fspath
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
-from kseg.constants import INT32_MAX, INT64_MAX, ISOLATIONS, SCHEMA_WORDS
+from kseg.commands import suggestion
+from kseg.constants import INT32_MAX, INT64_MAX, ISOLATIONS, OPEN_TRANSACTIONS, SCHEMA_WORDS
 from kseg.files.grammar import is_topic_name
 from kseg.format.times import time_ms
 from kseg.format.typed import has_schemas, kind_of
+from kseg.records.query import (
+    BY_NAME,
+    OF_SCHEMAS,
+    ON_CORRUPT,
+    QUESTIONS,
+    check,
+    parse_key,
+    parse_partitions,
+    refusal,
+)
 from kseg.stores.path import is_remote
 
 #: Offsets with a special meaning in Spark's JSON form.
@@ -126,6 +139,7 @@ class SourceOptions:
     partitions: tuple[range, ...] = ()
     starting_offsets: Offsets = field(default_factory=dict)
     ending_offsets: Offsets = field(default_factory=dict)
+    key: bytes | None = None
     starting_timestamp: int | None = None
     ending_timestamp: int | None = None
     columns: tuple[str, ...] = ()
@@ -140,9 +154,10 @@ class SourceOptions:
     tier_keys: tuple[tuple[str, str], ...] = ()
     topic_id: str | None = None
     include_control: bool = False
-    isolation: str = "read_uncommitted"
+    isolation: str = ISOLATIONS[0]
+    open_transactions: str = OPEN_TRANSACTIONS[0]
     verify_crc: bool = True
-    on_corrupt: str = "fail"
+    on_corrupt: str = "raise"
     report_path: str | None = None
     index: str = "auto"
     target_partition_bytes: int = 128 << 20
@@ -184,6 +199,7 @@ class SourceOptions:
             ("endingTimestamp", self.ending_timestamp is not None),
             ("mode", self.mode != "records"),
             ("tier", self.tier is not None),
+            ("openTransactions", self.open_transactions != "wait"),
         ):
             if given:
                 raise ValueError(f"kseg: option {name} has no meaning for a stream")
@@ -233,18 +249,18 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
             "startingOffsets, endingOffsets, startingTimestamp and endingTimestamp narrow a query"
         )
     result = SourceOptions(_paths(given), **parse_table(OPTIONS, given))
-    if result.report_path is not None and result.on_corrupt == "fail":
+    if result.report_path is not None and result.on_corrupt == "raise":
         raise ValueError("kseg: option reportPath needs onCorrupt=skip; 'fail' reports by failing")
     if result.permissive and result.mode != "records":
         raise ValueError(f"kseg: onCorrupt=permissive is for records; mode={result.mode} shows all")
-    if result.kinds and result.mode != "records":
-        raise ValueError(f"kseg: mode={result.mode} has no keys and values to decode")
-    if has_schemas(result.kinds):
-        return _with_types(result)
-    for name in ("schemas", "subject", "schema_version", "record"):
-        if getattr(result, name):
-            raise ValueError(f"kseg: option {name} needs decodeValue=registry")
-    return result
+    if (result.kinds or result.key is not None) and result.mode != "records":
+        raise ValueError(f"kseg: mode={result.mode} has no keys and values")
+    asked = {name: getattr(result, name, None) or None for name in OF_SCHEMAS}
+    try:
+        check({**asked, "decode": result.kinds}, "spark")
+    except ValueError as error:
+        raise ValueError(f"kseg: option {error}") from None
+    return _with_types(result) if has_schemas(result.kinds) else result
 
 
 def _with_types(options: SourceOptions) -> SourceOptions:
@@ -343,9 +359,8 @@ def parse_table(table: OptionTable, given: Mapping[str, str]) -> dict[str, Any]:
     parsed: dict[str, Any] = {}
     for lower, text in given.items():
         if lower not in names:
-            close = difflib.get_close_matches(lower, names, n=1)
-            hint = f"did you mean {names[close[0]]!r}?" if close else f"known: {', '.join(table)}"
-            raise ValueError(f"kseg: unknown option {lower!r}; {hint}")
+            hint = suggestion([lower], table, f"known: {', '.join(table)}")
+            raise ValueError(f"kseg: unknown option {lower!r}{refusal('spark', lower) or hint}")
         name = names[lower]
         key, parse = table[name]
         if key in parsed:
@@ -454,20 +469,6 @@ def _is_partition(number: object) -> bool:
     return type(number) is int and 0 <= number <= INT32_MAX
 
 
-def _partitions(text: str) -> tuple[range, ...]:
-    """`0,3-5,9`: numbers and inclusive ranges."""
-    ranges = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,10})\s*(?:-\s*(\d{1,10})\s*)?", part, re.ASCII)
-        if match is None:
-            raise ValueError("not a list such as 0,3-5")
-        first, last = int(match[1]), int(match[2] or match[1])
-        if first > last or last > INT32_MAX:
-            raise ValueError(f"{part.strip()!r} is not a range of partition numbers")
-        ranges.append(range(first, last + 1))
-    return tuple(ranges)
-
-
 def parse_word(*words: str) -> Callable[[str], str]:
     """A parser for one of these words, in upper or lower case."""
 
@@ -478,6 +479,12 @@ def parse_word(*words: str) -> Callable[[str], str]:
         return word
 
     return parse
+
+
+def _on_corrupt(text: str) -> str:
+    """The words of `kseg.scan`, Spark's own word for "raise", and rows for damage."""
+    word = parse_word(*ON_CORRUPT, "fail", "permissive")(text)
+    return "raise" if word == "fail" else word
 
 
 def _flag(text: str) -> bool:
@@ -551,38 +558,57 @@ def _keys(text: str) -> tuple[tuple[str, str], ...]:
 
 _time = partial(time_ms, round_up=True)
 _positive = partial(parse_integer, low=1, high=INT64_MAX)
+#: How Spark writes the answers to questions, by the names of its options.
+_QUERY: Final[Mapping[str, Callable[[str], Any]]] = {
+    "topic": _topic,
+    "subscribe": _subscribe,
+    "subscribePattern": _pattern,
+    "assign": _assign,
+    "partitions": parse_partitions,
+    "columns": _columns,
+    "startingOffsets": partial(_offsets, ends=False),
+    "endingOffsets": partial(_offsets, ends=True),
+    "startingTimestamp": _time,
+    "endingTimestamp": _time,
+    "key": parse_key,
+    "decodeKey": _decoded_as,
+    "decodeValue": _decoded_as,
+    "schemas": lambda text: tuple(text.split(",")),
+    "subject": str,
+    "schemaVersion": partial(parse_integer, low=1, high=INT32_MAX),
+    "record": str,
+    "isolation": parse_word(*ISOLATIONS),
+    "openTransactions": parse_word(*OPEN_TRANSACTIONS),
+    "onCorrupt": _on_corrupt,
+    "maxBatchRows": partial(parse_integer, low=1, high=_BATCH_ROWS_MAX),
+    "includeControl": _flag,
+    "verifyCrc": _flag,
+    "tier": str,
+    "tierKeys": _keys,
+    "topicId": str,
+}
+#: Options of Spark alone.
+_OTHERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "mode": parse_word("records", "batches", "segments"),
+    "includeHeaders": _flag,
+    "reportPath": _local_name,
+    "index": parse_word("auto", "use", "ignore"),
+    "targetPartitionBytes": parse_size,
+    "maxOffsetsPerTrigger": _positive,
+    "maxBytesPerTrigger": parse_size,
+    "maxSegmentsPerTrigger": _positive,
+    "failOnDataLoss": _flag,
+}
+
+
+def _field(name: str) -> str:
+    """The field of `SourceOptions` that an option sets."""
+    if name in BY_NAME["topics"].spark:
+        return "topics"
+    return re.sub("[A-Z]", lambda match: f"_{match[0].lower()}", name)
+
+
 OPTIONS: Final[OptionTable] = {
-    "topic": ("topics", _topic),
-    "subscribe": ("topics", _subscribe),
-    "subscribePattern": ("topics", _pattern),
-    "assign": ("topics", _assign),
-    "mode": ("mode", parse_word("records", "batches", "segments")),
-    "partitions": ("partitions", _partitions),
-    "startingOffsets": ("starting_offsets", partial(_offsets, ends=False)),
-    "endingOffsets": ("ending_offsets", partial(_offsets, ends=True)),
-    "startingTimestamp": ("starting_timestamp", _time),
-    "endingTimestamp": ("ending_timestamp", _time),
-    "columns": ("columns", _columns),
-    "includeHeaders": ("include_headers", _flag),
-    "decodeKey": ("decode_key", _decoded_as),
-    "decodeValue": ("decode_value", _decoded_as),
-    "schemas": ("schemas", lambda text: tuple(text.split(","))),
-    "subject": ("subject", str),
-    "schemaVersion": ("schema_version", partial(parse_integer, low=1, high=INT32_MAX)),
-    "record": ("record", str),
-    "tier": ("tier", str),
-    "tierKeys": ("tier_keys", _keys),
-    "topicId": ("topic_id", str),
-    "includeControl": ("include_control", _flag),
-    "isolation": ("isolation", parse_word(*ISOLATIONS)),
-    "verifyCrc": ("verify_crc", _flag),
-    "onCorrupt": ("on_corrupt", parse_word("fail", "skip", "permissive")),
-    "reportPath": ("report_path", _local_name),
-    "index": ("index", parse_word("auto", "use", "ignore")),
-    "targetPartitionBytes": ("target_partition_bytes", parse_size),
-    "maxBatchRows": ("max_batch_rows", partial(parse_integer, low=1, high=_BATCH_ROWS_MAX)),
-    "maxOffsetsPerTrigger": ("max_offsets_per_trigger", _positive),
-    "maxBytesPerTrigger": ("max_bytes_per_trigger", parse_size),
-    "maxSegmentsPerTrigger": ("max_segments_per_trigger", _positive),
-    "failOnDataLoss": ("fail_on_data_loss", _flag),
+    **{name: (_field(name), _QUERY[name]) for question in QUESTIONS for name in question.spark},
+    **{name: (_field(name), parse) for name, parse in _OTHERS.items()},
 }

@@ -503,7 +503,7 @@ def make_plan(logs: Iterable[LogEntry], options: SourceOptions) -> tuple[tuple[S
             splits.append(whole)
         elif not whole.is_empty:
             if options.isolation == "read_committed":
-                whole = _committed(log, whole)
+                whole = _committed(log, whole, options.open_transactions)
             splits += _of_log(log, whole, options)
     return tuple(_pack(splits, options.target_partition_bytes))
 
@@ -530,13 +530,18 @@ def _whole(log: LogEntry, options: SourceOptions) -> Split:
     )
 
 
-def _committed(log: LogEntry, wanted: Split) -> Split:
-    """End the range at the last stable offset, and name the aborted transactions in it."""
+def _committed(log: LogEntry, wanted: Split, open_transactions: str) -> Split:
+    """End the range at the last stable offset, and name the aborted transactions in it.
+
+    Open transactions may be taken as aborted; then the range ends with the log.
+    """
     if log.view is None and is_remote(log.directory):
         raise ValueError(f"kseg: {log.directory}: isolation=read_committed needs local files")
     view = log.view or LogView.open(log.directory)
     start = wanted.start_offset or 0
-    end = _lowest(view.last_stable_offset, wanted.end_offset)
+    is_whole = open_transactions == "abort"
+    last = view.log_end_offset if is_whole else view.last_stable_offset
+    end = _lowest(last, wanted.end_offset)
     assert end is not None
     aborted = aborted_ranges(view, start, end)
     return replace(wanted, end_offset=end, aborted=aborted if len(aborted) else None)

@@ -36,6 +36,8 @@ from kseg.constants import (
 )
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError
 from kseg.format.header import BatchTable
+from kseg.format.request import Request, key_needle
+from kseg.format.take import take_equal
 from kseg.format.typed import decode_columns, read_fields
 from kseg.format.values import RecordColumns, TypedColumn
 from kseg.spark.damage import Damage, fault, named, passing_over, report
@@ -294,7 +296,7 @@ def read_task(
     """
     damages: list[Damage] = []
     yield from _joined(_batches(task, projection, options, damages), options.max_batch_rows)
-    if options.on_corrupt != "fail":
+    if options.on_corrupt != "raise":
         report(damages, task, options.report_path)
 
 
@@ -415,21 +417,24 @@ def read_split(
         KsegError: damage, with file, position and code in the message.
         OSError: the segment is gone, or cannot be read.
     """
-    walked = _Walked(split)
+    walked, key = _Walked(split), options.key
+    names = fields if key is None or "key" in fields else (*fields, "key")
     with _opened(split, on_error) as segment:
         segment.expect(split.end_position)
-        yield from segment.read(
+        pieces = segment.read(
+            Request(contains=key_needle(key)),
             start_position=_start(segment, split, options.index),
             end_position=split.end_position,
             offset=(split.start_offset, split.end_offset),
             time=(split.start_timestamp, split.end_timestamp),
-            columns=fields,
+            columns=names,
             max_rows=options.max_batch_rows,
             control=options.include_control,
             verify_crc=options.verify_crc,
             keep=walked.keep,
             on_corrupt=on_error or "raise",
         )
+        yield from pieces if key is None else (take_equal(one, key) for one in pieces)
         if walked.overran:
             fault(
                 CorruptIndexError(

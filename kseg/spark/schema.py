@@ -11,11 +11,11 @@ Source: Spark `KafkaRecordToRowConverter.schemaWithoutHeaders`, `schemaWithHeade
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from kseg.commands import suggestion
 from kseg.format.values import Kind
 from kseg.spark.options import SourceOptions
 
@@ -295,10 +295,9 @@ def _arrow_type(field: StructField) -> pa.DataType:
 def _column(name: str, known: Mapping[str, Column]) -> Column:
     column = known.get(name.lower())
     if column is None:
-        close = difflib.get_close_matches(name.lower(), known, n=1)
-        names = ", ".join(column.name for column in known.values())
-        hint = f"did you mean {known[close[0]].name!r}?" if close else f"known: {names}"
-        raise ValueError(f"kseg: unknown column {name!r}; {hint}")
+        names = [column.name for column in known.values()]
+        hint = suggestion([name], names, f"known: {', '.join(names)}")
+        raise ValueError(f"kseg: unknown column {name!r}{hint}")
     return column
 
 

@@ -189,7 +189,7 @@ class Watch:
     def __init__(self, options: SourceOptions) -> None:
         """Open no file yet."""
         self._options: Final = options
-        self._fails: Final = options.on_corrupt == "fail"
+        self._fails: Final = options.on_corrupt == "raise"
         self._logs: dict[str, LogEntry] = {}
         self._directories: dict[str, int] = {}
         self._ends: dict[str, tuple[str, int, Place]] = {}

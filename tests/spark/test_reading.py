@@ -370,19 +370,21 @@ def test_records_deleted_before_the_log_start_stay_deleted(orders: Path) -> None
 
 
 @pytest.mark.filterwarnings("ignore:.*read_committed ends at offset")
-def test_committed_records_are_those_of_a_scan(fixture_cases: list[Path]) -> None:
+@pytest.mark.parametrize("word", ["wait", "abort"])
+def test_committed_records_are_those_of_a_scan(fixture_cases: list[Path], word: str) -> None:
     found = 0
     logs = [path for case in fixture_cases for path in case.glob("*txn*-[0-9]*") if path.is_dir()]
     for path in logs:
-        expected = [
-            int(offset)
-            for columns in scan(path, columns=("offset",), isolation="read_committed")
-            for offset in columns["offset"]
-        ]
+        how = {"columns": ("offset", "key"), "isolation": "read_committed"}
+        rows = [row for piece in scan(path, open_transactions=word, **how) for row in piece]  # type: ignore[arg-type]
+        given = {"isolation": "read_committed", "openTransactions": word}
         for target in ("2000", "128m"):
-            rows = read(path, "offset", isolation="read_committed", targetPartitionBytes=target)
-            assert rows.column(0).to_pylist() == expected
-        found += len(expected) < scan(path, columns=("offset",)).to_arrow().num_rows
+            answer = read(path, "offset", targetPartitionBytes=target, **given)
+            assert answer.column(0).to_pylist() == [row["offset"] for row in rows]
+        key = next((row["key"] for row in rows if row["key"]), b"")
+        answer = read(path, "offset", key=f"hex:{key.hex()}", **given)
+        assert answer.column(0).to_pylist() == [row["offset"] for row in rows if row["key"] == key]
+        found += len(rows) < scan(path).count()
     assert found > 0
 
 

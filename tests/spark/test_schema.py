@@ -63,7 +63,7 @@ def test_named_columns_come_in_their_order_under_their_own_spelling() -> None:
 
 
 def test_an_unknown_column_is_refused_with_the_one_that_was_meant() -> None:
-    with pytest.raises(ValueError, match="unknown column 'offsets'; did you mean 'offset'"):
+    with pytest.raises(ValueError, match="unknown column 'offsets'; did you mean offset"):
         ddl(columns="offsets")
 
 

@@ -87,7 +87,7 @@ def test_a_job_that_fails_leaves_nothing_that_is_seen(spark: SparkSession, tmp_p
         ({"value": StringType(), "colour": StringType()}, {}, "'colour' is not a part of a record"),
         ({"value": StringType()}, {"topic": ""}, "not a name that Kafka accepts"),
         ({"value": StringType()}, {"offsets": "preserve"}, "needs the column offset"),
-        ({"value": StringType()}, {"codecs": "lz4"}, "did you mean 'codec'"),
+        ({"value": StringType()}, {"codecs": "lz4"}, "did you mean codec"),
         ({"value": StringType()}, {"codec": "lzma"}, "not one of none, gzip"),
         ({"value": StringType()}, {"partitioner": "murmur2"}, "need each other"),
         ({"value": StringType()}, {"partitions": "3"}, "need each other"),

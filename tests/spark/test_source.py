@@ -229,7 +229,7 @@ def test_damage_fails_the_job_with_file_position_and_code(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"columns": "offsets"}, "unknown column 'offsets'; did you mean 'offset'"),
+        ({"columns": "offsets"}, "unknown column 'offsets'; did you mean offset"),
         ({"topic": "other"}, "not of topic='other'"),
         ({"pushdown": "on"}, "later queries of the DataFrame would lack rows"),
         ({"partitions": "5"}, "NotALogError"),

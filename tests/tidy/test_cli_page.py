@@ -1,19 +1,24 @@
-"""The table of options in docs/cli.md is that of click's own tree.
+"""Two tables of the pages are made from the code: options in docs/cli.md, questions at all doors.
 
-`python -m tests.tidy.test_cli_page` writes it again.
+`python -m tests.tidy.test_cli_page` writes them again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
+import pytest
 
 from kseg.cli.main import VERBS, cli
 from kseg.cli.verbs.spark import spark
+from kseg.records import query
 from tests.tidy import tree
 
 PAGE = tree.ROOT / "docs" / "cli.md"
+READING = tree.ROOT / "docs" / "reference" / "reading.md"
+QUESTIONS_START = "<!-- questions: from kseg.records.query -->\n"
 START, END = "<!-- options: from click -->\n", "<!-- options: end -->\n"
 
 
@@ -41,15 +46,32 @@ def table() -> str:
     return "".join(["| verb | arguments and options |\n", "|---|---|\n", *rows])
 
 
-def parts() -> tuple[str, str, str]:
-    """The page in front of the table, the table, and the rest."""
-    front, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
+def questions() -> str:
+    """A row for each question: its name at each door, or why the door refuses it."""
+    rows = ["| " + " | ".join(query.DOORS) + " |\n", "|---" * len(query.DOORS) + "|\n"]
+    for question in query.QUESTIONS:
+        cells = [
+            question.refusal(door) or " ".join(f"`{name}`" for name in question.spelled(door))
+            for door in query.DOORS
+        ]
+        rows.append("| " + " | ".join(cells) + " |\n")
+    return "".join(rows)
+
+
+TABLES = {PAGE: (START, table), READING: (QUESTIONS_START, questions)}
+
+
+def parts(page: Path = PAGE) -> tuple[str, str, str]:
+    """A page in front of the table, the table, and the rest."""
+    start = TABLES[page][0]
+    front, _, rest = page.read_text(encoding="utf-8").partition(start)
     found, _, behind = rest.partition(END)
-    return front, found, behind
+    return front + start, found, END + behind
 
 
-def test_the_page_has_the_options_of_every_verb() -> None:
-    assert parts()[1] == table()
+@pytest.mark.parametrize("page", TABLES, ids=tree.name)
+def test_a_page_has_the_table_that_the_code_makes(page: Path) -> None:
+    assert parts(page)[1] == TABLES[page][1]()
 
 
 def test_the_page_says_what_every_verb_answers() -> None:
@@ -58,5 +80,6 @@ def test_the_page_says_what_every_verb_answers() -> None:
 
 
 if __name__ == "__main__":
-    front, _, behind = parts()
-    PAGE.write_text(f"{front}{START}{table()}{END}{behind}", encoding="utf-8")
+    for page, (_, make) in TABLES.items():
+        front, _, behind = parts(page)
+        page.write_text(f"{front}{make()}{behind}", encoding="utf-8")

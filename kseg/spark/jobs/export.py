@@ -418,6 +418,6 @@ def _export(
             for columns in read_split(split, look.decoded, options, on_error):
                 if len(columns):
                     write(replace(columns, topic=split.topic, partition=split.partition))
-    if options.on_corrupt != "fail":
+    if options.on_corrupt != "raise":
         report(damages, tuple(splits), options.report_path)
     return tuple(files.done), len(damages), tuple(map(str, damages[:_FAULTS_NAMED_MAX]))
