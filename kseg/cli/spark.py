@@ -27,7 +27,6 @@ from kseg.cli.failures import MARK, Exit, complain, usage_errors
 from kseg.cli.parsing import GivenSettings, Paths, parse_names
 from kseg.cli.paths import partition_at, partitions, places
 from kseg.cli.settings import check_given, say_of_findings
-from kseg.cli.stats import write_report
 from kseg.errors import NotALogError
 from kseg.files.selection import Selection
 from kseg.log.cleanup import CompactionOptions
@@ -109,17 +108,16 @@ def local(paths: Paths) -> tuple[str, ...]:
         return tuple(local_paths(paths))
 
 
-def chosen_paths(paths: Paths, selection: Selection, *, stores: bool = False) -> list[str]:
-    """The paths, or the chosen partitions in them; also in stores, if the job reads those.
+def chosen_paths(paths: Paths, selection: Selection) -> list[str]:
+    """The paths, or the chosen partitions in them; also in stores.
 
     Raises:
-        UsageError: a path is in a store, and the job reads no stores.
         NotALogError: a path is not Kafka's, or nothing in it is chosen.
         OSError: the store refuses.
     """
     found: list[str] = []
     for path in paths:
-        if not (stores and is_remote(path)):
+        if not is_remote(path):
             found += places(local((path,)), selection)
         else:
             found += _chosen_there(path, selection) if selection else [path]
@@ -150,22 +148,6 @@ def doctor_of_fleet(
     return write_reports(found.reports, directories, given.settings, as_json=as_json)
 
 
-def stats(
-    paths: Paths,
-    top: int,
-    headers: bool,
-    encoding: str,
-    cores: int,
-    job: str | None,
-    selection: Selection,
-    as_json: bool,
-) -> int:
-    """Run the job; returns the exit code."""
-    chosen = chosen_paths(paths, selection, stores=True)
-    found = _run("stats", cores, job, chosen, records=not headers, top=top)
-    return write_report(found.report, paths, encoding, as_json=as_json)
-
-
 def export(
     paths: Paths,
     out: str,
@@ -183,7 +165,7 @@ def export(
     as_json: bool,
 ) -> int:
     """Run the job; returns the exit code."""
-    chosen = chosen_paths(paths, selection, stores=True)
+    chosen = chosen_paths(paths, selection)
     with usage_errors("--fields"):
         named = None if fields is None else parse_names(fields, "field", jobs.EXPORT_FIELD_NAMES)
     source = {

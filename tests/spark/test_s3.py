@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click import UsageError
 from pyspark.sql import SparkSession
 
 import kseg
@@ -396,12 +395,10 @@ def test_export_and_stats_of_a_store_are_those_of_a_disk(
 
 def test_the_command_line_chooses_partitions_of_a_store(s3: Any, large: Path) -> None:
     url = put(s3, large, f"{BUCKET}/chosen")
-    assert chosen_paths((url,), Selection(), stores=True) == [url]
-    assert chosen_paths((url,), Selection(("orders",)), stores=True) == [f"{url}/orders-0"]
+    assert chosen_paths((url,), Selection()) == [url]
+    assert chosen_paths((url,), Selection(("orders",))) == [f"{url}/orders-0"]
     with pytest.raises(NotALogError, match="no topic here is others; did you mean orders"):
-        chosen_paths((url,), Selection(("others",)), stores=True)
-    with pytest.raises(UsageError, match=r"^s3://archive/chosen: a local path is needed here"):
-        chosen_paths((url,), Selection())
+        chosen_paths((url,), Selection(("others",)))
 
 
 URL = f"{BUCKET}/data"

@@ -71,6 +71,8 @@ _JOB_OPTIONS = (
 )
 #: Options of verbs that mean nothing for Spark's workers; they have their defaults.
 _LEFT_OUT = ("jobs", "mapping", "codes", "output_dir")
+#: Analyses that read stores, too.
+_OF_STORES = ("stats",)
 _FLEET = click.Option(
     ["--fleet"],
     is_flag=True,
@@ -142,7 +144,7 @@ def _analysis(base: click.Command) -> Callable[..., Any]:
     def run(cores: int, job: str | None, **words: Any) -> Any:
         running = _running()
         for name in ("paths", "directories", "copies"):
-            if name in words:
+            if name in words and base.name not in _OF_STORES:
                 words[name] = running.local(words[name])
         if words.pop("fleet", False):
             return running.doctor_of_fleet(cores=cores, job=job, **_gathered(words))
@@ -173,10 +175,9 @@ def _gathered(words: dict[str, Any]) -> dict[str, Any]:
     return words
 
 
-for _verb in (verify, diff, explain):
+for _verb in (verify, stats, diff, explain):
     _add(str(_verb.name), _verb, _analysis(_verb))
 _add("doctor", doctor, _analysis(doctor), _FLEET)
-_add("stats", stats, _job("stats"))
 _add("compact", compact, _job("compact"), _PATHS, without=("directories",))
 _add("reindex", reindex, _job("reindex"), _PATHS, without=("directory",))
 
