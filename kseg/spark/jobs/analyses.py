@@ -41,8 +41,9 @@ from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.selection import StrPaths
 from kseg.format.header import BatchHeader
 from kseg.format.times import Time
+from kseg.log.cleanup import PLAN_CLASSES
 from kseg.log.copies import BatchSeen
-from kseg.log.recovery import TRAIL_CLASSES, Finding, Lost, look_at
+from kseg.log.recovery import REINDEX_CLASSES, TRAIL_CLASSES, Finding, Lost, look_at
 from kseg.log.salvage import LostOffsets
 from kseg.log.settings import SettingSources, SettingValue, group_by_broker
 from kseg.log.tier import RemoteHistory
@@ -65,7 +66,9 @@ if TYPE_CHECKING:
 
 #: Files beside partitions that an examination depends on.
 _CHECKPOINTS: Final = (FileKind.CLEANER, FileKind.LOG_START, FileKind.REPLICATION)
-#: The classes of what each analysis examines in a worker.
+#: Plans of changes.
+_PLANS: Final = ("compact", "reindex")
+#: The classes of what each analysis examines in a worker, and of plans.
 CLASSES: Final[Mapping[str, tuple[type, ...]]] = {
     "verify": (
         *(values.Examined, values.SegmentSummary, values.PartitionSummary),
@@ -81,6 +84,8 @@ CLASSES: Final[Mapping[str, tuple[type, ...]]] = {
         *(diffs.PartitionDiff, diffs.CopySeen, diffs.Compared, diffs.Difference, diffs.Ranges),
         *(diffs.OffsetRange, BatchSeen, BatchHeader, LostOffsets),
     ),
+    "compact": PLAN_CLASSES,
+    "reindex": REINDEX_CLASSES,
 }
 
 
@@ -176,7 +181,7 @@ class SparkRunner:
             job=directory,
             classes=CLASSES[self._name],
             usable=partial(_holds, now_ms=getattr(units[0], "now_ms", None) if units else None),
-            pace=_pace(arguments.get("options")),
+            pace=_pace(self._name, arguments.get("options")),
             progress=progress,
         )
         self.tasks += ran.tasks
@@ -212,11 +217,12 @@ def _holds(answer: tuple[Any, ...], *, now_ms: int | None) -> bool:
     return not any(date is not None and begin < date <= end for date in dates)
 
 
-def _pace(options: object) -> int:
+def _pace(name: str, options: object) -> int:
     """How much faster the work is than making keys and values."""
     if getattr(options, "deep", False):
         return PACE_OF_PARSING
-    return 1 if getattr(options, "records", False) else PACE_OF_HEADERS
+    decodes = name in _PLANS or getattr(options, "records", False)
+    return 1 if decodes else PACE_OF_HEADERS
 
 
 def _mark(unit: Any) -> str:

@@ -7,7 +7,6 @@ partition alone. A run that goes on plans again the partitions that have changed
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kseg import plan_reindex
+from kseg.analysis.units import run_units
 from kseg.constants import Progress
 from kseg.errors import KsegError, NotALogError
 from kseg.files.names import (
@@ -26,14 +26,13 @@ from kseg.files.names import (
     without_set_aside,
 )
 from kseg.format.times import Time
-from kseg.log.cleanup import PLAN_CLASSES, Cleanup, ClosedPartition, CompactionOptions
+from kseg.log.cleanup import Cleanup, ClosedPartition, CompactionOptions
 from kseg.log.clock import now_of
 from kseg.log.closed import Change, has_segments, home_of, reindex_at
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.log.recovery import (
     KINDS,
-    REINDEX_CLASSES,
     Action,
     Finding,
     Kept,
@@ -42,16 +41,8 @@ from kseg.log.recovery import (
 )
 from kseg.log.settings import SettingSources
 from kseg.reports import PartitionSettings, ReindexPlan
-from kseg.spark.jobs.running import (
-    Framed,
-    Item,
-    Ran,
-    open_job,
-    refusals_named,
-    run,
-    state_of,
-    to_json,
-)
+from kseg.spark.jobs.analyses import SparkRunner
+from kseg.spark.jobs.running import Framed, Item, refusals_named, run
 from kseg.spark.plan import local_paths
 
 if TYPE_CHECKING:
@@ -62,8 +53,6 @@ _NUMBERS: Final = (
     "bytes kept_bytes saved_bytes room_bytes records kept_records saved_records first_dirty_offset "
     "end_offset"
 )
-#: Checkpoints that a plan of compaction depends on.
-_READ: Final = (FileKind.CLEANER, FileKind.REPLICATION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,10 +227,10 @@ def compact(
     how = Cleanup(now_of(chosen.now_ms), chosen.high_watermark, chosen.how)
     settings, findings = _settings(_partitions(paths), chosen)
     found = [how.of(path, each) for path, each in settings.items() if has_segments(path)]
-    todo = [(one, one.path, (one.rules, one.old)) for one in found]
-    work, classes = partial(_look, how=how), PLAN_CLASSES
-    ran = _run(spark, "compact", chosen, todo, work, classes, job, progress, _READ)
-    planned = {path: plans for answer in ran.answers for path, *plans in answer}
+    runner = SparkRunner(lambda: spark, "compact", now_ms=chosen.now_ms, job=job)
+    units = [_ClosedUnit.of(one.path, one) for one in found]
+    answers = run_units(units, partial(_look, how=how), threads=runner, progress=progress)
+    planned = {path: plans for path, *plans in answers}
     for one in found:
         one.plan, one.deletion, one.finding = planned[one.path]
     keep = chosen.backup_directory is not None
@@ -253,8 +242,8 @@ def compact(
     return CompactResult(
         partitions=tuple(changed.get(one.path, one) for one in found),
         applied=apply,
-        tasks=ran.tasks + outcome.pop("tasks"),
-        skipped=ran.skipped,
+        tasks=runner.tasks + outcome.pop("tasks"),
+        skipped=runner.skipped,
         settings_findings=findings,
         **outcome,
     )
@@ -291,10 +280,11 @@ def reindex(
     chosen = options or ReindexOptions()
     partitions = _partitions(paths)
     configs, findings = _configs(partitions, chosen)
-    todo = [((path, configs[path]), path, configs[path]) for path in partitions]
-    work, classes = partial(_plan, options=chosen), REINDEX_CLASSES
-    ran = _run(spark, "reindex", chosen, todo, work, classes, job, progress)
-    found = {plan.path: plan for plans in ran.answers for plan in plans}
+    runner = SparkRunner(lambda: spark, "reindex", now_ms=chosen.now_ms, job=job)
+    units = [_ClosedUnit.of(path, configs[path]) for path in partitions]
+    work = partial(_plan, kinds=chosen.kinds, exact=chosen.exact, now=chosen.now_ms)
+    answers = run_units(units, work, threads=runner, progress=progress)
+    found = {plan.path: plan for plan in answers}
     plans = tuple(found[path] for path in partitions)
     change = Change(apply, backup_directory=chosen.backup_directory, keep=chosen.keep)
     going = [plan for plan in plans if apply and not plan.is_noop]
@@ -304,8 +294,8 @@ def reindex(
     return ReindexResult(
         plans=plans,
         applied=apply,
-        tasks=ran.tasks + outcome.pop("tasks"),
-        skipped=ran.skipped,
+        tasks=runner.tasks + outcome.pop("tasks"),
+        skipped=runner.skipped,
         settings_findings=findings,
         **outcome,
     )
@@ -358,57 +348,38 @@ def _configs(
     return {path: each.config for path, each in found.items()}, (*findings, *more)
 
 
-def _run(
-    spark: SparkSession,
-    name: str,
-    options: _ClosedOptions,
-    todo: Sequence[tuple[object, Path, object]],
-    work: Callable[[Any], Any],
-    classes: tuple[type, ...],
-    job: str | PathLike[str] | None,
-    progress: Progress | None,
-    beside: Sequence[FileKind] = (),
-) -> Ran:
-    """Plan partitions in workers.
+@dataclass(frozen=True, slots=True)
+class _ClosedUnit:
+    """A partition to plan.
 
-    Args:
-        spark: the session.
-        name: of the job.
-        options: of the job.
-        todo: for each partition the value for a worker, its directory, and the rules of the plan.
-        work: plans some of them.
-        classes: of plans.
-        job: a directory for notes about planned partitions.
-        progress: called with tasks done and tasks in all.
-        beside: checkpoints of the data directory that a plan depends on.
+    Attributes:
+        path: its directory.
+        subject: what is planned, with its rules.
+        cost: bytes of log.
     """
-    directory = None if job is None else open_job(job, name, options)
-    items = []
-    for payload, path, rules in todo:
-        seen, mark = look_at(path), ""
-        if directory is not None:
-            states = [state_of(os.fspath(home_of(path) / kind.value)) for kind in beside]
-            mark = to_json((path, path.resolve(), rules, seen, states))
-        cost = sum(file.size for file in seen if file.name.endswith(".log"))
-        items.append(Item(payload, cost, mark))
-    return run(spark, items, work, job=directory, classes=classes, progress=progress)
+
+    path: str
+    subject: Any
+    cost: int
+
+    @classmethod
+    def of(cls, path: Path, subject: object) -> _ClosedUnit:
+        logs = (file.size for file in look_at(path) if file.name.endswith(".log"))
+        return cls(str(path), subject, sum(logs))
 
 
 # ---- in a worker ---------------------------------------------------------------------------------
 
 
-def _look(partitions: Sequence[ClosedPartition], *, how: Cleanup) -> tuple[Any, ...]:
-    """The path of each partition, with its plans or the damage."""
-    for partition in partitions:
-        how.plan(partition)
-    return tuple((one.path, one.plan, one.deletion, one.finding) for one in partitions)
+def _look(unit: _ClosedUnit, *, how: Cleanup) -> tuple[Any, ...]:
+    """The path of a partition, its plans, and the damage."""
+    partition: ClosedPartition = unit.subject
+    how.plan(partition)
+    return partition.path, partition.plan, partition.deletion, partition.finding
 
 
-def _plan(
-    logs: Sequence[tuple[Path, LogConfig]], *, options: ReindexOptions
-) -> tuple[ReindexPlan, ...]:
-    how = {"kinds": options.kinds, "exact": options.exact, "now": options.now_ms}
-    return tuple(plan_reindex(path, config=config, **how) for path, config in logs)  # type: ignore[arg-type]
+def _plan(unit: _ClosedUnit, **how: Any) -> ReindexPlan:
+    return plan_reindex(Path(unit.path), config=unit.subject, **how)
 
 
 def _compact(
