@@ -607,6 +607,8 @@ class PartitionStats:
         }
 
 
+#: The units that hold batches, or that describe a directory.
+_COUNTED: Final = (UnitKind.SEGMENT, UnitKind.BATCHES, UnitKind.PARTITION)
 #: The answer of `examine`: partitions by directory, files without one by their own path.
 Stats = dict[str, PartitionStats]
 
@@ -826,7 +828,7 @@ def stats_of(
     Raises:
         NotALogError, OSError, ValueError: as for `stats`.
     """
-    units = plan(places, skipped)
+    units = [unit for unit in plan(places, skipped) if unit.kind in _COUNTED]
     work = partial(examine, options=options)
     answers = run_units(
         units, work, threads=threads, progress=progress, skipped=skipped, merge=merge_all
@@ -841,10 +843,10 @@ def examine(unit: Unit, options: StatsOptions) -> Stats:
     Raises:
         OSError: a file is missing or cannot be read.
     """
+    if unit.kind not in _COUNTED:
+        return {}
     if unit.kind is UnitKind.PARTITION:
         return {unit.path: _bounds(unit.path)}
-    if unit.kind not in (UnitKind.SEGMENT, UnitKind.BATCHES):
-        return {}
     try:
         return {unit.partition or unit.path: _segment(unit, options)}
     except FileNotFoundError:
