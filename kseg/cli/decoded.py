@@ -19,7 +19,6 @@ from kseg.cli.row_writer import Template
 from kseg.cli.rows import RECORD_FIELDS, UNKNOWN, Field, Style, held_columns, rows_of
 from kseg.constants import Int64s, InternalTopic
 from kseg.errors import InvalidRecordError
-from kseg.format.take import take_rows
 from kseg.format.values import RecordColumns, binary_column
 from kseg.internal.ids import id_text
 from kseg.internal.log_rows import decode_or_keep
@@ -54,28 +53,25 @@ DECODED_FIELDS: Final = tuple(_fields())
 Decoded = tuple[Template, int, list[InvalidRecordError]]
 
 
-def decoded_rows(
-    columns: RecordColumns,
-    topic: InternalTopic,
-    style: Style,
-    limit: int | None = None,
-) -> Iterator[Decoded]:
+def decoded_rows(columns: RecordColumns, topic: InternalTopic, style: Style) -> Iterator[Decoded]:
     """The rows of a piece of records, a few at a time.
 
     Args:
         columns: the piece, with the fields of a record's line.
         topic: by whose schemas they are decoded.
         style: of the rows.
-        limit: only so many of them; None for all.
     """
-    chosen = np.arange(len(columns))[:limit]
     sizes = columns.key.sizes().astype(np.int64) + columns.value.sizes()
-    used = np.cumsum(np.maximum(sizes[chosen], 0))
+    used = np.cumsum(np.maximum(sizes, 0))
     first = 0
-    while first < len(chosen):
+    while first < len(columns):
         room = _BYTES_MAX + (int(used[first - 1]) if first else 0)
-        end = min(first + _ROWS_MAX, max(first + 1, int(np.searchsorted(used, room, "right"))))
-        yield _decoded(take_rows(columns, chosen[first:end]), topic, style)
+        end = min(
+            len(columns),
+            first + _ROWS_MAX,
+            max(first + 1, int(np.searchsorted(used, room, "right"))),
+        )
+        yield _decoded(columns[first:end], topic, style)
         first = end
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,7 +28,7 @@ from kseg.cli.records import (
     stream_tiles,
     within,
 )
-from kseg.cli.row_writer import RowSink, RowWriter, dump_workspace
+from kseg.cli.row_writer import RowWriter, dump_workspace
 from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, UNKNOWN, Style, batch_rows
 from kseg.commands import printable
 from kseg.constants import INT64_MIN, StopReason
@@ -47,6 +48,8 @@ from kseg.records.query import ALL
 from kseg.workers import At, PerThread, Put, SharedUse, Work, each_at, putting, run_in_order
 
 _STDIN, _STDIN_PATH = FileName(FileKind.LOG, 0), Path("-")
+#: The records, or the batches, of a part of a file.
+Rows = RecordColumns | BatchTable
 #: Also records of control batches, and of batches that do not match their checksums.
 ALL_RECORDS: Final = Request(control=True, verify_crc=False, constants_once=True)
 
@@ -99,6 +102,7 @@ class Dump(RecordLines):
         batches: bool = False,
         mapping: Mapping = "auto",
         key: bytes | None = None,
+        limit: int | None = None,
         last: int | None = None,
         jobs: int = 1,
         **how: Any,
@@ -112,15 +116,19 @@ class Dump(RecordLines):
             batches: a row for each batch, not for each record.
             mapping: how files are opened.
             key: only records with this key.
+            limit: stop after so many rows.
             last: only so many rows, the last ones of each partition.
             jobs: threads.
             how: as for `RecordLines`.
         """
-        super().__init__(style, out, last=last, **how)
+        super().__init__(style, out, **how)
         self.request = request
         self.last = last
         self._key = key
-        self._jobs = 1 if self.sinks.counted else jobs
+        self._left = limit
+        self._held: deque[tuple[Rows, Source]] = deque()
+        #: Counted rows come one after the other: there is little to share where rows end soon.
+        self._jobs = jobs if limit is None and last is None else 1
         self.fields = BATCH_FIELDS if batches else RECORD_FIELDS
         self._batches_only = batches
         self._mapping = mapping
@@ -134,8 +142,8 @@ class Dump(RecordLines):
         if not self._batches_only:
             refuse_replicas([path for path in paths if path != "-"], selection, files=False)
         run_in_order(self._pieces(paths, selection), self._take, threads=self._jobs)
-        if self._met_log:
-            self.sinks.tell_nothing("batch" if self._batches_only else "record", self.request)
+        if self._met_log and not self.full:
+            self.tell_nothing("batch" if self._batches_only else "record", self.request)
 
     def _pieces(self, paths: Iterable[str], selection: Selection) -> Iterator[Work]:
         several = False
@@ -143,14 +151,14 @@ class Dump(RecordLines):
             if path == "-":
                 tiles = stream_tiles(sys.stdin.buffer)
                 yield from each_at(path, self._log(found[0], tiles, True))
-                self.sinks.finish()
+                self._finish()
                 continue
             several = several or len(found) > 1
             for _directory, group in groupby(found, key=lambda source: source.path.parent):
                 yield from self._partition(
                     list(group), titles=several and self.style.form == "text"
                 )
-                if self.sinks.full:
+                if self.full:
                     return
             several = True
 
@@ -197,13 +205,13 @@ class Dump(RecordLines):
                 yield At(source.path, partial(self._entries, source))
         logs, start = self._narrowed([one for one in found if one.name.kind.holds_batches])
         for number, source in enumerate(logs):
-            if self.sinks.full:
+            if self.full:
                 return
             if titles and not last:
                 yield putting(_title(source.path))
             pieces = self._file(source, start if number == 0 else 0, number == len(logs) - 1)
             yield from each_at(source.path, pieces)
-        self.sinks.finish()
+        self._finish()
 
     def _file(self, source: InputFile, start: int, last: bool) -> Iterator[Work]:
         """Dump one log from a position on."""
@@ -256,26 +264,26 @@ class Dump(RecordLines):
             yield putting(partial(self.write_head, source))
         for tile in tiles:
             yield partial(self._tile, tile, source)
-            if self.sinks.full:
+            if self.full:
                 return
 
     def _tile(self, tile: Tile, source: Source, put: Put) -> None:
-        with self.sinks.sink(put) as sink:
+        with self.sink(put) as sink:
             self._bad_checksums(tile.table, source, put)
             if self._batches_only:
                 self._batches(tile, source, sink, put)
             else:
                 self._columns(tile, source, sink, put)
-        if not self.sinks.full:
+        if not self.full:
             self._end(tile.table, source, put)
 
-    def _columns(self, tile: Tile, source: Source, sink: RowSink, put: Put) -> None:
+    def _columns(self, tile: Tile, source: Source, sink: RowWriter, put: Put) -> None:
         fields = record_fields(kafka07=tile.table.kafka07)
         request = replace(self.request, columns=fields)
         for columns in self._decoded(tile, request, source, put):
             chosen = columns if self._key is None else take_equal(columns, self._key)
-            self.write_columns(chosen, source, sink, put)
-            if sink.full:
+            self._take_rows(chosen, source, sink, put)
+            if self.full:
                 return
 
     def _decoded(
@@ -294,7 +302,7 @@ class Dump(RecordLines):
                     self.find(error, source.path, put)
                 yield columns
 
-    def _batches(self, tile: Tile, source: Source, sink: RowSink, put: Put) -> None:
+    def _batches(self, tile: Tile, source: Source, sink: RowWriter, put: Put) -> None:
         table = complete_wrappers(
             tile.data, tile.base, tile.table, lambda error: self._undecoded(error, source, put)
         )
@@ -302,7 +310,43 @@ class Dump(RecordLines):
         times = table.max_timestamp, table.base_timestamp
         keep = within(self.request, len(table), offsets, times)
         table = table if keep.all() else table.take(keep)
-        sink.take(batch_rows(table, source.style), len(table))
+        self._take_rows(table, source, sink, put)
+
+    # ---- counted rows ----------------------------------------------------------------------------
+
+    @property
+    def full(self) -> bool:
+        """Whether no further row is wanted."""
+        return self._left == 0
+
+    def _take_rows(self, rows: Rows, source: Source, sink: RowWriter, put: Put) -> None:
+        """Write records or batches, or hold them back."""
+        if self._left is not None:
+            rows = _part(rows, 0, self._left)
+            self._left -= len(rows)
+        if self.last is None:
+            self._write_rows(rows, source, sink, put)
+            return
+        self._held.append((rows, source))
+        surplus = sum(len(held) for held, _source in self._held) - self.last
+        while self._held and len(self._held[0][0]) <= surplus:
+            surplus -= len(self._held.popleft()[0])
+
+    def _write_rows(self, rows: Rows, source: Source, sink: RowWriter, put: Put) -> None:
+        if isinstance(rows, BatchTable):
+            sink.rows(batch_rows(rows, source.style), len(rows))
+        else:
+            self.write_columns(rows, source, sink, put)
+
+    def _finish(self) -> None:
+        """Write the rows that are held back; the next rows belong to another partition."""
+        surplus = sum(len(held) for held, _source in self._held) - (self.last or 0)
+        with self.sink(self._take) as sink:
+            for rows, source in self._held:
+                kept = _part(rows, max(surplus, 0), len(rows))
+                self._write_rows(kept, source, sink, self._take)
+                surplus = 0
+        self._held.clear()
 
     def _undecoded(self, error: KsegError, source: Source, put: Put) -> None:
         """Report a batch whose records cannot all be shown, unless its checksum is the reason."""
@@ -324,6 +368,13 @@ class Dump(RecordLines):
             put(partial(complain, line))
         else:
             self.find(error, source.path, put)
+
+
+def _part(rows: Rows, start: int, stop: int) -> Rows:
+    """Some of the rows."""
+    if isinstance(rows, BatchTable):
+        return rows.take(slice(start, stop))
+    return rows[start:stop]  # type: ignore[no-any-return]
 
 
 def _new(path: str, selection: Selection, seen: set[str]) -> Iterator[InputFile]:

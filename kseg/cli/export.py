@@ -60,6 +60,8 @@ def export(
     form = form or _form_of(where)
     _check_words(keep_bytes and "decode" not in query, no_formulas and form != "csv")
     fields = query.pop("columns", None)
+    with usage_errors("Invalid value for '--fields'"):
+        parse_names(",".join(fields or FIELD_NAMES), "field", FIELD_NAMES)
     found = scanned(paths, query)
     with usage_errors():
         look = AnyFormat(
@@ -165,7 +167,6 @@ def fields_of(form: str, chosen: tuple[str, ...] | None) -> tuple[str, ...]:
     is_arrow = form in ("parquet", "arrow")
     if chosen is None:
         return _ARROW_FIELDS if is_arrow else _FIELDS
-    parse_names(",".join(chosen), "field", FIELD_NAMES)
     if "timestamp_ms" in chosen and not is_arrow:
         raise ValueError(f"timestamp_ms is for Parquet and Arrow; in .{form}, timestamp is it")
     return chosen

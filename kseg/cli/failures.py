@@ -28,7 +28,6 @@ from kseg.errors import (
     UnreadableError,
 )
 from kseg.extras import check_memory
-from kseg.files.selection import NothingChosenError
 
 _PASSED_OVER: Final = "kseg.passed-over"
 #: The prefix of the library's messages for users, for errors whose class says nothing.
@@ -117,7 +116,7 @@ def usage_errors(option: str = "", *, marked: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except (KsegError, NothingChosenError):
+    except KsegError:
         raise
     except ValueError as error:
         text = str(error)

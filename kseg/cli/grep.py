@@ -58,7 +58,7 @@ def grep(
             has_any = _write_places(found, form, list_only) > 0
         else:
             lines.write(found)
-            has_any = not lines.sinks.is_empty
+            has_any = not lines.is_empty
     return lines.end() or (Exit.OK if has_any else Exit.FOUND)
 
 

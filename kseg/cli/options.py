@@ -254,7 +254,7 @@ _READY: Final[dict[str, Option]] = {"now": now_option(expose=False), "tier": tie
 _COUNTED_FROM_NOW: Final = (parse_time_range,)
 
 
-def _declared(question: Question, option: Asked) -> Option:
+def _declared(question: Question, option: Asked, verb: str = "") -> Option:
     """One option of the table of questions."""
     kind: Any = None
     if option.among:
@@ -266,7 +266,7 @@ def _declared(question: Question, option: Asked) -> Option:
         kind = parsed(option.metavar or "", option.parse)
     has_default = question.default is not None and not option.is_flag
     return click.option(
-        *([option.short] if option.short else []),
+        *([option.short] if option.short and verb == "grep" else []),
         option.flag,
         option.name or question.name,
         type=kind,
@@ -281,12 +281,12 @@ def _declared(question: Question, option: Asked) -> Option:
     )
 
 
-def asked(name: str) -> Option:
-    """The options of one question, by its name in Python."""
+def asked(name: str, verb: str = "") -> Option:
+    """The options of one question, by its name in Python; for one verb, or for all."""
     question = BY_NAME[name]
     if name in _READY:
         return _READY[name]
-    return together(*(_declared(question, option) for option in question.options))
+    return together(*(_declared(question, option, verb) for option in question.options))
 
 
 def query_options(verb: str) -> Option:
@@ -305,7 +305,7 @@ def query_options(verb: str) -> Option:
             query = _query({name: words.pop(name) for name in names}, verb)
             return function(*args, query=query, **words)
 
-        return together(*(asked(one.name) for one in questions))(ask)
+        return together(*(asked(one.name, verb) for one in questions))(ask)
 
     return declare
 

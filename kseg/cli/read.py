@@ -79,7 +79,7 @@ def _follow(lines: RecordLines, path: Path, found: Scan, limit: int | None, recr
     with Log.open(path) as log:
         here = log.last_stable_offset if committed else log.log_end_offset
         begin = max(log.log_start_offset, request.offset_start)
-        if here >= request.offset_end or found.is_tail:
+        if here >= request.offset_end or found.counts[1] is not None:
             # The tail is shown once; from there on nothing is held back any more.
             lines.write(found.at({found.sources[0].path: log.view}))
             if here >= request.offset_end:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ import numpy as np
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line, tell_replaced
 from kseg.cli.paths import partition_at, tier_of_run
-from kseg.cli.row_writer import RowSink, RowSinks, Template
+from kseg.cli.row_writer import RowWriter, Template
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.cli.typed import typed_fields, typed_rows
 from kseg.constants import Bools, StopReason
@@ -29,12 +30,13 @@ from kseg.files.grammar import FileKind, parse_name
 from kseg.files.log_file import Tile
 from kseg.format.header import scan
 from kseg.format.request import Request
+from kseg.format.times import iso_text
 from kseg.format.values import RecordColumns
 from kseg.format.workspace import PIECE_BYTES
 from kseg.internal import InternalTopic
 from kseg.records.query import ALL
 from kseg.stores.path import RemotePath, path_at
-from kseg.workers import At, Put, Results, run_in_order
+from kseg.workers import At, PerThread, Put, Results, run_in_order
 
 if TYPE_CHECKING:
     from kseg.format.typed import Kinds
@@ -81,8 +83,6 @@ class RecordLines:
         style: Style,
         out: IO[bytes],
         *,
-        limit: int | None = None,
-        last: int | None = None,
         decode_as: InternalTopic | None = None,
         by_name: bool = False,
     ) -> None:
@@ -91,15 +91,15 @@ class RecordLines:
         Args:
             style: the form of rows.
             out: takes the rows.
-            limit: stop after so many rows, where no scan counts them.
-            last: likewise only so many rows, the last ones of each partition.
             decode_as: decode the records of all files by this topic's schemas.
             by_name: decode the records of files that belong to an internal topic.
         """
         self.style = style
         self.out = out
         self.findings = 0
-        self.sinks = RowSinks(out.write, limit=limit, last=last)
+        self.is_empty = True
+        self._replaced = 0
+        self._writers = PerThread(RowWriter)
         self.by_name = by_name
         #: Whether rows of several partitions follow each other without a line between them.
         self.is_of_many = False
@@ -125,16 +125,46 @@ class RecordLines:
             run_in_order(pieces, self._take, threads=jobs)
         else:
             self.write_pieces(found, found)
-        if inside:
-            self.sinks.tell_nothing("record", found.request)
+        if inside and found.counts[0] != 0:
+            self.tell_nothing("record", found.request)
 
     def write_pieces(self, found: Scan, pieces: Iterable[RecordColumns]) -> None:
         """Write pieces of a scan, each before the next one is asked for."""
         self._begin(found)
-        with self.sinks.sink(self._take) as sink:
+        with self.sink(self._take) as sink:
             for columns in pieces:
                 self._write_piece(columns, sink, self._take)
                 self.out.flush()
+
+    @contextmanager
+    def sink(self, put: Put) -> Iterator[RowWriter]:
+        """Writes the rows of a piece of work, and then puts a function that adds their sums."""
+        with self._writers.one() as writer:
+            yield writer.to(put)
+            sums = writer.replaced, writer.is_empty
+        put(partial(self._add, *sums))
+
+    def _add(self, replaced: int, is_empty: bool) -> None:
+        self._replaced += replaced
+        self.is_empty = self.is_empty and is_empty
+
+    def tell_nothing(self, noun: str, request: Request) -> None:
+        """Report that the ranges of a request have nothing, if they do.
+
+        Args:
+            noun: for one row: record or batch.
+            request: with the ranges.
+        """
+        if not self.is_empty:
+            return
+        asked: Any = (("--offset", request.offset, _plain), ("--time", request.time, _iso))
+        ranges = [
+            f"{option} {text(bounds[0])}..{text(bounds[1])}"
+            for option, bounds, text in asked
+            if bounds != ALL
+        ]
+        if ranges:
+            complain(f"kseg: no {noun} found in {' '.join(ranges)}")
 
     def _begin(self, found: Scan) -> None:
         """Take note of what all records of a scan have in common."""
@@ -155,14 +185,14 @@ class RecordLines:
 
     def _work(self, work: Results, put: Put) -> None:
         """Put the rows of a piece of work."""
-        with self.sinks.sink(put) as sink:
+        with self.sink(put) as sink:
             for result in work:
                 if isinstance(result, KsegError):
                     self.find(result, result.path or "", put)
                 else:
                     self._write_piece(result, sink, put)
 
-    def _write_piece(self, columns: RecordColumns, sink: RowSink, put: Put) -> None:
+    def _write_piece(self, columns: RecordColumns, sink: RowWriter, put: Put) -> None:
         """Put the rows of a piece of columns, which is of one file."""
         if "next_offset" in columns.fields and not str(columns.source).endswith(".kafka"):
             arrays = {name: columns.arrays[name] for name in columns.fields}
@@ -233,16 +263,16 @@ class RecordLines:
         self._headed = True
 
     def write_columns(
-        self, columns: RecordColumns, source: Source, sink: RowSink, put: Put
+        self, columns: RecordColumns, source: Source, sink: RowWriter, put: Put
     ) -> None:
         """Write the records of a piece."""
         if source.topic is None:
-            sink.take(self.rows(columns, source.style), len(columns))
+            sink.rows(self.rows(columns, source.style), len(columns))
             return
         from kseg.cli.decoded import decoded_rows  # likewise
 
-        for rows, count, faults in decoded_rows(columns, source.topic, source.style, sink.left):
-            sink.take(rows, count)
+        for rows, count, faults in decoded_rows(columns, source.topic, source.style):
+            sink.rows(rows, count)
             for error in faults:
                 self.find(error, columns.source or source.path, put)
 
@@ -261,7 +291,7 @@ class RecordLines:
 
     def end(self) -> Exit:
         """Report the values that are not exact; returns the exit code."""
-        tell_replaced(self.sinks.replaced)
+        tell_replaced(self._replaced)
         return Exit.FOUND if self.findings else Exit.OK
 
 
@@ -360,3 +390,11 @@ def _zeros_to_the_end(stream: IO[bytes]) -> StopReason:
         if chunk.count(0) != len(chunk):
             return StopReason.BAD_LENGTH
     return StopReason.ZERO_TAIL
+
+
+def _plain(bound: Any) -> str:
+    return "" if bound is None else str(bound)
+
+
+def _iso(bound: Any) -> str:
+    return iso_text(bound) or _plain(bound)

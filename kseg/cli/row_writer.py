@@ -6,19 +6,12 @@ case in which Python runs per row.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kseg.cli.failures import complain
 from kseg.format import text as _text
-from kseg.format.request import Request
-from kseg.format.times import iso_text
 from kseg.format.workspace import Workspace
-from kseg.records.query import ALL
-from kseg.workers import Buffer, PerThread, Put
+from kseg.workers import Buffer
 
 if TYPE_CHECKING:
     pass
@@ -55,11 +48,13 @@ class RowWriter:
         """
         self._write = write
         self.replaced = 0  #: values of CSV that differ from the log's bytes
+        self.is_empty = True  #: whether no row was written
         return self
 
     def rows(self, template: Template, count: int, start: int = 0) -> None:
         """Write rows `start` to `count`."""
         row, replacing = start, inexact(template)
+        self.is_empty = self.is_empty and row >= count
         while row < count:
             end = _text.write_rows(template, row, count, self._buffer)
             if end.written:
@@ -182,167 +177,3 @@ def _header_rows(
     name = (_text.BYTES, lead, b"", key_style, key_offsets, key_data, None)
     value = (_text.BYTES, b",", b"null", nested, value_offsets, value_data, validity)
     return (name, value, (_text.TEXT, b"]"))
-
-
-# ---- the chosen rows -----------------------------------------------------------------------------
-
-
-class RowSink:
-    """Writes rows up to a limit, or holds back the last ones. Not for several threads.
-
-    It holds back text, which is as large as the answer; columns would keep whole pieces of a log
-    for a few rows.
-    """
-
-    def __init__(
-        self,
-        write: Write,
-        *,
-        limit: int | None = None,
-        last: int | None = None,
-        writer: RowWriter | None = None,
-    ) -> None:
-        """Start with nothing taken.
-
-        Args:
-            write: where text goes; done with the bytes when it returns.
-            writer: has the memory for rows; None for one of its own.
-            limit: stop after so many rows.
-            last: hold rows back until `finish`, and write the last so many.
-        """
-        self._write = write
-        self._left = limit
-        self._last = last
-        self._held: deque[tuple[bytes, int]] = deque()
-        self._held_count = 0
-        self._fresh = bytearray()
-        self.is_empty = True  #: whether no row was taken
-        self._writer = (writer or RowWriter()).to(write if last is None else self._fresh.extend)
-
-    @property
-    def replaced(self) -> int:
-        """The number of values of CSV, written or held back, that differ from the log's bytes."""
-        return self._writer.replaced
-
-    @property
-    def left(self) -> int | None:
-        """The number of rows that the sink will still take; None for any number."""
-        return self._left
-
-    @property
-    def full(self) -> bool:
-        """Whether no further row will be written."""
-        return self._left == 0
-
-    def take(self, template: Template, count: int) -> None:
-        """Write the rows of a piece, or hold them back."""
-        if not count:
-            return
-        self.is_empty = False
-        if self._left is not None:
-            count = min(count, self._left)
-            self._left -= count
-        self._writer.rows(template, count)
-        if self._last is not None:
-            self._hold(count, self._last)
-
-    def finish(self) -> None:
-        """Write the pending rows; the next rows belong to another partition."""
-        surplus = self._held_count - (self._last or 0)
-        for text, _count in self._held:
-            # A row is a line, and its contents have no line ends that are not escaped.
-            kept = text.split(b"\n", surplus)[-1] if surplus > 0 else text
-            self._write(memoryview(kept))
-            surplus = 0
-        self._held.clear()
-        self._held_count = 0
-
-    def _hold(self, count: int, last: int) -> None:
-        self._held.append((bytes(self._fresh), count))
-        self._fresh.clear()
-        self._held_count += count
-        while self._held and self._held_count - self._held[0][1] >= last:
-            self._held_count -= self._held.popleft()[1]
-
-
-class RowSinks:
-    """The sinks of one run: one for all rows where they are counted, else one a piece of work.
-
-    All rows go through one sink with a limit, or where the last are wanted. The pieces of work then
-    come one after another, since there is little to share where rows end soon.
-    """
-
-    def __init__(self, write: Write, *, limit: int | None, last: int | None) -> None:
-        """Start with nothing taken; the arguments are those of `RowSink`."""
-        counted = limit is not None or last is not None
-        self._one = RowSink(write, limit=limit, last=last) if counted else None
-        self._writers = PerThread(RowWriter)
-        self._replaced = 0
-        self._is_empty = True
-
-    @property
-    def counted(self) -> bool:
-        """Whether rows are counted, so that one thread writes them."""
-        return self._one is not None
-
-    @property
-    def full(self) -> bool:
-        """Whether no further row is wanted."""
-        return self._one is not None and self._one.full
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no sink took a row."""
-        return self._is_empty and (self._one is None or self._one.is_empty)
-
-    @property
-    def replaced(self) -> int:
-        """The number of values of CSV that differ from the log's bytes, in all sinks."""
-        return self._replaced + (0 if self._one is None else self._one.replaced)
-
-    @contextmanager
-    def sink(self, put: Put) -> Iterator[RowSink]:
-        """The sink of a piece of work: it puts its text, and then a function that adds its sums."""
-        if self._one is not None:
-            yield self._one
-            return
-        with self._writers.one() as writer:
-            sink = RowSink(put, writer=writer)
-            yield sink
-        put(partial(self.add, sink.replaced, sink.is_empty))
-
-    def add(self, replaced: int, is_empty: bool) -> None:
-        """Add the counts of another sink to the sums."""
-        self._replaced += replaced
-        self._is_empty = self._is_empty and is_empty
-
-    def finish(self) -> None:
-        """Write the pending rows; the next rows belong to another partition."""
-        if self._one is not None:
-            self._one.finish()
-
-    def tell_nothing(self, noun: str, request: Request) -> None:
-        """Report that the ranges of a request have nothing, if they do.
-
-        Args:
-            noun: for one row: record or batch.
-            request: with the ranges.
-        """
-        if not self.is_empty or self.full:
-            return
-        asked: Any = (("--offset", request.offset, _plain), ("--time", request.time, _iso))
-        ranges = [
-            f"{option} {text(bounds[0])}..{text(bounds[1])}"
-            for option, bounds, text in asked
-            if bounds != ALL
-        ]
-        if ranges:
-            complain(f"kseg: no {noun} found in {' '.join(ranges)}")
-
-
-def _plain(bound: Any) -> str:
-    return "" if bound is None else str(bound)
-
-
-def _iso(bound: Any) -> str:
-    return iso_text(bound) or _plain(bound)

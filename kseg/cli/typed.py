@@ -64,7 +64,9 @@ def scanned(paths: Paths, query: dict[str, Any]) -> Scan:
 
     for path in paths:
         if path == "-" or os.path.isfile(path):
-            known_path(path)  # it refuses names that the library takes
+            known = known_path(path)  # it refuses names that the library takes
+            if known.file is None or not known.file.kind.holds_batches:
+                raise NotALogError("a file without records; 'kseg dump' shows it", path=path)
     decode, places = query.get("decode", {}), query.get("schemas")
     if {*decode.values()} & set(SCHEMA_WORDS) - {"json:struct"}:
         try:
@@ -72,17 +74,16 @@ def scanned(paths: Paths, query: dict[str, Any]) -> Scan:
         except NotALogError as error:
             where = "" if places else "; --schemas names another data directory, or a registry"
             raise NotALogError(error.reason + where, path=error.path) from None
-    try:
-        with usage_errors():
-            if query.get("replicas", "refuse") == "refuse":
-                refuse_replicas(paths, Selection.of(query.get("topics"), query.get("partitions")))
-            found = scan(
-                map(path_at, paths), **{**query, "tier": tier_of_run(), "on_error": "skip"}
-            )
-    except SchemaError as error:
-        raise click.UsageError(f"{error}.") from None
-    except NothingChosenError as error:
-        raise NotALogError(str(error), path=", ".join(paths)) from None
+    if query.get("replicas", "refuse") == "refuse":
+        refuse_replicas(paths, Selection.of(query.get("topics"), query.get("partitions")))
+    query = {**query, "tier": tier_of_run(), "on_error": "skip"}
+    with usage_errors():
+        try:
+            found = scan(map(path_at, paths), **query)
+        except SchemaError as error:
+            raise click.UsageError(f"{error}.") from None
+        except NothingChosenError as error:
+            raise NotALogError(str(error), path=", ".join(paths)) from None
     for unreadable in found.skipped:
         if len(paths) == 1 and not found.sources:
             raise unreadable.error

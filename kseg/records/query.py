@@ -82,7 +82,7 @@ class Option(NamedTuple):
         is_flag: it has no value.
         repeated: it may be repeated.
         completed: the function of `kseg.cli.completion` that knows its values.
-        short: one letter for it.
+        short: one letter for it, of `kseg grep`.
     """
 
     flag: str

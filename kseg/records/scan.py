@@ -182,7 +182,7 @@ class Scan(Frames):
     @property
     def _has_bounds(self) -> bool:
         """Whether a caller leaves out records of the sources."""
-        return not self._takes_all or (self._limit, self._last) != (None, None)
+        return not self._takes_all or self.counts != (None, None)
 
     @property
     def _takes_all(self) -> bool:
@@ -212,9 +212,9 @@ class Scan(Frames):
         return {one.path: one.view(self._mapping) for one in self.sources if not one.is_file}
 
     @property
-    def is_tail(self) -> bool:
-        """Whether it gives the last records of each partition alone."""
-        return self._last is not None
+    def counts(self) -> tuple[int | None, int | None]:
+        """The limits `limit` and `last`; None for none."""
+        return self._limit, self._last
 
     def at(self, views: MappingOf[Path, LogView], columns: tuple[str, ...] = ()) -> Scan:
         """The same scan of partitions at an earlier moment.

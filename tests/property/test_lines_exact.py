@@ -103,18 +103,6 @@ def test_headers_in_csv_are_json_and_what_is_no_text_is_counted(
     assert replaced == sum(not is_text(value) for value in everything)
 
 
-def test_a_mask_counts_only_what_is_written() -> None:
-    columns = columns_of([(None, b"\xff", [(b"h", b"\xff")]), (None, b"\xff", [])])
-    import numpy as np
-
-    fields = tuple(field for field in RECORD_FIELDS if field.name in NAMES)
-    for mask, expected in (([True, False], 2), ([False, True], 1), ([False, False], 0)):
-        writer = RowWriter(lambda _text: None)
-        template = record_rows(columns, Style("csv", "utf8"), fields)
-        writer.rows(template, 2, mask=np.array(mask))
-        assert writer.replaced == expected
-
-
 def test_offsets_outside_their_data_are_refused() -> None:
     import numpy as np
 

@@ -43,7 +43,7 @@ from kseg.cli.options import LOCAL_PATH
 from kseg.cli.output import binary_stdout
 from kseg.cli.parsing import Paths
 from kseg.cli.paths import InputFile
-from kseg.cli.row_writer import RowSink, RowWriter
+from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import Style
 from kseg.commands import printable
 from kseg.constants import Int64s, StopReason
@@ -279,8 +279,8 @@ class KafkaDump(Dump):
         if self.bytes_max is None or table.stop is not StopReason.TORN_TAIL:
             super()._end(table, source, put)
 
-    def _batches(self, tile: Tile, source: Source, sink: RowSink, put: Put) -> None:
-        self._write_batches(tile.table, sink.take)
+    def _batches(self, tile: Tile, source: Source, sink: RowWriter, put: Put) -> None:
+        self._write_batches(tile.table, sink.rows)
 
     def _write_batches(self, table: BatchTable, write: Callable[[Template, int], object]) -> None:
         """Write the lines of a table, a run of one family at a time."""
@@ -288,7 +288,7 @@ class KafkaDump(Dump):
             part = table.take(slice(start, end))
             write(self._options.lines.batch_line(part), len(part))
 
-    def _columns(self, tile: Tile, source: Source, sink: RowSink, put: Put) -> None:
+    def _columns(self, tile: Tile, source: Source, sink: RowWriter, put: Put) -> None:
         made = bytearray()
         if self._options.lines.nested:
             self._write_batches(tile.table, RowWriter(made.extend).rows)
@@ -302,7 +302,7 @@ class KafkaDump(Dump):
                 finder = record_columns(columns, tile.table, rows, crc)
                 note = partial(self._note, columns, source, put)
                 pieces = self._record_line(columns, finder, note)
-                sink.take((bytes_piece(b"", heads.up_to(rows), _RAW), *pieces), len(columns))
+                sink.rows((bytes_piece(b"", heads.up_to(rows), _RAW), *pieces), len(columns))
         put(heads.rest())
 
     def _add_offsets(self, path: Path, offsets: Int64s) -> None:
