@@ -1,4 +1,4 @@
-"""Batches with a good checksum and bad contents, as 4.2.0's iterators answer and as kseg does.
+"""Batches with a good checksum and bad contents, as iterators of 4.2.0 and 4.4.0 answer, and kseg.
 
 Each log holds a good batch, a bad one and a good one. `Segment.read` gives the records that Kafka's
 own iterator gives and refuses where it raises, but for the few that `STRICTER` names.
@@ -15,7 +15,7 @@ import pytest
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError
 from kseg.log.segment.reader import Segment
 
-CASE = "4.2.0-malformed"
+CASES = ("4.2.0-malformed", "4.4.0-malformed")
 LOG = "00000000000000000000.log"
 
 #: Variety -> offsets that kseg gives, and its error: Kafka's iterator says nothing.
@@ -32,15 +32,14 @@ STRICTER: dict[str, tuple[list[int], type[KsegError]]] = {
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "variety" in metafunc.fixturenames:
-        metafunc.parametrize("variety", sorted(answers(metafunc.config)))
+        folders = [Path(metafunc.config.getoption("--fixtures"), "new", case) for case in CASES]
+        told = [(folder, variety) for folder in folders for variety in sorted(answers(folder))]
+        names = [f"{folder.name}-{variety}" for folder, variety in told]
+        metafunc.parametrize(("case", "variety"), told, ids=names)
 
 
-def case(config: pytest.Config) -> Path:
-    return Path(config.getoption("--fixtures")) / "new" / CASE
-
-
-def answers(config: pytest.Config) -> dict[str, dict[str, Any]]:
-    said: dict[str, dict[str, Any]] = json.loads((case(config) / "kafka-says.json").read_text())
+def answers(case: Path) -> dict[str, dict[str, Any]]:
+    said: dict[str, dict[str, Any]] = json.loads((case / "kafka-says.json").read_text())
     return said
 
 
@@ -55,11 +54,9 @@ def read(path: Path) -> tuple[list[int], list[KsegError]]:
     return offsets, faults
 
 
-def test_a_malformed_batch_gives_what_kafka_s_iterator_gives(
-    variety: str, pytestconfig: pytest.Config
-) -> None:
-    said = answers(pytestconfig)[variety]["iterator"]
-    offsets, faults = read(case(pytestconfig) / f"mal-{variety}-0" / LOG)
+def test_a_malformed_batch_gives_what_kafka_s_iterator_gives(case: Path, variety: str) -> None:
+    said = answers(case)[variety]["iterator"]
+    offsets, faults = read(case / f"mal-{variety}-0" / LOG)
     given = [offset for batch in said for offset in batch.get("offsets", ())]
     refused = any(batch.get("error") for batch in said)
     if variety in STRICTER:
@@ -72,9 +69,9 @@ def test_a_malformed_batch_gives_what_kafka_s_iterator_gives(
         assert bool(faults) == refused
 
 
-def test_a_fault_names_file_position_and_batch(variety: str, pytestconfig: pytest.Config) -> None:
-    path = case(pytestconfig) / f"mal-{variety}-0" / LOG
+def test_a_fault_names_file_position_and_batch(case: Path, variety: str) -> None:
+    path = case / f"mal-{variety}-0" / LOG
     for fault in read(path)[1]:
         assert fault.path == str(path)
-        assert fault.position == answers(pytestconfig)[variety]["bad_batch_at"]
+        assert fault.position == answers(case)[variety]["bad_batch_at"]
         assert str(fault).startswith(f"{path} @ {fault.position}")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import kseg
 from tests import reference
 from tests.conformance.expectations import Expected, expectations
@@ -77,10 +79,11 @@ def test_committed_records_are_those_that_the_markers_commit(fixture_case: Path)
         assert got == [offset for offset in committed(batches_of(logs)) if offset >= start]
 
 
-def test_some_fixtures_hold_aborted_and_open_transactions(fixtures_dir: Path) -> None:
+@pytest.mark.parametrize("case", ["4.2.0-txn", "4.4.0-txn"])
+def test_some_fixtures_hold_aborted_and_open_transactions(fixtures_dir: Path, case: str) -> None:
     (logs,) = [
         logs
-        for directory, logs in partitions(fixtures_dir / "new" / "4.2.0-txn").items()
+        for directory, logs in partitions(fixtures_dir / "new" / case).items()
         if directory.name == "txn-0"
     ]
     batches = batches_of(logs)
