@@ -21,6 +21,7 @@ from os import fspath
 from pathlib import Path
 from typing import Any, Final
 
+from kseg._door import renamed
 from kseg.analysis import stats as counter
 from kseg.analysis import verify as checks
 from kseg.analysis.doctor import DoctorReport, doctor
@@ -49,9 +50,9 @@ from kseg.files.whole_file import (
     FileSink,
     refuse_in_data_directory,
 )
-from kseg.format.times import Time, iso_text, time_ms
+from kseg.format.times import Time, iso_text
 from kseg.frames import Table
-from kseg.log.clock import machine_ms
+from kseg.log.clock import now_of
 
 #: Passes over the logs.
 _PASSES: Final = 4
@@ -161,8 +162,9 @@ def _digest(script: str) -> str:
     return b64encode(sha256(script.encode()).digest()).decode("ascii")
 
 
+@renamed(data_directories="paths", now_ms="now")
 def report(
-    data_directories: StrPaths,
+    paths: StrPaths,
     *,
     keys: bool = True,
     top: int = TOP_KEYS,
@@ -170,7 +172,7 @@ def report(
     metadata_directory: StrPath | None = None,
     config: Mapping[str, str] | None = None,
     topic_config: Mapping[str, Mapping[str, str]] | None = None,
-    now_ms: Time | None = None,
+    now: Time | None = None,
     threads: int = 1,
     progress: Progress | None = None,
 ) -> BrokerReport:
@@ -179,11 +181,11 @@ def report(
     Nothing is changed, and nothing is locked. Damage and files that cannot be read are rows.
 
     Args:
-        data_directories: the data directories of one broker, or globs.
+        paths: the data directories of one broker, or globs.
         keys: name the keys with most bytes.
         top: keys to name for each partition and topic.
         broker_config, metadata_directory, config, topic_config: settings, as for `kseg.settings`.
-        now_ms: the clock.
+        now: the clock.
         threads: threads to share the work.
         progress: called with bytes done and bytes in all, of all passes together.
 
@@ -195,27 +197,27 @@ def report(
         >>> from kseg import report
         >>> report("/var/lib/kafka").write("page.html")  # doctest: +SKIP
     """
-    paths = tuple(fspath(path) for path in paths_of(data_directories))
-    now = machine_ms() if now_ms is None else time_ms(now_ms)
+    places = tuple(fspath(path) for path in paths_of(paths))
+    now_ms = now_of(now)
     sources: dict[str, Any] = {
         "broker_config": broker_config,
         "metadata_directory": metadata_directory,
         "config": config,
         "topic_config": topic_config,
-        "now_ms": now,
+        "now": now_ms,
         "threads": threads,
     }
     counting = StatsOptions(top=top if keys else 0)
-    counted, verified = _stats_and_verify(paths, counting, now, threads, _part(progress, 0))
+    counted, verified = _stats_and_verify(places, counting, now_ms, threads, _part(progress, 0))
     return BrokerReport(
-        paths,
-        now,
+        places,
+        now_ms,
         counted,
-        explain(paths, **sources, progress=_part(progress, 1)),
+        explain(places, **sources, progress=_part(progress, 1)),
         verified,
-        doctor(paths, **sources, progress=_part(progress, 2)),
-        _transactions(paths, now, _part(progress, 3)),
-        _subjects(paths),
+        doctor(places, **sources, progress=_part(progress, 2)),
+        _transactions(places, now_ms, _part(progress, 3)),
+        _subjects(places),
         keys,
     )
 

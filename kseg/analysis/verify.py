@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from kseg._door import renamed
 from kseg.analysis.checks import (
     check_across,
     examine_data_directory,
@@ -64,6 +65,7 @@ from kseg.files.names import (
     path_order,
 )
 from kseg.files.selection import Selection
+from kseg.format.times import Time
 from kseg.log.clock import now_of
 from kseg.log.config import RECORD_BYTES_MAX
 from kseg.log.data_directory import CLUSTER_METADATA
@@ -93,6 +95,7 @@ class VerifyOptions:
     now_ms: int | None = None
 
 
+@renamed(now_ms="now")
 def verify(
     paths: StrPaths,
     *,
@@ -101,7 +104,7 @@ def verify(
     deep: bool = False,
     inflated_max: int = INFLATED_BYTES_MAX,
     mapping: Mapping = "auto",
-    now_ms: int | None = None,
+    now: Time | None = None,
     threads: Threads = 1,
     progress: Progress | None = None,
     on_error: OnError = "raise",
@@ -115,7 +118,7 @@ def verify(
         deep: decode every record too, not only the headers.
         inflated_max: with `deep`, no batch may inflate to more bytes.
         mapping: see `kseg.files.mapping`.
-        now_ms: the time that future times are measured from, in ms; the machine's clock if None.
+        now: the time that future times are measured from; the machine's clock if None.
         threads: threads to share the work; 1 does all of it in this one.
         progress: called with bytes done and bytes in all.
         on_error: "raise" the file system's error for unreadable paths, or "skip" these and examine
@@ -138,7 +141,7 @@ def verify(
     """
     skipped = skipped_of(on_error)
     places = places_of(paths, Selection.of(topics, partitions), skipped)
-    options = VerifyOptions(deep, inflated_max, mapping, now_ms)
+    options = VerifyOptions(deep, inflated_max, mapping, now_of(now))
     return verify_of(places, options, threads=threads, progress=progress, skipped=skipped)
 
 

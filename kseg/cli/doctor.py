@@ -58,7 +58,7 @@ def doctor(
             directories,
             release=release,
             **given.arguments,
-            now_ms=given.clock(),
+            now=given.clock(),
             threads=jobs,
             progress=bar.to,
         )

@@ -45,7 +45,7 @@ def explain(
             **given.arguments,
             what_if=what_if,
             topic_what_if=topic_what_if,
-            now_ms=given.now_ms,
+            now=given.now_ms,
             threads=jobs,
             progress=bar.to,
             tier=tier_of_plans(),

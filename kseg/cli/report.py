@@ -46,7 +46,7 @@ def report(
             directories,
             keys=keys,
             **given.arguments,
-            now_ms=given.now_ms,
+            now=given.now_ms,
             threads=jobs,
             progress=bar.to,
         )

@@ -143,7 +143,7 @@ def doctor_of_fleet(
     as_json: bool,
 ) -> int:
     """Run `doctor --fleet`; returns the exit code."""
-    how = {"fleet": True, "release": release, "now_ms": given.now_ms}
+    how = {"fleet": True, "release": release, "now": given.now_ms}
     found = _run("doctor", cores, job, directories, **given.arguments, **how)
     return write_reports(found.reports, directories, given.settings, as_json=as_json)
 

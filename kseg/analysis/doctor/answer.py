@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
+from kseg._door import renamed
 from kseg.analysis.doctor.kraft import away, of_bootstrap, of_level
 from kseg.analysis.doctor.partitions import PartitionUnit, examine
 from kseg.analysis.doctor.settings import of_properties, of_topics
@@ -1191,8 +1192,9 @@ class DoctorPlan:
     units: tuple[PartitionUnit, ...]
 
 
+@renamed(data_directories="paths", now_ms="now")
 def doctor(
-    data_directories: StrPaths,
+    paths: StrPaths,
     *,
     topics: str | Iterable[str] | None = None,
     partitions: int | Iterable[int] | None = None,
@@ -1201,7 +1203,7 @@ def doctor(
     broker_config: io.StrPath | None = None,
     config: Mapping[str, str] | None = None,
     topic_config: Mapping[str, Mapping[str, str]] | None = None,
-    now_ms: Time | None = None,
+    now: Time | None = None,
     threads: Threads = 1,
     progress: Progress | None = None,
 ) -> DoctorReport:
@@ -1211,7 +1213,7 @@ def doctor(
     that is not known is `Outcome.UNKNOWN`.
 
     Args:
-        data_directories: all data directories of one broker, or globs.
+        paths: all data directories of one broker, or globs.
         topics: list the partitions of these alone: a name or a glob, or several. The outcomes and
             the findings about directories are of the whole broker in any case.
         partitions: list only these partitions: a number, or several.
@@ -1222,7 +1224,7 @@ def doctor(
         metadata_directory: the directory with `__cluster_metadata-0`, if it is elsewhere.
         broker_config: the broker's `server.properties`.
         config, topic_config: settings, as for `kseg.settings`.
-        now_ms: the clock.
+        now: the clock.
         threads: threads to share the work.
         progress: called with bytes done and bytes in all.
 
@@ -1240,12 +1242,12 @@ def doctor(
     """
     sources = SettingSources(metadata_directory, broker_config, config or {}, topic_config or {})
     (answer,) = doctor_of(
-        [local_paths_of(data_directories)],
+        [local_paths_of(paths)],
         sources,
         topics=topics,
         partitions=partitions,
         release=release,
-        now_ms=now_ms,
+        now=now,
         threads=threads,
         progress=progress,
     )
@@ -1259,7 +1261,7 @@ def doctor_of(
     topics: str | Iterable[str] | None = None,
     partitions: int | Iterable[int] | None = None,
     release: str | None = None,
-    now_ms: Time | None = None,
+    now: Time | None = None,
     threads: Threads = 1,
     progress: Progress | None = None,
 ) -> tuple[DoctorReport, ...]:
@@ -1268,7 +1270,7 @@ def doctor_of(
     Args:
         brokers: the data directories of each.
         sources: of the settings of all.
-        topics, partitions, release, now_ms, threads, progress: as for `doctor`.
+        topics, partitions, release, now, threads, progress: as for `doctor`.
 
     Returns:
         A report for each broker; with `topics` or `partitions`, for those that have one of these.
@@ -1277,7 +1279,7 @@ def doctor_of(
         ValueError, TypeError, NotALogError, OSError: as for `doctor`.
     """
     selection = Selection.of(topics, partitions)
-    plans = [plan(homes, release=release, sources=sources, now_ms=now_ms) for homes in brokers]
+    plans = [plan(homes, release=release, sources=sources, now=now) for homes in brokers]
     units = {unit.path: unit for asked in plans for unit in asked.units}
     answers = run_units([*units.values()], examine, threads=threads, progress=progress)
     loaded = {outlook.path: outlook for outlook in answers}
@@ -1304,25 +1306,25 @@ def _chosen_of(whole: DoctorReport, selection: Selection) -> DoctorReport:
 
 
 def plan(
-    data_directories: Sequence[io.StrPath],
+    directories: Sequence[io.StrPath],
     *,
     release: str | None,
     sources: SettingSources,
-    now_ms: Time | None = None,
+    now: Time | None = None,
 ) -> DoctorPlan:
     """Examine everything but the logs; for the arguments and errors see `doctor`."""
     if release is not None:
         _check_release(release)
-    if not data_directories:
+    if not directories:
         raise ValueError("doctor wants one data directory or more")
     server = read_broker_file(sources.broker_config)
-    places = map(Path, data_directories)
+    places = map(Path, directories)
     homes = tuple(BrokerDirectory(each, loads_logs=server.loads(each)) for each in places)
     for home in homes:
         _refuse_partition(home)
     found = KnownSettings(sources, [home.path for home in homes if home.exists])
-    now = now_of(now_ms)
-    units = (unit for home in homes for unit in _units(home, found, now))
+    now_ms = now_of(now)
+    units = (unit for home in homes for unit in _units(home, found, now_ms))
     once = {unit.path: unit for unit in units}
     release = release or _release_of(found.cluster)
     known = next((one for one in RELEASES if f"{release}.".startswith(f"{one}.")), None)

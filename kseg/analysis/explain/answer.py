@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kseg._door import renamed
 from kseg.analysis.explain import codecs
 from kseg.analysis.explain.values import (
     COMPACTION_DUE,
@@ -580,8 +581,9 @@ class _Question:
         return (*plain, *own)
 
 
+@renamed(data_directories="paths", now_ms="now")
 def explain(
-    data_directories: StrPaths,
+    paths: StrPaths,
     *,
     topics: str | Iterable[str] | None = None,
     partitions: int | Iterable[int] | None = None,
@@ -591,7 +593,7 @@ def explain(
     topic_config: _TopicConfig | None = None,
     what_if: Mapping[str, str] | None = None,
     topic_what_if: _TopicConfig | None = None,
-    now_ms: Time | None = None,
+    now: Time | None = None,
     threads: Threads = 1,
     progress: Progress | None = None,
     tier: TierLike | None = None,
@@ -601,7 +603,7 @@ def explain(
     Nothing is changed, and no lock is taken. A file that cannot be read has the cause `unknown`.
 
     Args:
-        data_directories: the data directories of one broker, or partitions of them, or globs.
+        paths: the data directories of one broker, or partitions of them, or globs.
         topics: only these: a name or a glob, or several; files beside partitions are left out then.
         partitions: only these partitions: a number, or several.
         metadata_directory: the directory with `__cluster_metadata-0`, if it is elsewhere.
@@ -612,7 +614,7 @@ def explain(
             `compression.type`, one codec or several with commas, with `compression.zstd.level` and
             the like, are answered in `codecs`, from a sample.
         topic_what_if: settings to suppose by topic, before all others.
-        now_ms: the clock.
+        now: the clock.
         threads: how many share the work; see `kseg.doctor`.
         progress: called with bytes of log done and bytes in all.
         tier: as for `plan_retention`.
@@ -629,7 +631,7 @@ def explain(
         'younger-than-retention'
     """
     sources = SettingSources(metadata_directory, broker_config, config or {}, topic_config or {})
-    selection, given = Selection.of(topics, partitions), local_paths_of(data_directories)
+    selection, given = Selection.of(topics, partitions), local_paths_of(paths)
     if broker_config is not None:
         os.stat(broker_config)
     sources.check()
@@ -644,7 +646,7 @@ def explain(
     SettingSources(config=what_if, topic_config=topic_what_if).check()
     homes = _chosen([_home_at(each) for each in given], selection)
     asked = _Question(
-        homes, replace(sources, supposed={}), now_of(now_ms), what_if, topic_what_if, tier
+        homes, replace(sources, supposed={}), now_of(now), what_if, topic_what_if, tier
     )
 
     def run(question: _Question) -> tuple[PartitionKeeps, ...]:

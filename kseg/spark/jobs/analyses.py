@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, cast
 
 import pyarrow as pa
 
+from kseg._door import renamed
 from kseg.analysis import diff as diffs
 from kseg.analysis import stats as counts
 from kseg.analysis import values
@@ -280,7 +281,7 @@ class VerifyArgs(JobArgs, total=False):
     deep: bool
     inflated_max: int
     mapping: FileMapping
-    now_ms: int | None
+    now: Time | None
 
 
 class StatsArgs(JobArgs, total=False):
@@ -305,7 +306,7 @@ class SettingArgs(JobArgs, total=False):
     broker_config: io.StrPath | None
     config: Mapping[str, str] | None
     topic_config: Mapping[str, Mapping[str, str]] | None
-    now_ms: Time | None
+    now: Time | None
 
 
 class DoctorArgs(SettingArgs, total=False):
@@ -326,6 +327,7 @@ class ExplainArgs(SettingArgs, total=False):
     topic_what_if: Mapping[str, Mapping[str, str]] | None
 
 
+@renamed(now_ms="now")
 def verify(spark: SparkSession, paths: StrPaths, **options: Unpack[VerifyArgs]) -> AnalysisResult:
     """Check every byte, as `kseg.verify` does.
 
@@ -362,6 +364,7 @@ def diff(spark: SparkSession, paths: StrPaths, **options: Unpack[DiffArgs]) -> A
     )
 
 
+@renamed(now_ms="now")
 def doctor(spark: SparkSession, paths: StrPaths, **options: Unpack[DoctorArgs]) -> AnalysisResult:
     """Predict the start of a broker, or of each broker of a fleet, as `kseg.doctor` does.
 
@@ -370,6 +373,7 @@ def doctor(spark: SparkSession, paths: StrPaths, **options: Unpack[DoctorArgs]) 
     return _run(spark, "doctor", _doctor, local_paths(paths), options)
 
 
+@renamed(now_ms="now")
 def explain(spark: SparkSession, paths: StrPaths, **options: Unpack[ExplainArgs]) -> AnalysisResult:
     """Say what keeps each byte on the disks, as `kseg.explain` does.
 
@@ -404,7 +408,7 @@ def _run(
 ) -> AnalysisResult:
     arguments = dict(options)
     job = arguments.pop("job", None)
-    runner = SparkRunner(lambda: spark, name, now_ms=options.get("now_ms"), job=job)
+    runner = SparkRunner(lambda: spark, name, now_ms=options.get("now"), job=job)
     with refusals_named():
         found = analysis(paths, threads=runner, **arguments)
     reports = found if isinstance(found, tuple) else (found,)
