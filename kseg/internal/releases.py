@@ -1,4 +1,4 @@
-"""What Kafka's releases know: metadata versions, and settings with their types and values.
+"""Facts of Kafka's releases: metadata versions, and settings with their types and values.
 
 `releases.json` has the facts of each release; `tools/kafka_release` makes it.
 

@@ -17,13 +17,17 @@ from pathlib import Path
 import pytest
 
 import kseg
-from tests.interop.broker.broker import Broker
-from tests.interop.kafka import needed
+from tests.interop.broker.broker import RELEASE, Broker
+from tests.interop.kafka import is_since, needed
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = (
+    "org.apache.kafka.tools.ConfigCommand"
+    if is_since(RELEASE, "4.4")
+    else "kafka.admin.ConfigCommand"
+)
 ACLS = "org.apache.kafka.tools.AclCommand"
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
