@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,10 +30,9 @@ from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.cli.typed import FIELD_NAMES, scanned, typed_fields, typed_rows
 from kseg.constants import EXTENSIONS
-from kseg.errors import KsegError
 from kseg.format.values import RecordColumns
-from kseg.records.exports import Export, exports_of, write_all
-from kseg.records.lake import FileFormat, Undecoded, refuse_other_files, targets
+from kseg.records.exports import Export, Written, exports_of, write_all
+from kseg.records.lake import FileFormat, refuse_other_files
 from kseg.records.scan import Scan
 from kseg.stores.path import RemotePath, out_path
 
@@ -73,12 +73,24 @@ def export(
         )
         look.check()
         _tell_where(found)
-        files = exports_of(found, per)
-        places = targets([file.name for file in files], where, form, by)
-    code = _write_all(files, places, look, query["threads"], query.get("limit"), where)
-    if files:
-        _say_owner(files[0].path, places[0], where)
-    return code
+        pairs = exports_of(found, per, where, look)
+    with output.progress("export", sum(export.size for export, _target in pairs)) as bar:
+        written = write_all(found, pairs, look, where, partial(_tell_file, bar, look))
+    complain(*(f"kseg: {one_line(fault)}" for fault in written.faults))
+    complain(*written.undecoded.lines(look))
+    if pairs:
+        _say_owner(pairs[0][0].path, pairs[0][1], where)
+    return Exit.FOUND if written.faults or written.undecoded.counts else Exit.OK
+
+
+def _tell_file(
+    bar: output.Bar, look: FileFormat, export: Export, target: Path, written: Written
+) -> None:
+    """Say what was written to a file."""
+    bar.by(export.size)
+    inside = f" in {output.counted(len(written.files), 'file')}" if look.by else ""
+    if written.files or look.by:
+        complain(f"{target}: {output.counted(written.records, 'record')}{inside}")
 
 
 def _check_words(lone_bytes: bool, lone_formulas: bool) -> None:
@@ -91,32 +103,6 @@ def _check_words(lone_bytes: bool, lone_formulas: bool) -> None:
         raise click.UsageError("--keep-bytes needs --decode-key or --decode-value.")
     if lone_formulas:
         raise click.UsageError("--no-formulas needs --format csv.")
-
-
-def _write_all(
-    found: list[Export],
-    places: list[Path],
-    look: FileFormat,
-    jobs: int,
-    limit: int | None,
-    out: Path,
-) -> Exit:
-    """Write the file of each input; returns the exit code."""
-    faults, undecoded = list[KsegError](), Undecoded()
-    total = sum(one.size for one in found)
-    with (
-        output.progress("export", total) as bar,
-        closing(write_all(found, places, look, threads=jobs, limit=limit, out=out)) as written,
-    ):
-        for one, target, (count, files, damage, others) in zip(found, places, written, strict=True):
-            faults += damage
-            undecoded.merge(others)
-            bar.by(one.size)
-            inside = f" in {output.counted(len(files), 'file')}" if look.by else ""
-            if files or look.by:
-                complain(f"{target}: {output.counted(count, 'record')}{inside}")
-    complain(*(f"kseg: {one_line(fault)}" for fault in faults), *undecoded.lines(look))
-    return Exit.FOUND if faults or undecoded.counts else Exit.OK
 
 
 def _say_owner(source: Path, target: Path, out: Path) -> None:

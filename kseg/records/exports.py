@@ -7,7 +7,7 @@ look. Where pieces end does not depend on the threads, so the files do not eithe
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +19,7 @@ from kseg.files import io, ownership
 from kseg.files.grammar import OFFSET_MAX
 from kseg.files.whole_file import claimed
 from kseg.log.reader.visible import first_offsets
-from kseg.records.lake import FileFormat, Files, Selected, Undecoded, refuse_loss
+from kseg.records.lake import FileFormat, Files, Selected, Undecoded, refuse_loss, targets
 from kseg.stores.path import RemotePath
 from kseg.workers import At, Put, at_file, check, in_order
 
@@ -120,15 +120,17 @@ def _offsets(request: Request, view: LogView | None) -> tuple[int | None, int | 
     return max(view.log_start_offset, start or 0), last if end is None else min(end, last)
 
 
-def exports_of(scan: Scan, per: str) -> list[Export]:
-    """The files of an export of all records of a scan.
+def exports_of(scan: Scan, per: str, out: Path, look: FileFormat) -> list[tuple[Export, Path]]:
+    """The files of an export of all records of a scan, with the path of each.
 
     Args:
         scan: its limit, its number of threads and its progress are those of `write_all`.
         per: a file for each "partition", for each "segment", or for each "topic".
+        out: the directory of all these files, or the only file.
+        look: how files are to look.
 
     Raises:
-        ValueError: segments cannot be told apart.
+        ValueError: segments cannot be told apart, or several files would have one name.
         KsegError, OSError: a partition cannot be read.
     """
     exports: list[Export] = []
@@ -140,7 +142,9 @@ def exports_of(scan: Scan, per: str) -> list[Export]:
         name = Path(source.path.stem if source.is_file else source.path.resolve().name)
         size = sum(size for _path, size in scan._files(source))
         exports.append(Export(name, alone, size, scan._has_bounds))
-    return _by_topic(exports) if per == "topic" else exports
+    exports = _by_topic(exports) if per == "topic" else exports
+    places = targets([export.name for export in exports], out, look.form, look.by)
+    return list(zip(exports, places, strict=True))
 
 
 def _of_segments(scan: Scan, has_bounds: bool) -> Iterator[Export]:
@@ -179,43 +183,54 @@ class Written(NamedTuple):
 
 
 def write_all(
-    exports: Sequence[Export],
-    targets: Sequence[Path],
+    scan: Scan,
+    pairs: Sequence[tuple[Export, Path]],
     look: FileFormat,
-    *,
-    threads: int,
-    limit: int | None = None,
-    out: Path | None = None,
-) -> Generator[Written]:
-    """Write the files of exports, side by side; gives each when it is written, in order.
+    out: Path,
+    told: Callable[[Export, Path, Written], object],
+) -> Written:
+    """Write the files of an export, side by side.
 
     Args:
-        exports: the files.
-        targets: the path of each.
+        scan: has the number of threads that share the work, and of records of all files together;
+            the first ones have them. New files behind them are not written.
+        pairs: of `exports_of`.
         look: how files are to look.
-        threads: how many share the work.
-        limit: the number of records of all files together; the first ones have them. New files
-            behind it are not written.
         out: the directory of all these files, or the only file.
+        told: is called in order with each file that is written, its path and its result.
 
     Raises:
         FileExistsError: another run writes to the directory; or a file is there with records that
             the new one may not have; nothing is written, as far as it can be known before.
         KsegError, OSError: a log cannot be read, or a file not be written.
     """
-    shared = threads // (len(exports) or 1) if limit is None else threads
-    exports = [_changed(one, threads=max(1, shared)) for one in exports]
-    pairs = list(zip(exports, targets, strict=True))
+    threads, limit = scan._request.threads, scan._limit
+    shared = threads // (len(pairs) or 1) if limit is None else threads
+    pairs = [(_changed(export, threads=max(1, shared)), target) for export, target in pairs]
     if not look.by and not look.replace:
         for export, target in pairs:
             _changed(export, limit=limit).refuse_loss(target, look.form)
+    count, files, faults, undecoded = (
+        0,
+        list[tuple[str, int, int]](),
+        list[KsegError](),
+        Undecoded(),
+    )
     with ExitStack() as stack:
-        if pairs and out is not None and out not in targets and not isinstance(out, RemotePath):
-            here = os.path.lexists(exports[0].path)
-            above = ownership.of_copied_directory(exports[0].path) if here else None
+        is_directory = out not in (target for _export, target in pairs)
+        if pairs and is_directory and not isinstance(out, RemotePath):
+            first = pairs[0][0].path
+            above = ownership.of_copied_directory(first) if os.path.lexists(first) else None
             io.make_directories(out, like=above)
             stack.enter_context(claimed(out))
-        yield from _written(pairs, look, threads, limit)
+        written = stack.enter_context(closing(_written(pairs, look, threads, limit)))
+        for (export, target), result in zip(pairs, written, strict=True):
+            count += result.records
+            files += result.files
+            faults += result.faults
+            undecoded.merge(result.undecoded)
+            told(export, target, result)
+    return Written(count, tuple(files), faults, undecoded)
 
 
 def _written(

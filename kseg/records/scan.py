@@ -7,7 +7,6 @@ import sys
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingOf
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -62,6 +61,7 @@ if TYPE_CHECKING:
     from kseg.log.reader.view import LogView
     from kseg.log.reader.visible import WholeBatches
     from kseg.log.tier.tier import Tier
+    from kseg.records.exports import Export
     from kseg.records.lake import WrittenFiles
     from kseg.records.partitioners import KeyPlaces
     from kseg.records.patterns import Pattern
@@ -647,26 +647,21 @@ class Scan(Frames):
             replace=bool(replace),
         )
         look.check()
-        files = exports.exports_of(self, per)
-        names, where = [file.name for file in files], lake.output_path(out, stores=True)
-        places = lake.targets(names, where, "parquet", by)
-        self.errors.clear()
-        rows, undecoded, done = list[tuple[str, int, int]](), lake.Undecoded(), 0
-        threads, total = self._request.threads, sum(file.size for file in files)
-        written = exports.write_all(
-            files, places, look, threads=threads, limit=self._limit, out=where
-        )
-        with closing(written):
-            for file, result in zip(files, written, strict=True):
-                rows += result.files
-                self.errors += result.faults
-                undecoded.merge(result.undecoded)
-                done += file.size
-                if self._progress is not None:
-                    self._progress(done, total)
-        for line in undecoded.lines(look, "keep_bytes=True"):
+        where = lake.output_path(out, stores=True)
+        pairs = exports.exports_of(self, per, where, look)
+        done, total = 0, sum(export.size for export, _target in pairs)
+
+        def told(export: Export, *_: Any) -> None:
+            nonlocal done
+            done += export.size
+            if self._progress is not None:
+                self._progress(done, total)
+
+        written = exports.write_all(self, pairs, look, where, told)
+        self.errors[:] = written.faults
+        for line in written.undecoded.lines(look, "keep_bytes=True"):
             warnings.warn(line, UserWarning, stacklevel=2)
-        return lake.WrittenFiles(tuple(rows))
+        return lake.WrittenFiles(written.files)
 
     def __repr__(self) -> str:
         """The first path, the columns, and the bounds that were given."""

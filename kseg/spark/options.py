@@ -62,7 +62,6 @@ from kseg.files.grammar import is_topic_name
 from kseg.format.times import time_ms
 from kseg.format.typed import has_schemas, kind_of
 from kseg.records.query import (
-    BY_NAME,
     OF_SCHEMAS,
     ON_CORRUPT,
     QUESTIONS,
@@ -601,14 +600,16 @@ _OTHERS: Final[Mapping[str, Callable[[str], Any]]] = {
 }
 
 
-def _field(name: str) -> str:
-    """The field of `SourceOptions` that an option sets."""
-    if name in BY_NAME["topics"].spark:
-        return "topics"
+def field_of(name: str) -> str:
+    """The name in Python of an option or a column of Spark."""
     return re.sub("[A-Z]", lambda match: f"_{match[0].lower()}", name)
 
 
 OPTIONS: Final[OptionTable] = {
-    **{name: (_field(name), _QUERY[name]) for question in QUESTIONS for name in question.spark},
-    **{name: (_field(name), parse) for name, parse in _OTHERS.items()},
+    **{
+        name: (question.name if question.name == "topics" else field_of(name), _QUERY[name])
+        for question in QUESTIONS
+        for name in question.spark
+    },
+    **{name: (field_of(name), parse) for name, parse in _OTHERS.items()},
 }

@@ -41,7 +41,7 @@ from kseg.format.take import take_equal
 from kseg.format.typed import decode_columns, read_fields
 from kseg.format.values import RecordColumns, TypedColumn
 from kseg.spark.damage import Damage, fault, named, passing_over, report
-from kseg.spark.options import SourceOptions
+from kseg.spark.options import SourceOptions, field_of
 from kseg.spark.plan import Split
 from kseg.spark.schema import Projection
 from kseg.stores.path import place
@@ -157,79 +157,47 @@ def _is_absent(name: str, table: BatchTable) -> Bools:
     return flags
 
 
-_PLACE: Final[dict[str, _Builder]] = {
-    name: partial(_of_split, name) for name in ("topic", "partition", "path")
-}
-_BUILDERS: Final[dict[str, _Builder]] = {
-    **_PLACE,
-    "key": partial(_bytes, "key"),
-    "value": partial(_bytes, "value"),
-    "offset": partial(_integers, "offset"),
-    "timestamp": _timestamp,
-    "timestampType": partial(_integers, "timestamp_type"),
-    "headers": _headers,
-    "timestampMs": partial(_integers, "timestamp_ms"),
-    "leaderEpoch": partial(_integers, "leader_epoch"),
-    "producerId": partial(_integers, "producer_id"),
-    "producerEpoch": partial(_integers, "producer_epoch"),
-    "sequence": partial(_integers, "sequence"),
-    "baseOffset": partial(_integers, "base_offset"),
-    "position": partial(_integers, "position"),
-    "magic": partial(_integers, "magic"),
-    "codec": _codec,
-    "transactional": partial(_integers, "transactional"),
-    "control": partial(_integers, "control"),
-    "controlType": _control_type,
-    "deleteHorizonMs": _delete_horizon,
-    "keyError": partial(_reasons, "key_error"),
-    "valueError": partial(_reasons, "value_error"),
-    "corrupt": _nothing,
-}
-_BATCH_BUILDERS: Final[dict[str, _Builder]] = {
-    **_PLACE,
-    "position": partial(_column, "position"),
-    "size": partial(_column, "size"),
-    "baseOffset": partial(_column, "base_offset", unknown=_is_old_compressed),
-    "lastOffset": partial(_column, "last_offset"),
-    "count": partial(_column, "record_count", unknown=_is_old_compressed),
-    "baseSequence": partial(_column, "base_sequence"),
-    "lastSequence": partial(_column, "last_sequence"),
-    "producerId": partial(_column, "producer_id"),
-    "producerEpoch": partial(_column, "producer_epoch"),
-    "leaderEpoch": partial(_column, "leader_epoch"),
-    "transactional": partial(_column, "is_transactional"),
-    "control": partial(_column, "is_control"),
-    "deleteHorizonMs": partial(
-        _column, "delete_horizon_ms", unknown=partial(_is_absent, "delete_horizon_ms")
+#: What a row is, by the mode: the plain columns, and those of another form.
+_MODES: Final[dict[str, tuple[Callable[..., pa.Array], dict[str, _Builder]]]] = {
+    "records": (
+        _integers,
+        {
+            "key": partial(_bytes, "key"),
+            "value": partial(_bytes, "value"),
+            "timestamp": _timestamp,
+            "headers": _headers,
+            "codec": _codec,
+            "controlType": _control_type,
+            "deleteHorizonMs": _delete_horizon,
+            "keyError": partial(_reasons, "key_error"),
+            "valueError": partial(_reasons, "value_error"),
+            "corrupt": _nothing,
+        },
     ),
-    "baseTimestamp": partial(_column, "base_timestamp"),
-    "maxTimestamp": partial(_column, "max_timestamp"),
-    "timestampType": partial(_column, "timestamp_type"),
-    "magic": partial(_column, "magic"),
-    "codec": _codec_label,
-    "crc": partial(_column, "crc"),
-    "crcOk": partial(_column, "crc_ok", unknown=partial(_is_absent, "crc_ok")),
+    "batches": (
+        _column,
+        {
+            "baseOffset": partial(_column, "base_offset", unknown=_is_old_compressed),
+            "count": partial(_column, "record_count", unknown=_is_old_compressed),
+            "transactional": partial(_column, "is_transactional"),
+            "control": partial(_column, "is_control"),
+            "codec": _codec_label,
+            **{
+                name: partial(_column, field_of(name), unknown=partial(_is_absent, field_of(name)))
+                for name in ("deleteHorizonMs", "crcOk")
+            },
+        },
+    ),
+    "segments": (_value, {}),
 }
-_SEGMENT_BUILDERS: Final[dict[str, _Builder]] = {
-    **_PLACE,
-    "baseOffset": partial(_value, "base_offset"),
-    "bytes": partial(_value, "bytes"),
-    "batches": partial(_value, "batches"),
-    "records": partial(_value, "records"),
-    "firstOffset": partial(_value, "first_offset"),
-    "lastOffset": partial(_value, "last_offset"),
-    "minTimestamp": partial(_value, "min_timestamp"),
-    "maxTimestamp": partial(_value, "max_timestamp"),
-    "codecs": partial(_value, "codecs"),
-    "magics": partial(_value, "magics"),
-    "endPosition": partial(_value, "end_position"),
-    "stop": partial(_value, "stop"),
-}
-_MODES: Final = {
-    "records": _BUILDERS,
-    "batches": _BATCH_BUILDERS,
-    "segments": _SEGMENT_BUILDERS,
-}
+
+
+def _builder(name: str, mode: str) -> _Builder:
+    """The function that makes a column of Spark."""
+    plain, others = _MODES[mode]
+    if name in ("topic", "partition", "path"):
+        return partial(_of_split, name)
+    return others.get(name) or partial(plain, field_of(name))
 
 
 class RowBuilder:
@@ -239,7 +207,7 @@ class RowBuilder:
         """Fix the columns, and whether a row is a record, a batch or a segment."""
         self.schema: Final = projection.schema
         self._columns: Final = projection.columns
-        self._builders: Final = [_MODES[mode][column.name] for column in projection.columns]
+        self._builders: Final = [_builder(column.name, mode) for column in projection.columns]
 
     def build(self, rows: Any, split: Split) -> pa.RecordBatch:
         """One batch with a row for each of `rows`, whose memory it shares."""

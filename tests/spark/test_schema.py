@@ -20,7 +20,6 @@ from pyspark.sql.types import (
 from kseg.format.request import FIELDS
 from kseg.spark import schema
 from kseg.spark.options import parse_options
-from kseg.spark.reading import _BUILDERS
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 KAFKA = StructType(
@@ -75,8 +74,6 @@ def test_every_column_has_a_type_fields_and_a_builder() -> None:
     for name, column in schema.COLUMNS.items():
         assert name == column.name.lower()
         assert set(column.fields) <= set(FIELDS)
-        assert column.name in _BUILDERS
-    assert len(_BUILDERS) == len(schema.COLUMNS)
 
 
 def test_only_the_fields_of_the_schema_are_decoded() -> None:
