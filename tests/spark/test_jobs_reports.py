@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 from dataclasses import replace
@@ -34,11 +33,6 @@ from tests.unit.log.settings.made import FIRST, Broker, setting, topic
 from tests.unit.log.settings.made import partition as placed
 
 pytestmark = pytest.mark.spark
-
-
-def module(name: str) -> Any:
-    """A job's module; in the package its name is the function's."""
-    return importlib.import_module(f"kseg.spark.jobs.{name}")
 
 
 @pytest.mark.parametrize(
