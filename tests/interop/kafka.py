@@ -18,6 +18,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -31,20 +32,26 @@ BUILT = Path(__file__).parents[2] / "build" / "interop"
 #: The release beside which kseg's logs and brokers are asked.
 RELEASE = os.environ.get("KSEG_KAFKA", "4.2.0")
 RELEASES = ("3.9.1", RELEASE, "0.10.1.1")
-#: What stands in the sources of drivers -> what stands there since Kafka 4.4.
+#: What stands in the sources of drivers -> what stands there since a release.
 _MOVED = {
-    r"common\.record\.RecordValidationStats": "storage.internals.log.RecordValidationStats",
-    r"common\.record\.(?!TimestampType)([A-Z*])": r"common.record.internal.\1",
-    r"common\.utils\.(BufferSupplier|ByteBufferOutputStream|ByteUtils|CloseableIterator|Crc32C|Exit"
-    r"|PrimitiveRef)\b": r"common.utils.internals.\1",
-    r"storage\.internals\.log\.AbortedTxn": "common.message.AbortedTxn",
-    r"\bkafka\.tools\.DumpLogSegments": "org.apache.kafka.tools.DumpLogSegments",
-    r"\bcloseHandlers\b": "closeQuietly",
-    # What LogManager does before it closes a log; until 4.2 the log did it itself.
-    r"\blog\.close\(\)": "log.prepareActiveSegmentForClose(); log.close()",
-    r"isStrayKraftReplica\(\s*(.*), image\.topics\(\), ": (
-        r"isStrayReplica(replicas(image, opened.log), \1, "
-    ),
+    "4.3": {
+        r"common\.record\.(?!TimestampType)([A-Z*])": r"common.record.internal.\1",
+        r"isStrayKraftReplica\(\s*(.*), image\.topics\(\), ": (
+            r"isStrayReplica(replicas(image, opened.log), \1, "
+        ),
+    },
+    "4.4": {
+        r"common\.record\.internal\.RecordValidationStats": (
+            "storage.internals.log.RecordValidationStats"
+        ),
+        r"common\.utils\.(BufferSupplier|ByteBufferOutputStream|ByteUtils|CloseableIterator|Crc32C"
+        r"|Exit|PrimitiveRef)\b": r"common.utils.internals.\1",
+        r"storage\.internals\.log\.AbortedTxn": "common.message.AbortedTxn",
+        r"\bkafka\.tools\.DumpLogSegments": "org.apache.kafka.tools.DumpLogSegments",
+        r"\bcloseHandlers\b": "closeQuietly",
+        # What LogManager does before it closes a log; until 4.2 the log did it itself.
+        r"\blog\.close\(\)": "log.prepareActiveSegmentForClose(); log.close()",
+    },
 }
 _BUILD_SECONDS_MAX = 200
 
@@ -98,8 +105,8 @@ def prepare(release: str, driver: str | None = None) -> str:
         (jars / ".complete").touch()
     if not classes.exists():
         unfinished = classes.with_name(f"{classes.name}.{os.getpid()}")
-        if era == "current" and is_since(release, "4.4"):
-            sources = [_moved(path, unfinished) for path in sources]
+        moved = {} if era == "old" else _moved_until(release)
+        sources = [_renamed(path, moved, unfinished) for path in sources] if moved else sources
         options = ("--release", "17", "-cp", f"{jars}/*", "-d", str(unfinished))
         _run("javac", *options, *map(str, sources))
         if not classes.exists():
@@ -118,10 +125,15 @@ def rules_of(release: str) -> str:
     return next(rules for rules in reversed(COMPACTION_RULES) if is_since(release, rules))
 
 
-def _moved(path: Path, folder: Path) -> Path:
-    """A copy of a driver's source with the names of Kafka 4.4."""
+def _moved_until(release: str) -> dict[str, str]:
+    names = (moved for since, moved in _MOVED.items() if is_since(release, since))
+    return dict(chain.from_iterable(moved.items() for moved in names))
+
+
+def _renamed(path: Path, moved: dict[str, str], folder: Path) -> Path:
+    """A copy of a driver's source with the names of a release."""
     text = path.read_text()
-    for name, new in _MOVED.items():
+    for name, new in moved.items():
         text = re.sub(name, new, text)
     folder.mkdir(parents=True, exist_ok=True)
     copy = folder / path.name

@@ -1162,7 +1162,7 @@ def _of_machine(segments: int) -> Iterator[BrokerFinding]:
 FOLLOWED: Final = (NEWEST_RELEASE, "4.2")
 #: Brokers of the others are known to cut as these do; whether they start is not known.
 RELEASES: Final = (
-    *FOLLOWED,
+    *(NEWEST_RELEASE, "4.3", "4.2"),
     *("3.9", "2.8", "1.1", "0.11", "0.10.2", "0.10.0", "0.9.0", "0.8.2", "0.8.0"),
 )
 #: The first major release in which all directories are formatted before a start.
