@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Final
@@ -28,6 +28,7 @@ from kseg.errors import (
 )
 from kseg.files.whole_file import whole_file
 from kseg.format.header import STOP_CODES
+from kseg.log.recovery import Finding
 from kseg.spark.options import SourceOptions
 from kseg.spark.plan import Split
 
@@ -41,30 +42,6 @@ _KIND_CODES: Final = {
     UnreadableError: "unreadable",
     UnsupportedFormatError: "batch-codec",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """One damaged place, with a code of `kseg verify`.
-
-    Attributes:
-        code: a stable word such as `batch-crc`.
-        path: the log file.
-        position: of the batch, in bytes; None for the whole file.
-        offset: of the batch, where it is known.
-        message: the broken rule.
-    """
-
-    code: str
-    path: str
-    position: int | None
-    offset: int | None
-    message: str
-
-    def __str__(self) -> str:
-        """One line: the code, the place, the rule."""
-        place = self.path if self.position is None else f"{self.path} @ {self.position}"
-        return f"{self.code}: {place}: {self.message}"
 
 
 def code_of(error: KsegError) -> str:
@@ -86,7 +63,7 @@ def named(error: KsegError, path: str) -> KsegError:
 
 
 def passing_over(
-    options: SourceOptions, split: Split, damages: list[Damage]
+    options: SourceOptions, split: Split, damages: list[Finding]
 ) -> Callable[[KsegError], None] | None:
     """A function that notes a fault of a split; None if the first fault ends the task."""
     if options.on_corrupt == "raise":
@@ -94,9 +71,14 @@ def passing_over(
 
     def note(error: KsegError) -> None:
         where = error.path or split.path
-        damages.append(Damage(code_of(error), where, error.position, error.offset, error.reason))
+        damages.append(Finding(code_of(error), where, error.reason, error.position, error.offset))
 
     return note
+
+
+def text_of(damage: Finding) -> str:
+    """One line: the code, the place in the file, the rule."""
+    return str(replace(damage, offset=None))
 
 
 def fault(error: KsegError, on_error: Callable[[KsegError], None] | None) -> None:
@@ -106,14 +88,14 @@ def fault(error: KsegError, on_error: Callable[[KsegError], None] | None) -> Non
     on_error(error)
 
 
-def report(damages: list[Damage], task: tuple[Split, ...], directory: str | None) -> None:
+def report(damages: list[Finding], task: tuple[Split, ...], directory: str | None) -> None:
     """Write the damage of one task to the log and to the report.
 
     Raises:
         OSError: the report cannot be written.
     """
     for damage in damages:
-        place = f"{damage.path} @ {damage.position}"
+        place = replace(damage, offset=None).place
         _LOGGER.warning("kseg skipped %s: %s [%s]", place, damage.message, damage.code)
     if directory is None:
         return
@@ -124,10 +106,10 @@ def report(damages: list[Damage], task: tuple[Split, ...], directory: str | None
         return
     with whole_file(target) as sink:
         for damage in damages:
-            sink.write(json.dumps(asdict(damage)).encode() + b"\n")
+            sink.write(json.dumps(damage.noted()).encode() + b"\n")
 
 
-def read_report(directory: str | PathLike[str]) -> list[Damage]:
+def read_report(directory: str | PathLike[str]) -> list[Finding]:
     """All damage that the tasks of a job met, by file and position.
 
     Raises:
@@ -138,5 +120,5 @@ def read_report(directory: str | PathLike[str]) -> list[Damage]:
         for path in sorted(Path(directory).glob(_REPORT_NAME))
         for line in path.read_text().splitlines()
     )
-    found = [Damage(**json.loads(line)) for line in lines]
-    return sorted(found, key=lambda damage: (damage.path, damage.position or 0))
+    damages = [Finding(**json.loads(line)) for line in lines]
+    return sorted(damages, key=lambda damage: (str(damage.path), damage.position or 0))

@@ -40,7 +40,8 @@ from kseg.format.request import Request, key_needle
 from kseg.format.take import take_equal
 from kseg.format.typed import decode_columns, read_fields
 from kseg.format.values import RecordColumns, TypedColumn
-from kseg.spark.damage import Damage, fault, named, passing_over, report
+from kseg.log.recovery import Finding
+from kseg.spark.damage import fault, named, passing_over, report, text_of
 from kseg.spark.options import SourceOptions, field_of
 from kseg.spark.plan import Split
 from kseg.spark.schema import Projection
@@ -220,7 +221,7 @@ class RowBuilder:
             return pa.RecordBatch.from_struct_array(none)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def build_damaged(self, damages: Sequence[Damage], split: Split) -> pa.RecordBatch:
+    def build_damaged(self, damages: Sequence[Finding], split: Split) -> pa.RecordBatch:
         """A row for each damage, with its place and its text; null in all other columns."""
         values: dict[str, list[Any]] = {
             "topic": [split.topic] * len(damages),
@@ -228,7 +229,7 @@ class RowBuilder:
             "path": [damage.path for damage in damages],
             "offset": [damage.offset for damage in damages],
             "position": [damage.position for damage in damages],
-            "corrupt": [str(damage) for damage in damages],
+            "corrupt": [text_of(damage) for damage in damages],
         }
         none = [None] * len(damages)
         arrays = [
@@ -262,14 +263,14 @@ def read_task(
         KsegError: damage, where `onCorrupt` is `fail`; names file, position and code.
         OSError: a segment is gone, or cannot be read.
     """
-    damages: list[Damage] = []
+    damages: list[Finding] = []
     yield from _joined(_batches(task, projection, options, damages), options.max_batch_rows)
     if options.on_corrupt != "raise":
         report(damages, task, options.report_path)
 
 
 def _batches(
-    task: tuple[Split, ...], projection: Projection, options: SourceOptions, damages: list[Damage]
+    task: tuple[Split, ...], projection: Projection, options: SourceOptions, damages: list[Finding]
 ) -> Iterator[pa.RecordBatch]:
     builder = RowBuilder(projection, options.mode)
     read = {"records": _records, "batches": _tables, "segments": _segments}[options.mode]
@@ -280,7 +281,7 @@ def _batches(
             for rows in read(split, projection.fields, options, on_error):
                 yield builder.build(rows, split)
         else:
-            damages.append(Damage("unreadable", split.path, None, None, split.unreadable))
+            damages.append(Finding("unreadable", split.path, split.unreadable))
         if options.permissive and len(damages) > known:
             yield builder.build_damaged(damages[known:], split)
 

@@ -36,10 +36,11 @@ from kseg.files.whole_file import HIVE_NULL, FileSink, refuse_in_data_directory
 from kseg.format.times import cell_of
 from kseg.format.typed import BYTES, ERRORS
 from kseg.format.values import RecordColumns
+from kseg.log.recovery import Finding
 from kseg.parquet import ParquetFile
 from kseg.records.lake import hive_files
 from kseg.records.scan import PLACE_FIELDS
-from kseg.spark.damage import Damage, passing_over, report
+from kseg.spark.damage import passing_over, report, text_of
 from kseg.spark.jobs.running import Framed, Item, Ran, open_job, run, splits_of
 from kseg.spark.options import SourceOptions, source_options
 from kseg.spark.plan import Split, local_path
@@ -409,7 +410,7 @@ def _show(beside: Path, target: Path, result: ExportResult) -> None:
 def _export(
     splits: Sequence[Split], *, root: Path, look: FileOptions, options: SourceOptions
 ) -> _Exported:
-    damages: list[Damage] = []
+    damages: list[Finding] = []
     files = TaskFiles(root, look)
     with files.opened() as write:
         for split in splits:
@@ -420,4 +421,4 @@ def _export(
                     write(replace(columns, topic=split.topic, partition=split.partition))
     if options.on_corrupt != "raise":
         report(damages, tuple(splits), options.report_path)
-    return tuple(files.done), len(damages), tuple(map(str, damages[:_FAULTS_NAMED_MAX]))
+    return tuple(files.done), len(damages), tuple(map(text_of, damages[:_FAULTS_NAMED_MAX]))
