@@ -45,6 +45,7 @@ from bench.spark_pairs import (
 )
 from kseg.analysis.units import plan as plan_units
 from kseg.analysis.verify import verify as verify_here
+from kseg.catalog.catalog import Catalog
 from kseg.spark import jobs
 from kseg.spark.options import parse_options
 from kseg.spark.plan import list_logs, make_plan
@@ -111,7 +112,7 @@ def test_ten_thousand_segments_are_planned_in_a_second(tell: Tell, reader: str) 
     def planning(count: int) -> Callable[[], object]:
         data = many(corpus, count // 100, 100)
         if reader == "verify":
-            return lambda: plan_units(data)
+            return lambda: plan_units(Catalog.of(data, files="all"))
         options = parse_options({"path": data})
         return lambda: make_plan(list_logs(options), options)
 

@@ -30,13 +30,14 @@ from uuid import UUID
 import numpy as np
 
 from kseg.analysis.units import Threads, run_units
+from kseg.catalog.catalog import paths_of
 from kseg.constants import Bools, Int64s, Progress
 from kseg.documents import Documented, VerbReport, fields_of
 from kseg.errors import KsegError, NotALogError, text_of
 from kseg.files.io import StrPath
 from kseg.files.mapping import Mapping
 from kseg.files.names import log_bytes
-from kseg.files.selection import Selection
+from kseg.files.selection import Chosen, Selection
 from kseg.format.take import take_binary, take_headers, take_rows
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
 from kseg.frames import Table
@@ -49,7 +50,6 @@ from kseg.log.copies import (
     POSITION,
     SIZE,
     BatchSeen,
-    Chosen,
     Copy,
     CopyPath,
     join_copies,
@@ -60,7 +60,6 @@ from kseg.log.copies import (
     without,
 )
 from kseg.log.salvage import LostOffsets
-from kseg.stores.path import paths_of
 
 #: The relation of a copy to the first one; a pair has the last relation that holds.
 RELATIONS: Final = {

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from os import fspath
 from pathlib import Path
@@ -15,21 +15,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kseg import Segment
-from kseg.analysis.units import OnError, Unit, UnitKind, run_units, skipped_of
-from kseg.catalog.sources import StrPaths, paths_of, places_of, sources
+from kseg.analysis.units import Unit, UnitKind, run_units
+from kseg.catalog.catalog import Catalog, OnError
 from kseg.constants import NO_TIMESTAMP, Progress, codec_label
 from kseg.documents import fields_of
 from kseg.errors import KsegError, NotALogError
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.names import (
-    PathKind,
-    Unreadable,
+    LeftOut,
     classify_path,
-    is_new,
-    readable_partitions,
-    without_set_aside,
 )
-from kseg.files.selection import Selection
+from kseg.files.selection import Selection, StrPaths
 from kseg.format.header import BatchTable
 from kseg.format.times import cell_of
 from kseg.frames import Listed
@@ -227,7 +223,7 @@ class Infos(Listed[PartitionInfo]):
         "last_stable_offset batches records min_timestamp max_timestamp codecs magics"
     )
 
-    skipped: tuple[Unreadable, ...] = ()
+    skipped: tuple[LeftOut, ...] = ()
 
     @property
     def title(self) -> str:
@@ -288,27 +284,17 @@ def info(
         >>> orders.topic, orders.log_end_offset, len(orders.segments)
         ('orders', 254, 5)
     """
-    seen: set[str] = set()
-    skipped = skipped_of(on_error)
-    given = places_of(paths, Selection.of(topics, partitions), skipped)
-    named = (unit for path in given for unit in _units_of(path, skipped))
-    units = [unit for unit in named if is_new(unit.path, seen)]
+    selection = Selection.of(topics, partitions)
+    catalog = Catalog.of(paths, selection, replicas="all", on_error=on_error, files="all")
+    skipped = list(catalog.skipped) if on_error == "skip" else None
+    units = [
+        Unit(UnitKind.BATCHES if one.is_file else UnitKind.PARTITION, name_of(one.path))
+        for one in catalog
+    ]
     answers = run_units(units, _of_unit, threads=threads, progress=progress, skipped=skipped)
     found = {one.path: one for one in answers}
     kept = tuple(found[unit.path] for unit in units if unit.path in found)
     return Infos(kept, tuple(skipped or ()))
-
-
-def _units_of(path: Path, skipped: list[Unreadable] | None) -> Iterator[Unit]:
-    known = classify_path(path)
-    if known.data_directory is None:
-        kind = UnitKind.BATCHES if known.kind is PathKind.FILE else UnitKind.PARTITION
-        yield Unit(kind, name_of(path))
-    else:
-        listing = known.data_directory
-        partitions = without_set_aside((*listing.partitions, *listing.lost))
-        for entry in readable_partitions(partitions, skipped):
-            yield Unit(UnitKind.PARTITION, name_of(entry.path))
 
 
 def _of_unit(unit: Unit) -> PartitionInfo:
@@ -472,7 +458,7 @@ def topics(
         [('clicks', 2), ('orders', 2), ('payments', 1)]
     """
     found: dict[str, TopicSize] = {}
-    chosen = sources(paths_of(paths, logs=True), Selection.of(topics, partitions), replicas="all")
+    chosen = Catalog.of(paths, Selection.of(topics, partitions), replicas="all")
     directories = {one.directory: one for one in chosen}
     for done, (directory, source) in enumerate(directories.items(), 1):
         view = LogView.open(directory)

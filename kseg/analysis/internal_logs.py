@@ -20,7 +20,7 @@ from uuid import UUID
 
 import numpy as np
 
-from kseg.catalog.sources import ScanSource, sources
+from kseg.catalog.catalog import Catalog
 from kseg.constants import INT64_MAX, NEWEST_RELEASE, Bools, InternalTopic, Progress
 from kseg.documents import document
 from kseg.errors import (
@@ -34,8 +34,8 @@ from kseg.errors import (
 )
 from kseg.extras import require
 from kseg.files import metadata
-from kseg.files.names import FileKind
-from kseg.files.selection import Selection, StrPaths, some_of
+from kseg.files.names import FileKind, Partition
+from kseg.files.selection import StrPaths, some_of
 from kseg.format.header import BatchTable
 from kseg.format.values import RecordColumns
 from kseg.frames import Listed, Table, html_table
@@ -46,9 +46,8 @@ from kseg.internal.records import InternalRecord
 from kseg.internal.registry import PER_CODE_MAX, SchemaFinding, Severity
 from kseg.log.clean_offsets import read_clean_offset
 from kseg.log.data_directory import DirectoryFiles, partition_of
-from kseg.log.reader import LogView, WholeBatches
+from kseg.log.reader import LogView, WholeBatches, age_of
 from kseg.log.settings import Cluster, read_cluster
-from kseg.stores.path import paths_of
 
 CODES: Final[dict[str, tuple[Severity, str]]] = {
     "log-unreadable": ("error", "a log cannot be read: its rows are missing here"),
@@ -272,15 +271,15 @@ class Home:
             NotALogError: no partition is here, or they are of several clusters.
             ValueError, TypeError, OSError: as for `kseg.scan`.
         """
-        found = sources(paths_of(paths, logs=True), Selection(), replicas="newest")
+        catalog = Catalog.of(paths, replicas=age_of)
         self.notes = notes
-        self.sources = [each for each in found if not each.is_file and each.topic is not None]
+        self.sources = [each for each in catalog if not each.is_file and each.topic is not None]
         self._checkpoints = cache(partial(DirectoryFiles.read, locked=False))
         homes = {each.path.resolve().parent for each in self.sources}
         clusters = {name for home in homes if (name := _cluster_id(home)) is not None}
         if len(clusters) > 1:
             reason = f"the directories are of several clusters: {', '.join(sorted(clusters))}"
-            raise NotALogError(reason, path=found[0].path)
+            raise NotALogError(reason, path=catalog.partitions[0].path)
         self.missing: dict[InternalTopic, list[int]] = {}
         self.cluster: Cluster | None = None
         for each in self.sources:
@@ -289,7 +288,7 @@ class Home:
                 for error in self.cluster.findings[:PER_CODE_MAX]:
                     notes.note("metadata-log", error.path or each.path, error.reason, error.offset)
 
-    def of_topic(self, topic: InternalTopic) -> list[ScanSource]:
+    def of_topic(self, topic: InternalTopic) -> list[Partition]:
         """The partitions of an internal topic; those that are missing are noted."""
         found = {each.partition or 0: each for each in self.sources if each.topic == topic}
         known: set[int] = set(range(max(found, default=-1)))
@@ -334,7 +333,7 @@ class Home:
         self, topic: InternalTopic, at: int | None, progress: Progress | None
     ) -> Iterator[tuple[LogTaken, Iterator[RecordColumns]]]:
         """The last values of each partition of a topic up to a time; see `LastValues.taken`."""
-        views = list[tuple[ScanSource, LogView]]()
+        views = list[tuple[Partition, LogView]]()
         for each in self.of_topic(topic):
             with self.noting_unreadable(each.path):
                 views.append((each, LogView.open(each.path)))
@@ -347,7 +346,7 @@ class Home:
                 progress(done, total)
 
     def _values_of(
-        self, source: ScanSource, view: LogView, topic: InternalTopic, at: int | None
+        self, source: Partition, view: LogView, topic: InternalTopic, at: int | None
     ) -> tuple[LogTaken, Iterator[RecordColumns]]:
         taken, values = Taken(at, view.log_start_offset), LastValues(topic)
         path = fspath(source.path)

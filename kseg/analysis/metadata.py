@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from kseg.catalog.catalog import paths_of
 from kseg.constants import INT64_MAX, NEWEST_RELEASE, Progress
 from kseg.documents import fields_of
 from kseg.errors import (
@@ -52,7 +53,6 @@ from kseg.log.settings import (
     read_cluster,
     voters_of,
 )
-from kseg.stores.path import paths_of
 
 if TYPE_CHECKING:
     import pyarrow

@@ -39,13 +39,14 @@ from kseg.analysis.transactions import Transactions, transactions
 from kseg.analysis.units import run_units
 from kseg.analysis.values import Report
 from kseg.analysis.verify import VerifyOptions
-from kseg.catalog.sources import StrPaths, paths_of
+from kseg.catalog.catalog import Catalog, paths_of
 from kseg.constants import Progress
 from kseg.documents import VerbReport, document
 from kseg.errors import KsegError, NotALogError
 from kseg.extras import require
 from kseg.files.io import StrPath
-from kseg.files.names import Unreadable
+from kseg.files.names import LeftOut
+from kseg.files.selection import StrPaths
 from kseg.files.whole_file import (
     FileSink,
     refuse_in_data_directory,
@@ -233,25 +234,25 @@ def _stats_and_verify(
 
     So the disk gives the bytes of a log once.
     """
-    skipped: list[Unreadable] = []
-    units = checks.plan(paths, skipped)
+    catalog = Catalog.of(paths, replicas="all", on_error="skip", files="all")
+    skipped, units = list(catalog.skipped), checks.plan(catalog)
     work = partial(_count_and_check, counting=counting, checking=VerifyOptions(now_ms=now))
     answers = list(run_units(units, work, threads=threads, progress=progress, skipped=skipped))
     verified = checks.report_of(units, (examined for _, examined in answers), skipped)
-    uncounted = [counts for counts, _ in answers if isinstance(counts, Unreadable)]
-    counts = (counts for counts, _ in answers if not isinstance(counts, Unreadable))
+    uncounted = [counts for counts, _ in answers if isinstance(counts, LeftOut)]
+    counts = (counts for counts, _ in answers if not isinstance(counts, LeftOut))
     counted = counter.report(counter.merge_all(counts), counting)
     return replace(counted, skipped=(*skipped, *uncounted)), verified
 
 
 def _count_and_check(
     unit: checks.Unit, *, counting: StatsOptions, checking: VerifyOptions
-) -> tuple[counter.Stats | Unreadable, checks.Examined]:
+) -> tuple[counter.Stats | LeftOut, checks.Examined]:
     examined = checks.examine(unit, checking)
     try:
         return counter.examine(unit, counting), examined
     except OSError as error:
-        return Unreadable(Path(unit.path), error), examined
+        return LeftOut.of(Path(unit.path), error), examined
 
 
 def _transactions(paths: Sequence[str], now: int, progress: Progress | None) -> Transactions | None:

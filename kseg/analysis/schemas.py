@@ -6,6 +6,7 @@ from os import fspath
 from pathlib import Path
 from typing import Final
 
+from kseg.catalog.catalog import paths_of
 from kseg.constants import Progress
 from kseg.errors import LimitExceededError, NotALogError
 from kseg.files import io
@@ -13,7 +14,6 @@ from kseg.files.selection import NothingChosenError, StrPaths
 from kseg.format.times import Time
 from kseg.internal.registry import BYTES_MAX, Replay, Schemas
 from kseg.records.scan import scan
-from kseg.stores.path import paths_of
 
 #: The topic of a registry, unless it is configured otherwise.
 TOPIC: Final = "_schemas"

@@ -28,8 +28,8 @@ import numpy as np
 
 from kseg import Segment
 from kseg.analysis.info import Summary
-from kseg.analysis.units import OnError, Threads, Unit, UnitKind, plan, run_units, skipped_of
-from kseg.catalog.sources import StrPaths, places_of
+from kseg.analysis.units import Threads, Unit, UnitKind, plan, run_units
+from kseg.catalog.catalog import Catalog, OnError
 from kseg.constants import (
     NO_TIMESTAMP,
     Bools,
@@ -44,10 +44,9 @@ from kseg.constants import (
 from kseg.documents import fields_of
 from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
-from kseg.files.io import StrPath
 from kseg.files.mapping import Mapping
-from kseg.files.names import Unreadable
-from kseg.files.selection import Selection
+from kseg.files.names import LeftOut
+from kseg.files.selection import Selection, StrPaths
 from kseg.format.header import BatchTable
 from kseg.format.take import KeyTable, hash_values, note_distinct
 from kseg.format.typed import payload_kinds
@@ -703,7 +702,7 @@ class StatsReport(Table):
     )
 
     partitions: tuple[PartitionReport, ...]
-    skipped: tuple[Unreadable, ...] = ()
+    skipped: tuple[LeftOut, ...] = ()
     top: int = TOP_KEYS
 
     @property
@@ -803,32 +802,32 @@ def stats(
         >>> stats("orders-0").partitions[0].stats.segments
         5
     """
-    skipped = skipped_of(on_error)
-    places = places_of(paths, Selection.of(topics, partitions), skipped)
+    selection = Selection.of(topics, partitions)
+    catalog = Catalog.of(paths, selection, replicas="all", on_error=on_error, files="all")
     options = StatsOptions(records, top, mapping)
-    return stats_of(places, options, threads=threads, progress=progress, skipped=skipped)
+    return stats_of(catalog, options, threads=threads, progress=progress, on_error=on_error)
 
 
 def stats_of(
-    places: Sequence[StrPath],
+    catalog: Catalog,
     options: StatsOptions,
     *,
     threads: Threads = 1,
     progress: Progress | None = None,
-    skipped: list[Unreadable] | None = None,
+    on_error: OnError = "raise",
 ) -> StatsReport:
-    """As `stats`, for places that are chosen already.
+    """As `stats`, for a catalog of files of all kinds.
 
     Args:
-        places: paths; there may be no path.
+        catalog: the partitions and files.
         options: how closely to look.
-        threads, progress: as for `stats`.
-        skipped: receives paths that cannot be read; None to raise the error.
+        threads, progress, on_error: as for `stats`.
 
     Raises:
         NotALogError, OSError, ValueError: as for `stats`.
     """
-    units = [unit for unit in plan(places, skipped) if unit.kind in _COUNTED]
+    units = [unit for unit in plan(catalog) if unit.kind in _COUNTED]
+    skipped = list(catalog.skipped) if on_error == "skip" else None
     work = partial(examine, options=options)
     answers = run_units(
         units, work, threads=threads, progress=progress, skipped=skipped, merge=merge_all

@@ -12,29 +12,26 @@ from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, partial
-from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from kseg.catalog.catalog import Catalog
 from kseg.constants import Progress
 from kseg.files import io
+from kseg.files.grammar import OF_SEGMENTS
 from kseg.files.names import (
     DataDirectory,
     FileKind,
-    NamedFile,
+    FileName,
+    LeftOut,
     PartitionFiles,
     SegmentFiles,
-    Unreadable,
-    classify_path,
     list_partition,
-    readable_partitions,
-    without_set_aside,
 )
 from kseg.log.data_directory import DirectoryFiles, EntryKind, entry_of, partition_of
-from kseg.stores.path import name_of, path_at
+from kseg.stores.path import name_of
 from kseg.workers import At, Put, at_file, in_order
 
-_Listing = Callable[[Path], PartitionFiles]
 _Said = Callable[[str], DirectoryFiles]
 #: The contents of directories, by the paths in units.
 Listings = dict[str, PartitionFiles | DataDirectory]
@@ -86,73 +83,45 @@ class Unit:
             return 0
 
 
-def plan(
-    paths: io.StrPath | Iterable[io.StrPath],
-    skipped: list[Unreadable] | None = None,
-    listings: Listings | None = None,
-) -> list[Unit]:
-    """The units under some paths: files, partition directories, data directories.
+def plan(catalog: Catalog, listings: Listings | None = None) -> list[Unit]:
+    """The units of work, each once: files, partition directories, data directories.
 
     Args:
-        paths: one path or several; a file under two of them is one unit.
-        skipped: takes partitions of data directories that cannot be read; None to raise the fault.
+        catalog: of files of all kinds; with a selection, the chosen partitions alone count.
         listings: receives the contents of the directories, for callers that examine them at once.
 
     Raises:
-        NotALogError: a path is not Kafka's.
-        OSError: a path is missing or cannot be listed.
+        OSError: a directory cannot be listed.
     """
     units: dict[tuple[UnitKind, str], Unit] = {}
     real = cache(os.path.realpath)
-    list_once = cache(list_partition)  # `*.log` names thousands of files of one directory
-    said = cache(partial(DirectoryFiles.read, locked=False))
-    for path in [paths] if isinstance(paths, (str, PathLike)) else paths:
-        kept = {} if listings is None else listings
-        for unit in _units_of(path, list_once, said, skipped, kept):
-            place = os.path.join(real(os.path.dirname(unit.path)), os.path.basename(unit.path))
-            if unit.kind in (UnitKind.DATA_DIRECTORY, UnitKind.PARTITION):
-                place = real(unit.path)
-            units.setdefault((unit.kind, place), unit)
+    for unit in _units_of(catalog, {} if listings is None else listings):
+        is_directory = unit.kind in (UnitKind.DATA_DIRECTORY, UnitKind.PARTITION)
+        place = unit.path if is_directory else os.path.dirname(unit.path)
+        name = "" if is_directory else os.path.basename(unit.path)
+        units.setdefault((unit.kind, os.path.join(real(place), name)), unit)
     return list(units.values())
 
 
-def _units_of(
-    path: io.StrPath,
-    listing: _Listing,
-    said: _Said,
-    skipped: list[Unreadable] | None,
-    listings: Listings,
-) -> Iterator[Unit]:
-    known = classify_path(path_at(path), whole=True)
-    if known.data_directory is not None:
-        yield from _of_data_directory(known.data_directory, said, skipped, listings)
-    elif known.partition_files is not None:
-        yield from _of_partition(known.partition_files, said, listings)
-    else:
-        assert known.file is not None
-        yield from _of_file(NamedFile(known.file, known.path), listing, said)
-
-
-def _of_data_directory(
-    listing: DataDirectory, said: _Said, skipped: list[Unreadable] | None, listings: Listings
-) -> Iterator[Unit]:
-    listings[name_of(listing.path)] = listing._replace(partitions=())
-    yield Unit(UnitKind.DATA_DIRECTORY, name_of(listing.path))
-    partitions = without_set_aside((*listing.partitions, *listing.lost))
-    for partition in readable_partitions(partitions, skipped):
-        yield from _of_partition(partition.files or list_partition(partition.path), said, listings)
-    for entry in listing.files:
-        if entry.name.kind.holds_batches and entry.name.suffix is None:
+def _units_of(catalog: Catalog, listings: Listings) -> Iterator[Unit]:
+    said = cache(partial(DirectoryFiles.read, locked=False))
+    list_once = cache(list_partition)  # `*.log` names thousands of files of one directory
+    for home in () if catalog.selection else catalog.data_directories:
+        listings[name_of(home.path)] = home._replace(partitions=())
+        yield Unit(UnitKind.DATA_DIRECTORY, name_of(home.path))
+        for entry in home.files:
+            if entry.name.kind.holds_batches and entry.name.suffix is None:
+                yield Unit(UnitKind.BATCHES, name_of(entry.path), is_last=True)
+    for partition in catalog:
+        if partition.file is not None:
+            yield from _of_file(partition.path, partition.file, list_once, said)
+            continue
+        listings[name_of(partition.path)] = partition.files
+        yield Unit(UnitKind.PARTITION, name_of(partition.path))
+        for segment, following in _with_following(partition.files.segments):
+            yield _of_segment(segment, partition.path, following, said)
+        for entry in partition.files.kraft_snapshots:
             yield Unit(UnitKind.BATCHES, name_of(entry.path), is_last=True)
-
-
-def _of_partition(files: PartitionFiles, said: _Said, listings: Listings) -> Iterator[Unit]:
-    listings[name_of(files.path)] = files
-    yield Unit(UnitKind.PARTITION, name_of(files.path))
-    for segment, following in _with_following(files.segments):
-        yield _of_segment(segment, files.path, following, said)
-    for entry in files.kraft_snapshots:
-        yield Unit(UnitKind.BATCHES, name_of(entry.path), is_last=True)
 
 
 def _with_following(
@@ -205,20 +174,25 @@ def _of_segment(
     )
 
 
-def _of_file(entry: NamedFile, listing: _Listing, said: _Said) -> Iterator[Unit]:
+def _of_file(
+    path: Path, name: FileName, listing: Callable[[Path], PartitionFiles], said: _Said
+) -> Iterator[Unit]:
     """A file by itself; an index is examined with its log, if that lies beside it."""
-    kind, offset = entry.name.kind, entry.name.base_offset
-    if entry.name.suffix is None and offset is not None and kind in _OF_SEGMENTS:
-        segments = listing(entry.path.absolute().parent).segments
+    kind, offset = name.kind, name.base_offset
+    if name.suffix is None and offset is not None and kind in OF_SEGMENTS:
+        segments = listing(path.absolute().parent).segments
         for segment, following in _with_following(segments):
             if segment.base_offset == offset:
-                beside = _beside(segment, entry.path)
-                yield _of_segment(beside, None, following, said)
+                yield _of_segment(_beside(segment, path), None, following, said)
                 return
-    if kind.holds_batches:
-        yield Unit(UnitKind.BATCHES, name_of(entry.path), base_offset=offset, is_last=True)
-    else:
-        yield Unit(UnitKind.FILE, name_of(entry.path), base_offset=offset, is_last=True, file=kind)
+    holds = kind.holds_batches
+    yield Unit(
+        UnitKind.BATCHES if holds else UnitKind.FILE,
+        name_of(path),
+        base_offset=offset,
+        is_last=True,
+        file=None if holds else kind,
+    )
 
 
 def _beside(segment: SegmentFiles, path: Path) -> SegmentFiles:
@@ -237,11 +211,6 @@ def _beside(segment: SegmentFiles, path: Path) -> SegmentFiles:
     )
 
 
-_OF_SEGMENTS = frozenset(
-    (FileKind.LOG, FileKind.KAFKA07, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
-)
-
-
 class Costed(Protocol):
     """A unit of work: its subject, and the rough number of bytes to read."""
 
@@ -258,10 +227,6 @@ _Unit = TypeVar("_Unit", bound=Costed)
 _Answer = TypeVar("_Answer")
 
 
-#: The treatment of unreadable paths.
-OnError = Literal["raise", "skip"]
-
-
 class Runner(Protocol):
     """Examines units elsewhere, as Spark's workers do."""
 
@@ -272,7 +237,7 @@ class Runner(Protocol):
         merge: Callable[[Iterable[Any]], Any] | None,
         progress: Progress | None,
     ) -> Iterable[Any]:
-        """The answers to units, in any order; an `Unreadable` for each that cannot be read.
+        """The answers to units, in any order; an `LeftOut` for each that cannot be read.
 
         Args:
             units: they pickle, as the work does.
@@ -286,24 +251,13 @@ class Runner(Protocol):
 Threads = int | Runner
 
 
-def skipped_of(on_error: OnError) -> list[Unreadable] | None:
-    """The list for paths that cannot be read; None to raise instead.
-
-    Raises:
-        ValueError: neither of the values.
-    """
-    if on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error is raise or skip, not {on_error!r}")
-    return None if on_error == "raise" else []
-
-
 def run_units(
     units: Sequence[_Unit],
     work: Callable[[_Unit], _Answer],
     *,
     threads: Threads = 1,
     progress: Progress | None = None,
-    skipped: list[Unreadable] | None = None,
+    skipped: list[LeftOut] | None = None,
     merge: Callable[[Iterable[_Answer]], _Answer] | None = None,
 ) -> Iterator[_Answer]:
     """Do some work on each unit; the answers come in any order, the same one for any `threads` > 1.
@@ -335,23 +289,24 @@ def run_units(
         yield from _taken(answer, skipped)
 
 
-def _taken(answer: _Answer | Unreadable, skipped: list[Unreadable] | None) -> Iterator[_Answer]:
+def _taken(answer: _Answer | LeftOut, skipped: list[LeftOut] | None) -> Iterator[_Answer]:
     """An answer; unreadable paths raise their error, or are noted in `skipped`."""
-    if not isinstance(answer, Unreadable):
+    if not isinstance(answer, LeftOut):
         yield answer
     elif skipped is None:
+        assert answer.error is not None
         raise answer.error
     else:
         skipped.append(answer)
 
 
-def _attempt(unit: _Unit, *, work: Callable[[_Unit], _Answer]) -> _Answer | Unreadable:
+def _attempt(unit: _Unit, *, work: Callable[[_Unit], _Answer]) -> _Answer | LeftOut:
     """The answer of `work`, or the file system's error, which may be skipped."""
     try:
         with at_file(unit.path):
             return work(unit)
     except OSError as error:
-        return Unreadable(Path(unit.path), error)
+        return LeftOut.of(Path(unit.path), error)
 
 
 def _answers(

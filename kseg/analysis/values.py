@@ -18,7 +18,7 @@ from typing import Any, Final
 from kseg.documents import fields_of
 from kseg.errors import KsegError, UnreadableError, os_reason
 from kseg.files.io import StrPath
-from kseg.files.names import Unreadable
+from kseg.files.names import LeftOut
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.frames import Table
 from kseg.log.data_directory import partition_of
@@ -217,7 +217,7 @@ class Report(Table):
     batches: int
     records: int
     findings: tuple[Finding, ...]
-    skipped: tuple[Unreadable, ...] = ()
+    skipped: tuple[LeftOut, ...] = ()
     lost: tuple[Lost, ...] = ()
 
     @property

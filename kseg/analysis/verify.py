@@ -32,13 +32,11 @@ from kseg.analysis.checks import (
 )
 from kseg.analysis.units import (
     Listings,
-    OnError,
     Threads,
     Unit,
     UnitKind,
     plan,
     run_units,
-    skipped_of,
 )
 from kseg.analysis.values import (
     CODES,
@@ -51,20 +49,18 @@ from kseg.analysis.values import (
     SegmentSummary,
     Severity,
 )
-from kseg.catalog.sources import StrPaths, places_of
+from kseg.catalog.catalog import Catalog, OnError
 from kseg.constants import Compression, Progress
-from kseg.errors import os_reason
-from kseg.files.io import StrPath
 from kseg.files.mapping import Mapping
 from kseg.files.names import (
     DataDirectory,
+    LeftOut,
     PartitionFiles,
-    Unreadable,
     list_data_directory,
     list_partition,
     path_order,
 )
-from kseg.files.selection import Selection
+from kseg.files.selection import Selection, StrPaths
 from kseg.format.times import Time
 from kseg.log.clock import now_of
 from kseg.log.config import RECORD_BYTES_MAX
@@ -139,28 +135,28 @@ def verify(
         >>> verify(demo_log).ok  # doctest: +SKIP
         True
     """
-    skipped = skipped_of(on_error)
-    places = places_of(paths, Selection.of(topics, partitions), skipped)
+    selection = Selection.of(topics, partitions)
+    catalog = Catalog.of(paths, selection, replicas="all", on_error=on_error, files="all")
     options = VerifyOptions(deep, inflated_max, mapping, now_of(now))
-    return verify_of(places, options, threads=threads, progress=progress, skipped=skipped)
+    return verify_of(catalog, options, threads=threads, progress=progress, on_error=on_error)
 
 
 def verify_of(
-    places: Sequence[StrPath],
+    catalog: Catalog,
     options: VerifyOptions,
     *,
     threads: Threads = 1,
     progress: Progress | None = None,
-    skipped: list[Unreadable] | None = None,
+    on_error: OnError = "raise",
     more: Iterable[Examined] = (),
 ) -> Report:
-    """As `verify`, for places that are chosen already.
+    """As `verify`, for a catalog of files of all kinds.
 
     Args:
-        places: paths; there may be no path.
+        catalog: the partitions and files.
         options: how to look.
         threads, progress: as for `verify`; or a runner for the work.
-        skipped: receives paths that cannot be read; None to raise the error.
+        on_error: as for `verify`.
         more: further answers for the same report.
 
     Raises:
@@ -169,7 +165,8 @@ def verify_of(
     chosen = replace(options, now_ms=now_of(options.now_ms))
     listings: Listings | None = {} if threads == 1 else None
     work = partial(examine, options=chosen, listings=listings)
-    units = plan(places, skipped, listings)
+    units = plan(catalog, listings)
+    skipped = list(catalog.skipped) if on_error == "skip" else None
     answers = run_units(
         units, work, threads=threads, progress=progress, skipped=skipped, merge=merge_all
     )
@@ -177,18 +174,19 @@ def verify_of(
 
 
 def report_of(
-    units: Iterable[Unit], answers: Iterable[Examined], skipped: Sequence[Unreadable]
+    units: Iterable[Unit], answers: Iterable[Examined], skipped: Sequence[LeftOut]
 ) -> Report:
     """The report of all answers about units, and of the units that could not be read."""
     found = report(merge_all([*answers, _unread(units, skipped), *_over_limits(units)]))
     return replace(found, skipped=tuple(skipped))
 
 
-def _unread(units: Iterable[Unit], skipped: Iterable[Unreadable]) -> Examined:
+def _unread(units: Iterable[Unit], skipped: Iterable[LeftOut]) -> Examined:
     """The examination of what was skipped: its segments exist, and no log ends before them."""
-    reasons, found = {str(one.path): one.error for one in skipped}, Findings()
-    for path, error in reasons.items():
-        found.add("unreadable", str(error.filename or path), os_reason(error))
+    found, reasons = Findings(), set[str]()
+    for path, reason, error in skipped:
+        reasons.add(str(path))
+        found.add("unreadable", str((error and error.filename) or path), reason)
     segments = tuple(
         _not_read(unit)
         for unit in units

@@ -1,1 +1,1 @@
-"""The partitions and files that paths name: local paths, URLs, globs, replicas and tiers."""
+"""What lies at paths: `catalog` lists each partition once, and says what it leaves out."""

@@ -23,10 +23,10 @@ from typing import IO, Any, NoReturn
 
 import numpy as np
 
+from kseg.catalog.catalog import partition_at
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
 from kseg.cli.parsing import CODECS, GivenSettings
-from kseg.cli.paths import partition_at
 from kseg.cli.settings import known_configs
 from kseg.constants import BATCH_BYTES, NO_TIMESTAMP, Compression
 from kseg.errors import (

@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any, Literal
 
 from kseg import KsegError
+from kseg.catalog.catalog import partition_at
 from kseg.cli import output
 from kseg.cli.closed import change_of, report, report_lost_mark
 from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.parsing import GivenSettings, Paths
-from kseg.cli.paths import is_one_log, partition_at, tier_of_plans
-from kseg.cli.paths import partitions as partitions_of
+from kseg.cli.paths import catalog_of, tier_of_plans
 from kseg.cli.settings import (
     data_directories,
     have_damage,
@@ -115,12 +115,13 @@ def _clean_up(
     The findings are those in the sources of the settings.
     """
     directories, given = data_directories(directories, given)
-    found = list(partitions_of(directories, selection, strict=True))
+    catalog = catalog_of(directories, selection, strict=True)
+    found = list(catalog)
     known = known_settings(found, given, directories)
     kinds = [EntryKind.LOG] if cleanup.options else [EntryKind.LOG, EntryKind.CLUSTER_METADATA]
     if len(found) > 1:  # an empty or deleted log has no retention, unless it is asked for by name
         found = [each for each in found if has_segments(each.path, kinds)]
-    of_one_log = is_one_log(directories)
+    of_one_log = len(catalog) == 1 and not catalog.data_directories
     ones = [cleanup.of(each.path, known.of(each.path), of_one_log=of_one_log) for each in found]
     for one in ones:
         cleanup.plan(one)

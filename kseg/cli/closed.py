@@ -19,8 +19,7 @@ from kseg import plan_reindex, plan_truncation
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, usage_errors
 from kseg.cli.parsing import GivenSettings, Paths
-from kseg.cli.paths import Partition, one_partition, tier_of_plans, tier_of_run
-from kseg.cli.paths import partitions as partitions_of
+from kseg.cli.paths import catalog_of, one_partition, tier_of_plans, tier_of_run
 from kseg.cli.settings import (
     data_directories,
     known_configs,
@@ -31,6 +30,7 @@ from kseg.documents import fields_of
 from kseg.files import io, lock
 from kseg.files.metadata import is_of_broker, read_clean_shutdown
 from kseg.files.names import (
+    Partition,
     log_bytes,
 )
 from kseg.files.selection import Selection, some_of
@@ -296,7 +296,7 @@ def reindex(
 ) -> int:
     """Run `kseg reindex`; returns the exit code."""
     change, now_ms = change_of(**how), given.clock()
-    found = changeable(list(partitions_of((directory,), selection)))
+    found = changeable(catalog_of((directory,), selection).partitions)
     configs, share = known_configs(found, given), partial(_share, verb="reindex", jobs=jobs)
     named = tuple(kind for kind in KINDS if not kinds or kind.value in kinds)
     planned_at = partial(plan_reindex, kinds=named, exact=exact, now=given.now_ms)
@@ -434,7 +434,7 @@ def recover(
     """Run `kseg recover`; returns the exit code."""
     change = change_of(**how)
     directories, given = data_directories(directories, given)
-    found = changeable(list(partitions_of(directories, selection, set_aside=True)))
+    found = changeable(catalog_of(directories, selection, set_aside=True).partitions)
     known = known_configs(found, given, directories)
     if len(found) > 1:
         found = [each for each in found if entry_of(each.path).kind in _LOADED]

@@ -13,11 +13,12 @@ from typing import Any
 import click
 
 from kseg import Segment
+from kseg.catalog.catalog import Catalog
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
 from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import CODECS, GivenSettings, Paths
-from kseg.cli.paths import known_path, sources
+from kseg.cli.paths import batch_files, catalog_of
 from kseg.cli.recode import recode
 from kseg.cli.records import stream_tiles
 from kseg.commands import command_line
@@ -33,7 +34,7 @@ from kseg.errors import (
 from kseg.files.log_file import Tile
 from kseg.files.names import (
     FileKind,
-    PathKind,
+    file_name,
     list_partition,
     parse_name,
 )
@@ -45,6 +46,7 @@ from kseg.files.whole_file import (
 )
 from kseg.format.convert import Converter, Losses, Tally, Target
 from kseg.format.header import BatchTable, stop_error
+from kseg.stores.path import path_at
 from kseg.workers import At, PerThread, Put, Work, run_in_order
 
 _STDIN = "-"
@@ -102,10 +104,10 @@ def _check_mode(
 
 def _to_files(path: str, out: str, as_json: bool, force: bool, jobs: int, **asked: Any) -> int:
     """Write converted files; returns the exit code."""
-    known = None if path == _STDIN else known_path(path)
-    whole = known is not None and known.kind is not PathKind.FILE
+    catalog = Catalog(()) if path == _STDIN else catalog_of((path,), files="all")
+    whole = path != _STDIN and not any(one.is_file for one in catalog)
     if whole:
-        pairs = _of_directory(path, out, force=force)
+        pairs = _of_directory(catalog, path, out, force=force)
     else:
         pairs = [(path, _target_path(path, out, force=force))]
     _check_offsets(pairs)
@@ -148,7 +150,9 @@ def _say_owner(pairs: list[tuple[str, Path | None]], *, whole: bool) -> None:
     complain(*owner_lines(first, source, *places))
 
 
-def _of_directory(path: str, out: str, *, force: bool) -> list[tuple[str, Path | None]]:
+def _of_directory(
+    catalog: Catalog, path: str, out: str, *, force: bool
+) -> list[tuple[str, Path | None]]:
     """The segments of a partition or a data directory, each with its place under OUT.
 
     Raises:
@@ -160,7 +164,7 @@ def _of_directory(path: str, out: str, *, force: bool) -> list[tuple[str, Path |
         raise click.UsageError(f"-o has to be a directory where {path} is one.")
     with usage_errors():
         refuse_in_data_directory(out, is_data=True)
-    found = [one for one in sources((path,), Selection()) if one.name.kind in _SEGMENTS]
+    found = [file for one in catalog for file in batch_files(one) if file.name.kind in _SEGMENTS]
     if not found:
         raise NotALogError("no segments", path=path)
     pairs: list[tuple[str, Path | None]] = []
@@ -222,10 +226,10 @@ class FileConversion:
             with _opened(target, None) as write:
                 self._tiles(stream_tiles(sys.stdin.buffer), write, stdin_fault, 0)
             return
-        known = known_path(self.path)
-        if known.file is None or not known.file.kind.holds_batches:
+        path = path_at(self.path)
+        if not file_name(path).kind.holds_batches:
             raise NotALogError("a file without records", path=self.path)
-        with Segment.open(known.path) as segment, _opened(target, known.path) as write:
+        with Segment.open(path) as segment, _opened(target, path) as write:
             if segment.kafka07:  # its messages are numbered one after the other
                 self.jobs, self._first_offset = 1, _first_offset(first_offset, target)
             self._tiles(segment.walk(), write, segment.stop_fault, segment.size)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -18,7 +19,7 @@ from kseg.cli import output
 from kseg.cli.failures import complain, one_line
 from kseg.cli.kafka_options import refuse_kafka_options
 from kseg.cli.parsing import Paths
-from kseg.cli.paths import InputFile, refuse_replicas, sources
+from kseg.cli.paths import InputFile, batch_files, catalog_of
 from kseg.cli.records import (
     RecordLines,
     Source,
@@ -35,7 +36,7 @@ from kseg.constants import INT64_MIN, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, UnreadableError, at_path
 from kseg.files.log_file import PIECE_BYTES, LogFile, Tile
 from kseg.files.mapping import Mapping
-from kseg.files.names import FileKind, FileName, is_new
+from kseg.files.names import FileKind, FileName
 from kseg.files.selection import Selection
 from kseg.format.bodies import message_error
 from kseg.format.columns import decode
@@ -139,60 +140,52 @@ class Dump(RecordLines):
 
     def paths(self, paths: Sequence[str], selection: Selection) -> None:
         """Dump everything under the paths."""
-        if not self._batches_only:
-            refuse_replicas([path for path in paths if path != "-"], selection, files=False)
         run_in_order(self._pieces(paths, selection), self._take, threads=self._jobs)
         if self._met_log and not self.full:
             self.tell_nothing("batch" if self._batches_only else "record", self.request)
 
-    def _pieces(self, paths: Iterable[str], selection: Selection) -> Iterator[Work]:
-        several = False
-        for path, found in self._found_under(paths, selection):
-            if path == "-":
+    def _pieces(self, paths: Sequence[str], selection: Selection) -> Iterator[Work]:
+        found = self._found_under(paths, selection)
+        titles = len(found) > 1 and self.style.form == "text"
+        for place, group in groupby(found, key=_place):
+            if place == _STDIN_PATH:
                 tiles = stream_tiles(sys.stdin.buffer)
-                yield from each_at(path, self._log(found[0], tiles, True))
+                yield from each_at("-", self._log(next(group), tiles, True))
                 self._finish()
                 continue
-            several = several or len(found) > 1
-            for _directory, group in groupby(found, key=lambda source: source.path.parent):
-                yield from self._partition(
-                    list(group), titles=several and self.style.form == "text"
-                )
-                if self.full:
-                    return
-            several = True
+            yield from self._partition(list(group), titles=titles)
+            if self.full:
+                return
 
-    def _found_under(
-        self, paths: Iterable[str], selection: Selection
-    ) -> Iterable[tuple[str, list[InputFile]]]:
-        """The files under each path, listed when its turn comes; for CSV all of them at once.
+    def _found_under(self, paths: Sequence[str], selection: Selection) -> list[InputFile]:
+        """The files under the paths, each once.
 
         Lines of CSV have one head, so that records are decoded by the name of their topic only if
         all are.
         """
-        seen: set[str] = set()
-        found = (
-            (
-                path,
-                [InputFile(_STDIN_PATH, _STDIN)]
-                if path == "-"
-                else list(_new(path, selection, seen)),
-            )
-            for path in paths
-        )
-        if self.style.form != "csv" or not self.by_name:
-            return found
-        every = list(found)
-        logs = (one for _, files in every for one in files if one.name.kind.holds_batches)
-        self.by_name = all(self._topic(source) for source in logs)
-        return every
+        found = dict[str, InputFile]()
+        at = paths.index("-") if "-" in paths else len(paths)
+        replicas = "all" if self._batches_only else "refuse"
+        for named in (paths[:at], paths[at : at + 1], paths[at + 1 :]):
+            if named == ("-",):
+                found["-"] = InputFile(_STDIN_PATH, _STDIN)
+                continue
+            catalog = catalog_of(named, selection, files="all", replicas=replicas) if named else ()
+            for file in (file for partition in catalog for file in batch_files(partition)):
+                found.setdefault(os.path.realpath(file.path), file)
+        files = list(found.values())
+        if self.style.form == "csv" and self.by_name:
+            logs = (file for file in files if file.name.kind.holds_batches)
+            self.by_name = all(self._topic(file) for file in logs)
+        return files
 
     def _topic(self, source: InputFile) -> InternalTopic | None:
         """The internal topic by whose schemas the records of a file are decoded."""
         if self._batches_only:
             return None
-        itself = source.directory is None and source.path != _STDIN_PATH
-        return self.topic_of(source.topic, source.path if itself else None, source.name.kind)
+        topic = None if source.partition is None else source.partition.topic
+        itself = source.partition is None and source.path != _STDIN_PATH
+        return self.topic_of(topic, source.path if itself else None, source.name.kind)
 
     def _partition(self, found: list[InputFile], *, titles: bool) -> Iterator[Work]:
         """Dump files of one directory; the last one may end in zeros without harm."""
@@ -377,9 +370,9 @@ def _part(rows: Rows, start: int, stop: int) -> Rows:
     return rows[start:stop]  # type: ignore[no-any-return]
 
 
-def _new(path: str, selection: Selection, seen: set[str]) -> Iterator[InputFile]:
-    """The files under a path that were not under one before."""
-    return (source for source in sources((path,), selection) if is_new(source.path, seen))
+def _place(file: InputFile) -> Path:
+    """The directory of a file; of standard input, its own name."""
+    return file.path if file.path == _STDIN_PATH else file.path.parent
 
 
 def _title(path: Path) -> bytes:

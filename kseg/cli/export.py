@@ -31,6 +31,7 @@ from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.cli.typed import FIELD_NAMES, scanned, typed_fields, typed_rows
 from kseg.constants import EXTENSIONS
 from kseg.format.values import RecordColumns
+from kseg.log.reader import LogView
 from kseg.records.exports import Export, Written, exports_of, write_all
 from kseg.records.lake import FileFormat, refuse_other_files
 from kseg.records.scan import Scan
@@ -117,7 +118,7 @@ def _tell_where(found: Scan) -> None:
     """Say how much is read from the tier, and how much from this machine."""
     for source in found.sources if tier_of_run() is not None else ():
         sizes = {is_tiered: 0 for is_tiered in (True, False)}
-        for info in source.view().segments:
+        for info in LogView.at(source).segments:
             sizes[info.end_offset is not None] += info.size
         complain(
             f"kseg: {source.path}: {output.human_bytes(sizes[True])} in the tier, "

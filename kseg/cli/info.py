@@ -13,10 +13,8 @@ from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.output import human_bytes, human_count
 from kseg.cli.parsing import Paths
-from kseg.cli.paths import known_paths, tier_of_run
-from kseg.cli.paths import partitions as partitions_of
+from kseg.cli.paths import catalog_of, tier_of_run
 from kseg.cli.transactions import mention
-from kseg.files.names import KnownPath, PathKind, is_new
 from kseg.files.selection import Selection
 from kseg.format.times import iso_text
 from kseg.workers import At, Work, run_in_order
@@ -53,11 +51,10 @@ def info(
     """Run the verb; returns the exit code."""
     if tier_of_run() is not None:
         return _info_of_tier(paths, selection, as_json=as_json)
-    seen: set[str] = set()
+    catalog = catalog_of(paths, selection, files="all")
     works = [
-        work
-        for path, known in known_paths(paths)
-        for work in _of_path(path, known, selection, seen)
+        _look(info_of_file if partition.is_file else info_of_partition, partition.path)
+        for partition in catalog
     ]
     found: list[PartitionInfo] = []
     run_in_order(works, found.append, threads=min(jobs, len(works)) or 1)
@@ -71,7 +68,7 @@ def info(
             for one in found
             for note in one.notes
         )
-        mention(paths, selection)
+        mention(catalog)
     faults = [fault for one in found for fault in one.faults]
     complain(*(f"kseg: {one_line(fault)}" for fault in faults))
     return Exit.FOUND if faults else Exit.OK
@@ -90,7 +87,7 @@ def _info_of_tier(paths: Paths, selection: Selection, *, as_json: bool) -> int:
 
     tier = tier_of_run()
     assert tier is not None
-    found = [describe(tier, tier.log(one.path)) for one in partitions_of(paths, selection)]
+    found = [describe(tier, tier.log(one.path)) for one in catalog_of(paths, selection)]
     if as_json:
         output.write_document("info/1", {"path": output.path_field(paths), "partitions": found})
     else:
@@ -119,13 +116,6 @@ def _tier_row(one: dict[str, Any]) -> list[object]:
         *(one["local"]["segments"], human_bytes(one["local"]["bytes"])),
         human_bytes(one["overlap"]["bytes"]),
     ]
-
-
-def _of_path(path: str, known: KnownPath, selection: Selection, seen: set[str]) -> list[Work]:
-    if known.kind is PathKind.FILE:
-        return [_look(info_of_file, known.path)] if is_new(path, seen) else []
-    found = (each for each in partitions_of((path,), selection) if is_new(each.path, seen))
-    return [_look(info_of_partition, each.path) for each in found]
 
 
 def _look(look: Callable[[Path], PartitionInfo], path: Path) -> Work:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kseg.cli import output
-from kseg.cli.paths import one_partition, tier_of_run, view_of
+from kseg.cli.paths import one_partition, tier_of_run
 from kseg.commands import printable
 from kseg.documents import fields_of
 from kseg.errors import OffsetOutOfRangeError
 from kseg.files.selection import Selection
 from kseg.format.times import iso_text
 from kseg.log.log import Log
+from kseg.log.reader import LogView
 from kseg.records.partitioners import partition_for
 from kseg.records.query import parse_key
 
@@ -51,7 +52,7 @@ def lookup(
     if time in _TIERED and tier_of_run() is not None:
         _print_special(chosen.path, directory, time, as_json=as_json)
         return
-    with Log(view_of(chosen.path), "auto") as log:
+    with Log(LogView.at(chosen), "auto") as log:
         place = _by_offset(log, offset) if offset is not None else _by_time(log, time or 0)
     asked = "offset" if offset is not None else "time"
     if as_json:

@@ -10,8 +10,7 @@ from kseg.cli import output
 from kseg.cli.closed import change_of, say
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
 from kseg.cli.parsing import CODECS, GivenSettings, Paths
-from kseg.cli.paths import is_one_log
-from kseg.cli.paths import partitions as partitions_of
+from kseg.cli.paths import catalog_of
 from kseg.cli.settings import data_directories, have_damage, known_settings, say_of_settings
 from kseg.constants import Compression
 from kseg.files.selection import Selection
@@ -44,11 +43,12 @@ def recode(
             check_level(kind, level)
     how = Recoding(kind, level, given.clock())
     directories, given = data_directories(directories, given)
-    found = list(partitions_of(directories, selection, strict=True))
+    catalog = catalog_of(directories, selection, strict=True)
+    found = list(catalog)
     known = known_settings(found, given, directories)
     if len(found) > 1:
         found = [each for each in found if has_segments(each.path)]
-    alone = is_one_log(directories)
+    alone = len(catalog) == 1 and not catalog.data_directories
     settings = [known.of(each.path) for each in found]
     ones = [
         how.plan(each.path, one.retention_rules(of_one_log=alone))

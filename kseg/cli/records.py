@@ -18,9 +18,10 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 import click
 import numpy as np
 
+from kseg.catalog.catalog import partition_at
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line, tell_replaced
-from kseg.cli.paths import partition_at, tier_of_run
+from kseg.cli.paths import tier_of_run
 from kseg.cli.row_writer import RowWriter, Template
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.cli.typed import typed_fields, typed_rows
@@ -327,10 +328,12 @@ def _kind_of(path: Path) -> FileKind | None:
 
 def _tell_outside(found: Scan) -> bool:
     """Report the partitions that end or begin outside of the offsets; whether there are others."""
+    from kseg.log.reader import LogView  # few questions have bounds
+
     start, end = found.request.offset_start, found.request.offset_end
     inside = not found.sources or found.request.bounds[0] == ALL
     for source in () if inside else found.sources:
-        view = None if source.is_file else source.view()
+        view = None if source.is_file else LogView.at(source)
         if view is None or (start < view.log_end_offset and end > view.log_start_offset):
             inside = True
         else:

@@ -13,9 +13,9 @@ import kseg
 from kseg.cli import output
 from kseg.cli.failures import complain, usage_errors
 from kseg.cli.parsing import GivenSettings, Setting, by_topic
-from kseg.cli.paths import Partition
 from kseg.errors import KsegError, UnsupportedFormatError
 from kseg.files import metadata
+from kseg.files.names import Partition
 from kseg.files.selection import Selection, some_of
 from kseg.log.config import LogConfig
 

@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import click
@@ -20,14 +19,14 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from kseg.catalog.catalog import partition_at
 from kseg.cli import closed, output
 from kseg.cli.cleanup import write_compaction
 from kseg.cli.doctor import write_reports
 from kseg.cli.failures import MARK, Exit, complain, usage_errors
 from kseg.cli.parsing import GivenSettings, Paths, parse_names
-from kseg.cli.paths import partition_at, partitions, places
+from kseg.cli.paths import catalog_of
 from kseg.cli.settings import check_given, say_of_findings
-from kseg.errors import NotALogError
 from kseg.files.selection import Selection
 from kseg.log.cleanup import CompactionOptions
 from kseg.log.recovery import KINDS
@@ -35,9 +34,7 @@ from kseg.records.query import ALL, Range
 from kseg.spark import jobs
 from kseg.spark.demo import quiet_spark
 from kseg.spark.jobs import CompactOptions, ExportResult, ReindexOptions, SparkRunner
-from kseg.spark.options import parse_options
-from kseg.spark.plan import list_logs, local_paths
-from kseg.stores.path import is_remote
+from kseg.spark.plan import local_paths
 
 #: An earlier run of a job may have finished these; partitions, if the verb is not here.
 _NOUNS = {
@@ -115,23 +112,9 @@ def chosen_paths(paths: Paths, selection: Selection) -> list[str]:
         NotALogError: a path is not Kafka's, or nothing in it is chosen.
         OSError: the store refuses.
     """
-    found: list[str] = []
-    for path in paths:
-        if not is_remote(path):
-            found += places(local((path,)), selection)
-        else:
-            found += _chosen_there(path, selection) if selection else [path]
-    return found
-
-
-def _chosen_there(path: str, selection: Selection) -> list[str]:
-    """The partitions under a URL that are chosen."""
-    logs = list_logs(parse_options({"path": path}))
-    found = [log.directory for log in logs if selection.takes(log.topic, log.partition)]
-    if not found:
-        reason = selection.why_nothing((log.topic, log.partition) for log in logs)
-        raise NotALogError(reason, path=path)
-    return found
+    if not selection:
+        return list(paths)
+    return [str(partition.path) for partition in catalog_of(paths, selection, files="all")]
 
 
 def doctor_of_fleet(
@@ -278,6 +261,6 @@ def reindex(
 
 def _directories(paths: Paths, selection: Selection, given: GivenSettings) -> list[str]:
     """The chosen partitions that can be changed; the settings name none that is not here."""
-    found = closed.changeable(list(partitions(local(paths), selection)))
-    check_given([partition_at(Path(partition.path)) for partition in found], given)
+    found = closed.changeable(catalog_of(local(paths), selection).partitions)
+    check_given(found, given)
     return [str(partition.path) for partition in found]

@@ -10,7 +10,7 @@ from kseg.cli import output
 from kseg.cli.failures import Exit, complain, pass_over
 from kseg.cli.info import BESIDES, HEAD, LEFT, PRIORITY, names_of, partition_row
 from kseg.cli.parsing import Paths
-from kseg.cli.paths import places
+from kseg.cli.paths import catalog_of
 from kseg.commands import printable
 from kseg.files.selection import Selection
 from kseg.format.times import iso_text
@@ -38,10 +38,11 @@ def stats(
 
     options = StatsOptions(records=not headers, top=top)
     with output.progress("stats", 0) as bar:
-        chosen = list(places(paths, selection))
-        report = stats_of(chosen, options, threads=jobs, progress=bar.to, skipped=[])
-    for skipped in report.skipped:
-        pass_over(skipped.error)
+        catalog = catalog_of(paths, selection, files="all")
+        report = stats_of(catalog, options, threads=jobs, progress=bar.to, on_error="skip")
+    for _path, _reason, error in report.skipped[len(catalog.skipped) :]:
+        assert error is not None
+        pass_over(error)
     return write_report(report, paths, encoding, as_json=as_json)
 
 

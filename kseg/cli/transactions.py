@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from kseg.catalog.catalog import Catalog
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, usage_errors
 from kseg.cli.groups import write_logs
 from kseg.cli.parsing import Paths, clock_of
-from kseg.cli.paths import known_paths
-from kseg.cli.paths import partitions as partitions_of
 from kseg.errors import KsegError
-from kseg.files.names import PathKind
 from kseg.files.selection import Selection
 from kseg.format.times import iso_text
 from kseg.log.reader import LogView
@@ -57,17 +54,16 @@ def transactions(
     return Exit.FOUND if is_wrong or found.counts["hanging"] else Exit.OK
 
 
-def mention(paths: Sequence[str], selection: Selection) -> None:
+def mention(catalog: Catalog) -> None:
     """Name the first open transaction of each partition, for verbs that look at whole logs."""
-    for path, known in known_paths(paths):
-        for each in () if known.kind is PathKind.FILE else partitions_of((path,), selection):
-            with suppress(KsegError, OSError):
-                found = LogView.open(each.path).open_transaction
-                if found is not None:
-                    output.write_line(
-                        f"note: {each.path}: a transaction is open at offset {found.offset};"
-                        " 'kseg transactions' shows how to end it"
-                    )
+    for partition in catalog:
+        with suppress(KsegError, OSError):
+            found = None if partition.is_file else LogView.open(partition.path).open_transaction
+            if found is not None:
+                output.write_line(
+                    f"note: {partition.path}: a transaction is open at offset {found.offset};"
+                    " 'kseg transactions' shows how to end it"
+                )
 
 
 def _print(found: Transactions, *, show_all: bool) -> None:

@@ -6,7 +6,6 @@ that do not decode are words.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -14,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import numpy as np
 
-from kseg.cli.failures import pass_over, usage_errors
+from kseg.cli.failures import usage_errors
 from kseg.cli.parsing import Paths
-from kseg.cli.paths import known_path, refuse_replicas, tier_of_run
+from kseg.cli.paths import catalog_errors, check_catalog, tier_of_run
 from kseg.cli.row_writer import Template
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, held_columns, rows_of
 from kseg.constants import SCHEMA_WORDS
 from kseg.errors import NotALogError, SchemaError
-from kseg.files.selection import NothingChosenError, Selection
 from kseg.format.typed import BYTES, ERRORS, Kinds
 from kseg.format.values import BinaryColumn, Kind, RecordColumns, TypedColumn, binary_column
 from kseg.stores.path import path_at
@@ -62,11 +60,6 @@ def scanned(paths: Paths, query: dict[str, Any]) -> Scan:
     from kseg import schemas
     from kseg.records.scan import scan
 
-    for path in paths:
-        if path == "-" or os.path.isfile(path):
-            known = known_path(path)  # it refuses names that the library takes
-            if known.file is None or not known.file.kind.holds_batches:
-                raise NotALogError("a file without records; 'kseg dump' shows it", path=path)
     decode, places = query.get("decode", {}), query.get("schemas")
     if {*decode.values()} & set(SCHEMA_WORDS) - {"json:struct"}:
         try:
@@ -74,20 +67,13 @@ def scanned(paths: Paths, query: dict[str, Any]) -> Scan:
         except NotALogError as error:
             where = "" if places else "; --schemas names another data directory, or a registry"
             raise NotALogError(error.reason + where, path=error.path) from None
-    if query.get("replicas", "refuse") == "refuse":
-        refuse_replicas(paths, Selection.of(query.get("topics"), query.get("partitions")))
     query = {**query, "tier": tier_of_run(), "on_error": "skip"}
-    with usage_errors():
-        try:
+    try:
+        with usage_errors(), catalog_errors(paths):
             found = scan(map(path_at, paths), **query)
-        except SchemaError as error:
-            raise click.UsageError(f"{error}.") from None
-        except NothingChosenError as error:
-            raise NotALogError(str(error), path=", ".join(paths)) from None
-    for unreadable in found.skipped:
-        if len(paths) == 1 and not found.sources:
-            raise unreadable.error
-        pass_over(unreadable.error)
+    except SchemaError as error:
+        raise click.UsageError(f"{error}.") from None
+    check_catalog(paths, found.sources, found.skipped)
     return found
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kseg.cli import output
 from kseg.cli.failures import Exit
 from kseg.cli.parsing import Paths
-from kseg.cli.paths import partitions as partitions_of
-from kseg.cli.paths import places as places_of
-from kseg.cli.paths import tier_of_run
+from kseg.cli.paths import catalog_of, tier_of_run
 from kseg.cli.transactions import mention
 from kseg.files.selection import Selection
 from kseg.format.times import iso_text
@@ -39,20 +38,25 @@ def verify(
 
     is_tiered = tier_of_run() is not None
     options = VerifyOptions(deep=deep, mapping=mapping, now_ms=now_ms)
-    places = list(places_of(paths, selection))
+    catalog = catalog_of(paths, selection, files="all")
+    left_out = tuple(entry for entry in catalog.left_out if str(entry.path) not in paths)
+    catalog = replace(catalog, left_out=left_out)  # no finding is about a wrong command line
     if is_tiered:  # of a partition that is only there, nothing is here
-        places = [place for place in places if is_remote(place) or os.path.lexists(place)]
+        here = tuple(
+            one for one in catalog if is_remote(str(one.path)) or os.path.lexists(one.path)
+        )
+        catalog = replace(catalog, partitions=here)
     with output.progress("verify", 0) as bar:
         report = verify_of(
-            places,
+            catalog,
             options,
             threads=jobs,
             progress=bar.to,
-            skipped=[],
+            on_error="skip",
             more=_of_tier(paths, selection, deep, jobs, now_ms) if is_tiered else (),
         )
     if not (as_json or is_tiered):
-        mention(paths, selection)
+        mention(catalog)
     if complete:
         return _write_completeness(report, _completeness(paths, jobs), as_json=as_json)
     return write_report(report, as_json=as_json)
@@ -95,7 +99,7 @@ def _of_tier(
 
     tier = tier_of_run()
     assert tier is not None
-    for one in partitions_of(paths, selection):
+    for one in catalog_of(paths, selection):
         yield examine_tier(tier.log(one.path), deep=deep, now_ms=now_of(now_ms), threads=jobs)
 
 

@@ -8,18 +8,17 @@ Source: Kafka `LogManager.loadLogs`, `LogLoader`.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from kseg.commands import note
 from kseg.errors import NotALogError, os_reason
 from kseg.files.grammar import (
     OF_DATA_DIRECTORIES,
@@ -42,17 +41,15 @@ __all__ = [
     "FileKind",
     "FileName",
     "KnownPath",
+    "LeftOut",
     "NamedFile",
-    "PartitionDirectory",
+    "Partition",
     "PartitionFiles",
     "PartitionName",
     "PathKind",
-    "Replicas",
     "SegmentFiles",
-    "Unreadable",
     "classify_path",
     "file_name",
-    "find_replicas",
     "is_new",
     "is_url",
     "list_data_directory",
@@ -64,10 +61,8 @@ __all__ = [
     "parse_partition_dir",
     "partition_name",
     "path_order",
-    "readable_partitions",
     "segment_name",
     "sort_partition",
-    "without_set_aside",
 ]
 
 
@@ -208,19 +203,57 @@ class PartitionFiles(NamedTuple):
     foreign: tuple[Path, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionDirectory:
-    """A partition directory.
+@dataclass(frozen=True)
+class Partition:
+    """A partition directory, or a file of one that is named by itself.
 
     Attributes:
-        path: the directory.
-        name: the parsed name; None for a copy under another name.
-        files: its files, if the listing that found it read them; else None.
+        path: the directory or the file; with a tier it need not exist.
+        name: the parsed name of the directory; None for a copy under another name.
+        listing: its files, if they were listed already.
+        file: the parsed name of a file; None for a directory.
+        tier: the `kseg.log.tier.Tier` that holds further segments of the partition.
     """
 
     path: Path
     name: PartitionName | None
-    files: PartitionFiles | None = field(default=None, compare=False, repr=False)
+    listing: PartitionFiles | None = field(default=None, compare=False, repr=False)
+    file: FileName | None = None
+    tier: Any = None
+
+    @property
+    def topic(self) -> str | None:
+        """From the name of the directory."""
+        return self.name and self.name.topic
+
+    @property
+    def partition(self) -> int | None:
+        """From the name of the directory."""
+        return self.name and self.name.partition
+
+    @property
+    def kind(self) -> str | None:
+        """What the suffix of the name says: delete, future or stray; None without a suffix."""
+        return self.name and self.name.suffix
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file that is named by itself."""
+        return self.file is not None
+
+    @property
+    def directory(self) -> Path:
+        """The partition directory."""
+        return self.path.absolute().parent if self.is_file else self.path
+
+    @cached_property
+    def files(self) -> PartitionFiles:
+        """The files of the directory; they are listed once.
+
+        Raises:
+            OSError: the directory cannot be listed.
+        """
+        return self.listing or list_partition(self.directory)
 
 
 class DataDirectory(NamedTuple):
@@ -237,22 +270,29 @@ class DataDirectory(NamedTuple):
     """
 
     path: Path
-    partitions: tuple[PartitionDirectory, ...] = ()
+    partitions: tuple[Partition, ...] = ()
     files: tuple[NamedFile, ...] = ()
     foreign: tuple[Path, ...] = ()
-    lost: tuple[PartitionDirectory, ...] = ()
+    lost: tuple[Partition, ...] = ()
 
 
-class Unreadable(NamedTuple):
-    """A path that was skipped, and the file system's error."""
+class LeftOut(NamedTuple):
+    """A path that is not read.
+
+    Attributes:
+        path: the file or directory.
+        reason: in words, without the path.
+        error: of the file system, for a path that cannot be read; else None.
+    """
 
     path: Path
-    error: OSError
+    reason: str
+    error: OSError | None = None
 
-    @property
-    def reason(self) -> str:
-        """The file system's error, without the path."""
-        return os_reason(self.error)
+    @classmethod
+    def of(cls, path: Path, error: OSError) -> LeftOut:
+        """A path that cannot be read."""
+        return cls(path, os_reason(error), error)
 
     def __str__(self) -> str:
         """The path and the reason."""
@@ -426,14 +466,14 @@ def _sort_data_directory(
         foreign.append(other)
         name = partition_name(other)
         if name is not None and _leads_nowhere(other):
-            lost.append(PartitionDirectory(other, name))
+            lost.append(Partition(other, name))
     partitions.sort(key=_by_number)
     return DataDirectory(
         directory, tuple(partitions), tuple(files), tuple(sorted(foreign)), tuple(lost)
     )
 
 
-def _by_number(partition: PartitionDirectory) -> tuple[str, int, str]:
+def _by_number(partition: Partition) -> tuple[str, int, str]:
     """By topic and number: 2 before 10; directories with other names by name."""
     name = partition.name
     if name is None:
@@ -450,141 +490,6 @@ def _leads_nowhere(path: Path) -> bool:
     except OSError:
         return True
     return False
-
-
-_SET_ASIDE = {
-    "delete": "a broker deletes it",
-    "future": "a broker was copying the log to here",
-    "stray": "a broker put it aside",
-}
-#: Directories that have a line each.
-_LINES_MAX = 5
-
-
-def without_set_aside(
-    entries: Iterable[PartitionDirectory],
-    chosen: Callable[[PartitionDirectory], bool] = lambda _: True,
-) -> list[PartitionDirectory]:
-    """The partitions of a data directory that a broker serves, and copies under other names.
-
-    Deleted, stray and future directories are left out, since their topic may have come again or has
-    the same records. A path that names one reads it.
-
-    Args:
-        entries: as `list_data_directory` has them.
-        chosen: those that are of interest; lines name what is left out of them.
-    """
-    served, lines = list[PartitionDirectory](), list[str]()
-    for entry in entries:
-        suffix = entry.name and entry.name.suffix
-        if suffix is None:
-            served.append(entry)
-        elif chosen(entry):
-            why = f"left out: {_SET_ASIDE[suffix]}; give this path to read it"
-            lines.append(f"kseg: {entry.path}: {why}")
-    if len(lines) > _LINES_MAX:
-        lines[_LINES_MAX:] = [f"kseg: left out: {len(lines) - _LINES_MAX} more such directories"]
-    for line in lines:
-        note.get()(line)
-    return served
-
-
-def readable_partitions(
-    found: Iterable[PartitionDirectory], skipped: list[Unreadable] | None
-) -> Iterator[PartitionDirectory]:
-    """Choose the partition directories that can be read: list each, and open each log.
-
-    Args:
-        found: as `list_data_directory` has them, lost ones among them.
-        skipped: takes the others; None to raise the first one's error.
-
-    Raises:
-        OSError: one cannot be read, and `skipped` is None.
-    """
-    for entry in found:
-        error = _why_unreadable(entry)
-        if error is None:
-            yield entry
-        elif skipped is None:
-            raise error
-        else:
-            skipped.append(Unreadable(entry.path, error))
-
-
-def _why_unreadable(entry: PartitionDirectory) -> OSError | None:
-    """The error of reading a partition directory or one of its logs; None if both are readable.
-
-    A log that goes away meanwhile, by retention for example, counts as readable.
-    """
-    try:
-        files = entry.files or list_partition(entry.path)
-    except OSError as error:
-        return error
-    if isinstance(entry.path, ClassifiesItself):
-        return None  # its listing showed the objects
-    for log in (segment.log for segment in files.segments):
-        try:
-            os.stat(log)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            return error
-        if not os.access(log, os.R_OK):
-            return PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(log))
-    return None
-
-
-class Replicas(NamedTuple):
-    """Two directories of one partition.
-
-    Attributes:
-        partition: the name of both.
-        first, second: the directories, as they were given.
-    """
-
-    partition: str
-    first: str
-    second: str
-
-    @property
-    def reason(self) -> str:
-        """The meaning of several copies for a reader."""
-        return (
-            f"{self.partition} is both {self.first} and {self.second}: the records of replicas "
-            "would count twice; read one of them, or make one log of both"
-        )
-
-    @property
-    def command(self) -> str:
-        """The command that makes one log of them."""
-        from kseg.commands import command_line  # rarely wanted
-
-        return command_line("kseg", "merge", self.first, self.second, "-o", "OUT")
-
-    def refuse(self) -> NoReturn:
-        """Raise a ValueError that says so."""
-        raise ValueError(f"{self.reason}:\n{self.command}")
-
-
-def find_replicas(directories: Iterable[str | PathLike[str]]) -> Replicas | None:
-    """The first partition that two directories hold; None without one.
-
-    A directory that is given twice counts once. Copies that a broker makes to move a log
-    (`-future`), and logs that are deleted or stray, are not replicas.
-    """
-    seen: dict[str, tuple[str, str]] = {}
-    for directory in directories:
-        place = os.path.realpath(directory)
-        if is_url(os.fspath(directory)):
-            place = os.fspath(directory)
-        known = partition_name(Path(place))
-        if known is None or known.suffix is not None:
-            continue
-        name = f"{known.topic}-{known.partition}"
-        other, given = seen.setdefault(name, (place, os.fspath(directory)))
-        if other != place:
-            return Replicas(name, given, os.fspath(directory))
-    return None
 
 
 def is_new(path: str | PathLike[str], seen: set[str]) -> bool:
@@ -703,7 +608,7 @@ def _of_kind(files: Iterable[NamedFile], kind: FileKind) -> tuple[NamedFile, ...
     return tuple(sorted(chosen, key=lambda e: (e.name.base_offset or 0, e.name.epoch or 0)))
 
 
-def _partition_at(directory: Path, *, whole: bool) -> PartitionDirectory | None:
+def _partition_at(directory: Path, *, whole: bool) -> Partition | None:
     """A sub-directory of a data directory, if it is a partition; one scandir."""
     name, files = partition_name(directory), None
     try:
@@ -718,7 +623,7 @@ def _partition_at(directory: Path, *, whole: bool) -> PartitionDirectory | None:
                 is_partition = _holds_partition(found, named=name is not None)
     except PermissionError:  # as of `lost+found`, the root of a disk being a data directory
         is_partition = name is not None
-    return PartitionDirectory(directory, name, files) if is_partition else None
+    return Partition(directory, name, files) if is_partition else None
 
 
 def _holds_partition(names: Iterable[str], *, named: bool) -> bool:

@@ -78,6 +78,12 @@ class Selection(NamedTuple):
         return partition is not None and any(partition in numbers for numbers in self.partitions)
 
 
+#: All partitions.
+ALL = Selection()
+#: Chooses partitions by topic and number; None for a partition without a name.
+Chosen = Callable[[str | None, int | None], bool]
+
+
 class NothingChosenError(ValueError):
     """A path has partitions, and none of them is chosen."""
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kseg.errors import KsegError
 from kseg.files import io, ownership
-from kseg.files.grammar import OFFSET_MAX
+from kseg.files.grammar import OFFSET_MAX, file_name
 from kseg.files.whole_file import claimed
+from kseg.log.reader.view import LogView
 from kseg.log.reader.visible import first_offsets
 from kseg.records.lake import FileFormat, Files, Selected, Undecoded, refuse_loss, targets
 from kseg.stores.path import RemotePath
@@ -25,7 +26,6 @@ from kseg.workers import At, Put, at_file, check, in_order
 
 if TYPE_CHECKING:
     from kseg.format.request import Request
-    from kseg.log.reader.view import LogView
     from kseg.records.scan import Scan
 
 
@@ -152,14 +152,14 @@ def _of_segments(scan: Scan, has_bounds: bool) -> Iterator[Export]:
     (source,), request = scan.sources, scan._request_for(scan.sources[0])
     if source.tier is not None or request.isolation != "read_uncommitted":
         raise ValueError("per segment is for local segments, without tier and read_committed")
-    name, view = Path(source.path.resolve().name), source.view(scan._mapping)
+    name, view = Path(source.path.resolve().name), LogView.at(source, scan._mapping)
     start = max(view.log_start_offset, request.offset_start)
     firsts = {info.path: first for info, first in first_offsets(view, start)}
     for info in view.segments:
         first = max(firsts.get(info.path, OFFSET_MAX + 1), request.offset_start)
         alone = replace(
             scan,
-            sources=(replace(source, path=info.path, is_file=True),),
+            sources=(replace(source, path=info.path, file=file_name(info.path)),),
             _offsets={},
             _request=replace(request, offset=(first, request.offset_end)),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Unpack
 
-from kseg.catalog.sources import StrPaths
+from kseg.files.selection import StrPaths
 from kseg.records.patterns import SEARCHED, Pattern
 from kseg.records.query import QueryArgs, asks
 from kseg.records.scan import Scan, scan

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from kseg.catalog.sources import ScanSource
+from kseg.files.names import Partition
 from kseg.format.request import Request
 from kseg.format.typed import Kinds
 from kseg.format.values import Kind
@@ -28,7 +28,7 @@ _COMPARED: Final[dict[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-def can_have(source: ScanSource, conditions: Sequence[Condition]) -> bool:
+def can_have(source: Partition, conditions: Sequence[Condition]) -> bool:
     """Whether a source can have a record that conditions take.
 
     Args:

@@ -10,10 +10,10 @@ from typing import Any, Final, Literal, NamedTuple, overload
 import numpy as np
 
 from kseg._kernels.keymap import key_partitions
-from kseg.catalog.sources import ScanSource
 from kseg.constants import Int32s
 from kseg.errors import KsegError, MisplacedKeyError
 from kseg.files.metadata import read_partition_metadata
+from kseg.files.names import Partition
 from kseg.format.request import check_word
 from kseg.format.take import first_rows
 from kseg.format.values import BinaryColumn, RecordColumns, TypedColumn, binary_column
@@ -134,7 +134,7 @@ class KeyPlaces(NamedTuple):
         cls,
         partitioner: str,
         counts: Iterable[int],
-        sources: Sequence[ScanSource],
+        sources: Sequence[Partition],
         paths: Iterable[Path],
     ) -> KeyPlaces:
         """Take the caller's options, and the metadata logs beside the sources and in the paths.
@@ -166,7 +166,7 @@ class KeyPlaces(NamedTuple):
         }
         return cls(partitioner, found)
 
-    def can_have(self, source: ScanSource, key: bytes) -> bool:
+    def can_have(self, source: Partition, key: bytes) -> bool:
         """Whether a source can have records with a key.
 
         Args:
@@ -179,8 +179,8 @@ class KeyPlaces(NamedTuple):
 
     def check(
         self,
-        sources: Iterable[ScanSource],
-        read: Callable[[ScanSource, int], Iterator[Any]],
+        sources: Iterable[Partition],
+        read: Callable[[Partition, int], Iterator[Any]],
     ) -> None:
         """Compare a sample of keys with the partitions in which they lie.
 
@@ -202,11 +202,11 @@ class KeyPlaces(NamedTuple):
                     if keys >= share:
                         break
 
-    def _counts_at(self, source: ScanSource) -> frozenset[int]:
+    def _counts_at(self, source: Partition) -> frozenset[int]:
         known = self.counts.get(source.topic, frozenset())
         return known if source.partition is not None else frozenset()
 
-    def _check(self, source: ScanSource, columns: RecordColumns) -> None:
+    def _check(self, source: Partition, columns: RecordColumns) -> None:
         counts = sorted(self.counts[source.topic])
         found = [partition_for(columns.key, count, self.partitioner) for count in counts]
         fits = np.isin(found, [source.partition or 0, NO_PARTITION]).any(axis=0)

@@ -21,7 +21,7 @@ from kseg.format.times import time_ms
 if TYPE_CHECKING:
     from os import PathLike
 
-    from kseg.catalog.sources import Replicas
+    from kseg.catalog.catalog import Replicas
     from kseg.constants import Progress
     from kseg.errors import KsegError
     from kseg.files.mapping import Mapping as FileMapping

@@ -14,13 +14,13 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from kseg.catalog.sources import ScanSource, StrPaths, paths_of, sources
+from kseg.catalog.catalog import Catalog, OnError, Replicas
 from kseg.constants import ISOLATIONS, REPLICAS, Progress
 from kseg.errors import KsegError
 from kseg.files import io
 from kseg.files.mapping import Mapping, private_memory
-from kseg.files.names import Unreadable
-from kseg.files.selection import Selection, several
+from kseg.files.names import LeftOut, Partition
+from kseg.files.selection import Selection, StrPaths, several
 from kseg.format.header import BatchTable
 from kseg.format.request import (
     ANY_RECORD,
@@ -93,12 +93,12 @@ class Scan(Frames):
             columns and bounds that the query asked for, and its `pieces`.
     """
 
-    sources: tuple[ScanSource, ...]
+    sources: tuple[Partition, ...]
     columns: tuple[str, ...]
     _request: Request
     _mapping: Mapping
     errors: list[KsegError] = field(default_factory=list)
-    skipped: tuple[Unreadable, ...] = ()
+    skipped: tuple[LeftOut, ...] = ()
     _kinds: Kinds = field(default_factory=dict)
     _key: bytes | None = None
     _key_places: KeyPlaces | None = None
@@ -190,7 +190,7 @@ class Scan(Frames):
         asked = self._request.bounds, self._key, self._pattern, self._offsets
         return asked == ((ALL, ALL), None, None, {})
 
-    def _counts(self) -> Iterator[tuple[ScanSource, int]]:
+    def _counts(self) -> Iterator[tuple[Partition, int]]:
         """The number of records of each source."""
         from kseg.log.reader.visible import WholeBatches
 
@@ -209,7 +209,7 @@ class Scan(Frames):
 
     def _views_now(self) -> dict[Path, LogView]:
         """The partitions at this moment."""
-        return {one.path: one.view(self._mapping) for one in self.sources if not one.is_file}
+        return {one.path: _view(one, self._mapping) for one in self.sources if not one.is_file}
 
     @property
     def counts(self) -> tuple[int | None, int | None]:
@@ -274,7 +274,7 @@ class Scan(Frames):
         is_needed = bool(self._context) or self._last is not None
         return (RecordColumns(0, {}),) * is_needed
 
-    def chosen(self, source: ScanSource, columns: RecordColumns) -> RecordColumns:
+    def chosen(self, source: Partition, columns: RecordColumns) -> RecordColumns:
         """The chosen records of a piece, decoded, with the names of their partition.
 
         Args:
@@ -336,7 +336,7 @@ class Scan(Frames):
 
     def _of(
         self,
-        source: ScanSource,
+        source: Partition,
         request: Request,
         workspace: Workspace,
         whole: WholeBatches | None = None,
@@ -360,7 +360,7 @@ class Scan(Frames):
             self.sources = self._with_key(self.sources, self._key)
         return self
 
-    def _with_key(self, sources: Sequence[ScanSource], key: bytes) -> tuple[ScanSource, ...]:
+    def _with_key(self, sources: Sequence[Partition], key: bytes) -> tuple[Partition, ...]:
         """The sources that can have a key; a sample of keys is compared with their partitions."""
         places = self._key_places
         if places is None:
@@ -368,7 +368,7 @@ class Scan(Frames):
         places.check(sources, self._samples)
         return tuple(source for source in sources if places.can_have(source, key))
 
-    def _samples(self, source: ScanSource, rows: int) -> Iterator[Iterable[RecordColumns]]:
+    def _samples(self, source: Partition, rows: int) -> Iterator[Iterable[RecordColumns]]:
         """Offsets and keys from the first records of a source, and from its last ones."""
         request = replace(
             self._request_for(source, self._request),
@@ -382,12 +382,12 @@ class Scan(Frames):
             with Segment.open(source.path, mapping=self._mapping) as segment:
                 yield segment.read(request)
         else:
-            view = source.view(self._mapping)
+            view = _view(source, self._mapping)
             yield view.read(request)
             start = max(request.offset_start, view.log_end_offset - rows)
             yield view.read(replace(request, offset=(start, request.offset_end)))
 
-    def _request_for(self, source: ScanSource, request: Request | None = None) -> Request:
+    def _request_for(self, source: Partition, request: Request | None = None) -> Request:
         """The request with the offsets of one partition, if each has its own."""
         request = self._request if request is None else request
         key = self._key
@@ -401,7 +401,7 @@ class Scan(Frames):
             own = self._offsets.get(source.partition)
         return request if own is None else replace(request, offset=own)
 
-    def _opened(self, source: ScanSource, request: Request) -> tuple[LogView | None, Request]:
+    def _opened(self, source: Partition, request: Request) -> tuple[LogView | None, Request]:
         """A partition, None for a file, and what is read of it.
 
         Warns of records that a reader does not get.
@@ -409,7 +409,7 @@ class Scan(Frames):
         wanted = self._request_for(source, request)
         if source.is_file:
             return None, wanted
-        view = self._views.get(source.path) or source.view(self._mapping)
+        view = self._views.get(source.path) or _view(source, self._mapping)
         _warn_left_out(source.path, view.left_out(wanted))
         if self._last is not None and self._takes_all and wanted.isolation == ISOLATIONS[0]:
             from kseg.records.tail import start_of_tail
@@ -437,13 +437,13 @@ class Scan(Frames):
 
         return note
 
-    def _files(self, *sources: ScanSource) -> Iterator[tuple[str, int]]:
+    def _files(self, *sources: Partition) -> Iterator[tuple[str, int]]:
         """The files that hold the records of sources, and their sizes."""
         for source in sources:
             if source.is_file:
                 yield str(source.path), io.size_at(source.path)
             else:
-                segments = source.view(self._mapping).segments
+                segments = _view(source, self._mapping).segments
                 yield from ((str(info.path), info.size) for info in segments)
 
     def batches(self) -> Iterator[BatchTable]:
@@ -454,12 +454,12 @@ class Scan(Frames):
         for _source, _path, table in self._tables():
             yield table
 
-    def _tables(self) -> Iterator[tuple[ScanSource, Path, BatchTable]]:
+    def _tables(self) -> Iterator[tuple[Partition, Path, BatchTable]]:
         for source in self.sources:
             if source.is_file:
                 opened: Iterable[Segment] = (Segment.open(source.path, mapping=self._mapping),)
             else:
-                view = source.view(self._mapping)
+                view = _view(source, self._mapping)
                 opened = map(view.open_segment, view.segments)
             for each in opened:
                 with each as segment:
@@ -710,7 +710,7 @@ def _warn_left_out(path: Path, lines: Iterable[str]) -> None:
         warnings.warn(f"kseg: {path}: {line}", UserWarning, stacklevel=2)
 
 
-def _is_closed(source: ScanSource) -> bool:
+def _is_closed(source: Partition) -> bool:
     """Whether no log appends to a source: to a file with a segment behind it."""
     logs = source.directory.glob("*.log")
     return source.is_file and any(other.name > source.path.name for other in logs)
@@ -810,10 +810,7 @@ def scan(paths: StrPaths, **query: Unpack[QueryArgs]) -> Scan:
         14
     """
     asked = answers(query)
-    check_word("on_error", asked["on_error"], ("raise", "skip"))
-    check_word("replicas", asked["replicas"], REPLICAS)
-    skipped: list[Unreadable] | None = None if asked["on_error"] == "raise" else []
-    partitioner, offset, places = asked["partitioner"], asked["offset"], paths_of(paths, logs=True)
+    partitioner, offset = asked["partitioner"], asked["offset"]
     selection = Selection.of(asked["topics"], None if partitioner else asked["partitions"])
     is_by_partition = isinstance(offset, MappingOf)
     now = asked["now"]
@@ -822,7 +819,11 @@ def scan(paths: StrPaths, **query: Unpack[QueryArgs]) -> Scan:
         now=machine_ms() if now is None else now,
         **{name: asked[name] for name in _OF_REQUEST},
     )
-    found = _found(places, selection, asked["replicas"], skipped, asked["tier"], request.isolation)
+    catalog = _catalog(
+        *(paths, selection, asked["replicas"], asked["on_error"], asked["tier"]),
+        request.isolation,
+    )
+    found = catalog.partitions
     kinds = _kinds(
         asked["decode"], tuple(asked[name] for name in OF_SCHEMAS), found, asked["mapping"]
     )
@@ -833,7 +834,7 @@ def scan(paths: StrPaths, **query: Unpack[QueryArgs]) -> Scan:
         names,
         replace(request, columns=_read_columns(names, kinds, key)),
         asked["mapping"],
-        skipped=tuple(skipped or ()),
+        skipped=catalog.skipped,
         _kinds=kinds,
         _key=key,
         _limit=_count_of("limit", asked["limit"]),
@@ -843,26 +844,39 @@ def scan(paths: StrPaths, **query: Unpack[QueryArgs]) -> Scan:
     )
     if partitioner is None:
         return result
-    return result._place_keys(partitioner, asked["partitions"], places)
+    homes = [home.path for home in catalog.data_directories]
+    return result._place_keys(partitioner, asked["partitions"], homes)
 
 
-def _found(
-    places: Sequence[Path],
+def _view(source: Partition, mapping: Mapping) -> LogView:
+    from kseg.log.reader.view import LogView  # files are read without it
+
+    return LogView.at(source, mapping)
+
+
+def _catalog(
+    paths: StrPaths,
     selection: Selection,
-    replicas: str,
-    skipped: list[Unreadable] | None,
+    replicas: Replicas,
+    on_error: OnError,
     tier: str | PathLike[str] | Tier | None,
     isolation: str,
-) -> tuple[ScanSource, ...]:
-    """The sources to read; single files are not searched for transactions."""
+) -> Catalog:
+    """The partitions to read; single files are not searched for transactions."""
+    check_word("replicas", replicas, REPLICAS)
     if isinstance(tier, str | PathLike):
         from kseg.log.tier.tier import Tier  # most logs have none
 
         tier = Tier.of(tier)
-    found = sources(places, selection, replicas=replicas, skipped=skipped, tier=tier)
-    if isolation == "read_committed" and any(source.is_file for source in found):
+    choice: str | Callable[[Path], Any] = replicas
+    if replicas == "newest":
+        from kseg.log.reader.view import age_of  # only replicas are compared
+
+        choice = age_of
+    catalog = Catalog.of(paths, selection, tier=tier, replicas=choice, on_error=on_error)
+    if isolation == "read_committed" and any(source.is_file for source in catalog):
         raise ValueError("read_committed needs whole partitions, not single files")
-    return found
+    return catalog
 
 
 @asks
@@ -880,7 +894,7 @@ def dataset(paths: StrPaths, **query: Unpack[QueryArgs]) -> pyarrow.dataset.Data
 
 
 def _kinds(
-    decode: Any, said: tuple[Any, ...], found: tuple[ScanSource, ...], mapping: Mapping
+    decode: Any, said: tuple[Any, ...], found: tuple[Partition, ...], mapping: Mapping
 ) -> Kinds:
     """The kinds of keys and values, by the schemas that the caller names."""
     if not has_schemas(decode):
@@ -943,4 +957,4 @@ def _count_of(name: str, count: int | None) -> int | None:
     return number
 
 
-__all__ = ["PLACE_FIELDS", "Scan", "ScanSource", "dataset", "scan"]
+__all__ = ["PLACE_FIELDS", "Partition", "Scan", "dataset", "scan"]

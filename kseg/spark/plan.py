@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -30,20 +30,27 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from kseg import Segment
-from kseg.catalog.sources import paths_of, sources
+from kseg.catalog.catalog import (
+    Catalog,
+    ReplicasError,
+    partition_at,
+    real_path,
+    take_replicas,
+)
 from kseg.constants import NO_TIMESTAMP, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, NotALogError
 from kseg.files import io, names
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
 from kseg.files.index import OffsetIndex, TimeIndex, TimeIndexEntry
 from kseg.files.log_file import LogFile
-from kseg.files.names import find_replicas
-from kseg.files.selection import Selection
+from kseg.files.names import Partition
 from kseg.format.header import BatchHeader
-from kseg.log.reader import AbortedRanges, LogView, aborted_ranges, believed_end
+from kseg.log.reader import AbortedRanges, LogView, SegmentInfo, aborted_ranges, believed_end
 from kseg.log.tier import Tier
 from kseg.spark.options import SourceOptions
-from kseg.stores.path import find_logs, is_remote, name_of, place
+from kseg.stores.path import is_remote, name_of, path_at, place
+
+_Starts = Mapping[TopicPartition, int]
 
 
 def plan_line(logs: Iterable[LogEntry], tasks: Iterable[tuple[Split, ...]]) -> str:
@@ -155,37 +162,53 @@ def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
         NotALogError: no segment is left; the message says why.
         OSError: a path is missing or cannot be listed.
     """
-    logs: dict[str, LogEntry] = {}
-    for found in _expand(options) if options.tier is None else _tiered(options):
-        known = logs.get(found.directory)
-        logs[found.directory] = found if known is None else _merge(known, found)
-    chosen = [log for log in logs.values() if options.topics.wants_topic(log.topic)]
-    if not chosen and logs:
-        topics = ", ".join(sorted({log.topic or "(no name)" for log in logs.values()}))
-        raise _nothing(options, f"no topic of {options.topics}; there is {topics}")
-    wanted = [log for log in chosen if options.wants(log.topic, log.partition)]
-    if not wanted and chosen:
-        numbers = sorted({log.partition for log in chosen if log.partition is not None})
-        raise _nothing(options, f"none of the partitions asked for; there are {numbers}")
-    if not any(log.segments or log.unreadable for log in wanted):
-        raise _nothing(options, "no segments: neither .log nor .kafka files")
-    return tuple(sorted(wanted, key=_log_order))
+    tier = None
+    if options.tier is not None:
+        tier = Tier.of(options.tier, keys=dict(options.tier_keys), topic_id=options.topic_id)
+    catalog = Catalog.of(
+        options.paths,
+        options.wants,
+        tier=tier,
+        replicas="all",
+        on_error="skip" if options.permissive else "raise",
+        may_be_empty=True,
+    )
+    choice = options.topics
+    for entry in catalog.not_chosen:
+        if (
+            choice.names
+            and entry.topic not in (None, *choice.names)
+            and entry.path in catalog.named
+        ):
+            raise ValueError(f"kseg: {entry.path} is of topic {entry.topic!r}, not of {choice}")
+    starts = cache(_read_log_starts)
+    logs = [_log(entry, starts) for entry in catalog if not entry.is_file]
+    logs += _logs_of_files([entry for entry in catalog if entry.is_file])
+    for path, reason, error in catalog.skipped:
+        if path in catalog.named and error is not None:
+            raise error
+        name = partition_at(path)
+        directory = os.path.join(os.path.realpath(path.parent), path.name)
+        logs.append(LogEntry(directory, name.topic, name.partition, (), unreadable=reason))
+    if not any(log.segments or log.unreadable for log in logs):
+        raise NotALogError(_why_nothing(catalog, options), path=", ".join(options.paths))
+    return tuple(sorted(logs, key=_log_order))
+
+
+def _why_nothing(catalog: Catalog, options: SourceOptions) -> str:
+    """Why no log is left."""
+    if not catalog.partitions and catalog.not_chosen:
+        of_topic = [x for x in catalog.not_chosen if options.topics.wants_topic(x.topic)]
+        if of_topic:
+            numbers = sorted({x.partition for x in of_topic if x.partition is not None})
+            return f"none of the partitions asked for; there are {numbers}"
+        topics = ", ".join(sorted({x.topic or "(no name)" for x in catalog.not_chosen}))
+        return f"no topic of {options.topics}; there is {topics}"
+    return "no segments: neither .log nor .kafka files"
 
 
 def _log_order(log: LogEntry) -> tuple[str, int, str]:
     return (log.topic or "", -1 if log.partition is None else log.partition, log.directory)
-
-
-def _nothing(options: SourceOptions, reason: str) -> NotALogError:
-    return NotALogError(reason, path=", ".join(options.paths))
-
-
-def _merge(one: LogEntry, other: LogEntry) -> LogEntry:
-    """Join the logs of two paths to one directory: each segment counts once."""
-    segments = {segment.path: segment for segment in (*one.segments, *other.segments)}
-    whole = highest(one.log_start_offset, other.log_start_offset)
-    ordered = tuple(sorted(segments.values(), key=_segment_order))
-    return replace(one, segments=ordered, log_start_offset=whole)
 
 
 def highest(one: int | None, other: int | None) -> int | None:
@@ -197,200 +220,67 @@ def _segment_order(segment: SegmentEntry) -> tuple[int, str]:
     return (-1 if segment.base_offset is None else segment.base_offset, segment.path)
 
 
-def _expand(options: SourceOptions) -> Iterator[LogEntry]:
-    """Resolve each path: files gathered by directory, directories listed."""
-    starts: dict[str, Mapping[TopicPartition, int]] = {}
-    files: dict[str, list[Path]] = {}
-    spelled: set[str] = set()
-    for given in options.paths:
-        if is_remote(given):
-            for partition, chosen in find_logs(given):
-                log = _log(partition, str(partition.path))
-                log = _only(log, chosen) if chosen else _started(log, starts)
-                yield _of_topic(log, options, not glob.has_magic(given))
-            continue
-        where = os.path.abspath(local_path(given))
-        literal = os.path.lexists(where) or not glob.has_magic(where)
-        found = [where] if literal else sorted(glob.glob(where, recursive=True))
-        if not found:
-            raise NotALogError("no path matches", path=given)
-        for path in map(Path, found):
-            directory = os.path.realpath(path if path.is_dir() else path.parent)
-            if literal:
-                spelled.add(directory)
-            if path.is_dir():
-                for log in _list_directory(path, literal, options):
-                    yield _started(_of_topic(log, options, log.directory in spelled), starts)
-            elif literal or _is_log(path):
-                files.setdefault(directory, []).append(path)
-    for directory, paths in files.items():
-        yield _of_topic(_list_files(Path(directory), paths), options, directory in spelled)
-
-
-def _tiered(options: SourceOptions) -> Iterator[LogEntry]:
-    """Each partition with its segments in the tier."""
-    assert options.tier is not None
-    tier = Tier.of(options.tier, keys=dict(options.tier_keys), topic_id=options.topic_id)
-    for source in sources(paths_of(options.paths), Selection(), tier=tier):
-        if not options.wants(source.topic, source.partition):
-            continue
-        view = source.view()
-        bases = [info.base_offset for info in view.segments[1:]]
-        segments = tuple(
-            SegmentEntry(
-                path=name_of(info.path),
-                base_offset=info.base_offset,
-                next_base_offset=following if info.end_offset is None else info.end_offset,
-                size=info.size,
-                index=_name_or_none(info.files.index),
-                time_index=_name_or_none(info.files.time_index),
-                end_offset=info.end_offset,
-            )
-            for info, following in zip(view.segments, [*bases, None], strict=True)
+def _log(partition: Partition, starts: Callable[[str], _Starts]) -> LogEntry:
+    """A partition directory, with the sizes of its segments at this moment."""
+    directory = real_path(partition.path)
+    if partition.tier is None:
+        view, infos = (
+            None,
+            [
+                SegmentInfo(files, io.size_at(files.place), is_last=False)
+                for files in partition.files.segments
+            ],
         )
-        yield LogEntry(
-            *(str(source.path), source.topic, source.partition, segments),
-            log_start_offset=view.log_start_offset,
-            view=view,
+        start = infos[0].base_offset if infos else None
+        if partition.topic is not None and partition.partition is not None:
+            key = TopicPartition(partition.topic, partition.partition)
+            start = highest(start, starts(os.path.dirname(directory)).get(key))
+    else:
+        view = LogView.at(partition)
+        infos, start = list(view.segments), view.log_start_offset
+
+    def named(path: Path | None) -> str | None:
+        if path is None or view is not None:
+            return None if path is None else name_of(path)
+        return f"{directory}/{path.name}"
+
+    bases = [info.base_offset for info in infos[1:]]
+    segments = tuple(
+        SegmentEntry(
+            path=named(info.path) or "",
+            base_offset=info.base_offset,
+            next_base_offset=following if info.end_offset is None else info.end_offset,
+            size=info.size,
+            index=named(info.files.index),
+            time_index=named(info.files.time_index),
+            end_offset=info.end_offset,
         )
-
-
-def _name_or_none(path: Path | None) -> str | None:
-    return None if path is None else name_of(path)
-
-
-def _of_topic(log: LogEntry, options: SourceOptions, spelled: bool) -> LogEntry:
-    """Refuse a path to a topic that the options do not name."""
-    choice = options.topics
-    if spelled and choice.names and log.topic is not None and log.topic not in choice.names:
-        raise ValueError(f"kseg: {log.directory} is of topic {log.topic!r}, not of {choice}")
-    return log
-
-
-def _is_log(path: Path) -> bool:
-    """Whether a path that a glob matched is a segment; other files are skipped."""
-    try:
-        name = names.parse_name(path.name)
-    except NotALogError:
-        return False
-    return name is not None and name.kind in _LOG_KINDS and name.suffix is None
-
-
-_LOG_KINDS = (names.FileKind.LOG, names.FileKind.KAFKA07)
-
-
-def _list_directory(path: Path, literal: bool, options: SourceOptions) -> list[LogEntry]:
-    """The directory itself if it is a partition's, else the partitions in it."""
-    try:
-        known = names.classify_path(path)
-    except NotALogError:
-        if literal:
-            raise
-        return []
-    if known.partition_files is not None:
-        entry = names.PartitionDirectory(path, known.partition, known.partition_files)
-        is_read = literal or names.without_set_aside([entry])
-        return [_log(known.partition_files)] if is_read else []
-    listing = known.data_directory
-    assert listing is not None
-
-    def is_asked(child: names.PartitionDirectory) -> bool:
-        return child.name is None or options.wants(child.name.topic, child.name.partition)
-
-    children = names.without_set_aside((*listing.partitions, *listing.lost), is_asked)
-    skipped = list[names.Unreadable]() if options.permissive else None
-    asked = [child for child in children if is_asked(child)]
-    others = [child for child in children if child not in asked]
-    readable = (
-        *names.readable_partitions(asked, skipped),
-        *names.readable_partitions(others, []),  # no option asks for them
+        for info, following in zip(infos, [*bases, None], strict=False)
     )
-    logs = [_log(names.list_partition(child.path)) for child in readable]
-    return [*logs, *map(_unreadable, skipped or ())]
+    return LogEntry(*(directory, partition.topic, partition.partition, segments, start), view=view)
 
 
-def _unreadable(skipped: names.Unreadable) -> LogEntry:
-    """An entry for a directory that cannot be read, with the file system's error."""
-    directory = os.path.realpath(skipped.path.parent) + os.sep + skipped.path.name
-    name = names.parse_partition_dir(skipped.path.name)
-    return LogEntry(directory, name.topic, name.partition, (), unreadable=skipped.reason)
+def _logs_of_files(files: Iterable[Partition]) -> Iterator[LogEntry]:
+    """Segments that were named one by one, completed from their directories.
+
+    A file of batches that is not a segment of its directory, as a KRaft snapshot, has no base.
+    """
+    by_directory: dict[str, list[Partition]] = {}
+    for file in files:
+        by_directory.setdefault(real_path(file.directory), []).append(file)
+    for directory, inside in by_directory.items():
+        log = _log(replace(inside[0], path=path_at(directory), file=None), lambda _: {})
+        beside = {segment.path: segment for segment in log.segments}
+        chosen = set()
+        for file in inside:
+            path = f"{directory}/{file.path.name}"
+            alone = SegmentEntry(path, None, None, io.size_at(file.path))
+            chosen.add(beside.get(path, alone))
+        segments = tuple(sorted(chosen, key=_segment_order))
+        yield replace(log, segments=segments, log_start_offset=None)
 
 
-def _only(log: LogEntry, paths: tuple[str, ...]) -> LogEntry:
-    """The log of objects that were named one by one: each is read whole."""
-    chosen = tuple(segment for segment in log.segments if segment.path in paths)
-    if not chosen:
-        raise NotALogError("a segment's .log was expected", path=", ".join(paths))
-    return replace(log, segments=chosen, log_start_offset=None)
-
-
-def _log(partition: names.PartitionFiles, directory: str | None = None) -> LogEntry:
-    """A log from a listing; looks up sizes that the listing lacks."""
-    segments = partition.segments
-    following: list[int | None] = [segment.base_offset for segment in segments]
-    directory = directory or os.path.realpath(partition.path)
-    return LogEntry(
-        directory=directory,
-        topic=partition.name.topic if partition.name else None,
-        partition=partition.name.partition if partition.name else None,
-        segments=tuple(
-            _entry(directory, segment, after)
-            for segment, after in zip(segments, [*following[1:], None], strict=False)
-        ),
-        log_start_offset=segments[0].base_offset if segments else None,
-    )
-
-
-def _entry(
-    directory: str,
-    segment: names.SegmentFiles,
-    after: int | None,
-) -> SegmentEntry:
-    path = f"{directory}/{segment.log.name}"
-    return SegmentEntry(
-        path=path,
-        base_offset=segment.base_offset,
-        next_base_offset=after,
-        size=io.size_at(segment.log if is_remote(path) else path),
-        index=f"{directory}/{segment.index.name}" if segment.index else None,
-        time_index=f"{directory}/{segment.time_index.name}" if segment.time_index else None,
-    )
-
-
-def _list_files(directory: Path, paths: list[Path]) -> LogEntry:
-    """Segments that were named one by one, completed from their directory."""
-    log = _log(names.list_partition(directory))
-    beside = {os.path.basename(segment.path): segment for segment in log.segments}
-    chosen = []
-    for path in paths:
-        segment = beside.get(path.name)
-        chosen.append(segment if segment is not None else _alone(directory, path))
-    segments = tuple(sorted(set(chosen), key=_segment_order))
-    return replace(log, segments=segments, log_start_offset=None)
-
-
-def _alone(directory: Path, path: Path) -> SegmentEntry:
-    """A file of batches that is not a segment of its directory, as a KRaft snapshot."""
-    size = path.stat().st_size
-    name = names.parse_name(path.name)
-    if name is None or not name.kind.holds_batches:
-        kind = name.kind.value if name is not None else "of another program"
-        raise NotALogError(f"a segment's .log was expected; this is {kind}", path=path)
-    return SegmentEntry(f"{directory}/{path.name}", None, None, size)
-
-
-def _started(log: LogEntry, starts: dict[str, Mapping[TopicPartition, int]]) -> LogEntry:
-    """The log with its start, where the checkpoint beside it has one; each is read once."""
-    if log.topic is None or log.partition is None:
-        return log
-    data = os.path.dirname(log.directory)
-    if data not in starts:
-        starts[data] = _read_log_starts(data)
-    start = starts[data].get(TopicPartition(log.topic, log.partition))
-    return replace(log, log_start_offset=highest(log.log_start_offset, start))
-
-
-def _read_log_starts(data_directory: str) -> Mapping[TopicPartition, int]:
+def _read_log_starts(data_directory: str) -> _Starts:
     """The log starts in a checkpoint; an unreadable one has none, as in `kseg.Log`."""
     path = os.path.join(data_directory, names.FileKind.LOG_START.value)
     try:
@@ -492,10 +382,11 @@ def make_plan(logs: Iterable[LogEntry], options: SourceOptions) -> tuple[tuple[S
     """
     logs = tuple(logs)
     if options.mode == "records" and "path" not in options.columns:
-        replicas = find_replicas(log.directory for log in logs)
-        if replicas is not None:
+        try:
+            take_replicas([partition_at(path_at(log.directory)) for log in logs], "refuse")
+        except ReplicasError as error:
             also = "; or name path in the option columns, which tells them apart"
-            raise ValueError(f"kseg: {replicas.reason}{also}: {replicas.command}")
+            raise ValueError(f"kseg: {error.reason}{also}: {error.command}") from None
     splits: list[Split] = []
     for log in logs:
         whole = _whole(log, options)

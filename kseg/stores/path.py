@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import errno
-import glob
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any, Final
@@ -16,14 +13,7 @@ from urllib.parse import unquote, urlsplit
 from kseg.errors import NotALogError
 from kseg.files import names
 from kseg.files.grammar import is_url
-from kseg.files.names import (
-    KnownPath,
-    PartitionDirectory,
-    PartitionFiles,
-    PathKind,
-    without_set_aside,
-)
-from kseg.files.selection import StrPaths
+from kseg.files.names import KnownPath, Partition, PartitionFiles, PathKind
 from kseg.stores.store import SCHEMES, check_url
 
 if TYPE_CHECKING:
@@ -247,7 +237,7 @@ def _sorted(top: RemotePath, found: Iterable[RemotePath]) -> KnownPath | None:
     for directory, paths in sorted(inside.items()):
         files = _files(directory, paths)
         if directory.parent == top and files.segments:
-            partitions.append(PartitionDirectory(directory, files.name, files))
+            partitions.append(Partition(directory, files.name, files))
     beside = tuple(
         names.NamedFile(name, path)
         for path in inside.get(top, ())
@@ -269,131 +259,3 @@ def _files(directory: Path, paths: Iterable[RemotePath]) -> PartitionFiles:
         else:
             known.append(names.NamedFile(name, path))
     return names.sort_partition(directory, known, foreign)
-
-
-def matches(url: str) -> list[RemotePath]:
-    """The paths that a URL names: itself, or those below its first parts that match a pattern.
-
-    Raises:
-        OSError, KsegError, ValueError: as a listing raises them.
-    """
-    check_url(url)
-    if not glob.has_magic(url.partition("://")[2]):
-        return [_remote(url)]
-    parts = str(RemotePath(url)).split("/")
-    fixed = next(at for at, part in enumerate(parts) if glob.has_magic(part))
-    top = "/".join(parts[:fixed])
-    found = set()
-    for one in _store(top).listed(top):
-        here = one.url.split("/")[: len(parts)]
-        if len(here) == len(parts) and all(map(fnmatchcase, here[fixed:], parts[fixed:])):
-            found.add("/".join(here))
-    return [RemotePath(one) for one in sorted(found, key=names.path_order)]
-
-
-def paths_of(paths: StrPaths, *, logs: bool = False) -> list[Path]:
-    """The paths that a caller names, URLs among them; a glob stands for all that match it.
-
-    Of the matches of a glob, partitions that a broker has set aside are left out, with a line.
-
-    Args:
-        paths: one or several.
-        logs: of the matches, leave out files that are not logs.
-
-    Raises:
-        TypeError: a path is neither text nor a `Path`.
-        ValueError: a URL has credentials, or there is no path.
-        FileNotFoundError: no path matches a glob.
-        KsegError, OSError: a store cannot be asked for a glob.
-    """
-    given = [paths] if isinstance(paths, str | PathLike | bytes) else paths
-    if hasattr(given, "read") or not isinstance(given, Iterable):
-        raise TypeError(f"paths are names of files and directories, not {_kind(given)}")
-    found: list[Path] = []
-    for path in given:
-        if isinstance(path, bytes) or not isinstance(path, str | PathLike):
-            raise TypeError(f"a path is text or a Path, not {_kind(path)}")
-        name = os.fspath(path)
-        if is_remote(name):
-            named: list[Path] = [path] if isinstance(path, RemotePath) else [*matches(name)]
-            if not named:
-                raise FileNotFoundError(errno.ENOENT, "no path matches this pattern", name)
-            found += named
-            continue
-        name = os.fspath(place(name))
-        here = [name]
-        if glob.has_magic(name) and not os.path.lexists(name):
-            here = sorted(glob.glob(name), key=names.path_order)
-            if not here:
-                raise FileNotFoundError(errno.ENOENT, "no path matches this pattern", name)
-            here = _matched(here, logs=logs)
-        found += map(Path, here)
-    if not found:
-        raise ValueError("paths is empty")
-    return found
-
-
-def _matched(here: list[str], *, logs: bool) -> list[str]:
-    """The matches of a glob that are read; all of them if it is for others alone."""
-    entries = [PartitionDirectory(Path(name), names.partition_name(Path(name))) for name in here]
-    served = {str(entry.path) for entry in without_set_aside(entries)}
-    kept = [name for name in here if name in served and not (logs and _is_no_log(name))]
-    return kept or here
-
-
-def _is_no_log(name: str) -> bool:
-    """Whether a path is a file with another name than logs have."""
-    return os.path.isfile(name) and os.path.splitext(name)[1] not in (".log", ".kafka")
-
-
-def local_paths_of(paths: StrPaths) -> list[Path]:
-    """As `paths_of`, for questions about files of this machine.
-
-    Raises:
-        ValueError: a path is a URL.
-        TypeError, FileNotFoundError: as `paths_of` raises them.
-    """
-    given = [paths] if isinstance(paths, str | PathLike | bytes) else paths
-    for path in given if isinstance(given, Iterable) else ():
-        if isinstance(path, str | PathLike):
-            local_path_at(path)
-    return paths_of(paths)
-
-
-def _kind(given: Any) -> str:
-    return "an open file" if hasattr(given, "read") else type(given).__name__
-
-
-#: A directory of a store that may be a log: its objects as the files of a partition, and the
-#: segments that were named one by one, none where the directory was.
-Found = tuple[PartitionFiles, tuple[str, ...]]
-
-
-def find_logs(given: str) -> Iterator[Found]:
-    """The logs under a URL or a pattern: of a segment, a partition or a data directory.
-
-    Raises:
-        NotALogError: nothing is there.
-        MissingExtraError: no package here speaks with the store.
-        OSError: the store refuses.
-    """
-    found = list[Found]()
-    with suppress(FileNotFoundError):
-        found += (log for path in matches(given) for log in _under(path))
-    if not found:
-        raise NotALogError("no segment is there: neither .log nor .kafka files", path=given)
-    yield from found
-
-
-def _under(path: RemotePath) -> Iterator[Found]:
-    known = path.classify_elsewhere()
-    if known.kind is PathKind.FILE:
-        parent = RemotePath(path.parent)
-        beside = [RemotePath.of(one) for one in _store(str(path)).listed(str(parent))]
-        yield _files(parent, (one for one in beside if one.parent == parent)), (str(path),)
-    elif known.partition_files is not None:
-        yield known.partition_files, ()
-    elif known.data_directory is not None:
-        for entry in without_set_aside(known.data_directory.partitions):
-            if entry.files is not None:
-                yield entry.files, ()

@@ -25,6 +25,7 @@ of a segment without its zeros.
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -172,7 +173,8 @@ class Session:
         self._typed_codes: list[str] = []
 
     def fresh(self) -> None:
-        """The files of the beginning, and no others."""
+        """The files of the beginning, and no others; errors that hold open files are gone."""
+        gc.collect()
         for path in Path().iterdir():
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         for name in self._makers:

@@ -324,7 +324,7 @@ def test_indexes_are_planned_as_here_and_made_anew(spark: SparkSession, bare: Pa
 
 
 def test_a_file_has_no_indexes_of_its_own(spark: SparkSession, bare: Path) -> None:
-    with pytest.raises(NotALogError, match="wants a directory"):
+    with pytest.raises(NotALogError, match="needs a directory"):
         jobs.reindex(spark, next((bare / "one" / "orders-0").glob("*.log")))
 
 

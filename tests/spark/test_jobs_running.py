@@ -15,6 +15,7 @@ import pytest
 from kseg import diff, doctor, explain, stats, verify
 from kseg.analysis.doctor import BrokerFinding, Outcome
 from kseg.analysis.units import plan
+from kseg.catalog.catalog import Catalog
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError, NotALogError
 from kseg.files.checkpoints import TopicPartition
 from kseg.spark.jobs import analyses
@@ -203,7 +204,7 @@ def test_a_unit_is_known_by_the_state_of_its_files(tmp_path: Path) -> None:
     log = write_segment(tmp_path / "t-0", 0, batch([record()]))
 
     def marks() -> list[str]:
-        return [analyses._mark(unit) for unit in plan([tmp_path / "t-0"])]
+        return [analyses._mark(unit) for unit in plan(Catalog.of(tmp_path / "t-0"))]
 
     before = marks()
     assert before == marks()

@@ -173,7 +173,7 @@ def test_bounds_of_options_meet_in_the_split(data: Path) -> None:
     ("make", "options", "error", "message"),
     [
         (lambda d: d / "nowhere", {}, FileNotFoundError, "nowhere"),
-        (lambda d: d / "no*where", {}, NotALogError, "no path matches"),
+        (lambda d: d / "no*where", {}, FileNotFoundError, "no path matches"),
         (lambda d: d / "empty", {}, NotALogError, "empty"),
         (lambda d: d / "bare-0", {}, NotALogError, "no segments"),
         (lambda d: d / "text" / "notes.txt", {}, NotALogError, "notes.txt"),

@@ -190,9 +190,9 @@ def test_records_that_a_checkpoint_says_are_gone_are_not_read(s3: Any, large: Pa
 @pytest.mark.parametrize(
     ("url", "options", "error", "message"),
     [
-        (f"{BUCKET}/nowhere", {}, NotALogError, "no segment is there"),
+        (f"{BUCKET}/nowhere", {}, FileNotFoundError, "nowhere"),
         ("s3://no-such-bucket/x", {}, (OSError, NotALogError), "no-such-bucket"),
-        (f"{BUCKET}/plain", {"topic": "other"}, ValueError, "is of topic"),
+        (f"{BUCKET}/plain", {"topic": "other"}, NotALogError, "no topic of topic=.other."),
         (f"{BUCKET}/plain", {"isolation": "read_committed"}, ValueError, "needs local files"),
         ("nfs4://host/x", {}, ValueError, "neither a file nor in a store"),
     ],

@@ -43,6 +43,7 @@ from kseg.analysis.doctor.values import (
 )
 from kseg.analysis.units import Threads, run_units
 from kseg.analysis.values import KnownSettings
+from kseg.catalog.catalog import local_paths_of
 from kseg.commands import command_line
 from kseg.constants import NEWEST_RELEASE, Progress
 from kseg.errors import CorruptIndexError, KsegError, NotALogError, os_reason
@@ -72,7 +73,6 @@ from kseg.log.settings import (
     read_cluster,
     voters_of,
 )
-from kseg.stores.path import local_paths_of
 
 #: Since Kafka 4.0 (KIP-1030); it was 1 before.
 THREADS_DEFAULT: Final = 2

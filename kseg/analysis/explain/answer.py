@@ -27,6 +27,7 @@ from kseg.analysis.explain.values import (
 )
 from kseg.analysis.units import Threads, run_units
 from kseg.analysis.values import KnownSettings
+from kseg.catalog.catalog import local_paths_of
 from kseg.constants import Progress
 from kseg.errors import KsegError, text_of
 from kseg.files.index import OffsetIndex, TimeIndex
@@ -58,7 +59,6 @@ from kseg.log.settings import OF_TOPICS, PartitionSettings, SettingSources
 from kseg.log.tier import history_of, tiered
 from kseg.log.topic_policy import RetentionRules, is_internal
 from kseg.reports import CompactionPlan
-from kseg.stores.path import local_paths_of
 
 if TYPE_CHECKING:
     from kseg.log.tier import TierLike

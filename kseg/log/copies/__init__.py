@@ -13,7 +13,7 @@ from kseg._door import door
 
 #: The public names of this package.
 _HOMES = {
-    "kseg.log.copies.joining": ("Chosen", "CopyPath", "JoinedCopies", "join_copies"),
+    "kseg.log.copies.joining": ("CopyPath", "JoinedCopies", "join_copies"),
     "kseg.log.copies.merge": ("MergedCopy", "PartitionMerge"),
     "kseg.log.copies.source": (
         "EPOCH",

@@ -1,4 +1,3 @@
-from kseg.log.copies.joining import Chosen as Chosen
 from kseg.log.copies.joining import CopyPath as CopyPath
 from kseg.log.copies.joining import JoinedCopies as JoinedCopies
 from kseg.log.copies.joining import join_copies as join_copies

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
+from kseg.catalog.catalog import Catalog, partition_at
 from kseg.errors import NotALogError, os_reason
 from kseg.files.io import StrPath
-from kseg.files.names import (
-    PartitionDirectory,
-    PathKind,
-    classify_path,
-    list_partition,
-    without_set_aside,
-)
-from kseg.log.data_directory import EntryKind, entry_of
+from kseg.files.names import list_partition
+from kseg.files.selection import Chosen
 from kseg.log.salvage.provable import topic_id_of
 from kseg.stores.path import is_remote, name_of, path_at
 
-#: Chooses partitions by topic and number.
-Chosen = Callable[[str | None, int | None], bool]
 #: Topic and number; both None for copies that are given as partition directories.
 _Key = tuple[str | None, int | None]
-_LIVE = (EntryKind.LOG, EntryKind.CLUSTER_METADATA)
 _NO_KEY: _Key = (None, None)
 
 
@@ -132,37 +124,27 @@ def join_copies(paths: Sequence[StrPath], chosen: Chosen | None = None) -> list[
 
 
 def _given(places: tuple[Path, ...]) -> _Given:
+    """The live partitions of a copy: deleted, future and stray ones are no copies.
+
+    Unreadable ones are among them, which the comparison says.
+    """
+    catalog = Catalog.of(places, replicas="all", on_error="skip", files="refuse")
+    for path, _, error in catalog.skipped:
+        if path in catalog.named and error is not None:
+            raise error
+    found = [*catalog, *(partition_at(entry.path) for entry in catalog.skipped)]
+    alone = [entry.path for entry in found if entry.path in catalog.named]
+    if alone and len(places) > 1:
+        raise NotALogError(
+            "a partition directory among the data directories of a broker", path=alone[0]
+        )
     partitions: dict[_Key, Path] = {}
-    for place in places:
-        known = classify_path(place)
-        if known.kind is PathKind.FILE:
-            raise NotALogError(
-                "a file; copies are partition directories or data directories", path=place
-            )
-        if known.kind is PathKind.PARTITION:
-            if len(places) > 1:
-                raise NotALogError(
-                    "a partition directory among the data directories of a broker", path=place
-                )
-            return _Given(places, True, _by_name([PartitionDirectory(place, known.partition)]))
-        listing = known.data_directory
-        assert listing is not None
-        served = without_set_aside([*listing.partitions, *listing.lost])
-        for key, path in _by_name(served).items():
-            other = partitions.setdefault(key, path)
-            if other is not path:
-                raise NotALogError(f"the partition lies in {other}, too", path=path)
-    return _Given(places, False, partitions)
-
-
-def _by_name(entries: Iterable[PartitionDirectory]) -> dict[_Key, Path]:
-    """Live partitions by topic and number: deleted, future and stray ones are not copies."""
-    found: dict[_Key, Path] = {}
-    for entry in entries:
-        known = entry_of(Path(os.path.abspath(entry.path)))
-        if known.kind in _LIVE and known.partition is not None:
-            found[known.partition] = entry.path
-    return found
+    for entry in found:
+        if entry.name is not None and entry.kind is None:
+            other = partitions.setdefault((entry.topic, entry.partition), entry.path)
+            if other is not entry.path:
+                raise NotALogError(f"the partition lies in {other}, too", path=entry.path)
+    return _Given(places, bool(alone), partitions)
 
 
 def _check(given: Sequence[_Given]) -> None:

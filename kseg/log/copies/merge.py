@@ -54,10 +54,11 @@ from kseg.errors import (
 from kseg.files.atomic import replace_file
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.files.io import StrPath
+from kseg.files.selection import Chosen
 from kseg.format.header import FIELDS, BatchHeader
 from kseg.frames import Table, counted
 from kseg.log import data_directory
-from kseg.log.copies.joining import Chosen, CopyPath, JoinedCopies, join_copies, places_of
+from kseg.log.copies.joining import CopyPath, JoinedCopies, join_copies, places_of
 from kseg.log.copies.source import (
     COLUMNS,
     COUNT,

@@ -28,6 +28,7 @@ from kseg.files import checkpoints, io
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.files.mapping import Mapping
 from kseg.files.names import (
+    Partition,
     PartitionFiles,
     PartitionName,
     classify_path,
@@ -152,6 +153,18 @@ class LogView:
             for index, (segment, size) in enumerate(zip(files.segments, sizes, strict=True))
         )
         return cls(files.path, infos, mapping, files=files)
+
+    @classmethod
+    def at(cls, partition: Partition, mapping: Mapping = "auto") -> LogView:
+        """A partition of a catalog at this moment, with its segments in the tier.
+
+        Raises:
+            KsegError, OSError: as `open` and `Tier.log` raise them.
+        """
+        if partition.tier is None:
+            return cls.open(partition.path, mapping=mapping)
+        view: LogView = partition.tier.log(partition.path, mapping=mapping).view
+        return view
 
     # ---- properties ------------------------------------------------------------------------------
 
@@ -470,6 +483,17 @@ def _is_cut(info: SegmentInfo, offset: int) -> bool:
     return info.end_offset is not None and offset >= info.end_offset
 
 
+def age_of(directory: Path) -> tuple[int, int]:
+    """The last leader epoch of a log, and its end: the newest of several replicas has the most.
+
+    Raises:
+        KsegError, OSError: as for `LogView.open`.
+    """
+    view = LogView.open(directory)
+    epochs = view.leader_epochs
+    return epochs[-1].epoch if epochs else -1, view.log_end_offset
+
+
 def _is_passed(info: SegmentInfo, reached: int, request: Request) -> bool:
     """Whether the known facts of a segment exclude records of a request."""
     newest = info.max_timestamp
@@ -489,4 +513,4 @@ def _sizes(files: PartitionFiles) -> list[int]:
     return [io.size_at(segment.place) for segment in files.segments]
 
 
-__all__ = ["ISOLATIONS", "LogView"]
+__all__ = ["ISOLATIONS", "LogView", "age_of"]

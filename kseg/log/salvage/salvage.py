@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
+from kseg.catalog.catalog import Catalog
 from kseg.constants import INT32_MAX, ControlType, Progress
 from kseg.documents import Documented, document, fields_of
 from kseg.errors import (
@@ -39,18 +40,16 @@ from kseg.files import atomic, io
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.mapping import MappedFile
 from kseg.files.names import (
-    PathKind,
-    classify_path,
     list_partition,
     log_bytes,
-    without_set_aside,
 )
+from kseg.files.selection import ALL, Chosen
 from kseg.format.builder import BatchBuilder
 from kseg.format.header import BatchHeader
 from kseg.format.request import Request
 from kseg.frames import Table, counted
 from kseg.log import data_directory
-from kseg.log.data_directory import CLUSTER_METADATA, EntryKind, entry_of
+from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.salvage.output import (
     QUARANTINE,
@@ -524,12 +523,8 @@ def up_to_first_gap(known: ProvablePartition) -> tuple[ProvablePartition, tuple[
     return found, (*files, *([state] if state.is_file() else ()))
 
 
-#: Chooses partitions by topic and number.
-Chosen = Callable[[str | None, int | None], bool]
-
 _COPIED_BYTES: Final = 2**20
 #: Kinds of directories that may be named themselves.
-_NAMED: Final = (EntryKind.LOG, EntryKind.CLUSTER_METADATA)
 
 
 # ---- deciding ------------------------------------------------------------------------------------
@@ -589,41 +584,34 @@ def _sources(
     directories: Sequence[Path], chosen: Chosen | None, left_alone: list[Path]
 ) -> dict[TopicPartition, Path]:
     """The partitions under some paths; logs of KRaft in data directories are noted."""
-    found: dict[TopicPartition, Path] = {}
-    for directory in directories:
-        for partition, path in _under(directory, left_alone):
-            if chosen is not None and not chosen(*partition):
-                continue
-            known = found.setdefault(partition, path)
-            if known is not path:
-                raise ValueError(
-                    f"{known} and {path} are the same partition: 'kseg merge' makes one log of two"
-                )
     if not directories:
         raise ValueError("name a directory")
+    found: dict[TopicPartition, Path] = {}
+    catalog = Catalog.of(
+        directories,
+        ALL if chosen is None else lambda *name: name[0] == CLUSTER_METADATA or chosen(*name),
+        replicas="all",
+        files="refuse",
+        may_be_empty=True,
+    )
+    for path, name in ((partition.path, partition.name) for partition in catalog):
+        if name is None or name.suffix is not None:
+            if path in catalog.named:
+                raise NotALogError("its name is not <topic>-<partition>: rename a copy", path=path)
+            continue
+        if name.topic == CLUSTER_METADATA and path not in catalog.named:
+            left_alone.append(path)
+            continue
+        if chosen is not None and not chosen(name.topic, name.partition):
+            continue
+        other = found.setdefault(TopicPartition(name.topic, name.partition), path)
+        if other is not path:
+            raise ValueError(
+                f"{other} and {path} are the same partition: 'kseg merge' makes one log of two"
+            )
     if not found:
         raise NotALogError("no partition here is chosen", path=directories[0])
     return found
-
-
-def _under(path: Path, left_alone: list[Path]) -> Iterator[tuple[TopicPartition, Path]]:
-    known = classify_path(path)
-    if known.kind is PathKind.FILE:
-        raise NotALogError("a file; salvage needs partitions or data directories", path=path)
-    if known.kind is PathKind.PARTITION:
-        entry = entry_of(path.resolve())
-        if entry.kind not in _NAMED or entry.partition is None:
-            raise NotALogError("its name is not <topic>-<partition>: rename a copy", path=path)
-        yield entry.partition, path
-        return
-    listing = known.data_directory
-    assert listing is not None
-    for each in without_set_aside(listing.partitions):
-        entry = entry_of(Path(os.path.abspath(each.path)))
-        if entry.kind is EntryKind.LOG and entry.partition is not None:
-            yield entry.partition, each.path
-        elif entry.kind is EntryKind.CLUSTER_METADATA:
-            left_alone.append(each.path)
 
 
 class _Done:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kseg._door import renamed
+from kseg.catalog.catalog import paths_of
 from kseg.commands import command_line
 from kseg.errors import CorruptIndexError, KsegError, LimitExceededError, NotALogError
 from kseg.files import metadata
@@ -56,7 +57,7 @@ from kseg.log.topic_policy import (
     left_alone,
     retention_rules,
 )
-from kseg.stores.path import RemotePath, path_at, paths_of
+from kseg.stores.path import RemotePath, path_at
 
 #: The sources of settings, the strongest first; `kafka` is the knowledge about all topics.
 GIVEN_FOR_TOPIC: Final = "config-topic"

@@ -15,6 +15,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from kseg.catalog.catalog import matches
 from kseg.constants import INT64_MAX, InternalTopic
 from kseg.errors import CorruptIndexError, KsegError, NotALogError, TierError
 from kseg.files import checkpoints
@@ -41,7 +42,7 @@ from kseg.log.tier.aiven import Keys
 from kseg.log.tier.lineage import EpochIndex, RemoteSegment, SegmentState, Span, clipped, is_within
 from kseg.log.tier.objects import INDEXES, MANIFEST, SegmentObjects, TierPath
 from kseg.log.tier.segments import Place, Replay, parse_id, replay
-from kseg.stores.path import is_remote, matches, path_at, place
+from kseg.stores.path import is_remote, path_at, place
 from kseg.stores.store import Store, StoredObject
 
 #: Segments whose manifests or ends are looked up at a time.

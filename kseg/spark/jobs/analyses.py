@@ -34,10 +34,11 @@ from kseg.analysis.explain import explain as explain_here
 from kseg.analysis.info import Summary
 from kseg.analysis.units import Unit, UnitKind
 from kseg.analysis.verify import verify as verify_here
+from kseg.catalog.catalog import paths_of
 from kseg.constants import Progress
 from kseg.files import io
 from kseg.files.mapping import Mapping as FileMapping
-from kseg.files.names import FileKind, Unreadable, list_partition
+from kseg.files.names import FileKind, LeftOut, list_partition
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.selection import StrPaths
 from kseg.format.header import BatchHeader
@@ -60,7 +61,7 @@ from kseg.spark.jobs.running import (
     to_json,
 )
 from kseg.spark.plan import local_paths
-from kseg.stores.path import is_remote, path_at, paths_of
+from kseg.stores.path import is_remote, path_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -203,7 +204,7 @@ def _examine(
         try:
             answers.append(work(unit))
         except OSError as error:
-            unreadable.append(Unreadable(Path(unit.path), error))
+            unreadable.append(LeftOut.of(Path(unit.path), error))
     merged = answers if merge is None else [merge(answers)]
     return (getattr(units[0], "now_ms", None), *merged, *unreadable)
 

@@ -7,7 +7,7 @@ partition alone. A run that goes on plans again the partitions that have changed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from os import PathLike
@@ -16,21 +16,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kseg import plan_reindex
 from kseg.analysis.units import run_units
+from kseg.catalog.catalog import Catalog
 from kseg.constants import Progress
-from kseg.errors import KsegError, NotALogError
+from kseg.errors import KsegError
 from kseg.files.names import (
     FileKind,
-    PathKind,
-    classify_path,
-    list_data_directory,
-    without_set_aside,
 )
 from kseg.format.times import Time
 from kseg.log.cleanup import Cleanup, ClosedPartition, CompactionOptions
 from kseg.log.clock import now_of
 from kseg.log.closed import Change, has_segments, home_of, reindex_at
 from kseg.log.config import LogConfig
-from kseg.log.data_directory import EntryKind, entry_of, refuse_cluster_metadata
+from kseg.log.data_directory import CLUSTER_METADATA, refuse_cluster_metadata
 from kseg.log.recovery import (
     KINDS,
     Action,
@@ -306,20 +303,11 @@ def reindex(
 
 def _partitions(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> list[Path]:
     """Partition directories, and those of data directories without the log of KRaft, once each."""
-    return list(dict.fromkeys(path for place in local_paths(paths) for path in _in(place)))
-
-
-def _in(path: str) -> Iterator[Path]:
-    known = classify_path(path)
-    if known.kind is PathKind.FILE:
-        raise NotALogError("a file; this job wants a directory", path=path)
-    if known.kind is PathKind.PARTITION:
-        refuse_cluster_metadata(known.path)
-        yield known.path
-    else:
-        for entry in without_set_aside(list_data_directory(known.path).partitions):
-            if entry_of(entry.path).kind is not EntryKind.CLUSTER_METADATA:
-                yield entry.path
+    catalog = Catalog.of(local_paths(paths), replicas="all", files="refuse")
+    for partition in catalog:
+        if partition.path in catalog.named:
+            refuse_cluster_metadata(partition.path)
+    return [each.path for each in catalog if each.topic != CLUSTER_METADATA]
 
 
 def _settings(

@@ -46,7 +46,7 @@ from kseg import errors
 from kseg.constants import Progress
 from kseg.errors import KsegError
 from kseg.files import atomic, io, ownership
-from kseg.files.names import Unreadable
+from kseg.files.names import LeftOut
 from kseg.frames import Table
 from kseg.spark.options import SourceOptions
 from kseg.spark.plan import list_logs, local_path, make_plan
@@ -335,7 +335,7 @@ def run(
         items: the work.
         work: takes the payloads of a task, in a worker, and gives a small tuple; pickles.
         job: directory with the answers of earlier runs, from `open_job`; new ones go there, too,
-            but for those with an `Unreadable` in them.
+            but for those with a `LeftOut` in them.
         classes: the classes of kseg that answers have.
         usable: whether an earlier answer is still valid.
         pace: see `pack`.
@@ -389,7 +389,7 @@ def _answers(
         try:
             with _where(place):
                 answer = work([item.payload for item in items])
-                if job is not None and not any(isinstance(part, Unreadable) for part in answer):
+                if job is not None and not any(isinstance(part, LeftOut) for part in answer):
                     keep_answer(job, [item.mark for item in items], answer)
         except (KsegError, OSError) as error:
             answer = error

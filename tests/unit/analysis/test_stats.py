@@ -20,6 +20,7 @@ from kseg.analysis.stats import (
     report,
     stats,
 )
+from kseg.catalog.catalog import Catalog
 from kseg.errors import NotALogError
 from kseg.files import io
 from kseg.log.log import Log
@@ -66,7 +67,7 @@ def test_every_partition_is_counted_as_its_records_are(data: Path) -> None:
 
 def test_the_answer_does_not_depend_on_order_or_process(data: Path) -> None:
     expected = rows(stats(data))
-    units = plan([data])
+    units = plan(Catalog.of(data, files="all"))
     answers = [pickle.loads(pickle.dumps(examine(unit, OPTIONS))) for unit in units]
     for seed in range(4):
         random.Random(seed).shuffle(answers)

@@ -22,6 +22,7 @@ from kseg.analysis.verify import (
     report,
     verify,
 )
+from kseg.catalog.catalog import Catalog
 from kseg.errors import KsegError, NotALogError
 from kseg.format.header import scan
 from kseg.log.settings import settings
@@ -93,7 +94,10 @@ def test_inner_messages_are_checked_with_and_without_deep(tmp_path: Path, era: s
 
 def test_one_path_is_as_good_as_a_list_of_it(data: Data) -> None:
     for path in (data.root, str(data.root), os.fspath(data.root / "orders-0")):
-        assert plan(path) == plan([path, path]) == plan(iter([path])) != []
+        plans = [
+            plan(Catalog.of(paths, files="all")) for paths in (path, [path, path], iter([path]))
+        ]
+        assert plans[0] == plans[1] == plans[2] != []
 
 
 @pytest.mark.parametrize("suffix", ["delete", "stray"])
@@ -141,7 +145,7 @@ def test_a_segment_that_may_not_be_read_is_a_finding(
 def test_order_of_units_does_not_matter(data: Data) -> None:
     for name in ("a bit of a batch", "offsets beyond the next segment", "epochs of another log"):
         BREAKS[name].do(data)
-    units = plan([data.root])
+    units = plan(Catalog.of(data.root, files="all"))
     parts = [examine(unit, OPTIONS) for unit in units]
     parts = [pickle.loads(pickle.dumps(part)) for part in parts]
     answers = []
@@ -213,7 +217,7 @@ def test_what_is_not_kafkas_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_gone_meanwhile_is_a_warning(data: Data) -> None:
-    units = plan([data.root])
+    units = plan(Catalog.of(data.root, files="all"))
     unit = next(unit for unit in units if unit.path == str(data.file(0)))
     data.file(0).unlink()
     assert [f.code for f in examine(unit, OPTIONS).findings] == ["changed"]

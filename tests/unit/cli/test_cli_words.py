@@ -11,9 +11,7 @@ import pytest
 
 import kseg as library
 from kseg import KsegError
-from kseg.cli import paths
 from kseg.files import io
-from kseg.files.names import Unreadable
 from tests.unit.cli.conftest import Kseg
 
 NOW_MS = 1_760_000_000_000
@@ -103,11 +101,8 @@ def test_a_file_that_cannot_be_made_is_called_by_its_own_name(
 def test_one_partition_that_cannot_be_read_is_the_file_system_s_no(
     kseg: Kseg, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def none_readable(entries: Any, skipped: list[Any]) -> list[Any]:
-        no = PermissionError(errno.EACCES, "Permission denied", "x")
-        skipped.extend(Unreadable(one.path, no) for one in entries)
-        return []
-
-    monkeypatch.setattr(paths, "readable_partitions", none_readable)
+    no = PermissionError(errno.EACCES, "Permission denied", "x")
+    monkeypatch.setattr("kseg.catalog.catalog._why_unreadable", lambda _entry: no)
     ran = kseg("lookup", data / "orders-0", "--offset", "0")
-    assert (ran.code, ran.err) == (3, "kseg: x: Permission denied\n")
+    assert (ran.code, ran.out) == (3, b"")
+    assert ran.err.startswith("kseg: x: Permission denied; this shows whose it is: ls -ld ")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kseg.catalog.sources import ScanSource
+from kseg.files.names import FileKind, FileName, Partition, PartitionName
 from kseg.format.request import Request
 from kseg.format.values import Kind
 from kseg.lazy import Condition, Nanoseconds
@@ -86,12 +86,12 @@ def test_values_of_other_types_are_no_bounds() -> None:
 def test_a_source_has_one_topic_and_one_partition(
     column: str, word: str, value: Any, wanted: bool
 ) -> None:
-    source = ScanSource(Path("a-2"), is_file=False, topic="a", partition=2)
+    source = Partition(Path("a-2"), PartitionName("a", 2))
     assert can_have(source, [Condition(column, word, value)]) is wanted
 
 
 def test_a_source_without_a_topic_answers_no_comparison() -> None:
-    source = ScanSource(Path("loose.log"), is_file=True, topic=None, partition=None)
+    source = Partition(Path("loose.log"), None, file=FileName(FileKind.LOG))
     assert not can_have(source, [Condition("topic", "!=", "a")])
     assert not can_have(source, [Condition("partition", "<", 9)])
     assert can_have(source, [Condition("offset", "<", 9)])

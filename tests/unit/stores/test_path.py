@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import kseg
+from kseg.catalog.catalog import Catalog, matches, paths_of
 from kseg.errors import NotALogError
 from kseg.files.names import PathKind, classify_path
-from kseg.stores.path import RemotePath, find_logs, matches, paths_of, place
+from kseg.stores.path import RemotePath, place
 from tests.builders import batch, record, write_segment
 
 
@@ -65,7 +66,7 @@ def test_a_url_says_what_it_is(memory: Path) -> None:
     assert known.partition_files is not None
     assert [one.base_offset for one in known.partition_files.segments] == [0, 2]
     assert classify_path(RemotePath(f"{URL}/orders-0/{0:020d}.log")).kind is PathKind.FILE
-    assert [len(files.segments) for files, _chosen in find_logs(URL)] == [2, 1]
+    assert [len(partition.files.segments) for partition in Catalog.of(URL)] == [2, 1]
     with pytest.raises(FileNotFoundError, match="nowhere"):
         classify_path(RemotePath(f"{URL}/nowhere"))
     with pytest.raises(NotALogError):
