@@ -228,3 +228,8 @@ def test_a_table_has_one_schema_with_and_without_rows(many: Path, name: str) -> 
     kinds = report.column_kinds()
     empty = type("Empty", (Table,), {"COLUMNS": " ".join(kinds), "table_rows": lambda _self: []})
     assert empty().to_arrow().schema == schema
+
+
+def test_old_names_of_keywords_still_work() -> None:
+    old = {"data_directories": DATA, "now_ms": 5}
+    assert kseg.explain(**old) == kseg.explain(DATA, now=5)
