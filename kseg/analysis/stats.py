@@ -440,7 +440,6 @@ class KeyCounter:
         self._lost += int(sizes[gone].max())
         self._table = KeyTable(self._counted)
         self._table.feed(hashes[kept], sizes[kept], records[kept], np.empty(len(kept), np.int32))
-        self._keep_names(hashes[kept])
 
     def distinct(self) -> DistinctCount:
         """How many different keys there were."""
