@@ -101,7 +101,7 @@ class Export:
             scan._request.isolation,
             self.has_bounds,
             None if scan._key is None else scan._key.hex(),
-            scan._limit,
+            *scan.counts,
         )
         if len(scan.sources) == 1:
             return selected

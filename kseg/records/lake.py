@@ -82,6 +82,7 @@ class Selected(NamedTuple):
         has_bounds: whether the user gave bounds, so that a part of the log is left out.
         key: only records with this key, in hexadecimal digits.
         limit: only so many records, the first ones.
+        last: only so many records, the last ones of each log.
         logs: name and offsets of each, in a file of several partitions.
     """
 
@@ -91,6 +92,7 @@ class Selected(NamedTuple):
     has_bounds: bool = False
     key: str | None = None
     limit: int | None = None
+    last: int | None = None
     logs: tuple[tuple[str, Bounds], ...] = ()
 
     def metadata(self) -> dict[bytes, bytes]:
@@ -110,6 +112,7 @@ class Selected(NamedTuple):
             and _within(other.times, self.times)
             and self.isolation in (other.isolation, "read_uncommitted")
             and self.key in (other.key, None)
+            and self.last is None  # others were the last ones before
             and (self.limit is None or self._begins_as(other))
         )
 
@@ -132,13 +135,15 @@ class Selected(NamedTuple):
             parts.append(f"the key hex:{self.key}")
         if self.limit is not None:
             parts.append(f"the first {self.limit} records")
+        if self.last is not None:
+            parts.append(f"the last {self.last} records")
         return ", ".join([*parts, *([self.isolation] * (self.isolation != "read_uncommitted"))])
 
 
 #: All of any log.
 EVERYTHING: Final = Selected()
 #: Fields that most files lack in their metadata.
-_FURTHER: Final = ("key", "limit", "logs")
+_FURTHER: Final = ("key", "limit", "last", "logs")
 _NO: Final = Selected._field_defaults
 
 
@@ -194,8 +199,8 @@ def _selected_of(target: Path, form: str) -> Selected | None:
         said = json.loads(schema.metadata[_KEY])
         offsets, times = (_range(said[name]) for name in ("offsets", "times"))
         logs = tuple((str(name), _range(bounds)) for name, bounds in said.get("logs", ()))
-        key, limit = said.get("key"), said.get("limit")
-        return Selected(offsets, times, str(said["isolation"]), False, key, limit, logs)
+        key, limit, last = (said.get(name) for name in ("key", "limit", "last"))
+        return Selected(offsets, times, str(said["isolation"]), False, key, limit, last, logs)
     return None
 
 

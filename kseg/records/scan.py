@@ -560,7 +560,7 @@ class Scan(Frames):
         kind = arrow.for_engines(self.schema)
         names = tuple(kind.names if columns is None else columns)
         request, offsets, key, sources = self._request, self._offsets, self._key, self.sources
-        if found._limit is None:  # the first records are found before they are filtered
+        if found.counts == (None, None):  # counted records are found before they are filtered
             from kseg.records.narrowing import can_have, narrowed, wanted_key
 
             sources = tuple(source for source in sources if can_have(source, conditions))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import kseg
@@ -57,3 +58,8 @@ def test_the_last_records_are_those_of_each_partition(tmp_path: Path) -> None:
         found = kseg.scan(tmp_path, last=7, **options)
         assert [row["offset"] for piece in found for row in piece] == [*range(43, 50)] * 3
     assert kseg.scan(tmp_path, last=0).count() == 0
+    first = kseg.scan(tmp_path, last=7).lazy().filter(pl.col("offset") < 45).collect()
+    assert first["offset"].to_list() == [43, 44] * 3
+    kseg.scan(tmp_path / "t-0").to_parquet(tmp_path / "all.parquet")
+    with pytest.raises(FileExistsError, match="the last 7 records"):
+        kseg.scan(tmp_path / "t-0", last=7).to_parquet(tmp_path / "all.parquet")

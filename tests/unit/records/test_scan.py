@@ -598,21 +598,6 @@ def test_parquet_of_a_file_and_of_what_does_not_decode(
         found.to_parquet(out / "c.parquet")
 
 
-def test_parquet_files_with_other_records_are_not_replaced(data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    scan(data).to_parquet(out, partition_by="day")
-    before = files_under(out)
-    for options in ({"offset": (0, 3)}, {"limit": 3}, {"time": (0, 10**12)}):
-        chosen: dict[str, Any] = options
-        with pytest.raises(FileExistsError, match="replace=True"):
-            scan(data, **chosen).to_parquet(out, partition_by="day")
-        with pytest.raises(FileExistsError, match="replace=True"):
-            scan(data).head(3).to_parquet(out, partition_by="day")
-        assert files_under(out) == before
-    written = scan(data, offset=(0, 3)).to_parquet(out, partition_by="day", replace=True)
-    assert sum(row["records"] for row in written.table_rows()) == 12
-
-
 @pytest.mark.parametrize(
     ("out", "options", "error", "text"),
     [
