@@ -169,7 +169,8 @@ def merge(
             *copies,
             out=out,
             prefer=prefer,
-            chosen=selection.choice,
+            topics=selection.topics,
+            partitions=selection.partitions,
             threads=jobs,
             tier=tier_of_plans(),
         )

@@ -33,7 +33,7 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -54,7 +54,7 @@ from kseg.errors import (
 from kseg.files.atomic import replace_file
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.files.io import StrPath
-from kseg.files.selection import Chosen
+from kseg.files.selection import Selection
 from kseg.format.header import FIELDS, BatchHeader
 from kseg.frames import Table, counted
 from kseg.log import data_directory
@@ -852,7 +852,8 @@ def plan_merge(
     *copies: StrPath,
     out: StrPath,
     prefer: StrPath | None = None,
-    chosen: Chosen | None = None,
+    topics: str | Iterable[str] | None = None,
+    partitions: int | Iterable[int | range] | None = None,
     threads: int = 1,
     tier: TierLike | None = None,
 ) -> MergePlan:
@@ -867,7 +868,8 @@ def plan_merge(
             broker are one copy, with commas between them as in `log.dirs`.
         out: the data directory to be made, new or empty; `OUT.kseg-salvage` lies beside it.
         prefer: one of the copies, whose batches win in a conflict.
-        chosen: leaves out partitions of data directories, by topic and number.
+        topics: only these: a name or a glob, or several.
+        partitions: only these partitions: a number, or several.
         threads: threads to share the work, partition by partition.
         tier: with earlier leader epochs, if the checkpoints of all copies lost them; None for what
             `__remote_log_metadata` beside a copy says.
@@ -892,7 +894,9 @@ def plan_merge(
     if threads < 1:
         raise ValueError(f"threads is {threads}, not 1 or more")
     first = frozenset[str]() if prefer is None else _preferred(copies, prefer)
-    joined, left_alone = _without_kraft(join_copies(copies, chosen))
+    joined, left_alone = _without_kraft(
+        join_copies(copies, Selection.of(topics, partitions).choice)
+    )
     _check(joined)
     sources = tuple(str(place) for copy in copies for place in places_of(copy))
     check_output(out, sources)

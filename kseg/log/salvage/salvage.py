@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -43,7 +43,7 @@ from kseg.files.names import (
     list_partition,
     log_bytes,
 )
-from kseg.files.selection import ALL, Chosen
+from kseg.files.selection import ALL, Chosen, Selection
 from kseg.format.builder import BatchBuilder
 from kseg.format.header import BatchHeader
 from kseg.format.request import Request
@@ -534,7 +534,8 @@ def plan_salvage(
     *directories: io.StrPath,
     out: io.StrPath,
     abort_open: bool = False,
-    chosen: Chosen | None = None,
+    topics: str | Iterable[str] | None = None,
+    partitions: int | Iterable[int | range] | None = None,
     threads: int = 1,
     progress: Progress | None = None,
     tier: TierLike | None = None,
@@ -548,7 +549,8 @@ def plan_salvage(
             partitions are taken. The log of KRaft is taken only where it is named.
         out: a new data directory, or an empty one; outside of the others.
         abort_open: add a marker that aborts each transaction whose own marker may be lost.
-        chosen: leaves out partitions, by topic and number.
+        topics: only these: a name or a glob, or several.
+        partitions: only these partitions: a number, or several.
         threads: threads to share the reading.
         progress: called with bytes of log searched and bytes in all.
         tier: with earlier leader epochs, if a checkpoint lost them; None for what
@@ -570,6 +572,7 @@ def plan_salvage(
         raise ValueError(f"threads is {threads}, not 1 or more")
     check_output(out, directories)
     left_alone: list[Path] = []
+    chosen = Selection.of(topics, partitions).choice
     sources = _sources([Path(each) for each in directories], chosen, left_alone)
     done = _Done(progress, sum(map(log_bytes, sources.values())))
     tier = Tier.beside() if tier is None else tier
