@@ -121,7 +121,7 @@ class Catalog:
             may_be_empty: accept that no partition is here, or that none is chosen.
 
         Raises:
-            NotALogError: a path is nothing that kseg reads.
+            NotALogError: a path is nothing that kseg reads, or a glob names nothing else.
             NothingChosenError: nothing is chosen; the message lists the choices.
             ReplicasError: a partition has several directories, which are refused.
             TypeError, ValueError: a path is neither text nor a `Path`, or a malformed URL.
@@ -130,26 +130,37 @@ class Catalog:
         check_word("on_error", on_error, ("raise", "skip"))
         left_out, data_directories = list[LeftOut](), list[DataDirectory]()
         listed = list[Partition]()
-        named = named_paths(paths)
-        for path in _expanded(named, left_out, logs=files == "batches"):
+        spelled = named_paths(paths)
+        named, refusals = frozenset(spelled), list[NotALogError]()
+        for path in _expanded(spelled, left_out, logs=files == "batches"):
             try:
                 entries = _entries(path, tier, files, whole=not selection)
+            except NotALogError as refusal:
+                refusals.append(refusal)
+                if path in named:
+                    raise
             except OSError as error:
-                _skip(path, error, left_out, on_error)
-                continue
-            if isinstance(entries, DataDirectory):
-                data_directories.append(entries)
-                inside = (_completed(each, tier) for each in entries.partitions + entries.lost)
-                listed += _served(inside, selection, left_out, set_aside=set_aside)
+                if path not in named and partition_name(path) is not None:
+                    listed.append(partition_at(path))  # unreadable, if it is chosen
+                else:
+                    _skip(path, error, left_out, on_error)
             else:
-                listed.append(_completed(entries, tier))
+                if isinstance(entries, DataDirectory):
+                    data_directories.append(entries)
+                    inside = (_completed(each, tier) for each in entries.partitions + entries.lost)
+                    listed += _served(inside, selection, left_out, set_aside=set_aside)
+                else:
+                    listed.append(_completed(entries, tier))
         chosen = [entry for entry in listed if _takes(selection, entry)]
         not_chosen = tuple(entry for entry in listed if not _takes(selection, entry))
         if not_chosen and not chosen and not may_be_empty:
             raise NothingChosenError(_why_nothing(selection, not_chosen))
-        if not listed and files == "batches" and not may_be_empty and data_directories:
-            raise NotALogError("no partition is here", path=data_directories[0].path)
-        trusted = named if files == "all" else ()
+        if not (listed or may_be_empty or any(entry.error for entry in left_out)):
+            if refusals:
+                raise refusals[0]
+            if files == "batches" and data_directories:
+                raise NotALogError("no partition is here", path=data_directories[0].path)
+        trusted = named if files == "all" else frozenset[Path]()
         readable = _once(_readable(chosen, trusted, left_out, on_error), files)
         partitions = take_replicas(readable, replicas, left_out, files)
         _tell(left_out)
@@ -159,7 +170,7 @@ class Catalog:
             tuple(left_out),
             tuple(data_directories),
             not_chosen,
-            frozenset(named),
+            named,
         )
 
     def __iter__(self) -> Iterator[Partition]:
@@ -354,7 +365,7 @@ def take_replicas(
 # ---- paths that callers name ---------------------------------------------------------------------
 
 
-def _expanded(paths: StrPaths, left_out: list[LeftOut], *, logs: bool) -> Iterator[Path]:
+def _expanded(paths: StrPaths, left_out: list[LeftOut], *, logs: bool = False) -> Iterator[Path]:
     """The paths; a glob stands for all that match it."""
     for path in named_paths(paths):
         name = os.fspath(path)
@@ -370,7 +381,7 @@ def _expanded(paths: StrPaths, left_out: list[LeftOut], *, logs: bool) -> Iterat
         if served:
             left_out += set_aside
         readable = [match for match in served if not (logs and _is_no_log(match))]
-        yield from readable or matching
+        yield from readable or served or matching
 
 
 def _matches_here(pattern: str) -> list[Path]:
@@ -379,11 +390,8 @@ def _matches_here(pattern: str) -> list[Path]:
 
 def _is_no_log(path: Path) -> bool:
     """Whether a path is a file with another name than logs have."""
-    return (
-        not isinstance(path, RemotePath)
-        and os.path.isfile(path)
-        and (path.suffix not in (".log", ".kafka"))
-    )
+    is_here = not isinstance(path, RemotePath) and path.is_file()
+    return is_here and path.suffix not in (".log", ".kafka")
 
 
 def matches(url: str) -> list[Path]:
@@ -439,7 +447,7 @@ def paths_of(paths: StrPaths) -> list[Path]:
         KsegError, OSError: a store cannot be asked for a glob.
     """
     left_out = list[LeftOut]()
-    found = list(_expanded(paths, left_out, logs=False))
+    found = list(_expanded(paths, left_out))
     _tell(left_out)
     return found
 

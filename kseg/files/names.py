@@ -50,7 +50,6 @@ __all__ = [
     "SegmentFiles",
     "classify_path",
     "file_name",
-    "is_new",
     "is_url",
     "list_data_directory",
     "list_partition",
@@ -490,14 +489,6 @@ def _leads_nowhere(path: Path) -> bool:
     except OSError:
         return True
     return False
-
-
-def is_new(path: str | PathLike[str], seen: set[str]) -> bool:
-    """Whether a path was not seen before, however it was spelled; notes it."""
-    place = os.path.realpath(path)
-    known = place in seen
-    seen.add(place)
-    return not known
 
 
 def classify_path(path: str | PathLike[str], *, whole: bool = False) -> KnownPath:
