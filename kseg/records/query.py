@@ -473,10 +473,8 @@ QUESTIONS: Final = (
                 among=REPLICAS,
             ),
         ),
-        refused={
-            "dump": "dump reads each directory that is named, but not two of one partition",
-            "spark": "path in the option columns tells replicas apart",
-        },
+        ("replicas",),
+        {"dump": "dump reads each directory that is named, but not two of one partition"},
     ),
     Question(
         "on_corrupt",

@@ -25,6 +25,8 @@ a file.
     subject, schemaVersion, record  choose the schema of the column
     includeControl      false; true gives transaction markers and other control records too
     isolation           read_uncommitted, or read_committed up to the last stable offset
+    replicas            refuse two directories of one partition, where no column path tells them
+                        apart; read the newest, the first that is named, or all
     openTransactions    wait: committed records end at the first open one; abort takes open ones as
                         aborted
     verifyCrc           true; false reads damaged batches as far as they parse
@@ -57,7 +59,14 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
 from kseg.commands import suggestion
-from kseg.constants import INT32_MAX, INT64_MAX, ISOLATIONS, OPEN_TRANSACTIONS, SCHEMA_WORDS
+from kseg.constants import (
+    INT32_MAX,
+    INT64_MAX,
+    ISOLATIONS,
+    OPEN_TRANSACTIONS,
+    REPLICAS,
+    SCHEMA_WORDS,
+)
 from kseg.files.grammar import is_topic_name
 from kseg.format.times import time_ms
 from kseg.format.typed import has_schemas, kind_of
@@ -152,6 +161,7 @@ class SourceOptions:
     tier: str | None = None
     tier_keys: tuple[tuple[str, str], ...] = ()
     topic_id: str | None = None
+    replicas: str = REPLICAS[0]
     include_control: bool = False
     isolation: str = ISOLATIONS[0]
     open_transactions: str = OPEN_TRANSACTIONS[0]
@@ -199,6 +209,7 @@ class SourceOptions:
             ("mode", self.mode != "records"),
             ("tier", self.tier is not None),
             ("openTransactions", self.open_transactions != "wait"),
+            ("replicas", self.replicas != "refuse"),
         ):
             if given:
                 raise ValueError(f"kseg: option {name} has no meaning for a stream")
@@ -578,6 +589,7 @@ _QUERY: Final[Mapping[str, Callable[[str], Any]]] = {
     "record": str,
     "isolation": parse_word(*ISOLATIONS),
     "openTransactions": parse_word(*OPEN_TRANSACTIONS),
+    "replicas": parse_word(*REPLICAS),
     "onCorrupt": _on_corrupt,
     "maxBatchRows": partial(parse_integer, low=1, high=_BATCH_ROWS_MAX),
     "includeControl": _flag,

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -45,7 +45,14 @@ from kseg.files.index import OffsetIndex, TimeIndex, TimeIndexEntry
 from kseg.files.log_file import LogFile
 from kseg.files.names import Partition
 from kseg.format.header import BatchHeader
-from kseg.log.reader import AbortedRanges, LogView, SegmentInfo, aborted_ranges, believed_end
+from kseg.log.reader import (
+    AbortedRanges,
+    LogView,
+    SegmentInfo,
+    aborted_ranges,
+    age_of,
+    believed_end,
+)
 from kseg.log.tier import Tier
 from kseg.spark.options import SourceOptions
 from kseg.stores.path import is_remote, name_of, path_at, place
@@ -151,6 +158,10 @@ def check_paths(options: SourceOptions) -> None:
             raise FileNotFoundError(f"kseg: {path}: no such file or directory")
 
 
+#: The directories of a partition that are listed; `make_plan` refuses those that are not wanted.
+_REPLICAS: Final[Mapping[str, str | Callable[[Path], Any]]] = {"newest": age_of, "first": "first"}
+
+
 def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
     """Every log that the options ask for, by topic, partition and directory.
 
@@ -169,7 +180,7 @@ def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
         options.paths,
         options.wants,
         tier=tier,
-        replicas="all",
+        replicas=_REPLICAS.get(options.replicas, "all"),
         on_error="skip" if options.permissive else "raise",
         may_be_empty=True,
     )
@@ -381,11 +392,15 @@ def make_plan(logs: Iterable[LogEntry], options: SourceOptions) -> tuple[tuple[S
         ValueError: two directories are replicas of a partition, whose records would count twice.
     """
     logs = tuple(logs)
-    if options.mode == "records" and "path" not in options.columns:
+    refuses = options.replicas == "refuse" and "path" not in options.columns
+    if refuses and options.mode == "records":
         try:
             take_replicas([partition_at(path_at(log.directory)) for log in logs], "refuse")
         except ReplicasError as error:
-            also = "; or name path in the option columns, which tells them apart"
+            also = (
+                "; or read some with option replicas=newest, first or all; or name path in the "
+                "option columns, which tells them apart"
+            )
             raise ValueError(f"kseg: {error.reason}{also}: {error.command}") from None
     splits: list[Split] = []
     for log in logs:

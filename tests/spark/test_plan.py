@@ -404,8 +404,15 @@ def test_replicas_are_refused_unless_rows_say_their_path(tmp_path: Path) -> None
     both = (tmp_path / "b1", tmp_path / "b2")
     with pytest.raises(ValueError, match=r"kseg: orders-0 is both .*/b1/.* and .*/b2/"):
         plan(*both)
-    for told in ({"columns": "value,path"}, {"mode": "segments"}, {"mode": "batches"}):
+    for told in (
+        {"columns": "path"},
+        {"mode": "segments"},
+        {"mode": "batches"},
+        {"replicas": "all"},
+    ):
         assert plan(*both, **told).segment_count == 2
+    for word in ("newest", "first"):
+        assert plan(*both, replicas=word).segment_count == 1
     assert plan(both[0], both[0], both[0] / "orders-0").segment_count == 1
 
 
