@@ -142,6 +142,7 @@ def export(
     cores: int,
     job: str | None,
     isolation: str,
+    open_transactions: str,
     selection: Selection,
     offset: Range | None,
     time: Range | None,
@@ -157,6 +158,7 @@ def export(
         "startingTimestamp": (time or ALL)[0],
         "endingTimestamp": (time or ALL)[1],
         "isolation": isolation,
+        "openTransactions": open_transactions,
         "onCorrupt": on_corrupt,
     }
     written = _run(

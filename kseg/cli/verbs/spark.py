@@ -215,6 +215,4 @@ def export(**given: Any) -> Any:
     return _running().export(**given)
 
 
-#: Spark ends committed records at the first open transaction.
-_READ = [one for one in export.params if one.name != "open_transactions"]
-export.params = [*_READ, *_JOB_OPTIONS]
+export.params += _JOB_OPTIONS
