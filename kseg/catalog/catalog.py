@@ -341,7 +341,7 @@ def take_replicas(
         ReplicasError: a partition has several directories, which are refused.
     """
     directories: dict[PartitionName, dict[str, Path]] = {}
-    for entry in entries if replicas != "all" else ():
+    for entry in entries if replicas != "all" and len(entries) > 1 else ():
         if entry.name is not None and entry.kind is None and not (files == "all" and entry.is_file):
             places = directories.setdefault(entry.name, {})
             places.setdefault(real_path(entry.directory), entry.directory)
@@ -354,6 +354,8 @@ def take_replicas(
             raise ReplicasError(f"{name.topic}-{name.partition}", first, others[0])
         best = first if isinstance(replicas, str) else max(places.values(), key=replicas)
         taken |= {place: best for place, directory in places.items() if directory is not best}
+    if not taken:
+        return entries
     if left_out is not None:
         left_out += [
             LeftOut(Path(directory), f"left out: a replica of {best}")

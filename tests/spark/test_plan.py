@@ -80,22 +80,10 @@ def test_a_segment_named_alone_knows_its_neighbours(data: Path) -> None:
     assert (log.topic, log.partition) == ("orders", 0)
 
 
-def test_what_is_named_twice_is_read_once(data: Path) -> None:
-    link = data / "link"
-    link.symlink_to(data / "orders-0")
-    made = plan(data / "orders-0", data / "orders-0" / f"{0:020d}.log", link, data / "orders-*")
-    assert made.segment_count == 9
-
-
 def test_globs_are_expanded_and_pass_over_what_is_no_log(data: Path) -> None:
     (data / "orders-0" / "leader-epoch-checkpoint").write_text("0\n0\n")
     made = plan(data / "orders-?" / "*")
     assert read_by(made) == [f"orders-{n}/{base}" for n in (0, 2) for base in (0, 50, 200)]
-
-
-def test_a_file_url_is_a_path(data: Path) -> None:
-    given = parse_options({"path": f"file://{data}/orders%2D0"})
-    assert len(list_logs(given)[0].segments) == 3
 
 
 def test_logs_on_their_way_out_are_left_to_who_names_them(data: Path) -> None:
