@@ -25,7 +25,7 @@ _ROWS, _VALUE_BYTES, _REPR_CHARACTERS = 200, 60, 500
 _NAMES: Final = {
     "string": "topic directory path code severity message advice cause why name value source action"
     " target first relation error subject guid type text context deleted group state protocol_type"
-    " protocol status transactional_id holds command topic_id table",
+    " protocol status transactional_id holds command topic_id table outcome exception",
     "time": "min_timestamp max_timestamp until timestamp",
     "texts": "codecs references",
     "numbers": "magics",

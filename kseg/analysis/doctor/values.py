@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from kseg.analysis.values import FINDING_COLUMNS, finding_row
-from kseg.documents import Documented, VerbReport
+from kseg.documents import Documented, VerbReport, fields_of
 from kseg.frames import Table
 from kseg.log.recovery import Lost
 
@@ -322,7 +322,7 @@ class DoctorReport(VerbReport, Table):
         as_of_ms: the time of the last record of the metadata log; None without one.
     """
 
-    COLUMNS = FINDING_COLUMNS
+    COLUMNS = f"directory {FINDING_COLUMNS} outcome exception records partitions"
     DOCUMENT = "ok for=release outcome rate directories findings"
 
     release: str
@@ -338,10 +338,24 @@ class DoctorReport(VerbReport, Table):
         count = len(tuple(self.all_findings()))
         return f"Kafka {self.release}: {self.outcome.value}, {count} findings"
 
+    def column_kinds(self) -> Mapping[str, str | None]:
+        """The columns, with the names of partitions as text."""
+        return {**Table.column_kinds(self), "partitions": "texts"}
+
     def table_rows(self) -> Sequence[Mapping[str, Any]]:
         """The findings; `advice` is the attribute `mend` of a finding."""
+        directories = {
+            id(one): directory.path
+            for directory in self.directories
+            for findings in (directory.findings, *(each.findings for each in directory.partitions))
+            for one in findings
+        }
         return [
-            finding_row(one.code, one.severity, one.path, one.message, one.mend)
+            {
+                "directory": directories.get(id(one)),
+                **finding_row(one.code, one.severity, one.path, one.message, one.mend),
+                **fields_of(one, "outcome exception records partitions"),
+            }
             for one in self.all_findings()
         ]
 
