@@ -1,4 +1,4 @@
-"""What lies at paths: files, partitions, data directories, URLs, globs, replicas and tiers.
+"""The contents of paths: files, partitions, data directories, URLs, globs, replicas and tiers.
 
 `catalog` has `Catalog.of`, which every verb, function and Spark task asks. It lists each partition
 once, in the order of the paths, and says what it leaves out: copies that a broker has set aside,

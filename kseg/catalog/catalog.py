@@ -183,7 +183,7 @@ class Catalog:
 
     @property
     def skipped(self) -> tuple[LeftOut, ...]:
-        """What is left out because it cannot be read."""
+        """The paths that are left out because they cannot be read."""
         return tuple(entry for entry in self.left_out if entry.error is not None)
 
 

@@ -232,7 +232,7 @@ class Partition:
 
     @property
     def kind(self) -> str | None:
-        """What the suffix of the name says: delete, future or stray; None without a suffix."""
+        """The word of the name's suffix: delete, future or stray; None without a suffix."""
         return self.name and self.name.suffix
 
     @property

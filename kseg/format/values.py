@@ -272,6 +272,16 @@ class Record(NamedTuple):
         return as_datetime(self.timestamp)
 
 
+class _Shared(dict[str, Any]):
+    """Columns that share one block.
+
+    Attributes:
+        nbytes: of the block.
+    """
+
+    nbytes: int
+
+
 def _bytes_of(column: Any) -> int:
     """Bytes of a column's arrays."""
     if isinstance(column, np.ndarray):
@@ -369,6 +379,14 @@ class RecordColumns(Frames):
         """Bytes of memory that the columns keep: those of the block that they share, or of each."""
         block: int | None = getattr(self.arrays, "nbytes", None)
         return sum(map(_bytes_of, self.arrays.values())) if block is None else block
+
+    def of_arrays(self, arrays: Mapping[str, Any]) -> RecordColumns:
+        """The same records with some of their columns, which keep the block that all share."""
+        if hasattr(self.arrays, "nbytes"):
+            shared = _Shared(arrays)
+            shared.nbytes = self.arrays.nbytes
+            arrays = shared
+        return replace(self, arrays=arrays)
 
     def placed(
         self, topic: str | None, partition: int | None, directory: str | None = None

@@ -288,14 +288,15 @@ class Scan(Frames):
             columns = look(columns)
         extra = {"key", "value", "headers"} - set(read_fields(self.columns, self._kinds))
         if not extra.isdisjoint(columns.fields):
-            arrays = {name: each for name, each in columns.arrays.items() if name not in extra}
-            columns = replace(columns, arrays=arrays)
+            columns = columns.of_arrays(
+                {name: column for name, column in columns.arrays.items() if name not in extra}
+            )
         if "timestamp_ms" in self.columns and "timestamp" in columns.arrays:
             times = columns.arrays["timestamp"]
             arrays = {**columns.arrays, "timestamp_ms": times}
             if "timestamp" not in self.columns:
                 del arrays["timestamp"]
-            columns = replace(columns, arrays=arrays)
+            columns = columns.of_arrays(arrays)
         directory = str(source.directory) if DIRECTORY in self.columns else None
         placed = columns.placed(source.topic, source.partition, directory)
         if not self._kinds:

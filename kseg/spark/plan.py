@@ -177,7 +177,7 @@ def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
     if options.tier is not None:
         tier = Tier.of(options.tier, keys=dict(options.tier_keys), topic_id=options.topic_id)
     catalog = Catalog.of(
-        options.paths,
+        [path if is_remote(path) else local_path(path) for path in options.paths],
         options.wants,
         tier=tier,
         replicas=_REPLICAS.get(options.replicas, "all"),

@@ -47,11 +47,10 @@ def printed(vector: Vector) -> Vector | None:
 
 
 def expected(vector: Vector) -> Vector | None:
-    """What Kafka prints; None where it refuses the record, or reads a version as another one."""
+    """What Kafka prints; None where it refuses the record."""
     names = ("text", "key_text", "payload_text")
     texts = {name: vector[name].removeprefix(" ") for name in names if name in vector}
-    newer = "above the highest" in vector["what"]
-    if "throws" in vector or newer or any(map(PASSED_OVER.match, texts.values())):
+    if "throws" in vector or any(map(PASSED_OVER.match, texts.values())):
         return None
     return texts
 
@@ -61,5 +60,7 @@ def test_every_vector_prints_as_kafka_prints_it(pytestconfig: pytest.Config) -> 
         (vector["topic"], vector["what"], printed(vector), expected(vector))
         for vector in vectors(pytestconfig)
         if printed(vector) != expected(vector)
+        # That Kafka refuses it may be, since its own highest version is lower.
+        if expected(vector) or "above the highest" not in vector["what"]
     ]
     assert different == []

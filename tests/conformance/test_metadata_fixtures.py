@@ -49,6 +49,8 @@ def printed(case: Path) -> dict[str, dict[Any, dict[str, Any]]]:
         elif kind == "CONFIG_RECORD":
             owner = (data["resourceType"], data["resourceName"], data["name"])
             found["configs"][owner] = {"value": data["value"], "offset": offset}
+            if data["value"] is None:
+                del found["configs"][owner]
         elif kind == "FEATURE_LEVEL_RECORD":
             level = {"level": data["featureLevel"], "offset": offset}
             found["features"][data["name"]] = level

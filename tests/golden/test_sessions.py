@@ -174,7 +174,7 @@ class Session:
 
     def fresh(self) -> None:
         """The files of the beginning, and no others; errors that hold open files are gone."""
-        gc.collect()
+        gc.collect(1)
         for path in Path().iterdir():
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         for name in self._makers:

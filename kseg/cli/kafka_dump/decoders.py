@@ -82,13 +82,14 @@ def show(
 ) -> Shown:
     """The texts of key and payload that Kafka's tool prints of one record; None for nothing.
 
-    A type or a version that is not known is no damage: the payload says so.
+    A type or a version that is not known is no damage: the payload says so. Of a newer version the
+    known fields are printed, as Kafka prints them.
 
     Raises:
         InvalidRecordError: the record cannot be decoded.
     """
     record: Any = decode(topic, key, value)
-    if record.reason is not None:
+    if not record.is_understood:
         return None, record.reason
     if topic is InternalTopic.REMOTE:
         return None, remote_text(record.name, record.value)

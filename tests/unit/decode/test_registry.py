@@ -307,7 +307,7 @@ def test_apicurio_names_ids_in_headers(tmp_path: Path) -> None:
 
 
 def test_arguments_that_do_not_go_together_are_refused(orders: Orders) -> None:
-    with pytest.raises(ValueError, match="need decode"):
+    with pytest.raises(ValueError, match="needs decode"):
         kseg.scan(orders.directory, topics="orders", subject="x")
     with pytest.raises(SchemaError, match="typed values need schemas="):
         kseg.scan(orders.directory, topics="orders", decode="registry")
