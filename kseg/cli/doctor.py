@@ -141,9 +141,9 @@ def _page(found: DoctorReport) -> Iterator[str]:
 
 def _of_release(found: DoctorReport) -> Iterator[str]:
     """Lines about a release for which the outcome is not known."""
-    from kseg.analysis.doctor import FOLLOWED, RELEASES
+    from kseg.internal.releases import COMPARED, FOLLOWED
 
-    compared = [release for release in RELEASES if release not in FOLLOWED]
+    compared = [release for release in COMPARED if release not in FOLLOWED]
     release = f"{found.release}."
     is_followed = any(release.startswith(f"{one}.") for one in FOLLOWED)
     if found.outcome.value != "unknown" or is_followed:

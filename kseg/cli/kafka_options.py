@@ -9,17 +9,11 @@ import click
 from click.core import ParameterSource
 
 from kseg.cli.options import WholeNumber, flag
-from kseg.constants import INT32_MAX, NEWEST_RELEASE
+from kseg.constants import INT32_MAX
+from kseg.internal.releases import DUMP_RELEASE, DUMP_RELEASES
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-#: The release whose lines are printed where no other is named: an upgrade of kseg changes none.
-RELEASE: Final = "4.2"
-#: Releases whose lines for logs are available.
-VERSIONS: Final = (
-    *("0.8", "0.9", "0.10.0", "0.10", "0.11", "1.0", "1.1", "2.8"),
-    *(RELEASE, NEWEST_RELEASE),
-)
 _COUNT: Final = WholeNumber(min=0, max=INT32_MAX)
 DECODER_NAMES: Final = "string, long or integer, or the name of Kafka's class for it"
 #: The decoders of internal topics in the order in which they count.
@@ -73,9 +67,9 @@ def _valued() -> list[Callable[[_F], _F]]:
     return [
         click.option(
             "--kafka-version",
-            type=click.Choice(VERSIONS),
+            type=click.Choice(DUMP_RELEASES),
             default=None,
-            help=f"With --kafka: the lines of this release's tool; {RELEASE} by default.",
+            help=f"With --kafka: the lines of this release's tool; {DUMP_RELEASE} by default.",
         ),
         click.option(
             "--files", metavar="A,B...", help="With --kafka: the PATHs, as Kafka's tool has them."

@@ -381,7 +381,7 @@ class RecordColumns(Frames):
         return sum(map(_bytes_of, self.arrays.values())) if block is None else block
 
     def of_arrays(self, arrays: Mapping[str, Any]) -> RecordColumns:
-        """The same records with some of their columns, which keep the block that all share."""
+        """The same records with `arrays`, some of their columns, which keep the block of all."""
         if hasattr(self.arrays, "nbytes"):
             shared = _Shared(arrays)
             shared.nbytes = self.arrays.nbytes

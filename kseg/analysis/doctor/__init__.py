@@ -17,7 +17,7 @@ from __future__ import annotations
 from kseg._door import door
 
 _HOMES = {
-    "kseg.analysis.doctor.answer": ("FOLLOWED", "RELEASES", "doctor", "doctor_of"),
+    "kseg.analysis.doctor.answer": ("doctor", "doctor_of"),
     "kseg.analysis.doctor.partitions": ("PartitionUnit",),
     "kseg.analysis.doctor.values": (
         "CODES",

@@ -1,5 +1,3 @@
-from kseg.analysis.doctor.answer import FOLLOWED as FOLLOWED
-from kseg.analysis.doctor.answer import RELEASES as RELEASES
 from kseg.analysis.doctor.answer import doctor as doctor
 from kseg.analysis.doctor.answer import doctor_of as doctor_of
 from kseg.analysis.doctor.partitions import PartitionUnit as PartitionUnit

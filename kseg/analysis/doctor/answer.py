@@ -53,7 +53,7 @@ from kseg.files.names import FileKind, PathKind, classify_path
 from kseg.files.selection import Selection, StrPaths, some_of
 from kseg.format.times import Time, iso_text
 from kseg.internal.ids import id_of, id_text
-from kseg.internal.releases import metadata_versions
+from kseg.internal.releases import COMPARED, FOLLOWED, metadata_versions
 from kseg.log.clock import now_of
 from kseg.log.config import COMPACT, LogConfig
 from kseg.log.data_directory import (
@@ -1158,13 +1158,6 @@ def _of_machine(segments: int) -> Iterator[BrokerFinding]:
 
 # ---- the answer ----------------------------------------------------------------------------------
 
-#: The releases whose steps are followed one by one.
-FOLLOWED: Final = (NEWEST_RELEASE, "4.2")
-#: Brokers of the others are known to cut as these do; whether they start is not known.
-RELEASES: Final = (
-    *(NEWEST_RELEASE, "4.3", "4.2"),
-    *("3.9", "2.8", "1.1", "0.11", "0.10.2", "0.10.0", "0.9.0", "0.8.2", "0.8.0"),
-)
 #: The first major release in which all directories are formatted before a start.
 _FORMATTED_SINCE: Final = 4
 #: Less than this says nothing about a rate.
@@ -1177,7 +1170,7 @@ class DoctorPlan:
 
     Attributes:
         release: of Kafka.
-        known: the entry of `RELEASES` for it; None for another release.
+        known: the entry of `COMPARED` for it; None for another release.
         homes: the data directories.
         server: the settings of `server.properties`.
         settings: of the partitions.
@@ -1218,7 +1211,7 @@ def doctor(
             the findings about directories are of the whole broker in any case.
         partitions: list only these partitions: a number, or several.
         release: of Kafka, such as "4.4" or "4.4.0". All is known of the releases `FOLLOWED`. Others
-            of `RELEASES` are known to cut the same; whether they start is `UNKNOWN` where those
+            of `COMPARED` are known to cut the same; whether they start is `UNKNOWN` where those
             do not. None for the first of them that knows the cluster's metadata version; without a
             metadata log for the newest.
         metadata_directory: the directory with `__cluster_metadata-0`, if it is elsewhere.
@@ -1327,7 +1320,7 @@ def plan(
     units = (unit for home in homes for unit in _units(home, found, now_ms))
     once = {unit.path: unit for unit in units}
     release = release or _release_of(found.cluster)
-    known = next((one for one in RELEASES if f"{release}.".startswith(f"{one}.")), None)
+    known = next((one for one in COMPARED if f"{release}.".startswith(f"{one}.")), None)
     return DoctorPlan(release, known, homes, server, found, tuple(once.values()))
 
 
@@ -1378,12 +1371,12 @@ def _check_release(release: str) -> None:
 
 
 def _release_of(cluster: Cluster | None) -> str:
-    """The first of `RELEASES` that knows a cluster's metadata version; the newest without one."""
+    """The first of `COMPARED` that knows a cluster's metadata version; the newest without one."""
     fact = None if cluster is None else cluster.facts["features"].get(("metadata.version",))
     if fact is None:
         return NEWEST_RELEASE
     largest = {release: versions[1] for release, versions in metadata_versions().items()}
-    knowing = (each for each in reversed(RELEASES) if largest.get(each, 0) >= fact.fields["level"])
+    knowing = (each for each in reversed(COMPARED) if largest.get(each, 0) >= fact.fields["level"])
     return next(knowing, NEWEST_RELEASE)
 
 

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from kseg.cli.kafka_options import RELEASE
 from kseg.constants import NEWEST_RELEASE, Bools, Compression, Int64s, TimestampType
 from kseg.errors import InvalidRecordError, KsegError
 from kseg.format import text
 from kseg.format.header import DELETE_HORIZON, BatchTable
 from kseg.format.values import BinaryColumn, binary_column
+from kseg.internal.releases import DUMP_RELEASE
 
 if TYPE_CHECKING:
     from kseg.cli.row_writer import Piece, Template
@@ -172,7 +172,7 @@ VERSIONS: Final = {
         nested=True,
         keyed=True,
     ),
-    RELEASE: CURRENT,
+    DUMP_RELEASE: CURRENT,
     NEWEST_RELEASE: CURRENT._replace(
         message=CURRENT.message.removesuffix("}}"),
         starts_at_zero=True,

@@ -35,7 +35,6 @@ from kseg.cli.kafka_dump.lines import (
 )
 from kseg.cli.kafka_options import (
     DECODER_NAMES,
-    RELEASE,
     TOPIC_DECODERS,
     refuse_own_options,
 )
@@ -56,6 +55,7 @@ from kseg.format.header import BatchTable, scan
 from kseg.format.request import INFLATED_BYTES_MAX, Request
 from kseg.format.take import runs
 from kseg.format.values import BinaryColumn, RecordColumns
+from kseg.internal.releases import DUMP_RELEASE
 from kseg.workers import At, Put, Work, each_at, putting, run_in_order
 
 if TYPE_CHECKING:
@@ -130,12 +130,12 @@ def _lines(given: dict[str, Any]) -> Lines:
         UsageError: the lines of an older release for a decoder, for contents alone, or for messages
             without deep iteration; those are not known.
     """
-    lines = VERSIONS[given["kafka_version"] or RELEASE]
+    lines = VERSIONS[given["kafka_version"] or DUMP_RELEASE]
     if lines.record == CURRENT.record:
         return lines
     for name in (*TOPIC_DECODERS, "skip-record-metadata"):
         if given[name.replace("-", "_")]:
-            raise click.UsageError(f"--{name} prints the lines of {RELEASE} and later only.")
+            raise click.UsageError(f"--{name} prints the lines of {DUMP_RELEASE} and later only.")
     if lines.deep_only and not given["deep_iteration"]:
         raise click.UsageError("Up to --kafka-version 0.10 there are lines for --deep-iteration.")
     return lines
