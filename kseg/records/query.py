@@ -608,15 +608,14 @@ def check(query: Mapping[str, Any], door: str) -> None:
     for first, second in EXCLUDED:
         if {first, second} <= asked:
             raise ValueError(f"{spelled(first)} and {spelled(second)} exclude each other")
-    decode: Any = query.get("decode")
-    words = decode.values() if isinstance(decode, Mapping) else [decode]
-    has_schemas = any(
-        word in SCHEMA_WORDS if isinstance(word, str) else word is not None for word in words
-    )
-    for name in OF_SCHEMAS if not has_schemas else ():
-        if name in asked:
-            needed = f"{spelled('decode')} with a word for schemas, such as registry"
-            raise ValueError(f"{spelled(name)} needs {needed}")
+    of_schemas = [name for name in OF_SCHEMAS if name in asked]
+    if not of_schemas:
+        return
+    from kseg.format.typed import has_schemas  # few queries ask for it, and help does without
+
+    if not has_schemas(query.get("decode")):
+        needed = f"{spelled('decode')} with a word for schemas, such as registry"
+        raise ValueError(f"{spelled(of_schemas[0])} needs {needed}")
 
 
 def refusal(door: str, name: str) -> str:
