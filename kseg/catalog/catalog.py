@@ -151,8 +151,9 @@ class Catalog:
                     listed += _served(inside, selection, left_out, set_aside=set_aside)
                 else:
                     listed.append(_completed(entries, tier))
-        chosen = [entry for entry in listed if _takes(selection, entry)]
-        not_chosen = tuple(entry for entry in listed if not _takes(selection, entry))
+        chosen, not_chosen = list[Partition](), list[Partition]()
+        for entry in listed:
+            (chosen if _takes(selection, entry) else not_chosen).append(entry)
         if not_chosen and not chosen and not may_be_empty:
             raise NothingChosenError(_why_nothing(selection, not_chosen))
         if not (listed or may_be_empty or any(entry.error for entry in left_out)):
@@ -169,7 +170,7 @@ class Catalog:
             selection,
             tuple(left_out),
             tuple(data_directories),
-            not_chosen,
+            tuple(not_chosen),
             named,
         )
 
@@ -367,9 +368,11 @@ def take_replicas(
 # ---- paths that callers name ---------------------------------------------------------------------
 
 
-def _expanded(paths: StrPaths, left_out: list[LeftOut], *, logs: bool = False) -> Iterator[Path]:
+def _expanded(
+    named: Iterable[Path], left_out: list[LeftOut], *, logs: bool = False
+) -> Iterator[Path]:
     """The paths; a glob stands for all that match it."""
-    for path in named_paths(paths):
+    for path in named:
         name = os.fspath(path)
         if not glob.has_magic(name) or (not is_remote(name) and os.path.lexists(name)):
             yield path
@@ -449,7 +452,7 @@ def paths_of(paths: StrPaths) -> list[Path]:
         KsegError, OSError: a store cannot be asked for a glob.
     """
     left_out = list[LeftOut]()
-    found = list(_expanded(paths, left_out))
+    found = list(_expanded(named_paths(paths), left_out))
     _tell(left_out)
     return found
 
