@@ -14,18 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kseg.cli import output
-from kseg.cli.failures import (
-    Exit,
-    complain,
-    one_line,
-    tell_replaced,
-    usage_errors,
-)
+from kseg.cli.failures import Exit, complain, one_line, tell_replaced, usage_errors
 from kseg.cli.owners import owner_lines
-from kseg.cli.parsing import Paths, parse_names
-from kseg.cli.paths import (
-    tier_of_run,
-)
+from kseg.cli.parsing import Paths, check_names
+from kseg.cli.paths import tier_of_run
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.cli.typed import FIELD_NAMES, scanned, typed_fields, typed_rows
@@ -62,7 +54,7 @@ def export(
     _check_words(keep_bytes and "decode" not in query, no_formulas and form != "csv")
     fields = query.pop("columns", None)
     with usage_errors("Invalid value for '--fields'"):
-        parse_names(",".join(fields or FIELD_NAMES), "field", FIELD_NAMES)
+        check_names(fields or (), "field", FIELD_NAMES)
     found = scanned(paths, query)
     with usage_errors():
         look = AnyFormat(

@@ -43,7 +43,15 @@ def parse_names(text: str, noun: str, known: Sequence[str]) -> tuple[str, ...]:
     >>> parse_names("day, topic", "key", ("day", "topic"))
     ('day', 'topic')
     """
-    names = tuple(name.strip() for name in text.split(","))
+    return check_names(tuple(name.strip() for name in text.split(",")), noun, known)
+
+
+def check_names(names: tuple[str, ...], noun: str, known: Sequence[str]) -> tuple[str, ...]:
+    """The names, if each is one of the known ones and is there once.
+
+    Raises:
+        ValueError: one is unknown, or there twice.
+    """
     unknown = [name or repr(name) for name in names if name not in known]
     if unknown:
         raise ValueError(f"no {noun} {', '.join(unknown)}; there are: {', '.join(known)}")
