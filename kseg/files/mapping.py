@@ -303,9 +303,11 @@ class MappedFile(Closing):
         self._map = None
 
     def __del__(self) -> None:
-        """Close a file that its user left open, as an abandoned generator does."""
-        if self._fd >= 0:
-            os.close(self._fd)
+        """Close a file that its user left open, as an abandoned generator does.
+
+        In a circle this comes first, and the generator closes the file again behind it.
+        """
+        self.close()
 
     def _check_open(self) -> None:
         if self._fd < 0:

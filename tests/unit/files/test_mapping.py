@@ -136,6 +136,21 @@ def test_no_descriptor_is_left(path: Path, mapping: Any) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_a_circle_closes_a_descriptor_once(path: Path) -> None:
+    def abandoned() -> Any:
+        file = MappedFile.open(path)
+        try:
+            yield file
+        finally:
+            file.close()
+
+    walk = abandoned()
+    next(walk).__del__()  # as the collector does, in front of the block
+    with path.open("rb") as reused:
+        walk.close()
+        assert os.fstat(reused.fileno())
+
+
 def test_a_directory_that_another_process_holds_is_read_through_windows(path: Path) -> None:
     with holding(path.parent.parent):
         assert held_by_another(path)
