@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import glob
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -35,15 +36,14 @@ from kseg.catalog.catalog import (
     ReplicasError,
     partition_at,
     real_path,
-    take_replicas,
 )
 from kseg.constants import NO_TIMESTAMP, StopReason
-from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, NotALogError
-from kseg.files import io, names
-from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
+from kseg.errors import CorruptIndexError, CorruptRecordError, NotALogError
+from kseg.files import io
+from kseg.files.checkpoints import TopicPartition
 from kseg.files.index import OffsetIndex, TimeIndex, TimeIndexEntry
 from kseg.files.log_file import LogFile
-from kseg.files.names import Partition
+from kseg.files.names import Partition, PartitionFiles, SegmentFiles, list_partition
 from kseg.format.header import BatchHeader
 from kseg.log.reader import (
     AbortedRanges,
@@ -52,69 +52,52 @@ from kseg.log.reader import (
     aborted_ranges,
     age_of,
     believed_end,
+    log_starts,
 )
 from kseg.log.tier import Tier
 from kseg.spark.options import SourceOptions
-from kseg.stores.path import is_remote, name_of, path_at, place
+from kseg.stores.path import RemotePath, is_remote, name_of, path_at
 
-_Starts = Mapping[TopicPartition, int]
-
-
-def plan_line(logs: Iterable[LogEntry], tasks: Iterable[tuple[Split, ...]]) -> str:
-    """One line about a plan: how many segments it reads."""
-    there = sum(len(log.segments) for log in logs)
-    read = len({split.path for task in tasks for split in task if split.unreadable is None})
-    return f"kseg: {read} of {there} segments"
+#: The base offset of a file of batches that is not a segment of its directory.
+_NO_BASE: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentEntry:
-    """One segment as a listing showed it.
+class ListedLog(NamedTuple):
+    """A partition of the catalog, and its log at this moment.
 
     Attributes:
-        path: its log file, absolute.
-        base_offset: from the name; None for a copy whose name carries none.
-        next_base_offset: of the segment after it in its directory, or None.
-        size: bytes of the log file at the time of listing; nothing later is read.
-        index: its offset index, if there is one.
-        time_index: its time index, if there is one.
-        end_offset: no record from here on is read; None to go as far as the bytes do.
+        partition: the directory; of segments that were named by themselves, the first of these.
+        view: the log, or these segments alone; no segment of a directory that cannot be read.
+        unreadable: why it cannot be, for a query that takes damage as rows.
     """
 
-    path: str
-    base_offset: int | None
-    next_base_offset: int | None
-    size: int
-    index: str | None = None
-    time_index: str | None = None
-    end_offset: int | None = None
+    partition: Partition
+    view: LogView
+    unreadable: str | None = None
 
     @property
-    def is_last(self) -> bool:
-        """Whether a broker may still be writing it, so that a torn tail is not damage."""
-        return self.next_base_offset is None
+    def start_offset(self) -> int | None:
+        """Where the records start; None for segments named by themselves: each is read whole."""
+        return None if self.partition.is_file else self.view.log_start_offset
+
+    def segments(self) -> Iterator[tuple[SegmentInfo, int | None]]:
+        """The segments to read; with each the base offset of the one behind it, or None."""
+        beside = self.view.files.segments if self.partition.is_file else self.view.segments
+        bases = [segment.base_offset for segment in beside]
+        for info in self.view.segments:
+            following = None
+            if info.end_offset is not None:
+                following = info.end_offset
+            elif not info.is_last:
+                following = bases[bisect_right(bases, info.base_offset)]
+            yield info, following
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
-    """The segments of one partition directory, by base offset.
-
-    `topic` and `partition` come from the directory's name; None where the name has neither.
-    `log_start_offset` is the start of the records: the first segment's base, or the offset in the
-    broker's checkpoint. It is None for segments that were named one by one: each is read whole.
-    `end_offset` is where reading ends, if that is before the log's end. `unreadable` says why the
-    directory cannot be read, for a query that takes damage as rows. `view` is the log with its
-    segments in a tier.
-    """
-
-    directory: str
-    topic: str | None
-    partition: int | None
-    segments: tuple[SegmentEntry, ...]
-    log_start_offset: int | None = None
-    end_offset: int | None = None
-    unreadable: str | None = None
-    view: LogView | None = field(default=None, compare=False, repr=False)
+def plan_line(logs: Iterable[ListedLog], tasks: Iterable[tuple[Split, ...]]) -> str:
+    """One line about a plan: how many segments it reads."""
+    there = sum(len(log.view.segments) for log in logs)
+    read = len({split.path for task in tasks for split in task if split.unreadable is None})
+    return f"kseg: {read} of {there} segments"
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
@@ -158,32 +141,18 @@ def check_paths(options: SourceOptions) -> None:
             raise FileNotFoundError(f"kseg: {path}: no such file or directory")
 
 
-#: The directories of a partition that are listed; `make_plan` refuses those that are not wanted.
-_REPLICAS: Final[Mapping[str, str | Callable[[Path], Any]]] = {"newest": age_of, "first": "first"}
-
-
-def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
+def list_logs(options: SourceOptions) -> tuple[ListedLog, ...]:
     """Every log that the options ask for, by topic, partition and directory.
 
-    Logs of a data directory that wait for deletion, are being moved in, or are stray are left out,
-    as a broker leaves them out. A path that names such a log includes it.
+    The paths of the logs have no symbolic links, since a worker may have another directory.
 
     Raises:
-        ValueError: a path of another topic than those asked for, or a URL of no store.
+        ValueError: a path of another topic than those asked for, a URL of no store, or two
+            directories of a partition, whose records would count twice.
         NotALogError: no segment is left; the message says why.
         OSError: a path is missing or cannot be listed.
     """
-    tier = None
-    if options.tier is not None:
-        tier = Tier.of(options.tier, keys=dict(options.tier_keys), topic_id=options.topic_id)
-    catalog = Catalog.of(
-        [path if is_remote(path) else local_path(path) for path in options.paths],
-        options.wants,
-        tier=tier,
-        replicas=_REPLICAS.get(options.replicas, "all"),
-        on_error="skip" if options.permissive else "raise",
-        may_be_empty=True,
-    )
+    catalog = _catalog(options)
     choice = options.topics
     for entry in catalog.not_chosen:
         if (
@@ -192,18 +161,48 @@ def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
             and entry.path in catalog.named
         ):
             raise ValueError(f"kseg: {entry.path} is of topic {entry.topic!r}, not of {choice}")
-    starts = cache(_read_log_starts)
-    logs = [_log(entry, starts) for entry in catalog if not entry.is_file]
-    logs += _logs_of_files([entry for entry in catalog if entry.is_file])
+    by_directory: dict[str, list[Partition]] = {}
+    for entry in catalog:
+        by_directory.setdefault(real_path(entry.directory), []).append(entry)
+    starts = cache(log_starts)
+    logs = [_listed(path_at(name), inside, starts) for name, inside in by_directory.items()]
     for path, reason, error in catalog.skipped:
         if path in catalog.named and error is not None:
             raise error
-        name = partition_at(path)
-        directory = os.path.join(os.path.realpath(path.parent), path.name)
-        logs.append(LogEntry(directory, name.topic, name.partition, (), unreadable=reason))
-    if not any(log.segments or log.unreadable for log in logs):
+        place = Path(os.path.realpath(path.parent), path.name)
+        partition = partition_at(place)
+        empty = LogView.listed(PartitionFiles(place, partition.name))
+        logs.append(ListedLog(partition, empty, reason))
+    if not any(log.view.segments or log.unreadable for log in logs):
         raise NotALogError(_why_nothing(catalog, options), path=", ".join(options.paths))
     return tuple(sorted(logs, key=_log_order))
+
+
+def _catalog(options: SourceOptions) -> Catalog:
+    """The partitions of the options; replicas are refused where rows do not tell them apart."""
+    tier = None
+    if options.tier is not None:
+        tier = Tier.of(options.tier, keys=dict(options.tier_keys), topic_id=options.topic_id)
+    replicas: str | Callable[[Path], Any] = options.replicas
+    if replicas == "newest":
+        replicas = age_of
+    elif options.mode != "records" or "path" in options.columns:
+        replicas = "all" if replicas == "refuse" else replicas
+    try:
+        return Catalog.of(
+            [path if is_remote(path) else local_path(path) for path in options.paths],
+            options.wants,
+            tier=tier,
+            replicas=replicas,
+            on_error="skip" if options.permissive else "raise",
+            may_be_empty=True,
+        )
+    except ReplicasError as error:
+        also = (
+            "; or read some with option replicas=newest, first or all; or name path in the "
+            "option columns, which tells them apart"
+        )
+        raise ValueError(f"kseg: {error.reason}{also}: {error.command}") from None
 
 
 def _why_nothing(catalog: Catalog, options: SourceOptions) -> str:
@@ -218,86 +217,39 @@ def _why_nothing(catalog: Catalog, options: SourceOptions) -> str:
     return "no segments: neither .log nor .kafka files"
 
 
-def _log_order(log: LogEntry) -> tuple[str, int, str]:
-    return (log.topic or "", -1 if log.partition is None else log.partition, log.directory)
+def _log_order(log: ListedLog) -> tuple[str, int, str]:
+    partition = log.partition
+    number = -1 if partition.partition is None else partition.partition
+    return partition.topic or "", number, str(log.view.path)
 
 
-def highest(one: int | None, other: int | None) -> int | None:
-    """The larger of two bounds, None being none."""
-    return other if one is None else one if other is None else max(one, other)
+def _listed(
+    directory: Path,
+    entries: list[Partition],
+    starts: Callable[[Path], Mapping[TopicPartition, int]],
+) -> ListedLog:
+    """The log of a partition directory, or those of its segments that were named."""
+    partition = entries[0]
+    if partition.tier is not None:
+        return ListedLog(partition, LogView.at(partition))
+    files = partition.files
+    if files.path != directory:
+        files = list_partition(directory)
+    view = LogView.listed(files._replace(name=partition.name), starts=starts)
+    if not partition.is_file:
+        return ListedLog(partition, view)
+    beside = {info.path.name: info for info in view.segments}
+    infos = {
+        entry.path.name: beside.get(entry.path.name) or _alone(directory / entry.path.name)
+        for entry in entries
+    }
+    chosen = sorted(infos.values(), key=lambda info: (info.base_offset, info.path))
+    return ListedLog(partition, LogView(directory, tuple(chosen), "auto", files=view.files))
 
 
-def _segment_order(segment: SegmentEntry) -> tuple[int, str]:
-    return (-1 if segment.base_offset is None else segment.base_offset, segment.path)
-
-
-def _log(partition: Partition, starts: Callable[[str], _Starts]) -> LogEntry:
-    """A partition directory, with the sizes of its segments at this moment."""
-    directory = real_path(partition.path)
-    if partition.tier is None:
-        view, infos = (
-            None,
-            [
-                SegmentInfo(files, io.size_at(files.place), is_last=False)
-                for files in partition.files.segments
-            ],
-        )
-        start = infos[0].base_offset if infos else None
-        if partition.topic is not None and partition.partition is not None:
-            key = TopicPartition(partition.topic, partition.partition)
-            start = highest(start, starts(os.path.dirname(directory)).get(key))
-    else:
-        view = LogView.at(partition)
-        infos, start = list(view.segments), view.log_start_offset
-
-    def named(path: Path | None) -> str | None:
-        if path is None or view is not None:
-            return None if path is None else name_of(path)
-        return f"{directory}/{path.name}"
-
-    bases = [info.base_offset for info in infos[1:]]
-    segments = tuple(
-        SegmentEntry(
-            path=named(info.path) or "",
-            base_offset=info.base_offset,
-            next_base_offset=following if info.end_offset is None else info.end_offset,
-            size=info.size,
-            index=named(info.files.index),
-            time_index=named(info.files.time_index),
-            end_offset=info.end_offset,
-        )
-        for info, following in zip(infos, [*bases, None], strict=False)
-    )
-    return LogEntry(*(directory, partition.topic, partition.partition, segments, start), view=view)
-
-
-def _logs_of_files(files: Iterable[Partition]) -> Iterator[LogEntry]:
-    """Segments that were named one by one, completed from their directories.
-
-    A file of batches that is not a segment of its directory, as a KRaft snapshot, has no base.
-    """
-    by_directory: dict[str, list[Partition]] = {}
-    for file in files:
-        by_directory.setdefault(real_path(file.directory), []).append(file)
-    for directory, inside in by_directory.items():
-        log = _log(replace(inside[0], path=path_at(directory), file=None), lambda _: {})
-        beside = {segment.path: segment for segment in log.segments}
-        chosen = set()
-        for file in inside:
-            path = f"{directory}/{file.path.name}"
-            alone = SegmentEntry(path, None, None, io.size_at(file.path))
-            chosen.add(beside.get(path, alone))
-        segments = tuple(sorted(chosen, key=_segment_order))
-        yield replace(log, segments=segments, log_start_offset=None)
-
-
-def _read_log_starts(data_directory: str) -> _Starts:
-    """The log starts in a checkpoint; an unreadable one has none, as in `kseg.Log`."""
-    path = os.path.join(data_directory, names.FileKind.LOG_START.value)
-    try:
-        return read_offset_checkpoint(place(path))
-    except (KsegError, OSError):
-        return {}
+def _alone(path: Path) -> SegmentInfo:
+    """A file of batches that is not a segment of its directory, such as a KRaft snapshot."""
+    return SegmentInfo(SegmentFiles(_NO_BASE, path), io.size_at(path), is_last=True)
 
 
 #: A task lists no more segments than this, however small they are.
@@ -377,34 +329,31 @@ class Cut:
     is_first: bool
 
 
-def make_plan(logs: Iterable[LogEntry], options: SourceOptions) -> tuple[tuple[Split, ...], ...]:
+def make_plan(
+    logs: Iterable[ListedLog],
+    options: SourceOptions,
+    ranges: Mapping[str, tuple[int, int]] | None = None,
+) -> tuple[tuple[Split, ...], ...]:
     """Plan the reading of logs.
 
     Args:
         logs: as `list_logs` gives them.
         options: bounds, `index` and `target_partition_bytes`.
+        ranges: for a stream, the offsets `[start, end)` to read by the names of directories, in
+            place of the offsets of the options; no other log is read.
 
     Returns:
         The tasks, one for each Spark partition: splits, in the order of reading.
 
     Raises:
         OSError: an index or a log that the plan needs cannot be read.
-        ValueError: two directories are replicas of a partition, whose records would count twice.
     """
-    logs = tuple(logs)
-    refuses = options.replicas == "refuse" and "path" not in options.columns
-    if refuses and options.mode == "records":
-        try:
-            take_replicas([partition_at(path_at(log.directory)) for log in logs], "refuse")
-        except ReplicasError as error:
-            also = (
-                "; or read some with option replicas=newest, first or all; or name path in the "
-                "option columns, which tells them apart"
-            )
-            raise ValueError(f"kseg: {error.reason}{also}: {error.command}") from None
     splits: list[Split] = []
     for log in logs:
-        whole = _whole(log, options)
+        bounds = None if ranges is None else ranges.get(log.view.path.name)
+        if ranges is not None and bounds is None:
+            continue
+        whole = _whole(log, options, bounds)
         if log.unreadable is not None:
             splits.append(whole)
         elif not whole.is_empty:
@@ -414,36 +363,41 @@ def make_plan(logs: Iterable[LogEntry], options: SourceOptions) -> tuple[tuple[S
     return tuple(_pack(splits, options.target_partition_bytes))
 
 
-def _whole(log: LogEntry, options: SourceOptions) -> Split:
-    """The bounds of one log, from options; of an unreadable one, its row of damage."""
-    start = options.start_of(log.topic, log.partition)
-    end = options.end_of(log.topic, log.partition)
+def _whole(log: ListedLog, options: SourceOptions, bounds: tuple[int, int] | None) -> Split:
+    """The bounds of a log; of an unreadable one, its row of damage."""
+    topic, partition = log.partition.topic, log.partition.partition
     # Deleted records do not count, but their batches are still in the file.
-    first = log.log_start_offset if options.mode == "records" else None
+    first = log.start_offset if options.mode == "records" else None
+    start, end = bounds or (
+        _highest(first, options.start_of(topic, partition)),
+        options.end_of(topic, partition),
+    )
     return Split(
-        path=log.directory,
-        topic=log.topic,
-        partition=log.partition,
+        path=str(log.view.path),
+        topic=topic,
+        partition=partition,
         start_position=0,
         end_position=0,
         size=0,
         is_last=True,
-        start_offset=highest(first, start),
-        end_offset=_lowest(log.end_offset, end),
+        start_offset=start,
+        end_offset=end,
         start_timestamp=options.starting_timestamp,
         end_timestamp=options.ending_timestamp,
         unreadable=log.unreadable,
     )
 
 
-def _committed(log: LogEntry, wanted: Split, open_transactions: str) -> Split:
+def _committed(log: ListedLog, wanted: Split, open_transactions: str) -> Split:
     """End the range at the last stable offset, and name the aborted transactions in it.
 
     Open transactions may be taken as aborted; then the range ends with the log.
     """
-    if log.view is None and is_remote(log.directory):
-        raise ValueError(f"kseg: {log.directory}: isolation=read_committed needs local files")
-    view = log.view or LogView.open(log.directory)
+    view = log.view
+    if view.remote is None and isinstance(view.path, RemotePath):
+        raise ValueError(f"kseg: {view.path}: isolation=read_committed needs local files")
+    if log.partition.is_file:
+        view = LogView.listed(view.files)
     start = wanted.start_offset or 0
     is_whole = open_transactions == "abort"
     last = view.log_end_offset if is_whole else view.last_stable_offset
@@ -451,6 +405,10 @@ def _committed(log: LogEntry, wanted: Split, open_transactions: str) -> Split:
     assert end is not None
     aborted = aborted_ranges(view, start, end)
     return replace(wanted, end_offset=end, aborted=aborted if len(aborted) else None)
+
+
+def _highest(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else max(one, other)
 
 
 def _lowest(one: int | None, other: int | None) -> int | None:
@@ -461,63 +419,71 @@ def _crossed(start: int | None, end: int | None) -> bool:
     return end is not None and start is not None and start >= end
 
 
-def _of_log(log: LogEntry, wanted: Split, options: SourceOptions) -> Iterator[Split]:
+def _of_log(log: ListedLog, wanted: Split, options: SourceOptions) -> Iterator[Split]:
     """The splits of each segment, without the records that an earlier segment gives.
 
     So no two tasks give the same record; the rule is in `kseg.log.reader.visible`.
     """
     here = wanted
-    for segment in log.segments:
-        if segment.end_offset is not None:
-            end = _lowest(here.end_offset, segment.end_offset)
-            yield from _split(segment, replace(here, end_offset=end), options)
-            here = replace(here, start_offset=highest(here.start_offset, segment.end_offset))
+    for info, following in log.segments():
+        if info.end_offset is not None:
+            end = _lowest(here.end_offset, info.end_offset)
+            yield from _split(log, info, following, replace(here, end_offset=end), options)
+            here = replace(here, start_offset=_highest(here.start_offset, info.end_offset))
             continue
-        yield from _split(segment, here, options)
-        if log.log_start_offset is None or options.mode != "records":
+        yield from _split(log, info, following, here, options)
+        if log.partition.is_file or options.mode != "records":
             continue
-        if segment.next_base_offset is None or _outside(segment, wanted):
+        if following is None or _outside(info, following, wanted):
             continue
-        if not _crossed(segment.next_base_offset, wanted.end_offset):
-            here = replace(here, start_offset=highest(here.start_offset, _end_of(segment)))
+        if not _crossed(following, wanted.end_offset):
+            reached = _highest(here.start_offset, _end_of(info, following))
+            here = replace(here, start_offset=reached)
 
 
-def _end_of(segment: SegmentEntry) -> int | None:
+def _end_of(info: SegmentInfo, following: int) -> int | None:
     """The offset behind a segment's last batch; None where only a walk over all of it would tell.
 
     Looked up once: a segment that others follow is not written to any more.
     """
-    if segment.index is None and segment.size > _WALKED_BYTES_MAX:
+    if info.files.index is None and info.size > _WALKED_BYTES_MAX:
         return None
-    written = 0 if is_remote(segment.path) else os.stat(segment.path).st_mtime_ns
-    return _known_end(segment, written)
+    written = 0 if isinstance(info.path, RemotePath) else os.stat(info.path).st_mtime_ns
+    return _end_before(info, following, written)
 
 
 @lru_cache(_ENDS_KEPT)
-def _known_end(segment: SegmentEntry, _written_ns: int) -> int | None:
-    assert segment.next_base_offset is not None
-    path = place(segment.path)
-    with Segment.open(path, size=segment.size, is_last=segment.is_last) as opened:
-        return believed_end(opened, segment.next_base_offset)
+def _end_before(info: SegmentInfo, following: int, _written_ns: int) -> int | None:
+    with Segment.open(info.path, size=info.size, is_last=False) as opened:
+        return believed_end(opened, following)
 
 
-def _split(segment: SegmentEntry, wanted: Split, options: SourceOptions) -> Iterator[Split]:
+def _split(
+    log: ListedLog,
+    info: SegmentInfo,
+    following: int | None,
+    wanted: Split,
+    options: SourceOptions,
+) -> Iterator[Split]:
     """The splits of one segment: none where it is pruned, one where it is small."""
-    if _outside(segment, wanted) or _too_old(segment, wanted, options.index):
+    is_last = following is None
+    if _outside(info, following, wanted):
+        return
+    if not is_last and _too_old(info, wanted.start_timestamp, options.index):
         return
     target, cuts = options.target_partition_bytes, list[Cut]()
     if options.mode != "segments":  # there each file is a row, empty ones too
-        if segment.size == 0:
+        if info.size == 0:
             return
-        cuts = find_cuts(segment, target, options.index) if segment.size > target else []
+        cuts = find_cuts(info, target, options.index) if info.size > target else []
     whole = replace(
         wanted,
-        path=segment.path,
-        size=segment.size,
-        is_last=segment.is_last,
-        base_offset=segment.base_offset,
+        path=str(info.path) if log.view.remote is None else name_of(info.path),
+        size=info.size,
+        is_last=is_last,
+        base_offset=None if info.base_offset == _NO_BASE else info.base_offset,
     )
-    last = Cut(segment.size, 0, is_first=False)
+    last = Cut(info.size, 0, is_first=False)
     start = 0
     for cut in [*cuts, last]:
         first, start = start, cut.position
@@ -528,47 +494,42 @@ def _split(segment: SegmentEntry, wanted: Split, options: SourceOptions) -> Iter
             return
 
 
-def _outside(segment: SegmentEntry, wanted: Split) -> bool:
+def _outside(info: SegmentInfo, following: int | None, wanted: Split) -> bool:
     """Whether the names alone show that no offset of the segment is wanted."""
-    if segment.base_offset is None:
-        return False
-    ends_before = _crossed(wanted.start_offset, segment.next_base_offset)
-    return ends_before or _crossed(segment.base_offset, wanted.end_offset)
+    ends_before = _crossed(wanted.start_offset, following)
+    return ends_before or _crossed(info.base_offset, wanted.end_offset)
 
 
-def _too_old(segment: SegmentEntry, wanted: Split, index: str) -> bool:
+def _too_old(info: SegmentInfo, start: int | None, index: str) -> bool:
     """Whether every record is older than wanted, by a time index that the log's tail confirms.
 
     Times need not ascend, so only the newest time of a segment is known without a walk. No segment
     is pruned for being too new. A broker makes the last time entry when it rolls a segment, so the
     last segment of a log is never pruned either.
     """
-    start = wanted.start_timestamp
-    if start is None or index == "ignore" or segment.is_last:
-        return False
-    if segment.time_index is None or segment.base_offset is None:
+    if start is None or index == "ignore" or info.files.time_index is None:
         return False
     try:
-        with TimeIndex.open(place(segment.time_index), segment.base_offset) as times:
+        with TimeIndex.open(info.files.time_index, info.base_offset) as times:
             newest = times.last_entry
             if not times.entry_count or newest.timestamp >= start:
                 return False
-        return index == "use" or _tail_agrees(segment, newest)
+        return index == "use" or _tail_agrees(info, newest)
     except (CorruptIndexError, CorruptRecordError):
         return False
 
 
-def _tail_agrees(segment: SegmentEntry, newest: TimeIndexEntry) -> bool:
+def _tail_agrees(info: SegmentInfo, newest: TimeIndexEntry) -> bool:
     """Whether the log, from the batch of the newest time to a whole end, has just that time."""
-    if segment.index is None or segment.base_offset is None:
+    if info.files.index is None:
         return False
-    with OffsetIndex.open(place(segment.index), segment.base_offset) as offsets:
+    with OffsetIndex.open(info.files.index, info.base_offset) as offsets:
         position = offsets.lookup(newest.offset).position
-    if not 0 < segment.size - position <= _TAIL_BYTES_MAX:
+    if not 0 < info.size - position <= _TAIL_BYTES_MAX:
         return False
     seen = NO_TIMESTAMP
-    with LogFile.open(place(segment.path)) as log:
-        for tile in log.walk(start=position, end=segment.size, on_bad_crc="stop"):
+    with LogFile.open(info.path) as log:
+        for tile in log.walk(start=position, end=info.size, on_bad_crc="stop"):
             stop = tile.table.stop
             seen = max(seen, int(tile.table.max_timestamp.max(initial=NO_TIMESTAMP)))
             if not tile.table.bounds_time.all():
@@ -576,11 +537,11 @@ def _tail_agrees(segment: SegmentEntry, newest: TimeIndexEntry) -> bool:
     return stop is StopReason.END and seen == newest.timestamp
 
 
-def find_cuts(segment: SegmentEntry, target_bytes: int, index: str = "auto") -> list[Cut]:
+def find_cuts(info: SegmentInfo, target_bytes: int, index: str = "auto") -> list[Cut]:
     """Batch starts that cut a segment into pieces of about the target size.
 
     Args:
-        segment: one larger than `target_bytes`.
+        info: a segment larger than `target_bytes`.
         target_bytes: bytes of a piece, which goes on to the end of its last batch.
         index: "auto" takes cuts from the offset index and checks each against the log, "use" does
             not check, "ignore" walks headers.
@@ -588,35 +549,35 @@ def find_cuts(segment: SegmentEntry, target_bytes: int, index: str = "auto") -> 
     Raises:
         OSError: the index or the log cannot be read.
     """
-    count = -(-segment.size // target_bytes)
-    goals = [segment.size * number // count for number in range(1, count)]
+    count = -(-info.size // target_bytes)
+    goals = [info.size * number // count for number in range(1, count)]
     if index != "ignore":
-        cuts = _cuts_from_index(segment, goals, trusted=index == "use")
+        cuts = _cuts_from_index(info, goals, trusted=index == "use")
         if cuts is not None:
             return cuts
-    return _cuts_from_walk(segment, goals)
+    return _cuts_from_walk(info, goals)
 
 
-def _cuts_from_index(segment: SegmentEntry, goals: list[int], *, trusted: bool) -> list[Cut] | None:
+def _cuts_from_index(info: SegmentInfo, goals: list[int], *, trusted: bool) -> list[Cut] | None:
     """Cuts at the entry behind each goal; None where the index is missing, sparse or wrong."""
-    if segment.index is None or segment.base_offset is None:
+    if info.files.index is None:
         return None
     try:
-        with OffsetIndex.open(place(segment.index), segment.base_offset) as offsets:
+        with OffsetIndex.open(info.files.index, info.base_offset) as offsets:
             entries = [offsets.fetch_upper_bound(goal, 0) for goal in goals]
     except CorruptIndexError:
         return None
-    found = [Cut(entry.position, entry.offset, False) for entry in dict.fromkeys(entries) if entry]
-    if 2 * len(found) < len(goals):
+    cuts = [Cut(entry.position, entry.offset, False) for entry in dict.fromkeys(entries) if entry]
+    if 2 * len(cuts) < len(goals):
         return None  # the index covers less than half of the log
-    places = [0, *(cut.position for cut in found), segment.size]
-    if not all(one < next_one for one, next_one in pairwise(places)):
+    positions = [0, *(cut.position for cut in cuts), info.size]
+    if not all(start < end for start, end in pairwise(positions)):
         return None
     if trusted:
-        return found
-    with LogFile.open(place(segment.path)) as log:
-        checked = [cut for cut in (_batch_at(log, cut.position) for cut in found) if cut]
-    return checked if len(checked) == len(found) else None
+        return cuts
+    with LogFile.open(info.path) as log:
+        checked = [cut for cut in (_batch_at(log, cut.position) for cut in cuts) if cut]
+    return checked if len(checked) == len(cuts) else None
 
 
 def _batch_at(log: LogFile, position: int) -> Cut | None:
@@ -630,11 +591,11 @@ def _cut(batch: BatchHeader) -> Cut:
     return Cut(batch.position, batch.base_offset if is_first else batch.last_offset, is_first)
 
 
-def _cuts_from_walk(segment: SegmentEntry, goals: list[int]) -> list[Cut]:
+def _cuts_from_walk(info: SegmentInfo, goals: list[int]) -> list[Cut]:
     """Cuts at the first batch at or past each goal; the walk ends where the log does."""
     cuts: list[Cut] = []
-    with LogFile.open(place(segment.path)) as log:
-        for table in log.headers(end=segment.size):
+    with LogFile.open(info.path) as log:
+        for table in log.headers(end=info.size):
             if not len(table):
                 break
             slots = np.unique(table.position.searchsorted(goals)).tolist()

@@ -176,7 +176,7 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
             if name in places:
                 continue
             start = watch.start_of(log)
-            asked = self._options.start_of(log.topic, log.partition)
+            asked = self._options.start_of(log.partition.topic, log.partition.partition)
             if asked == LATEST and not known:
                 start = watch.end_of(name, log)
             elif asked is not None and asked > start.offset:
@@ -257,13 +257,7 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
             if first.offset < place.offset:
                 first = replace(first, topic_id=place.topic_id)
                 ranges[name] = (watch.checked(name, first).offset, place.offset)
-        unbounded = replace(self._options, starting_offsets={})
-        chosen = [
-            replace(log, log_start_offset=ranges[name][0], end_offset=ranges[name][1])
-            for name, log in logs.items()
-            if name in ranges
-        ]
-        tasks = make_plan(chosen, unbounded)
+        tasks = make_plan(logs.values(), self._options, ranges)
         return [InputPartition(task) for task in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:

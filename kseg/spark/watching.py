@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -25,11 +26,10 @@ from kseg.constants import INT64_MAX, StopReason
 from kseg.errors import OffsetOutOfRangeError
 from kseg.files.metadata import topic_id_in
 from kseg.format.header import BatchTable
-from kseg.log.log import Log
+from kseg.log.reader import LogView, SegmentInfo
 from kseg.spark.damage import named
 from kseg.spark.options import SourceOptions
-from kseg.spark.plan import LogEntry, SegmentEntry, list_logs
-from kseg.stores.path import is_remote
+from kseg.spark.plan import ListedLog, list_logs
 
 _VERSION: Final = 1
 _LOGGER = logging.getLogger("kseg.spark")
@@ -190,12 +190,12 @@ class Watch:
         """Open no file yet."""
         self._options: Final = options
         self._fails: Final = options.on_corrupt == "raise"
-        self._logs: dict[str, LogEntry] = {}
+        self._logs: dict[str, ListedLog] = {}
         self._directories: dict[str, int] = {}
-        self._ends: dict[str, tuple[str, int, Place]] = {}
+        self._ends: dict[str, tuple[Path, int, Place]] = {}
         self._walks_always = any(glob.has_magic(path) for path in options.paths)
 
-    def logs(self) -> dict[str, LogEntry]:
+    def logs(self) -> dict[str, ListedLog]:
         """Every log by the name of its directory, listed again where a directory has changed.
 
         All other methods use the latest listing, so a look at many logs costs one listing.
@@ -209,24 +209,24 @@ class Watch:
             return self.list_anew()
         return self._logs
 
-    def list_anew(self) -> dict[str, LogEntry]:
+    def list_anew(self) -> dict[str, ListedLog]:
         """As `logs`, with the present sizes of files."""
-        listed: dict[str, LogEntry] = {}
+        listed: dict[str, ListedLog] = {}
         directories: set[str] = set()
-        for log in list_logs(self._options):
-            name = os.path.basename(log.directory)
-            if name in listed:
-                others = f"{listed[name].directory} and {log.directory}"
-                raise ValueError(f"kseg: a stream needs one directory of {name}, not {others}")
-            listed[name] = log
-            directories |= {log.directory, os.path.dirname(log.directory)}
+        for log in list_logs(replace(self._options, replicas="all")):
+            path = log.view.path
+            if path.name in listed:
+                others = f"{listed[path.name].view.path} and {path}"
+                raise ValueError(f"kseg: a stream needs one directory of {path.name}, not {others}")
+            listed[path.name] = log
+            directories |= {str(path), str(path.parent)}
         # A directory's time is taken before it is listed, so that every change is noticed; a
         # directory that was not known before is listed once more.
         self._logs = listed
         self._directories = {path: self._directories.get(path, -1) for path in directories}
         return listed
 
-    def _log(self, name: str) -> LogEntry | None:
+    def _log(self, name: str) -> ListedLog | None:
         return (self._logs or self.logs()).get(name)
 
     def _have_changed(self) -> bool:
@@ -243,14 +243,15 @@ class Watch:
             self._directories[directory] = now if now < soon else -1
         return changed
 
-    def start_of(self, log: LogEntry) -> Place:
+    def start_of(self, log: ListedLog) -> Place:
         """Where the records of a log begin."""
-        first = log.segments[0].base_offset if log.segments else 0
-        start = max(first or 0, log.log_start_offset or 0)
-        found = None if is_remote(log.directory) else topic_id_in(log.directory)
-        return Place(start, topic_id=None if found is None else str(found))
+        start = log.start_offset
+        if start is None:
+            start = max(log.view.first_offset, 0)
+        topic_id = topic_id_in(log.view.path)
+        return Place(start, topic_id=None if topic_id is None else str(topic_id))
 
-    def end_of(self, name: str, log: LogEntry) -> Place:
+    def end_of(self, name: str, log: ListedLog) -> Place:
         """Where its records end now, behind the last whole batch."""
         return self.advance(name, self.start_of(log), NO_LIMIT).place
 
@@ -291,44 +292,51 @@ class Watch:
         """
         place = self.checked(name, place)
         log = self._log(name)
-        if log is None or not log.segments or self._stands_still(name, log, place):
+        if log is None or not log.view.segments or self._stands_still(name, log, place):
             return Advance(place, _NOTHING, at_end=True)
         step = self._step(name, log, place, limit, at_least)
         if self._options.isolation == "read_committed":
             step = _committed(log, place, step)
         return step._replace(place=replace(step.place, topic_id=place.topic_id))
 
-    def _stands_still(self, name: str, log: LogEntry, place: Place) -> bool:
+    def _stands_still(self, name: str, log: ListedLog, place: Place) -> bool:
         """Whether the last look ended here, and the last segment has not changed since."""
-        path, size, end = self._ends.get(name, ("", -1, place))
+        path, size, end = self._ends.get(name, (None, -1, place))
         return (
-            path == log.segments[-1].path
+            path == log.view.segments[-1].path
             and place.offset == end.offset
-            and os.stat(path).st_size == size
+            and path.stat().st_size == size
         )
 
     def _step(
-        self, name: str, log: LogEntry, place: Place, limit: Amount, at_least: bool
+        self, name: str, log: ListedLog, place: Place, limit: Amount, at_least: bool
     ) -> Advance:
         taken, left = _NOTHING, limit
-        for segment in _from(log, place):
-            if limit == NO_LIMIT and not segment.is_last:
-                continue  # all of it is new, however much it is
-            place, more, whole = self._within(name, segment, place, left, at_least=at_least)
+        for info, following in log.segments():
+            if following is not None and (limit == NO_LIMIT or following <= place.offset):
+                continue  # all of it is new, however much it is; or it was read
+            place, more, whole = self._within(name, info, following, place, left, at_least=at_least)
             at_least = at_least and taken == more == _NOTHING
             taken, left = taken.plus(more), left.less(more)
-            if not whole or (min(left) <= 0 and not segment.is_last):
+            if not whole or (min(left) <= 0 and following is not None):
                 return Advance(place, taken, at_end=False)
         return Advance(place, taken, at_end=True)
 
     def _within(
-        self, name: str, entry: SegmentEntry, place: Place, limit: Amount, *, at_least: bool
+        self,
+        name: str,
+        info: SegmentInfo,
+        following: int | None,
+        place: Place,
+        limit: Amount,
+        *,
+        at_least: bool,
     ) -> tuple[Place, Amount, bool]:
         """Take batches of one segment: the place behind, the amount, whether these are all."""
-        base = entry.base_offset or 0
+        base, is_last = info.base_offset, following is None
         end, taken = replace(place, offset=max(place.offset, base)), _NOTHING
-        with Segment.open(entry.path, is_last=entry.is_last) as segment:
-            for table in _tables(segment, _begin(segment, base, place), is_last=entry.is_last):
+        with Segment.open(info.path, is_last=is_last) as segment:
+            for table in _tables(segment, _begin(segment, base, place), is_last=is_last):
                 force = at_least and taken == _NOTHING
                 fits, more = _fitting(table, place, limit.less(taken), at_least=force)
                 if fits:
@@ -338,25 +346,16 @@ class Watch:
                 if fits < len(table):
                     return end, taken, False
             size = segment.size
-        if not entry.is_last:
-            after = entry.next_base_offset or 0
-            return Place(max(after, place.offset), after, 0), taken, True
+        if following is not None:
+            return Place(max(following, place.offset), following, 0), taken, True
         fault = segment.stop_fault(table)
         if fault is not None and table.stop is not StopReason.BAD_CRC and self._fails:
-            raise named(fault, entry.path)
+            raise named(fault, str(info.path))
         if end.offset < place.offset:
             self._lost(name, f"the log ends at {end.offset}, and was read up to {place.offset}")
         if end.position == size:  # else an unfinished batch may become whole in its place
-            self._ends[name] = (entry.path, size, end)
+            self._ends[name] = (info.path, size, end)
         return end, taken, True
-
-
-def _from(log: LogEntry, place: Place) -> Iterator[SegmentEntry]:
-    """The segment that a place lies in, and those after it."""
-    for segment in log.segments:
-        after = segment.next_base_offset
-        if after is None or after > place.offset:
-            yield segment
 
 
 def _begin(segment: Segment, base: int, place: Place) -> int:
@@ -408,10 +407,9 @@ def _fitting(
     return fits, amount
 
 
-def _committed(log: LogEntry, start: Place, step: Advance) -> Advance:
+def _committed(log: ListedLog, start: Place, step: Advance) -> Advance:
     """The place, but not past the last stable offset: transactions behind it are open."""
-    with Log.open(log.directory) as opened:
-        stable = opened.last_stable_offset
+    stable = LogView.open(log.view.path).last_stable_offset
     if step.place.offset <= stable:
         return step
     return Advance(Place(max(stable, start.offset)), step.taken, at_end=True)

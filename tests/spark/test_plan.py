@@ -12,8 +12,9 @@ import pytest
 
 from kseg.errors import NotALogError
 from kseg.files.log_file import LogFile
+from kseg.log.reader import SegmentInfo
 from kseg.spark.options import parse_options
-from kseg.spark.plan import SegmentEntry, Split, find_cuts, list_logs, make_plan
+from kseg.spark.plan import Split, find_cuts, list_logs, make_plan
 from tests.builders import batch, record
 
 
@@ -35,7 +36,7 @@ class Plan(NamedTuple):
 def plan(*paths: Path, **options: str) -> Plan:
     chosen = parse_options({"paths": json.dumps([str(path) for path in paths]), **options})
     logs = list_logs(chosen)
-    return Plan(make_plan(logs, chosen), sum(len(log.segments) for log in logs))
+    return Plan(make_plan(logs, chosen), sum(len(log.view.segments) for log in logs))
 
 
 def read_by(made: Plan) -> list[str]:
@@ -75,9 +76,9 @@ def test_a_data_directory_gives_all_its_partitions_in_order(data: Path) -> None:
 def test_a_segment_named_alone_knows_its_neighbours(data: Path) -> None:
     chosen = parse_options({"path": str(data / "orders-0" / f"{50:020d}.log")})
     (log,) = list_logs(chosen)
-    (entry,) = log.segments
-    assert (entry.base_offset, entry.next_base_offset, entry.is_last) == (50, 200, False)
-    assert (log.topic, log.partition) == ("orders", 0)
+    ((info, following),) = log.segments()
+    assert (info.base_offset, following, info.is_last) == (50, 200, False)
+    assert (log.partition.topic, log.partition.partition) == ("orders", 0)
 
 
 def test_globs_are_expanded_and_pass_over_what_is_no_log(data: Path) -> None:
@@ -86,10 +87,13 @@ def test_globs_are_expanded_and_pass_over_what_is_no_log(data: Path) -> None:
     assert read_by(made) == [f"orders-{n}/{base}" for n in (0, 2) for base in (0, 50, 200)]
 
 
-def test_logs_on_their_way_out_are_left_to_who_names_them(data: Path) -> None:
+def test_logs_on_their_way_out_are_left_to_who_names_them(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     gone = data / f"orders-3.{'0' * 32}-delete"
     segment(gone, 0)
     assert plan(data).segment_count == 12
+    assert f"{gone}: left out: a broker deletes it" in caplog.text
     assert plan(gone).segment_count == 1
 
 
@@ -230,17 +234,9 @@ def starts(path: Path) -> dict[int, int]:
         return {batch.position: batch.base_offset for tile in log.walk() for batch in tile.table}
 
 
-def entry(path: Path, **changes: object) -> SegmentEntry:
-    index = path.with_suffix(".index")
-    values = {
-        "path": str(path),
-        "base_offset": int(path.stem),
-        "next_base_offset": None,
-        "size": path.stat().st_size,
-        "index": str(index) if index.exists() else None,
-        "time_index": None,
-    }
-    return SegmentEntry(**{**values, **changes})
+def entry(path: Path) -> SegmentInfo:
+    ((info, _following),) = list_logs(parse_options({"path": str(path)}))[0].segments()
+    return info
 
 
 @pytest.fixture

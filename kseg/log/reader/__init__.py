@@ -24,6 +24,6 @@ _HOMES = {
     ),
     "kseg.log.reader.pieces": ("log_pieces", "read_pieces", "segment_pieces"),
     "kseg.log.reader.version": ("HighWatermark", "SegmentInfo"),
-    "kseg.log.reader.view": ("LogView", "age_of"),
+    "kseg.log.reader.view": ("LogView", "age_of", "log_starts"),
 }
 __all__, __getattr__ = door(__name__, _HOMES)

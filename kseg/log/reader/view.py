@@ -7,6 +7,7 @@ tail at its end is an unfinished write of another process, not damage.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from collections.abc import Mapping as MappingOf
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -106,6 +107,7 @@ class LogView:
         version: Version | None = None,
         now: Callable[[], Version] | None = None,
         remote: RemotePart | None = None,
+        starts: Callable[[Path], MappingOf[TopicPartition, int]] | None = None,
     ) -> None:
         """Take over a listing, or the state of a log under a writer of this process; use `open`."""
         self.remote: Final = remote
@@ -115,6 +117,7 @@ class LogView:
         self._files = files
         self.version: Final = version
         self._now: Final = now
+        self._starts: Final = starts or log_starts
 
     @classmethod
     def of(
@@ -143,16 +146,35 @@ class LogView:
             NotALogError: there is no segment in it.
             OSError: it cannot be listed.
         """
-        known = classify_path(path).partition_files
-        if known is None:
+        listing = classify_path(path).partition_files
+        if listing is None:
             raise NotALogError("not a partition directory", path=path)
-        files, sizes = _sized(known)
+        return cls.listed(listing, mapping)
+
+    @classmethod
+    def listed(
+        cls,
+        listing: PartitionFiles,
+        mapping: Mapping = "auto",
+        starts: Callable[[Path], MappingOf[TopicPartition, int]] | None = None,
+    ) -> LogView:
+        """The log of a listing, with the sizes of its files at this moment.
+
+        Args:
+            listing: of the partition directory; it is listed again if a log is gone meanwhile.
+            mapping: as for `open`.
+            starts: gives the log starts of a data directory; reads its checkpoint if None.
+
+        Raises:
+            OSError: a file cannot be asked for its size.
+        """
+        files, sizes = _sized(listing)
         last = len(sizes) - 1
         infos = tuple(
             SegmentInfo(segment, size, index == last)
             for index, (segment, size) in enumerate(zip(files.segments, sizes, strict=True))
         )
-        return cls(files.path, infos, mapping, files=files)
+        return cls(files.path, infos, mapping, files=files, starts=starts)
 
     @classmethod
     def at(cls, partition: Partition, mapping: Mapping = "auto") -> LogView:
@@ -217,12 +239,8 @@ class LogView:
         """The start in the checkpoint of the data directory; None where it names none."""
         if self.topic is None or self.partition is None:
             return None
-        path = self.path.resolve().parent / "log-start-offset-checkpoint"
-        try:
-            offsets = checkpoints.read_offset_checkpoint(path)
-        except (KsegError, OSError):
-            return None
-        return offsets.get(TopicPartition(self.topic, self.partition))
+        starts = self._starts(self.path.resolve().parent)
+        return starts.get(TopicPartition(self.topic, self.partition))
 
     @property
     def remote_start_offset(self) -> int | None:
@@ -478,6 +496,18 @@ class LogView:
         return f"LogView({str(self.path)!r}, {len(self.segments)} segments)"
 
 
+def log_starts(data_directory: Path) -> MappingOf[TopicPartition, int]:
+    """The log starts in the checkpoint of a data directory; none if it cannot be read.
+
+    Args:
+        data_directory: the directory of the partitions.
+    """
+    try:
+        return checkpoints.read_offset_checkpoint(data_directory / "log-start-offset-checkpoint")
+    except (KsegError, OSError):
+        return {}
+
+
 def _is_cut(info: SegmentInfo, offset: int) -> bool:
     """Whether an offset lies where the segment does not count any more."""
     return info.end_offset is not None and offset >= info.end_offset
@@ -513,4 +543,4 @@ def _sizes(files: PartitionFiles) -> list[int]:
     return [io.size_at(segment.place) for segment in files.segments]
 
 
-__all__ = ["ISOLATIONS", "LogView", "age_of"]
+__all__ = ["ISOLATIONS", "LogView", "age_of", "log_starts"]

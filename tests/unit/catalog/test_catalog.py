@@ -76,8 +76,9 @@ def test_every_door_has_the_same_partitions_and_segments(tmp_path: Path, seed: i
         for log in ([entry.path] if entry.is_file else map(lambda s: s.log, entry.files.segments))
     }
     if logs and not any(entry.path in catalog.named for entry in catalog.skipped):
-        listed = list_logs(source_options(list(map(str, paths)), {"onCorrupt": "permissive"}))
-        assert {segment.path for log in listed for segment in log.segments} == logs
+        given = {"onCorrupt": "permissive", "replicas": "all"}
+        listed = list_logs(source_options(list(map(str, paths)), given))
+        assert {str(info.path) for log in listed for info in log.view.segments} == logs
     every = Catalog.of(paths, replicas="all", on_error="skip", files="all")
     units = [unit for unit in plan(every) if unit.kind is UnitKind.SEGMENT]
     assert sorted(os.path.realpath(unit.path) for unit in units) == sorted(logs)
