@@ -2,11 +2,13 @@
 
 `{verbs} look` has every verb of a module in `kseg.cli.verbs`, with its help and options.
 `{codes} verify` has the table that `kseg verify --codes` prints.
+`{sentences} kseg.analysis.doctor.words` has every sentence of a table, with its remedy.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 from typing import Any
 
@@ -69,8 +71,26 @@ class Codes(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(text))
 
 
+class Sentences(SphinxDirective):
+    """The sentences of a module with the tables `SENTENCES` and `REMEDIES`."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Make a table of the sentences, and of what each advises."""
+        words = importlib.import_module(self.arguments[0])
+        text = ["| code | sentence | remedy |", "| --- | --- | --- |"]
+        for name, sentence in words.SENTENCES.items():
+            code = name.partition(".")[0]
+            remedy = words.REMEDIES.get(name, words.REMEDIES.get(code, ""))
+            cells = (code, sentence, " ".join(remedy.splitlines()))
+            text.append(f"| {' | '.join(cell and f'`{cell}`' for cell in cells)} |")
+        return self.parse_text_to_nodes("\n".join(text))
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Tell Sphinx about the directives."""
     app.add_directive("verbs", Verbs)
     app.add_directive("codes", Codes)
+    app.add_directive("sentences", Sentences)
     return {"parallel_read_safe": True}

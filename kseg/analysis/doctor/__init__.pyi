@@ -1,9 +1,9 @@
 from kseg.analysis.doctor.answer import doctor as doctor
 from kseg.analysis.doctor.answer import doctor_of as doctor_of
 from kseg.analysis.doctor.partitions import PartitionUnit as PartitionUnit
-from kseg.analysis.doctor.values import CODES as CODES
-from kseg.analysis.doctor.values import BrokerFinding as BrokerFinding
 from kseg.analysis.doctor.values import DirectoryOutlook as DirectoryOutlook
 from kseg.analysis.doctor.values import DoctorReport as DoctorReport
-from kseg.analysis.doctor.values import Outcome as Outcome
 from kseg.analysis.doctor.values import PartitionOutlook as PartitionOutlook
+from kseg.analysis.doctor.words import CODES as CODES
+from kseg.analysis.doctor.words import BrokerFinding as BrokerFinding
+from kseg.analysis.doctor.words import Outcome as Outcome

@@ -1,27 +1,38 @@
-"""The files of KRaft beside its log: snapshots, the bootstrap file, and the cluster's level.
+"""The rules about the metadata log of KRaft, and about the files beside it.
 
 A node reads the newest snapshot of its metadata log, and no older one in the place of a damaged
 one. It reads the bootstrap file at each start, though only a new cluster needs it; Kafka 4.4 has a
 snapshot of no records instead. No release starts on a metadata version that it does not know.
 
+A metadata log that is missing, or that a start cuts, comes back or not depending on the quorum. A
+node that is only a broker fetches it from the controllers. A controller fetches it from the leader,
+if others lead. The only controller goes on with its own log, and puts every partition aside that
+this log does not name.
+
 Source: Kafka `Snapshots.parse`, `KafkaRaftLog.recoverSnapshots`, `RecordsSnapshotReader`,
-`BootstrapDirectory`, `MetadataVersion`.
+`KafkaRaftClient`, `BootstrapDirectory`, `MetadataVersion`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from kseg.analysis.doctor.values import BrokerFinding, finding
-from kseg.commands import command_line
-from kseg.errors import KsegError, NotALogError, os_reason
+from kseg.analysis.doctor.facts import Node, reason_of, records_in, refusal
+from kseg.analysis.doctor.values import PartitionOutlook
+from kseg.analysis.doctor.words import BrokerFinding, Outcome, advice, event, finding
+from kseg.errors import KsegError, NotALogError
 from kseg.files.names import FileKind, list_partition, parse_name
+from kseg.files.selection import some_of
 from kseg.internal.releases import metadata_versions, release_of_level
-from kseg.log.settings import Cluster, bootstrap_level, check_snapshot
+from kseg.log.data_directory import CLUSTER_METADATA
+from kseg.log.settings import BROKER, TOPIC, Cluster, bootstrap_level, check_snapshot
 
+LOG_NAME: Final = f"{CLUSTER_METADATA}-0"
+_NAMES_MAX: Final = 5
 _SUFFIXES: Final = tuple(
     f".{FileKind.CHECKPOINT_KRAFT.value}{end}" for end in ("", ".part", ".deleted")
 )
@@ -31,33 +42,29 @@ def of_snapshots(path: str) -> Iterator[BrokerFinding]:
     """Names in a metadata log that no node can parse, and the newest snapshot."""
     for name in sorted(os.listdir(path)):
         if name.endswith(_SUFFIXES) and not _is_snapshot(name):
-            place = Path(path, name)
-            message = "the name has no offset and epoch of a snapshot; no node starts with it"
-            yield _finding(place, message, "NumberFormatException", f"Move it away:\n{away(place)}")
+            sentence = "metadata-snapshot.name"
+            yield finding(sentence, Path(path, name), exception="NumberFormatException")
     listing = list_partition(path)
-    ends = [
+    snapshots = sorted(
         (each.name.base_offset or 0, each.name.epoch or 0, each.path)
         for each in listing.kraft_snapshots
-    ]
+    )
     first = listing.segments[0].base_offset if listing.segments else None
-    for _, _, newest in sorted(ends)[-1:]:
-        older = [each for each, _, place in ends if place != newest]
+    for _, _, newest in snapshots[-1:]:
+        older = [offset for offset, _, place in snapshots if place != newest]
         is_replayed = first is not None and (first == 0 or any(each >= first for each in older))
-        mend = "Restore it from a backup or from another controller."
-        if is_replayed:
-            mend = f"The log has its records, too. Move it away:\n{away(newest)}"
         try:
             check_snapshot(newest)
         except (KsegError, OSError) as error:
-            yield _unread(newest, error, mend)
+            yield _unread(newest, error, "metadata-snapshot" + ".replayed" * is_replayed)
 
 
 def _is_snapshot(name: str) -> bool:
     try:
-        known = parse_name(name)
+        file = parse_name(name)
     except NotALogError:
         return False
-    return known is not None and known.kind is FileKind.CHECKPOINT_KRAFT
+    return file is not None and file.kind is FileKind.CHECKPOINT_KRAFT
 
 
 def of_bootstrap(home: Path, release: str) -> Iterator[BrokerFinding]:
@@ -68,8 +75,7 @@ def of_bootstrap(home: Path, release: str) -> Iterator[BrokerFinding]:
     try:
         level = bootstrap_level(place)
     except (KsegError, OSError) as error:
-        mend = f"Restore it, or move it away if the metadata log has records:\n{away(place)}"
-        yield _unread(place, error, mend)
+        yield _unread(place, error, "metadata-snapshot.bootstrap")
     else:
         yield from _of_level(place, level, release)
 
@@ -82,41 +88,152 @@ def of_level(cluster: Cluster | None, log: Path, release: str) -> Iterator[Broke
 
 
 def _of_level(place: Path, level: int, release: str) -> Iterator[BrokerFinding]:
-    known_versions = metadata_versions().get(".".join(release.split(".")[:2]))
-    if known_versions is None:
+    versions = metadata_versions().get(".".join(release.split(".")[:2]))
+    if versions is None or versions[0] <= level <= versions[1]:
         return
-    least, largest = known_versions
-    if least <= level <= largest:
-        return
-    first = release_of_level(level)
-    since = f"; Kafka {first} is the first release with it" if first and level > largest else ""
+    least, largest = versions
+    first = release_of_level(level) if level > largest else None
     yield finding(
         "feature-level",
         place,
-        f"metadata.version is {level}, and Kafka {release} knows {least} to {largest}{since}",
-        "Start a release that knows it; a metadata version cannot be taken back on the disk.",
+        level=level,
+        release=release,
+        least=least,
+        largest=largest,
+        first=first or None,
     )
 
 
-def _finding(place: Path, message: str, exception: str | None, mend: str) -> BrokerFinding:
-    return finding("metadata-snapshot", place, message, mend, exception=exception)
-
-
-def _unread(place: Path, error: KsegError | OSError, mend: str) -> BrokerFinding:
+def _unread(place: Path, error: KsegError | OSError, remedy: str) -> BrokerFinding:
     """A file that cannot be read, with Kafka's exception."""
-    if isinstance(error, OSError):
-        reason, exception = os_reason(error), "UncheckedIOException"
-    else:
-        reason, exception = error.reason, error.kafka_exception or "CorruptRecordException"
+    reason, exception = reason_of(error), "UncheckedIOException"
+    if isinstance(error, KsegError):
+        exception = error.kafka_exception or "CorruptRecordException"
         if not place.stat().st_size:
-            is_snapshot = place.name != FileKind.BOOTSTRAP.value
             reason = "the file is empty"
-            exception = "NoSuchElementException" if is_snapshot else exception
-    return _finding(place, f"{reason}; no node starts with it", exception, mend)
+            if place.name != FileKind.BOOTSTRAP.value:
+                exception = "NoSuchElementException"
+    return finding("metadata-snapshot", place, remedy, exception=exception, reason=reason)
 
 
-def away(path: Path) -> str:
-    """The command that moves a file out of the data directory."""
-    home = path.absolute().parent
-    home = home.parent if home.name.startswith("__") else home
-    return command_line("mv", path, home.with_name(f"{home.name}.{path.name}"))
+# ---- a log that is missing, or cut ---------------------------------------------------------------
+
+
+def of_missing_log(node: Node) -> Iterator[BrokerFinding]:
+    """The consequences where no directory of a node of KRaft has the metadata log."""
+    directories, server = node.directories, node.server
+    home = server.metadata_directory
+    if home is not None and home.resolve() not in {each.path.resolve() for each in directories}:
+        yield finding("not-given.metadata", home)
+        return
+    path = node.log or (home or directories[0].path) / LOG_NAME
+    if node.is_controller is False:
+        yield finding("metadata-fetched", path)
+        return
+    paths = [str(entry.path) for directory in directories for entry in directory.logs]
+    lost = {0: "forgotten", 1: "one-stray"}.get(len(paths), "all-stray")
+    sentence, begin, remedy = "metadata-missing", "begins", "metadata-missing"
+    if not server.roles:
+        is_clear = home or node.log
+        sentence = "metadata-missing.perhaps" if is_clear else "metadata-missing.alone"
+    elif server.voters_max != 1:
+        begin, remedy = "may-begin", "metadata-missing.others"
+    yield finding(
+        sentence,
+        path,
+        remedy,
+        records=records_in(node.loads[each] for each in paths if each in node.loads),
+        partitions=tuple(os.path.basename(each) for each in paths),
+        state=event("no-log" if node.log is None else "empty-log"),
+        next=event(begin),
+        lost=event(lost, count=len(paths)),
+    )
+
+
+def of_damage(
+    node: Node, load: PartitionOutlook, strays: Sequence[PartitionOutlook]
+) -> PartitionOutlook:
+    """The load of the metadata log, with the consequences for a node.
+
+    Args:
+        node: the node.
+        load: the metadata log, as loading it leaves it.
+        strays: partitions that a start puts aside, since it forgets their topics.
+    """
+    voters = {None: "", 1: ".only"}.get(node.voters, ".others")
+    remedy = "metadata-log" + (".broker" if node.is_controller is False else voters)
+    mend = advice(remedy, load.path)
+    # Of one file, beside the log's records, these have their own advice.
+    findings = [
+        one
+        if one.code == "metadata-snapshot" or one.exception == "NumberFormatException"
+        else replace(one, mend=mend if one.severity == "error" else None)
+        for one in load.findings
+        if one.code not in ("swept", "records-cut")
+    ]
+    if load.lost_records != 0:
+        findings.append(_cut(node, load, strays, remedy))
+    fault = refusal(load, node.before) if load.outcome is Outcome.STARTS else None
+    if fault is not None and load.cut_offset is None:
+        # The consequence of a gap between offsets is not known.
+        outcome, exception = Outcome.UNKNOWN, None
+        if fault.position is not None:
+            outcome, exception = Outcome.FAILS, "CorruptRecordException"
+        findings.append(
+            finding(
+                "load-fails.kept",
+                load.path,
+                remedy,
+                outcome=outcome,
+                exception=exception,
+                reason=fault.reason,
+            )
+        )
+    outcome = Outcome.worst([load.outcome, *(one.outcome for one in findings)])
+    return replace(load, findings=tuple(findings), outcome=outcome)
+
+
+def _cut(
+    node: Node, load: PartitionOutlook, strays: Sequence[PartitionOutlook], remedy: str
+) -> BrokerFinding:
+    extents = "; ".join(lost.extent for lost in load.lost)
+    if node.is_controller is False:
+        return finding("metadata-fetched.cut", load.path, extents=extents)
+    has_others = node.voters is not None and node.voters > 1
+    names = tuple(os.path.basename(each.path) for each in strays)
+    topics = sorted({*node.forgotten_topics, *(each.topic for each in strays if each.topic)})
+    others = "another controller" if has_others else None
+    losses = [event("goes", extents=extents, others=others)]
+    losses += [
+        event(name, names=some_of(owners, _NAMES_MAX), count=len(owners))
+        for name, owners in (
+            ("topics", topics),
+            ("settings", _changed_settings(node)),
+            ("strays", names),
+        )
+        if owners
+    ]
+    if any(name.startswith("__consumer_offsets-") for name in names):
+        losses.append(event("offsets"))
+    return finding(
+        "metadata-cut",
+        load.path,
+        remedy,
+        records=0 if has_others else records_in(strays),
+        partitions=names,
+        losses="; ".join(losses),
+    )
+
+
+def _changed_settings(node: Node) -> list[str]:
+    """The owners of settings that differ after the start, by name; no forgotten topics."""
+    if node.before is None or node.cluster is None:
+        return []
+    before, after = node.before.configs, node.cluster.configs
+    owners = (one for one in before.keys() | after.keys() if before.get(one) != after.get(one))
+    names = {
+        name if kind != BROKER else f"broker {name}" if name else "all brokers"
+        for kind, name in owners
+        if kind in (TOPIC, BROKER)
+    }
+    return sorted(names - set(node.forgotten_topics))

@@ -16,14 +16,8 @@ from typing import Any, Final
 
 from kseg import Segment, plan_recovery
 from kseg.analysis.doctor.kraft import of_snapshots
-from kseg.analysis.doctor.values import (
-    BrokerFinding,
-    Outcome,
-    PartitionOutlook,
-    count_records,
-    finding,
-)
-from kseg.commands import command_line
+from kseg.analysis.doctor.values import PartitionOutlook, count_records
+from kseg.analysis.doctor.words import BrokerFinding, Outcome, advice, finding
 from kseg.constants import INT64_MAX, Compression, StopReason
 from kseg.errors import (
     CorruptRecordError,
@@ -70,7 +64,6 @@ _EXCEPTIONS: Final = (
     (InvalidRecordError, "InvalidRecordException"),
     (UnreadableError, "IOException"),
 )
-_INFLATES: Final = "a magic byte makes a compressed message here, which Kafka inflates and may fail"
 #: Errors of input and output, which take one directory offline.
 _OF_DISK: Final = frozenset({"IOException", "KafkaStorageException"})
 #: The first offset, the end, and what knows of them.
@@ -207,83 +200,80 @@ def _lowest_cut(plan: RecoveryPlan) -> int | None:
     return min([plan.truncated_at.offset, *known])
 
 
-def _failure(error: KsegError | OSError, path: str) -> BrokerFinding:
+def _failure(
+    error: KsegError | OSError, path: str, name: str = "load-fails", **more: Any
+) -> BrokerFinding:
     exception = exception_of(error)
+    usual: dict[str, Any] = {"outcome": outcome_of(exception), "exception": exception}
     if isinstance(error, OSError):
-        where, reason = str(error.filename or path), os_reason(error)
-    else:
-        where, reason = error.path or path, error.reason
-        if error.position is not None:
-            reason = f"@ {error.position}: {reason}"
-    return finding("load-fails", where, reason, outcome=outcome_of(exception), exception=exception)
-
-
-def _recover(path: str, *more: str) -> str:
-    return command_line("kseg", "recover", path, *more, "--apply")
+        usual |= {"reason": os_reason(error), "position": None}
+        return finding(name, error.filename or path, **{**usual, **more})
+    usual |= {"reason": error.reason, "position": error.position}
+    return finding(name, error.path or path, **{**usual, **more})
 
 
 def _of_load(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]:
     """The outcome of Kafka's steps."""
-    recover = _recover(plan.path)
     spoilt = _spoilt_message(plan)
     if spoilt is not None:
-        yield finding("not-imitated", spoilt, _INFLATES)
+        yield finding("not-imitated", spoilt)
     if plan.error is not None:
-        failed = _failure(plan.error, plan.path)
-        if spoilt is not None:  # Kafka may have come no further
-            failed = replace(failed, exception=None)
-        hindrance = _plan(unit, as_broker=False).error
-        mend = recover if hindrance is None else None
-        if isinstance(hindrance, TierError):
-            mend = _recover(plan.path, "--tier", "URL")
-        if isinstance(plan.error, NotALogError):  # no repair touches a file of another name
-            mend = "move the file out of the partition"
-        if isinstance(plan.error, OffsetOverflowError) and failed.exception is None:
-            failed = finding("not-imitated", failed.path, failed.message, outcome=Outcome.UNKNOWN)
-            mend = command_line("kseg", "salvage", plan.path, "-o", "OUT")
-        yield replace(failed, mend=mend)
+        yield _of_failed_load(unit, plan, plan.error, inflates=spoilt is not None)
         return
     swept = [one for one in plan.segments if one.walked and one.size]
     if swept and entry_of(Path(plan.path)).kind is not EntryKind.CLUSTER_METADATA:
-        size = sum(one.size for one in swept)
-        yield finding(
-            "swept", plan.path, f"{size} bytes of log are read again: {swept[0].why}", recover
-        )
+        yield finding("swept", plan.path, size=sum(one.size for one in swept), why=swept[0].why)
     if plan.start_fault is not None:
+        records, remedy = count_records(plan.lost), None if plan.start_advice else ""
         yield finding(
             "log-start-ahead",
             plan.path,
-            plan.start_fault,
-            plan.start_advice,
-            records=count_records(plan.lost),
+            remedy,
+            records=records,
+            reason=plan.start_fault,
+            advice=plan.start_advice,
         )
         return
     for lost in plan.lost:
-        code = "bytes-cut" if lost.records == 0 else "records-cut"
-        message = f"{lost.extent} go with {os.path.basename(lost.path)} @ {lost.position}"
-        if lost.sound_behind:
-            message += f"; {lost.sound_batches} are lost as well if you start now"
-        mend = f"This cuts the log, with a backup of what goes:\n{recover}"
-        if lost.sound_behind:
-            salvage = command_line("kseg", "salvage", plan.path, "-o", "OUT")
-            mend = f"Run this first, which keeps them:\n{salvage}\n{mend}"
-        yield finding(code, plan.path, message, mend, records=lost.records)
-    if plan.truncated_bytes and not plan.lost:
         yield finding(
-            "bytes-cut",
+            "bytes-cut" if lost.records == 0 else "records-cut",
             plan.path,
-            f"{plan.truncated_bytes} bytes after the last record are cut",
-            recover,
+            records=lost.records,
+            extent=lost.extent,
+            name=os.path.basename(lost.path),
+            position=lost.position,
+            sound=lost.sound_batches if lost.sound_behind else None,
         )
-    if plan.truncated_at is not None and _may_inflate(
-        plan.truncated_at.path, plan.truncated_at.position
-    ):
-        yield finding("not-imitated", plan.truncated_at.path, _INFLATES)
+    if plan.truncated_bytes and not plan.lost:
+        yield finding("bytes-cut.tail", plan.path, size=plan.truncated_bytes)
+    cut = plan.truncated_at
+    if cut is not None and _may_inflate(cut.path, cut.position):
+        yield finding("not-imitated", cut.path)
     for each in plan.seen:
         if each.name.startswith("-") and each.name.endswith(".log"):
-            yield finding(
-                "not-imitated", plan.path, f"{each.name} is a segment of negative offsets to Kafka"
-            )
+            yield finding("not-imitated.negative", plan.path, name=each.name)
+
+
+def _of_failed_load(
+    unit: PartitionUnit, plan: RecoveryPlan, error: KsegError, *, inflates: bool
+) -> BrokerFinding:
+    """A load that Kafka does not finish; where it inflates damage, it may have come no further."""
+    failed = _failure(error, plan.path)
+    if isinstance(error, OffsetOverflowError) and (inflates or failed.exception is None):
+        unknown: dict[str, Any] = {
+            "outcome": Outcome.UNKNOWN,
+            "exception": None,
+            "log": Path(plan.path),
+        }
+        return _failure(error, plan.path, "not-imitated.overflow", **unknown)
+    hindrance = _plan(unit, as_broker=False).error
+    remedy = "" if hindrance else "load-fails.recover"
+    if isinstance(hindrance, TierError):
+        remedy = "load-fails.tier"
+    if isinstance(error, NotALogError):  # no repair touches a file of another name
+        remedy = "load-fails.name"
+    exception = None if inflates else failed.exception
+    return replace(failed, exception=exception, mend=advice(remedy, plan.path))
 
 
 def _spoilt_message(plan: RecoveryPlan) -> str | None:
@@ -325,14 +315,8 @@ def _of_hidden(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFindin
     careful = _plan(unit, as_broker=False)
     if careful.error is not None or not careful.truncated_bytes:
         return
-    yield finding(
-        "hidden",
-        unit.path,
-        f"{careful.truncated_bytes} bytes at the end are no batch, though the log was closed "
-        f"in good order; Kafka appends at offset {plan.log_end_offset}, behind them, where no "
-        "reader gets to",
-        _recover(unit.path),
-    )
+    size, end = careful.truncated_bytes, plan.log_end_offset
+    yield finding("hidden", unit.path, size=size, end=end)
 
 
 def _of_tier(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]:
@@ -349,20 +333,21 @@ def _of_tier(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]
     hidden = [one for one in log.finished if start <= one.end_offset and one.start_offset < begin]
     if not deleted and (not hidden or begin < base):
         return
-    mend = _recover(plan.path)
+    remedy = None
     try:
         with_tier_epochs(plan.path, epochs, start, Tier.beside(), is_lost=True)
     except KsegError:
-        mend = _recover(plan.path, "--tier", "URL")
+        remedy = "tier-deleted.url"
     first = max(start, min(one.start_offset for one in hidden))
     yield finding(
         "tier-deleted",
         plan.path,
-        f"leader-epoch-checkpoint has no epoch of offsets {first} to {begin - 1}: a broker deletes "
-        f"{len(deleted)} of {len(log.finished)} segments of the tier, and gives no reader these "
-        "offsets",
-        f"This gets the epochs back from the tier:\n{mend}",
+        remedy,
         records=begin - first,
+        first=first,
+        last=begin - 1,
+        deleted=len(deleted),
+        count=len(log.finished),
     )
 
 
@@ -380,14 +365,8 @@ def _of_indexes(unit: PartitionUnit) -> Iterator[BrokerFinding]:
             continue
         fault = closed_indexes.fault_in(each)
         if fault is not None and fault.code == "index-unused":
-            yield finding(
-                "index-unused",
-                unit.path,
-                f"{segment_name(each.base_offset, fault.kind)} ends with unused entries, which "
-                "a broker believes: the records count as those of 1970, and retention deletes "
-                "them",
-                _recover(unit.path),
-            )
+            index = segment_name(each.base_offset, fault.kind)
+            yield finding("index-unused", unit.path, index=index)
             return
 
 
@@ -403,13 +382,14 @@ def _of_missing(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFindi
     if unit.clean and not unit.known_start and epochs and epochs[0].start_offset < first:
         ranges.append((epochs[0].start_offset, first, "and the leader epochs know of them"))
     for begin, end, why in ranges:
-        many = "1 record is" if end - begin == 1 else f"{end - begin} records are"
         yield finding(
             "records-missing",
             unit.path,
-            f"{many} missing: no segment has offsets {begin} to {end - 1}, {why}",
-            "Restore them from another replica or a backup before you start the broker.",
             records=end - begin,
+            missing="1 record is" if end - begin == 1 else f"{end - begin} records are",
+            first=begin,
+            last=end - 1,
+            why=why,
         )
 
 
@@ -463,7 +443,7 @@ def _of_old_messages(plan: RecoveryPlan) -> Iterator[BrokerFinding]:
             old = (table.magic < 2) & (table.attributes & _CODEC_MASK != Compression.NONE)
             for position in table.position[old].tolist():
                 if _is_spoilt(segment, position):
-                    yield finding("not-imitated", log, _INFLATES)
+                    yield finding("not-imitated", log)
                     return
 
 
@@ -475,9 +455,9 @@ def _of_file(path: str, kind: FileKind, read: Callable[[str], object]) -> Iterat
     except FileNotFoundError:
         return
     except (KsegError, OSError) as error:
-        failed = _failure(error, place)
-        if kind is FileKind.QUORUM_STATE:
-            message = f"{failed.message}; no node starts with it"
-            exception = getattr(error, "kafka_exception", None) or "UncheckedIOException"
-            failed = finding("quorum-state", place, message, exception=exception)
-        yield failed
+        if kind is not FileKind.QUORUM_STATE:
+            yield _failure(error, place)
+            return
+        exception = getattr(error, "kafka_exception", None) or "UncheckedIOException"
+        fails: dict[str, Any] = {"outcome": Outcome.FAILS, "exception": exception}
+        yield replace(_failure(error, place, "quorum-state", **fails), path=place)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from kseg.analysis.doctor.values import BrokerFinding, finding
+from kseg.analysis.doctor.words import BrokerFinding, finding
 from kseg.commands import command_line
 from kseg.files.selection import some_of
 from kseg.internal.releases import definitions, refused_settings
@@ -48,22 +48,23 @@ def of_properties(
     for name, allowed in refused_settings("broker", plain, release).items():
         text = properties.get(name, "")
         is_shown = name in BROKER_NAMES and _SHOWN.fullmatch(text)
-        value = f"is {text!r}" if is_shown else "has a value that is not shown"
-        message = f"{name} {value}; Kafka {release} takes {allowed}, and does not start"
-        comment = "; a comment needs a line of its own" if "#" in text else ""
-        yield finding("setting-refused", path, message, f"correct {name} in the file{comment}")
+        yield finding(
+            "setting-refused" if is_shown else "setting-refused.hidden",
+            path,
+            "setting-refused",
+            name=name,
+            value=text,
+            comment="#" if "#" in text else None,
+            release=release,
+            allowed=allowed,
+        )
     for name in properties:
         if name.startswith(_BYTE_ORDER_MARK):
-            right = name.removeprefix(_BYTE_ORDER_MARK)
-            message = f"a byte-order mark before {right}: Kafka reads another name, and ignores it"
-            yield finding("setting-ignored", path, message, "save the file without the mark")
+            yield finding("setting-ignored.mark", path, name=name.removeprefix(_BYTE_ORDER_MARK))
         elif name not in known and name in definitions("topic", release):
-            message = f"{name} is a setting of topics, which Kafka ignores in a broker's file"
-            mend = f"write {broker_name_of(name)} in its place"
-            yield finding("setting-ignored", path, message, mend)
+            yield finding("setting-ignored", path, name=name, right=broker_name_of(name))
     if "process.roles" not in properties and int(release.partition(".")[0]) >= 4:
-        message = "no process.roles: if this is the whole file, no broker since Kafka 4.0 starts"
-        yield finding("setting-missing", path, message, "add process.roles=broker,controller")
+        yield finding("setting-missing", path)
 
 
 def of_topics(
@@ -87,31 +88,16 @@ def of_topics(
         if values.get("remote.storage.enable", "").lower() == "true":
             tiered.append(topic)
     for (name, allowed), texts in refused.items():
-        yield _refused_of_topics(log, name, allowed, texts, release)
+        of_topics = [f"{text!r} in topic {topic}" for topic, text in texts.items()]
+        yield finding(
+            "setting-refused.topic",
+            log,
+            name=name,
+            values=some_of(of_topics, _NAMES_MAX),
+            release=release,
+            allowed=allowed,
+            topic=command_line(*texts if len(texts) == 1 else ("TOPIC",)),
+        )
     is_off = properties is not None and properties.get(_REMOTE_SYSTEM, "").lower() != "true"
     if tiered and is_off:
-        yield finding(
-            "tier-off",
-            log,
-            f"{some_of(tiered, _NAMES_MAX)}: the records in the tier cannot be read, and changed "
-            f"settings do not take effect, since {_REMOTE_SYSTEM} is not true",
-            f"set {_REMOTE_SYSTEM}=true in server.properties",
-        )
-
-
-def _refused_of_topics(
-    log: Path, name: str, allowed: str, texts: Mapping[str, str], release: str
-) -> BrokerFinding:
-    """A setting that Kafka refuses, with its value in each topic."""
-    where = [f"{text!r} in topic {topic}" for topic, text in texts.items()]
-    topic = next(iter(texts)) if len(texts) == 1 else "TOPIC"
-    alter = ("kafka-configs.sh", "--bootstrap-server", "HOST:PORT", "--alter")
-    entity = ("--entity-type", "topics", "--entity-name", topic, "--delete-config", name)
-    return finding(
-        "setting-refused",
-        log,
-        f"{name} is {some_of(where, _NAMES_MAX)}; Kafka {release} takes {allowed}, and does not "
-        "start",
-        "start a release that takes it, and remove the setting from each topic there:\n"
-        + command_line(*alter, *entity),
-    )
+        yield finding("tier-off", log, topics=some_of(tiered, _NAMES_MAX))

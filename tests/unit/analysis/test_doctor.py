@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kseg.analysis.doctor import CODES, BrokerFinding, DoctorReport, Outcome, answer, doctor
+from kseg.analysis.doctor import CODES, BrokerFinding, DoctorReport, Outcome, doctor, facts, rules
 from tests.golden import made as files
 from tests.unit.analysis.healthy import LAST, Data
 from tests.unit.cli.conftest import made_in
@@ -69,7 +69,7 @@ def test_a_file_that_the_owner_may_not_write_is_named(data: Data) -> None:
 def test_the_file_system_is_asked(
     data: Data, monkeypatch: pytest.MonkeyPatch, code: str, values: dict[str, int]
 ) -> None:
-    monkeypatch.setattr(answer.os, "statvfs", lambda path: Disk(**values))
+    monkeypatch.setattr(os, "statvfs", lambda path: Disk(**values))
     assert only(doctor(data.root), code).outcome is OFFLINE
 
 
@@ -87,7 +87,7 @@ class Disk:
 def test_too_little_room_is_named(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     data.file(0, ".index").unlink()
     unclean(data)
-    monkeypatch.setattr(answer.os, "statvfs", lambda path: Disk(f_bavail=0))
+    monkeypatch.setattr(os, "statvfs", lambda path: Disk(f_bavail=0))
     assert only(doctor(data.root), "room").outcome is OFFLINE
 
 
@@ -97,7 +97,7 @@ def test_limits_of_the_machine_are_warnings(
     monkeypatch.setattr(resource, "getrlimit", lambda which: (64, 64))
     most = tmp_path / "max_map_count"
     most.write_text("3\n")
-    monkeypatch.setattr(answer, "_MAPS_MAX", most)
+    monkeypatch.setattr(rules, "MAPS_MAX", most)
     found = doctor(data.root)
     assert "2 segments" in only(found, "open-files").message
     assert "4 indexes" in only(found, "maps").message
@@ -110,7 +110,7 @@ def test_what_cannot_be_read_is_a_row_of_the_answer(
     def refuse(path: object) -> Any:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(answer, "list_entries", refuse)
+    monkeypatch.setattr(facts, "list_entries", refuse)
     found = doctor(data.root)
     assert only(found, "unreadable").outcome is OFFLINE
 

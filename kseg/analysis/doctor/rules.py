@@ -1,0 +1,591 @@
+"""The rules about data directories, and about the directories of a broker together.
+
+A rule is a function that takes facts and gives findings. `of_directory` applies the rules of a data
+directory, `of_node` those of all of them and of the machine. `kseg.analysis.doctor.words` has the
+sentences.
+
+A start puts aside a partition that is not this node's, and makes an empty log for each of its
+partitions that no directory has. So records under a wrong topic id, or on a disk that is not
+mounted, go out of service.
+
+Source: Kafka `LogManager`, `BrokerMetadataPublisher`, `MetaPropertiesEnsemble.verify`,
+`KafkaRaftServer.initializeLogDirs`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from kseg.analysis.doctor.facts import (
+    CHECKPOINTS,
+    Attempt,
+    BrokerDirectory,
+    Node,
+    name_of,
+    reason_of,
+    records_in,
+    topic_id_of,
+    understood,
+)
+from kseg.analysis.doctor.kraft import of_bootstrap, of_damage, of_level, of_missing_log
+from kseg.analysis.doctor.settings import of_properties, of_topics
+from kseg.analysis.doctor.values import PartitionOutlook
+from kseg.analysis.doctor.words import (
+    SENTENCES,
+    BrokerFinding,
+    Outcome,
+    advice,
+    event,
+    finding,
+)
+from kseg.commands import command_line
+from kseg.errors import CorruptIndexError, KsegError
+from kseg.files import io, lock
+from kseg.files.checkpoints import TopicPartition
+from kseg.files.names import FileKind
+from kseg.files.selection import some_of
+from kseg.format.times import iso_text
+from kseg.internal.ids import id_of, id_text
+from kseg.log.data_directory import DirectoryEntry, EntryKind
+from kseg.log.settings import DIRECTORY_RESERVED_MAX, Assigned
+
+Findings = Iterator[BrokerFinding]
+
+#: The file system makes it where one is mounted.
+LOST_AND_FOUND: Final = "lost+found"
+_META: Final = FileKind.META_PROPERTIES.value
+_METADATA: Final = FileKind.PARTITION_METADATA.value
+_STORAGE_ERROR: Final = "KafkaStorageException"
+_NAMES_MAX: Final = 3
+_SET_ASIDE: Final = {
+    EntryKind.UNKNOWN: "foreign-directory",
+    EntryKind.DELETE: "set-aside.delete",
+    EntryKind.STRAY: "set-aside.stray",
+    EntryKind.FUTURE: "set-aside.future",
+}
+
+
+# ---- a data directory ----------------------------------------------------------------------------
+
+
+def of_directory(
+    node: Node, directory: BrokerDirectory, loads: Sequence[PartitionOutlook]
+) -> Findings:
+    """The findings about a data directory beside its partitions.
+
+    Args:
+        node: the node.
+        directory: one of its data directories.
+        loads: the load of each partition in it.
+    """
+    error = directory.listed.error
+    if isinstance(error, FileNotFoundError):
+        yield finding("missing", directory.path)
+    elif error is not None:
+        yield _unreadable(directory.path, error)
+    else:
+        for rule in _OF_DIRECTORY:
+            yield from rule(directory, loads)
+    if not node.server.is_controller_alone:
+        yield from _in_the_way(node, directory)
+
+
+def _unreadable(path: Path, error: KsegError | OSError) -> BrokerFinding:
+    place = getattr(error, "filename", None) or path
+    return finding("unreadable", place, reason=reason_of(error))
+
+
+def _of_file_system(directory: BrokerDirectory, _loads: object) -> Findings:
+    disk = directory.disk
+    assert disk is not None
+    if disk.f_flag & os.ST_RDONLY:
+        yield finding("read-only", directory.path)
+    if disk.f_files and not disk.f_favail:
+        yield finding("inodes", directory.path)
+
+
+def _of_lock(directory: BrokerDirectory, _loads: object) -> Findings:
+    holder, error = directory.holder
+    if error is not None:
+        yield _unreadable(directory.path, error)
+    elif holder is not None:
+        yield finding("in-use", directory.path, who=lock.who_holds(holder))
+
+
+def _of_meta_properties(directory: BrokerDirectory, _loads: object) -> Findings:
+    # `_of_formatting` is about a missing file: its consequence depends on the other directories.
+    if (error := directory.ids.error) is not None:
+        yield finding("meta-properties", directory.path / _META, reason=reason_of(error))
+
+
+def _of_checkpoints(directory: BrokerDirectory, loads: Sequence[PartitionOutlook]) -> Findings:
+    here = {entry.partition for entry in directory.entries}
+    for kind, (offsets, error) in directory.read.items():
+        path = directory.path / kind.value
+        if isinstance(error, CorruptIndexError):
+            yield _of_checkpoint(error, path, loads)
+        elif error is not None:
+            values: dict[str, Any] = {"reason": reason_of(error), "partition": None}
+            outcome = Outcome.UNKNOWN
+            yield finding("checkpoint-format", path, "", outcome=outcome, position=None, **values)
+        gone = sorted(name_of(partition) for partition in offsets or () if partition not in here)
+        if gone:
+            yield finding("checkpoint-entry", path, names=some_of(gone, 2))
+
+
+def _of_checkpoint(
+    error: CorruptIndexError, path: Path, loads: Sequence[PartitionOutlook]
+) -> BrokerFinding:
+    """A malformed line takes the directory offline; a bad number may only be a warning.
+
+    A directory that a checkpoint takes offline is loaded nevertheless. A load that then deletes a
+    segment, or reads where an open transaction begins, stops the broker.
+
+    Source: Kafka `LogManager.loadLogs`, `LocalLog.maybeHandleIOException`.
+    """
+    sentence, outcome, stopping = "checkpoint-format", Outcome.OFFLINE, None
+    usual = f"{sentence}.{path.name}"
+    is_read_first = usual in SENTENCES
+    if error.kafka_exception != CorruptIndexError.kafka_exception:
+        outcome = Outcome.STARTS if is_read_first else Outcome.UNKNOWN
+        sentence = usual if is_read_first else sentence
+    elif is_read_first and any(load.reads_itself for load in loads):
+        stopping = next(load.path for load in loads if load.reads_itself)
+        outcome = Outcome.FAILS
+    return finding(
+        sentence,
+        path,
+        usual,
+        outcome=outcome,
+        exception=error.kafka_exception,
+        position=error.position,
+        reason=error.reason,
+        partition=stopping,
+    )
+
+
+def _of_mark(directory: BrokerDirectory, _loads: object) -> Findings:
+    if (error := directory.mark.error) is not None:
+        yield _unreadable(directory.path, error)
+    elif directory.logs and not directory.clean:
+        yield finding("unclean", directory.path)
+
+
+def _of_missing_checkpoints(directory: BrokerDirectory, _loads: object) -> Findings:
+    """A broker of KRaft writes each checkpoint of its logs within a minute."""
+    has_led = any((each.path / FileKind.LEADER_EPOCHS.value).exists() for each in directory.logs)
+    is_of_kraft = directory.meta is not None and directory.meta.version == 1
+    for kind in CHECKPOINTS:
+        path, sentence = directory.path / kind.value, f"checkpoint-missing.{kind.value}"
+        size = path.lstat().st_size if path.exists() else None
+        # Kafka takes an empty one for no lines.
+        if sentence in SENTENCES and is_of_kraft and has_led and not size:
+            yield finding(sentence, path, state="not here" if size is None else "empty")
+
+
+def _of_set_aside(directory: BrokerDirectory, _loads: object) -> Findings:
+    for entry in directory.entries:
+        if (sentence := _SET_ASIDE.get(entry.kind)) is not None:
+            is_of_mount = entry.path.name == LOST_AND_FOUND
+            yield finding(sentence, entry.path, "set-aside.mount" if is_of_mount else None)
+
+
+def _of_rights(directory: BrokerDirectory, _loads: object) -> Findings:
+    for place, (names, error) in directory.refused.items():
+        if error is not None:
+            yield _unreadable(place, error)
+        elif names:
+            yield finding(
+                "rights", place, home=directory.path, names=some_of(names, 1), user=directory.user
+            )
+
+
+def _of_room(directory: BrokerDirectory, loads: Sequence[PartitionOutlook]) -> Findings:
+    written = sum(load.written_bytes for load in loads)
+    disk = directory.disk
+    assert disk is not None
+    free = disk.f_bavail * disk.f_frsize
+    if written > free:
+        yield finding("room", directory.path, written=written, free=free)
+
+
+_OF_DIRECTORY: Final[
+    tuple[Callable[[BrokerDirectory, Sequence[PartitionOutlook]], Findings], ...]
+] = (
+    _of_file_system,
+    _of_lock,
+    _of_meta_properties,
+    _of_checkpoints,
+    _of_mark,
+    _of_missing_checkpoints,
+    _of_set_aside,
+    _of_rights,
+    _of_room,
+)
+
+
+def _in_the_way(node: Node, directory: BrokerDirectory) -> Findings:
+    """Files of a data directory at whose place a start makes or renames a partition.
+
+    Source: Kafka `LogManager.createLogDirectory`, `LogManager.recoverAbandonedFutureLogs`.
+    """
+    futures = {
+        entry.partition: entry.path for entry in directory.entries if entry.kind is EntryKind.FUTURE
+    }
+    for partition, (topic_id, assigned) in node.given.items():
+        path = directory.path / name_of(partition)
+        if node.place_of(assigned) is not directory or not os.path.lexists(path):
+            continue
+        future, log = futures.get(partition), node.logs.get(partition)
+        if log is None:
+            yield finding("unreadable.in-the-way", path, exception=_STORAGE_ERROR)
+        elif future is not None and log.path == path and topic_id_of(future) == topic_id:
+            sentence = "duplicate-partition.future"
+            yield finding(sentence, future, exception=_STORAGE_ERROR, name=path.name)
+
+
+# ---- the partitions that are here ----------------------------------------------------------------
+
+
+def judged(node: Node) -> Iterator[PartitionOutlook]:
+    """The load of each partition, with the consequences of the metadata log."""
+    strays = node.strays
+    for entry in (entry for directory in node.directories for entry in directory.entries):
+        load = node.loads.get(os.fspath(entry.path))
+        if load is None:
+            continue
+        if entry.kind is EntryKind.CLUSTER_METADATA:
+            load = of_damage(node, load, strays)
+        yield _of_partition(node, load, entry)
+
+
+def _of_partition(node: Node, load: PartitionOutlook, entry: DirectoryEntry) -> PartitionOutlook:
+    """Add whether a start puts a partition aside, and makes an empty one in its place."""
+    cluster, partition = understood(node.cluster), entry.partition
+    is_copy = entry.kind is EntryKind.FUTURE
+    if not (is_copy or entry.kind is EntryKind.LOG) or partition is None or not cluster:
+        return load
+    topic_id = topic_id_of(entry.path)
+    given = None if is_copy else node.given.get(partition)  # the log of a copy is elsewhere
+    is_there = os.path.lexists(entry.path / _METADATA)
+    if topic_id is None and not is_there and load.outcome is Outcome.OFFLINE:
+        return load  # perhaps not even its files can be listed
+    if topic_id is None and is_there:  # its load says so
+        return load if given is None else _with_topic_id(load, entry.path, given[0])
+    why = event("no-id")
+    if topic_id is not None:
+        reason = cluster.stray_reason(partition, topic_id, node.node_id)
+        if not reason or node.is_forgotten(entry.path):
+            return load
+        why = event("stray", reason=reason)
+    if given is None:
+        added = finding("stray", load.path, why=why)
+    else:
+        lines = _id_lines(entry.path, given[0])
+        what, records = event("renamed", why=why), records_in([load])
+        added = _without_records(node, given[1], load.path, what, "topic-id", records, **lines)
+    return replace(load, findings=(*load.findings, added))
+
+
+def _with_topic_id(load: PartitionOutlook, path: Path, topic_id: UUID) -> PartitionOutlook:
+    """The load with the advice for its partition.metadata."""
+    mend = advice("topic-id", path, **_id_lines(path, topic_id))
+    findings = (
+        replace(one, mend=mend) if os.path.basename(one.path) == _METADATA else one
+        for one in load.findings
+    )
+    return replace(load, findings=tuple(findings))
+
+
+def _id_lines(path: Path, topic_id: UUID) -> dict[str, str | Path]:
+    """The values of the advice to write a topic's id."""
+    file = path / _METADATA
+    chown = f" && {command_line('chown', f'--reference={path}', file)}"
+    text = command_line(f"version: 0\\ntopic_id: {id_text(topic_id)}\\n")
+    return {"text": text, "file": file, "chown": "" if file.exists() else chown}
+
+
+# ---- the partitions that are not -----------------------------------------------------------------
+
+
+def _of_absent(node: Node) -> Findings:
+    """Partitions of this node that no directory has."""
+    for partition, (_, assigned) in node.given.items():
+        place = node.place_of(assigned)
+        if place is None or partition in node.logs:
+            continue
+        path = place.path / name_of(partition)
+        # `_in_the_way` has the consequences of a file there.
+        if node.has_copy(place, partition) or os.path.lexists(path):
+            continue
+        unnamed = (each.path for each in node.directories if not each.loads_logs)
+        other = next((each for each in unnamed if (each / path.name).is_dir()), None)
+        state = "absent" if other is None else "unnamed"
+        what, records = event(state, other=other), _known_records(node, partition)
+        remedy = f"partition-lost.{state}"
+        yield _without_records(node, assigned, path, what, remedy, records, other=other)
+    if all(each.meta is not None for each in node.directories):
+        for directory_id, names in node.strangers().items():
+            place_id = f"directory.id {directory_id}"
+            yield finding("partition-elsewhere", place_id, names=_in_words(names))
+
+
+def _known_records(node: Node, partition: TopicPartition) -> int | None:
+    """How many offsets a partition had by the checkpoints; None where they do not say."""
+    for directory in node.directories:
+        if (end := directory.known_end(partition)) is not None:
+            return max(end - directory.checkpointed(partition).log_start_offset, 0)
+    return None
+
+
+def _without_records(
+    node: Node,
+    assigned: Assigned,
+    path: str | Path,
+    what: str,
+    remedy: str,
+    records: int | None,
+    **values: Any,
+) -> BrokerFinding:
+    """The consequence of a start that begins a partition of this node without records."""
+    others = [number for number in assigned.isr if number != node.node_id]
+    nodes = ", ".join(map(str, others)) or None
+    if node.cluster is not None and not node.is_controller:  # its metadata log may be old
+        time = iso_text(node.cluster.time_ms) or "no known time"
+        what += event("as-of", offset=node.cluster.end_offset, time=time)
+    if node.node_id in assigned.adding:
+        return finding("partition-elsewhere.copying", path, event=what, nodes=nodes)
+    if others and assigned.leader != node.node_id:
+        return finding("partition-behind", path, event=what, nodes=nodes)
+    lost: dict[str, Any] = {"records": records, "event": what, "nodes": nodes}
+    return finding("partition-lost", path, remedy, **lost, **values)
+
+
+def _in_words(names: Sequence[str]) -> str:
+    """How many partitions, and the names of the first ones.
+
+    >>> _in_words(["a-0"]), _in_words(["a-0", "a-1", "a-2", "a-3"])
+    ('1 partition (a-0)', '4 partitions (a-0, a-1, a-2 and 1 more)')
+    """
+    many = "partition" if len(names) == 1 else "partitions"
+    return f"{len(names)} {many} ({some_of(names, _NAMES_MAX)})"
+
+
+# ---- the directories together --------------------------------------------------------------------
+
+_Key = TypeVar("_Key")
+MAPS_MAX: Final = Path("/proc/sys/vm/max_map_count")
+#: A broker has some for itself, its connections among them.
+_FILES_BESIDE: Final = 1_000
+#: A directory that is not there is made.
+_NO_ERROR: Final = (type(None), FileNotFoundError)
+#: The first major release in which all directories are formatted before a start.
+_FORMATTED_SINCE: Final = 4
+
+
+def of_node(node: Node, outcomes: Mapping[Path, Outcome]) -> Findings:
+    """The findings about a broker and the machine.
+
+    Args:
+        node: the node.
+        outcomes: of each data directory.
+    """
+    for rule in _OF_NODE:
+        yield from rule(node)
+    yield from _of_outcomes(node, outcomes)
+    yield from _of_settings(node)
+
+
+def _of_unread_settings(node: Node) -> Findings:
+    for path, reason in node.settings.errors.items():
+        unknown = Outcome.UNKNOWN
+        yield finding("unreadable", path, outcome=unknown, exception=None, reason=reason)
+
+
+def _of_same_directory(node: Node) -> Findings:
+    for path, other, _ in _twice((each.path.resolve(), each.path) for each in node.directories):
+        yield finding("same-directory", path, other=other)
+
+
+def _of_ids(node: Node) -> Findings:
+    places = [(each.path / _META, each.meta) for each in node.directories if each.meta is not None]
+    places.sort(key=lambda place: str(place[0]))
+    for name, expected, values in (
+        ("cluster.id", None, [(path, meta.cluster_id) for path, meta in places]),
+        ("node.id", node.server.node_id, [(path, meta.node_id) for path, meta in places]),
+    ):
+        known = (value for _, value in values if value is not None)
+        first = next(known, None) if expected is None else expected
+        for path, value in values:
+            if value not in (None, first):
+                yield finding("ids", path, name=name, value=value, expected=first)
+    ids = [(meta.directory_id, path) for path, meta in places if meta.directory_id is not None]
+    for directory_id, path in ids:
+        if id_of(directory_id).int <= DIRECTORY_RESERVED_MAX:
+            yield finding("ids.reserved", path, id=directory_id)
+    for path, other, directory_id in _twice(ids):
+        if other != path:
+            yield finding("ids.copy", path, id=directory_id, other=other.parent)
+
+
+def _twice(places: Iterable[tuple[_Key, Path]]) -> Iterator[tuple[Path, Path, _Key]]:
+    """The places of a key behind its first place, each with the first place and the key."""
+    first: dict[_Key, Path] = {}
+    for key, path in places:
+        other = first.setdefault(key, path)
+        if other is not path:
+            yield path, other, key
+
+
+def _is_formatted_first(node: Node) -> bool:
+    return int(node.release.partition(".")[0]) >= _FORMATTED_SINCE
+
+
+def _of_formatting(node: Node) -> Findings:
+    """Directories without meta.properties: disks that are not mounted, or new ones."""
+    for directory in node.directories:
+        attempts = (directory.listed, directory.holder, directory.mark, *directory.refused.values())
+        is_readable = all(isinstance(error, _NO_ERROR) for _, error in attempts)
+        if is_readable and directory.ids == Attempt():
+            yield _of_unformatted(node, directory)
+
+
+def _of_unformatted(node: Node, directory: BrokerDirectory) -> BrokerFinding:
+    """The likely history of a directory without ids, and the advice."""
+    path = directory.path / _META
+    here = [name for name, entry in node.logs.items() if entry.path.parent == directory.path]
+    ids = Counter(node.id_of_place(node.given[each][1]) for each in here if each in node.given)
+    meta = next((each.meta for each in node.directories if each.meta is not None), None)
+    cluster_id = meta and meta.cluster_id
+    if here and cluster_id:
+        lines = ["version=1", f"cluster.id={cluster_id}", f"node.id={node.node_id}"]
+        known = [each for each, _ in ids.most_common() if each is not None]
+        lines += [f"directory.id={each}" for each in known[:1]]
+        text = command_line("\\n".join([*lines, ""]))
+        return finding("not-formatted", path, count=len(here), text=text)
+    strangers = node.strangers()
+    if strangers and not here:
+        lost = "; ".join(f"{_in_words(names)} to {place}" for place, names in strangers.items())
+        return finding("not-formatted.unmounted", path, lost=lost)
+    return finding("not-formatted.new", path, cluster=command_line(cluster_id or "CLUSTER_ID"))
+
+
+def _of_unformatted_kraft(node: Node) -> Findings:
+    if node.is_kraft:
+        yield from _of_formatting(node)
+
+
+def _of_unformatted_others(node: Node) -> Findings:
+    if _is_formatted_first(node) and not node.is_kraft:
+        yield from _of_formatting(node)
+
+
+def _of_missing_ids(node: Node) -> Findings:
+    """Directories whose file lacks ids that a start wants."""
+    for directory in node.directories if _is_formatted_first(node) or node.is_kraft else ():
+        meta = directory.meta
+        if meta is not None and None in (meta.node_id, meta.cluster_id):
+            yield finding(
+                "meta-properties.ids",
+                directory.path / _META,
+                outcome=Outcome.FAILS,
+                exception="RuntimeException",
+                version=meta.version,
+            )
+
+
+def _of_metadata_elsewhere(node: Node) -> Findings:
+    home = node.metadata_directory
+    for directory in node.directories:
+        if directory.metadata_log is not None and directory.path.resolve() != home:
+            yield finding("metadata-elsewhere", directory.path, home=home)
+
+
+def _of_absent_kraft(node: Node) -> Findings:
+    if node.is_kraft:
+        yield from _of_absent(node)
+
+
+def _of_duplicates(node: Node) -> Findings:
+    entries = (
+        ((entry.kind, entry.partition), entry.path)
+        for directory in node.directories
+        for entry in directory.entries
+        if entry.partition is not None and entry.kind in (EntryKind.LOG, EntryKind.FUTURE)
+    )
+    for path, other, _ in _twice(entries):
+        if other.resolve() != path.resolve():
+            yield finding("duplicate-partition", path, other=other)
+
+
+def _of_machine(node: Node) -> Findings:
+    """Limits of a process, as this shell has them: a broker's may be others."""
+    segments = sum(each.log_count for each in node.directories)
+    limit, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and segments + _FILES_BESIDE > limit:
+        yield finding("open-files", "ulimit -n", segments=segments, limit=limit)
+    with suppress(OSError, ValueError):
+        limit = io.read_kernel_number(MAPS_MAX)
+        if 2 * segments > limit:
+            enough = max(4 * segments, 262_144)
+            yield finding("maps", MAPS_MAX, indexes=2 * segments, limit=limit, enough=enough)
+
+
+def _of_not_given(node: Node) -> Findings:
+    given = {each.path.resolve() for each in node.directories}
+    for path in node.server.directories:
+        if path.resolve() not in given:
+            yield finding("not-given", path)
+
+
+def _of_kraft_files(node: Node) -> Findings:
+    if node.is_kraft and node.lacks_log:
+        yield from of_missing_log(node)
+    if node.is_kraft and node.metadata_directory is not None:
+        yield from of_bootstrap(node.metadata_directory, node.release)
+    if node.log is not None:
+        yield from of_level(node.before, node.log, node.release)
+
+
+_OF_NODE: Final = (
+    _of_unread_settings,
+    _of_same_directory,
+    _of_ids,
+    _of_unformatted_kraft,
+    _of_metadata_elsewhere,
+    _of_absent_kraft,
+    _of_duplicates,
+    _of_machine,
+    _of_not_given,
+    _of_kraft_files,
+    _of_unformatted_others,
+    _of_missing_ids,
+)
+
+
+def _of_outcomes(node: Node, outcomes: Mapping[Path, Outcome]) -> Findings:
+    """The consequences for the broker if directories do not come up."""
+    offline = [each for each in node.directories if outcomes[each.path] is Outcome.OFFLINE]
+    for directory in offline:
+        if directory.path.resolve() == node.metadata_directory:
+            yield finding("metadata-offline", directory.path)
+    if len(offline) == len(node.directories):
+        yield finding("no-directory", offline[0].path)
+
+
+def _of_settings(node: Node) -> Findings:
+    """The settings that Kafka refuses or ignores; a lone controller makes no logs of topics."""
+    properties, path = node.server.properties, node.settings.broker_config
+    if properties is not None and path is not None:
+        yield from of_properties(str(path), properties, node.release)
+    cluster = understood(node.cluster)
+    if cluster is not None and node.log is not None and not node.server.is_controller_alone:
+        yield from of_topics(node.log, cluster, properties, node.release)
