@@ -156,9 +156,7 @@ class Scan(Frames):
         """
         if context and self._last is not None:
             raise ValueError("last and context exclude each other")
-        read = _read_columns(self.columns, self._kinds, self._key, pattern)
-        request = replace(self._request, columns=read)
-        return replace(self, errors=[], _request=request, _pattern=pattern, _context=context)
+        return replace(self, errors=[], _pattern=pattern, _context=context)
 
     def count(self) -> int:
         """The number of records that the scan gives.
@@ -223,17 +221,23 @@ class Scan(Frames):
             views: the partitions, by their paths.
             columns: in place of those of the scan.
         """
-        columns = columns or self.columns
-        read = _read_columns(columns, self._kinds, self._key, self._pattern)
-        request = replace(self._request, columns=read)
-        return replace(self, columns=columns, errors=[], _request=request, _views=views)
+        return replace(self, columns=columns or self.columns, errors=[], _views=views)
 
     def _begun(self) -> Request:
-        """The request of a new iteration, whose faults go to `errors`."""
+        """The request of a new iteration, whose faults go to `errors`.
+
+        Its columns are those of the scan, as they are stored, and those of its conditions.
+        """
         self.errors.clear()
-        if self._request.on_corrupt != "skip":
-            return self._request
-        return replace(self._request, on_corrupt=self.errors.append)
+        names = [name for name in self.columns if name not in (DIRECTORY, *PLACE_FIELDS)]
+        names += () if self._key is None else ("key",)
+        names += () if self._pattern is None else self._pattern.fields
+        on_corrupt = self._request.on_corrupt
+        return replace(
+            self._request,
+            columns=read_fields(names, self._kinds) or ("offset",),
+            on_corrupt=self.errors.append if on_corrupt == "skip" else on_corrupt,
+        )
 
     def _pieces(self, use: Use, piece_bytes: int = 0) -> Generator[RecordColumns]:
         """The chosen records, whatever their number; in pieces of threads if these have a size."""
@@ -334,6 +338,20 @@ class Scan(Frames):
                 yield given if self._end or self._progress is None else given.then(mark)
             if self._end:
                 yield Results(source.path, lambda: iter(self._end))
+
+    def of_part(self, source: Any, segment: Segment, **part: Any) -> Iterator[RecordColumns]:
+        """The records of a part of an open segment.
+
+        Args:
+            source: has the topic and the partition of the records.
+            segment: is read.
+            part: arguments of `Segment.read` beside the request.
+
+        Raises:
+            KsegError, OSError: as `Segment.read` raises them.
+        """
+        for columns in segment.read(self._request_for(source, self._begun()), **part):
+            yield self.chosen(source, columns)
 
     def _of(
         self,
@@ -572,16 +590,12 @@ class Scan(Frames):
             }
             if key is None and (key := wanted_key(conditions, self._kinds)) is not None:
                 sources = self._with_key(sources, key)
-        read = _read_columns(names, self._kinds, key, self._pattern)
         self.pushed = replace(
             found,
             sources=sources,
             columns=names,
             errors=self.errors,
-            _request=replace(
-                request, columns=read, max_rows=min(max_rows or ROWS_MAX, request.max_rows)
-            ),
-            _kinds={name: kind for name, kind in self._kinds.items() if name in read},
+            _request=replace(request, max_rows=min(max_rows or ROWS_MAX, request.max_rows)),
             _key=key,
             _offsets=offsets,
             pieces=0,
@@ -833,7 +847,7 @@ def scan(paths: StrPaths, **query: Unpack[QueryArgs]) -> Scan:
     result = Scan(
         found,
         names,
-        replace(request, columns=_read_columns(names, kinds, key)),
+        request,
         asked["mapping"],
         skipped=catalog.skipped,
         _kinds=kinds,
@@ -923,15 +937,6 @@ def _columns(
     if not wanted:
         raise ValueError("columns is empty; use None for the default columns")
     return decoded_fields(wanted, kinds)
-
-
-def _read_columns(
-    names: tuple[str, ...], kinds: Kinds, key: bytes | None, pattern: Pattern | None = None
-) -> tuple[str, ...]:
-    """The decoded columns for those of the scan, and for its conditions."""
-    wanted = [name for name in names if name not in (DIRECTORY, *PLACE_FIELDS)]
-    looked_at = (() if key is None else ("key",)) + (() if pattern is None else pattern.fields)
-    return read_fields([*wanted, *looked_at], kinds) or ("offset",)
 
 
 def _each_offset(given: MappingOf[Any, Any]) -> dict[Any, OffsetBounds]:

@@ -306,11 +306,19 @@ class Split:
         return self.end_position - self.start_position
 
     @property
+    def offsets(self) -> tuple[int | None, int | None]:
+        """The first wanted offset, and the one behind the wanted ones."""
+        return self.start_offset, self.end_offset
+
+    @property
+    def times(self) -> tuple[int | None, int | None]:
+        """The bounds of the wanted times, in milliseconds."""
+        return self.start_timestamp, self.end_timestamp
+
+    @property
     def is_empty(self) -> bool:
         """Whether no record can lie within the bounds."""
-        return _crossed(self.start_offset, self.end_offset) or _crossed(
-            self.start_timestamp, self.end_timestamp
-        )
+        return _crossed(*self.offsets) or _crossed(*self.times)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -26,21 +26,14 @@ from kseg.arrow import (
     typed_array,
     validity_bits,
 )
-from kseg.constants import (
-    INT64_MAX,
-    NO_TIMESTAMP,
-    Array,
-    Bools,
-    ControlType,
-    codec_label,
-)
+from kseg.constants import INT64_MAX, NO_TIMESTAMP, Array, ControlType, codec_label
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError
 from kseg.format.header import BatchTable
-from kseg.format.request import Request, key_needle
-from kseg.format.take import take_equal
-from kseg.format.typed import decode_columns, read_fields
-from kseg.format.values import RecordColumns, TypedColumn
+from kseg.format.request import Request, narrow
+from kseg.format.typed import Kinds, decoded_fields
+from kseg.format.values import BinaryColumn, RecordColumns, TypedColumn
 from kseg.log.recovery import Finding
+from kseg.records.scan import Scan
 from kseg.spark.damage import fault, named, passing_over, report, text_of
 from kseg.spark.options import SourceOptions, field_of
 from kseg.spark.plan import Split
@@ -48,6 +41,8 @@ from kseg.spark.schema import Projection
 from kseg.stores.path import place
 
 OnError = Callable[[KsegError], None]
+#: The rows of a mode: records, batches, or the segments as documents.
+Rows = RecordColumns | BatchTable | list[dict[str, Any]]
 
 _US_PER_MS: Final = 1000
 #: Milliseconds whose microseconds fit in 64 bits.
@@ -55,70 +50,28 @@ _MS_MAX: Final = INT64_MAX // _US_PER_MS
 _CONTROL_NAMES: Final = {int(kind): kind.name for kind in ControlType}
 
 
-#: Makes a column: from the rows of a mode (columns of records, a table of batches, or dicts), their
-#: split and an Arrow type.
-_Builder = Callable[[Any, Split, pa.DataType], pa.Array]
-
-
-def _integers(field: str, columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
-    """A field of numbers or flags, widened to Spark's INT where it is narrower."""
-    return numbers_array(columns[field], kind)
-
-
-def _bytes(field: str, columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
-    column = columns[field]
-    if isinstance(column, TypedColumn):
-        return typed_array(column, kind)
-    return binary_array(column, kind)
-
-
-def _reasons(field: str, columns: RecordColumns, split: Split, kind: pa.DataType) -> pa.Array:
-    if field not in columns.arrays:
-        return _nothing(columns, split, kind)
-    return typed_array(columns[field], kind)
+# ---- columns -------------------------------------------------------------------------------------
 
 
 def _labels(codes: Array, label: Callable[[int], str]) -> pa.Array:
     """Small codes as words."""
-    known, slots = np.unique(codes, return_inverse=True)
-    return texts_array([label(int(code)) for code in known]).take(numbers_array(slots))
+    distinct, slots = np.unique(codes, return_inverse=True)
+    return texts_array([label(int(code)) for code in distinct]).take(numbers_array(slots))
 
 
-def _codec(columns: RecordColumns, _split: Split, _kind: pa.DataType) -> pa.Array:
-    return _labels(columns["codec"], codec_label)
-
-
-def _control_label(code: int) -> str:
-    return _CONTROL_NAMES.get(code, str(code))
-
-
-def _control_type(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
-    words = _labels(columns["control_type"], _control_label)
+def _control_type(columns: RecordColumns, kind: pa.DataType) -> pa.Array:
+    words = _labels(columns["control_type"], lambda code: _CONTROL_NAMES.get(code, str(code)))
     return pa.array(np.asarray(words), kind, mask=~columns["control"])
 
 
-def _timestamp(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
+def _timestamp(columns: RecordColumns, kind: pa.DataType) -> pa.Array:
     """Microseconds; null for no time, and for a time that does not fit."""
     times = columns["timestamp_ms"]
     valid = (times != NO_TIMESTAMP) & (times <= _MS_MAX) & (times >= -_MS_MAX)
     return numbers_array(np.where(valid, times, 0) * _US_PER_MS, kind, valid)
 
 
-def _delete_horizon(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
-    times = columns["delete_horizon_ms"]
-    return numbers_array(times, kind, times != NO_TIMESTAMP)
-
-
-def _of_split(attribute: str, rows: Any, split: Split, kind: pa.DataType) -> pa.Array:
-    """One value of the split for every row."""
-    return repeated_array(getattr(split, attribute), kind, len(rows))
-
-
-def _nothing(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
-    return pa.nulls(len(columns), kind)
-
-
-def _headers(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
+def _headers(columns: RecordColumns, kind: pa.DataType) -> pa.Array:
     """A list of name and value; null without headers, as Spark's Kafka source has it."""
     lists = headers_array(columns["headers"], kind)
     some = validity_bits(np.diff(columns["headers"].offsets) != 0)
@@ -127,116 +80,100 @@ def _headers(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Arr
     )
 
 
-def _column(
-    name: str,
-    table: BatchTable,
-    _split: Split,
-    kind: pa.DataType,
-    *,
-    unknown: Callable[[BatchTable], Bools] | None = None,
-) -> pa.Array:
-    """A column of the table, widened to Spark's type; null where it is unknown."""
-    return numbers_array(getattr(table, name), kind, None if unknown is None else ~unknown(table))
-
-
-def _codec_label(table: BatchTable, _split: Split, _kind: pa.DataType) -> pa.Array:
-    return _labels(table.codec, codec_label)
-
-
-def _value(name: str, rows: list[dict[str, Any]], _split: Split, kind: pa.DataType) -> pa.Array:
-    return pa.array([row[name] for row in rows], kind)
-
-
-def _is_old_compressed(table: BatchTable) -> Bools:
-    """The header of such a message has neither its first offset nor its count."""
-    flags: Bools = (table.magic < 2) & (table.codec != 0)
-    return flags
-
-
-def _is_absent(name: str, table: BatchTable) -> Bools:
-    flags: Bools = getattr(table, name) == -1
-    return flags
-
-
-#: What a row is, by the mode: the plain columns, and those of another form.
-_MODES: Final[dict[str, tuple[Callable[..., pa.Array], dict[str, _Builder]]]] = {
-    "records": (
-        _integers,
-        {
-            "key": partial(_bytes, "key"),
-            "value": partial(_bytes, "value"),
-            "timestamp": _timestamp,
-            "headers": _headers,
-            "codec": _codec,
-            "controlType": _control_type,
-            "deleteHorizonMs": _delete_horizon,
-            "keyError": partial(_reasons, "key_error"),
-            "valueError": partial(_reasons, "value_error"),
-            "corrupt": _nothing,
-        },
-    ),
-    "batches": (
-        _column,
-        {
-            "baseOffset": partial(_column, "base_offset", unknown=_is_old_compressed),
-            "count": partial(_column, "record_count", unknown=_is_old_compressed),
-            "transactional": partial(_column, "is_transactional"),
-            "control": partial(_column, "is_control"),
-            "codec": _codec_label,
-            **{
-                name: partial(_column, field_of(name), unknown=partial(_is_absent, field_of(name)))
-                for name in ("deleteHorizonMs", "crcOk")
-            },
-        },
-    ),
-    "segments": (_value, {}),
+#: Columns of records that are made of a field in a way of their own.
+_OF_RECORDS: Final[dict[str, Callable[[RecordColumns, pa.DataType], pa.Array]]] = {
+    "controlType": _control_type,
+    "timestamp": _timestamp,
+    "headers": _headers,
+}
+#: The attributes of a table of batches whose columns have other names.
+_OF_BATCHES: Final = {
+    "count": "record_count",
+    "transactional": "is_transactional",
+    "control": "is_control",
 }
 
 
-def _builder(name: str, mode: str) -> _Builder:
-    """The function that makes a column of Spark."""
-    plain, others = _MODES[mode]
+def _array(name: str, rows: Rows, split: Split, kind: pa.DataType) -> pa.Array:
+    """A column of Spark, whose memory is that of the rows where the types allow it.
+
+    Args:
+        name: of the column.
+        rows: of the split.
+        split: has the topic, the partition and the path of all rows.
+        kind: Spark's type of the column, which may be wider than the field.
+    """
     if name in ("topic", "partition", "path"):
-        return partial(_of_split, name)
-    return others.get(name) or partial(plain, field_of(name))
+        return repeated_array(getattr(split, name), kind, len(rows))
+    if isinstance(rows, list):
+        return pa.array([row[field_of(name)] for row in rows], kind)
+    valid = None
+    if isinstance(rows, BatchTable):
+        values = getattr(rows, _OF_BATCHES.get(name, field_of(name)))
+        if name in ("baseOffset", "count"):  # the header of an old compressed message has neither
+            valid = (rows.magic == 2) | (rows.codec == 0)
+    elif name in _OF_RECORDS:
+        return _OF_RECORDS[name](rows, kind)
+    elif name in ("corrupt", "keyError", "valueError") and field_of(name) not in rows.arrays:
+        return pa.nulls(len(rows), kind)
+    else:
+        values = rows[field_of(name)]
+    if isinstance(values, TypedColumn):
+        return typed_array(values, kind)
+    if isinstance(values, BinaryColumn):
+        return binary_array(values, kind)
+    if name == "codec":
+        return _labels(values, codec_label)
+    if name in ("deleteHorizonMs", "crcOk"):
+        valid = values != -1
+    return numbers_array(values, kind, valid)
 
 
-class RowBuilder:
-    """Turns the rows of one query's splits into record batches of one schema."""
+def build(rows: Rows, split: Split, projection: Projection) -> pa.RecordBatch:
+    """A batch with a row for each of `rows`.
 
-    def __init__(self, projection: Projection, mode: str = "records") -> None:
-        """Fix the columns, and whether a row is a record, a batch or a segment."""
-        self.schema: Final = projection.schema
-        self._columns: Final = projection.columns
-        self._builders: Final = [_builder(column.name, mode) for column in projection.columns]
+    Args:
+        rows: of a mode.
+        split: their place.
+        projection: the columns of the query.
+    """
+    schema = projection.schema
+    arrays = [
+        _array(column.name, rows, split, field.type)
+        for column, field in zip(projection.columns, schema, strict=True)
+    ]
+    if not arrays:  # a structure without fields counts its rows, a list of no columns does not
+        none = pa.Array.from_buffers(pa.struct([]), len(rows), [None])
+        return pa.RecordBatch.from_struct_array(none)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def build(self, rows: Any, split: Split) -> pa.RecordBatch:
-        """One batch with a row for each of `rows`, whose memory it shares."""
-        arrays = [
-            build(rows, split, field.type)
-            for build, field in zip(self._builders, self.schema, strict=True)
-        ]
-        if not arrays:  # a structure without fields counts its rows, a list of no columns does not
-            none = pa.Array.from_buffers(pa.struct([]), len(rows), [None])
-            return pa.RecordBatch.from_struct_array(none)
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def build_damaged(self, damages: Sequence[Finding], split: Split) -> pa.RecordBatch:
-        """A row for each damage, with its place and its text; null in all other columns."""
-        values: dict[str, list[Any]] = {
-            "topic": [split.topic] * len(damages),
-            "partition": [split.partition] * len(damages),
-            "path": [damage.path for damage in damages],
-            "offset": [damage.offset for damage in damages],
-            "position": [damage.position for damage in damages],
-            "corrupt": [text_of(damage) for damage in damages],
+def build_damaged(
+    damages: Sequence[Finding], split: Split, projection: Projection
+) -> pa.RecordBatch:
+    """A batch with a row for each damage: its place and its text, and null in all other columns.
+
+    Args:
+        damages: of the split.
+        split: has the topic and the partition.
+        projection: the columns of the query.
+    """
+    names = [column.name for column in projection.columns]
+    rows = []
+    for damage in damages:
+        values = {
+            "topic": split.topic,
+            "partition": split.partition,
+            "path": damage.path,
+            "offset": damage.offset,
+            "position": damage.position,
+            "corrupt": text_of(damage),
         }
-        none = [None] * len(damages)
-        arrays = [
-            pa.array(values.get(column.name, none), field.type)
-            for column, field in zip(self._columns, self.schema, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        rows.append(dict(zip(projection.schema.names, map(values.get, names), strict=True)))
+    return pa.RecordBatch.from_pylist(rows, projection.schema)
+
+
+# ---- rows ----------------------------------------------------------------------------------------
 
 
 #: Batches of fewer rows are joined: each costs Spark as much as some thousand rows.
@@ -272,18 +209,17 @@ def read_task(
 def _batches(
     task: tuple[Split, ...], projection: Projection, options: SourceOptions, damages: list[Finding]
 ) -> Iterator[pa.RecordBatch]:
-    builder = RowBuilder(projection, options.mode)
-    read = {"records": _records, "batches": _tables, "segments": _segments}[options.mode]
+    read = _READ[options.mode]
     for split in task:
-        known = len(damages)
+        before = len(damages)
         if split.unreadable is None:
             on_error = passing_over(options, split, damages)
             for rows in read(split, projection.fields, options, on_error):
-                yield builder.build(rows, split)
+                yield build(rows, split, projection)
         else:
             damages.append(Finding("unreadable", split.path, split.unreadable))
-        if options.permissive and len(damages) > known:
-            yield builder.build_damaged(damages[known:], split)
+        if options.permissive and len(damages) > before:
+            yield build_damaged(damages[before:], split, projection)
 
 
 def _records(
@@ -291,24 +227,17 @@ def _records(
 ) -> Iterator[RecordColumns]:
     """The records of a split, with decoded keys and values."""
     kinds = {name: kind for name, kind in options.kinds.items() if name in fields}
-    for columns in read_split(split, read_fields(fields, kinds), options, on_error):
-        yield decode_columns(columns, kinds)
+    return read_split(split, decoded_fields(fields, kinds), options, on_error, kinds)
 
 
 def _tables(
     split: Split, _fields: tuple[str, ...], options: SourceOptions, on_error: OnError | None
 ) -> Iterator[BatchTable]:
     """The headers of a split's batches that can hold a record within its bounds."""
+    request = Request(offset=split.offsets, time=split.times, control=True)
     for table in _headers_of(split, options.verify_crc, on_error):
-        keep = np.ones(len(table), np.bool_)
-        if split.start_offset is not None:
-            keep &= table.last_offset >= split.start_offset
-        if split.end_offset is not None:
-            keep &= table.base_offset < split.end_offset
-        if split.start_timestamp is not None:
-            keep &= table.may_reach(split.start_timestamp)
-        kept = table if keep.all() else table.take(keep)
-        yield kept if split.aborted is None else split.aborted.drop(kept)
+        chosen = narrow(table, request)
+        yield chosen if split.aborted is None else split.aborted.drop(chosen)
 
 
 def _segments(
@@ -330,6 +259,14 @@ def _segments(
         "stop": "END" if last is None else last.stop.name,
     }
     yield [row]
+
+
+#: The rows of a split, by the mode.
+_READ: Final[dict[str, Callable[..., Iterator[Rows]]]] = {
+    "records": _records,
+    "batches": _tables,
+    "segments": _segments,
+}
 
 
 def _headers_of(split: Split, verify_crc: bool, on_error: OnError | None) -> Iterator[BatchTable]:
@@ -372,74 +309,58 @@ def _opened(split: Split, on_error: OnError | None) -> Iterator[Segment]:
 
 
 def read_split(
-    split: Split, fields: tuple[str, ...], options: SourceOptions, on_error: OnError | None = None
+    split: Split,
+    fields: tuple[str, ...],
+    options: SourceOptions,
+    on_error: OnError | None = None,
+    kinds: Kinds | None = None,
 ) -> Iterator[RecordColumns]:
     """The records of one split as columns.
 
     Args:
         split: the batches to read.
-        fields: names of the record fields to decode.
-        options: for checksums, control records and the size of a piece.
+        fields: names of the columns, as a `kseg.scan` has them.
+        options: for checksums, control records, the key and the size of a piece.
         on_error: takes each fault, which is then passed over; None raises it.
+        kinds: of decoded keys and values.
 
     Raises:
         KsegError: damage, with file, position and code in the message.
         OSError: the segment is gone, or cannot be read.
     """
-    walked, key = _Walked(split), options.key
-    names = fields if key is None or "key" in fields else (*fields, "key")
+    request = Request(
+        offset=split.offsets,
+        time=split.times,
+        max_rows=options.max_batch_rows,
+        control=options.include_control,
+        verify_crc=options.verify_crc,
+        on_corrupt=on_error or "raise",
+    )
+    scan = Scan((), fields, request, "auto", _kinds=kinds or {}, _key=options.key)
+    cut, aborted = split.end_position, split.aborted
+    is_cut, overran = cut < split.size, False
+
+    def keep(table: BatchTable) -> BatchTable:
+        nonlocal overran
+        overran = is_cut and len(table) > 0 and table.end_position > cut
+        return table if aborted is None else aborted.drop(table)
+
     with _opened(split, on_error) as segment:
-        segment.expect(split.end_position)
-        pieces = segment.read(
-            Request(contains=key_needle(key)),
-            start_position=_start(segment, split, options.index),
-            end_position=split.end_position,
-            offset=(split.start_offset, split.end_offset),
-            time=(split.start_timestamp, split.end_timestamp),
-            columns=names,
-            max_rows=options.max_batch_rows,
-            control=options.include_control,
-            verify_crc=options.verify_crc,
-            keep=walked.keep,
-            on_corrupt=on_error or "raise",
-        )
-        yield from pieces if key is None else (take_equal(one, key) for one in pieces)
-        if walked.overran:
+        segment.expect(cut)
+        start = split.start_position
+        if options.index != "ignore":  # they may know a place further on
+            start = max(start, min(segment.start_of(request), cut))
+        how = keep if is_cut or aborted is not None else None
+        yield from scan.of_part(split, segment, start_position=start, end_position=cut, keep=how)
+        if overran:
             fault(
                 CorruptIndexError(
                     "the offset index named a place inside a batch; rebuild the index, or read "
                     "with option index=ignore",
-                    position=split.end_position,
+                    position=cut,
                 ),
                 on_error,
             )
-
-
-def _start(segment: Segment, split: Split, index: str) -> int:
-    """Where to walk from: the indexes may know a place further on than the split's start."""
-    start = split.start_position
-    if index == "ignore":
-        return start
-    if split.start_offset is not None and split.start_offset > segment.base_offset:
-        start = max(start, segment.start_for_offset(split.start_offset).position)
-    if split.start_timestamp is not None:
-        start = max(start, segment.start_for_time(split.start_timestamp).position)
-    return min(start, split.end_position)
-
-
-class _Walked:
-    """Watches the walk over a split, and leaves out aborted transactions on the way."""
-
-    def __init__(self, split: Split) -> None:
-        """Nothing walked yet."""
-        self._split = split
-        self.overran = False
-
-    def keep(self, table: BatchTable) -> BatchTable:
-        """Take note of how far a tile's batches reach."""
-        cut = self._split.end_position
-        self.overran = len(table) > 0 and cut < self._split.size and table.end_position > cut
-        return table if self._split.aborted is None else self._split.aborted.drop(table)
 
 
 def _joined(batches: Iterator[pa.RecordBatch], rows_max: int) -> Iterator[pa.RecordBatch]:

@@ -522,7 +522,7 @@ class Segment(Closing):
         request = Request.of(request, with_now(options))
         start = start_position
         if start is None:
-            start = self._start(request)
+            start = self.start_of(request)
         return self._read(request, start, end_position, keep, on_offset, workspace)
 
     def expect(self, end_position: int) -> None:
@@ -533,7 +533,12 @@ class Segment(Closing):
         """
         self._log.expect(end_position)
 
-    def _start(self, request: Request) -> int:
+    def start_of(self, request: Request) -> int:
+        """A position from which on all records of a request lie, by the indexes.
+
+        Args:
+            request: its bounds of offsets and times count.
+        """
         start = 0
         if request.offset_start > self.base_offset:
             start = self.start_for_offset(request.offset_start).position

@@ -21,7 +21,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from os import PathLike
@@ -418,7 +418,7 @@ def _export(
             on_error = passing_over(options, split, damages)
             for columns in read_split(split, look.decoded, options, on_error):
                 if len(columns):
-                    write(replace(columns, topic=split.topic, partition=split.partition))
+                    write(columns)
     if options.on_corrupt != "raise":
         report(damages, tuple(splits), options.report_path)
     return tuple(files.done), len(damages), tuple(map(text_of, damages[:_FAULTS_NAMED_MAX]))
