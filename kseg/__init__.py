@@ -45,6 +45,7 @@ _HOMES: Final = {
     "kseg.analysis.stats": ("stats",),
     "kseg.analysis.transactions": ("transactions",),
     "kseg.analysis.verify": ("verify",),
+    "kseg.change.truncate": ("plan_truncation",),
     "kseg.constants": (
         "Compression",
         "StopReason",
@@ -93,7 +94,6 @@ _HOMES: Final = {
         "plan_compaction",
         "plan_retention",
     ),
-    "kseg.log.closed": ("plan_truncation",),
     "kseg.log.config": ("LogConfig",),
     "kseg.log.copies.merge": ("plan_merge",),
     "kseg.log.directory": ("LogDirectory",),

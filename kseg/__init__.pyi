@@ -23,6 +23,7 @@ from kseg.analysis.schemas import schemas as schemas
 from kseg.analysis.stats import stats as stats
 from kseg.analysis.transactions import transactions as transactions
 from kseg.analysis.verify import verify as verify
+from kseg.change.truncate import plan_truncation as plan_truncation
 from kseg.constants import Compression as Compression
 from kseg.constants import StopReason as StopReason
 from kseg.constants import TimestampType as TimestampType
@@ -57,7 +58,6 @@ from kseg.format.values import RecordColumns as RecordColumns
 from kseg.format.values import TypedColumn as TypedColumn
 from kseg.log.cleanup import plan_compaction as plan_compaction
 from kseg.log.cleanup import plan_retention as plan_retention
-from kseg.log.closed import plan_truncation as plan_truncation
 from kseg.log.config import LogConfig as LogConfig
 from kseg.log.copies.merge import plan_merge as plan_merge
 from kseg.log.directory import LogDirectory as LogDirectory

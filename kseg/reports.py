@@ -54,10 +54,6 @@ _HOMES = {
         "CompactionPlan",
         "RetentionPlan",
     ),
-    "kseg.log.closed": (
-        "TruncationPlan",
-        "TruncationReport",
-    ),
     "kseg.log.copies.merge": ("MergePlan",),
     "kseg.log.reader.fetch": ("Fetched",),
     "kseg.log.recovery.recover": (
@@ -78,5 +74,9 @@ _HOMES = {
         "Settings",
     ),
     "kseg.log.writer.retention": ("RetentionReport",),
+    "kseg.log.writer.truncate": (
+        "TruncationPlan",
+        "TruncationReport",
+    ),
 }
 __all__, __getattr__ = door(__name__, _HOMES)

@@ -33,8 +33,6 @@ from kseg.internal.registry import Schemas as Schemas
 from kseg.log.cleaner.values import CompactionReport as CompactionReport
 from kseg.log.cleanup import CompactionPlan as CompactionPlan
 from kseg.log.cleanup import RetentionPlan as RetentionPlan
-from kseg.log.closed import TruncationPlan as TruncationPlan
-from kseg.log.closed import TruncationReport as TruncationReport
 from kseg.log.copies.merge import MergePlan as MergePlan
 from kseg.log.reader.fetch import Fetched as Fetched
 from kseg.log.recovery.recover import RecoveryPlan as RecoveryPlan
@@ -47,6 +45,8 @@ from kseg.log.settings.cluster import SettingValue as SettingValue
 from kseg.log.settings.joined import PartitionSettings as PartitionSettings
 from kseg.log.settings.joined import Settings as Settings
 from kseg.log.writer.retention import RetentionReport as RetentionReport
+from kseg.log.writer.truncate import TruncationPlan as TruncationPlan
+from kseg.log.writer.truncate import TruncationReport as TruncationReport
 
 __all__: list[str]
 _HOMES: Final[Mapping[str, tuple[str, ...]]]

@@ -22,14 +22,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kseg._door import renamed
 from kseg.errors import (
     CorruptIndexError,
     KsegError,
     LimitExceededError,
     LogLockedError,
-    NotALogError,
-    StalePlanError,
     UncleanShutdownError,
     UnreadableError,
 )
@@ -37,31 +34,16 @@ from kseg.files import checkpoints, io, lock
 from kseg.files.metadata import read_clean_shutdown
 from kseg.files.names import FileKind, list_partition
 from kseg.log import closed_indexes, data_directory
-from kseg.log.clock import clock_of, now_of
 from kseg.log.config import LogConfig
-from kseg.log.data_directory import EntryKind, entry_of, refuse_cluster_metadata
-from kseg.log.log import Log
-from kseg.log.pending_deletes import files_of_segment
-from kseg.log.producers.snapshots import rebuild
-from kseg.log.reader.follow import seen_log
-from kseg.log.recovery.backup import Backup, CutReport, Kept, copy_bytes
-from kseg.log.recovery.load_context import LoadContext, RecoveryInputs
-from kseg.log.recovery.overlay import Overlay, look_at
+from kseg.log.data_directory import EntryKind, entry_of
+from kseg.log.recovery.backup import Backup, Kept, copy_bytes
 from kseg.log.recovery.recover import RecoveryPlan, RecoveryReport, plan_recovery, recover
 from kseg.log.recovery.reindex import ReindexPlan, plan_reindex
-from kseg.log.recovery.sweep import pass_over
-from kseg.log.segment.index_entries import next_offset
-from kseg.log.segment.reader import Segment
-from kseg.log.tier.history import history_of, tiered
-from kseg.log.writer import truncate
-from kseg.stores.path import local_path_at
+from kseg.log.tier.history import tiered
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from kseg.format.times import Time
-    from kseg.log.reader.version import SegmentInfo, Version
-    from kseg.log.tier.tier import TierLike
 
 #: A recovery writes the checkpoints this often, for a run that goes on later.
 _NOTED_SECONDS: Final = 2.0
@@ -334,8 +316,8 @@ class Recovery:
             plan = plan_recovery(place, config=self._config(place), **{**self.options, **inputs})
         put(
             plan.apply(
-                backup_directory=self.change.backup_directory,
-                keep_cut=self.change.keeps,
+                backup=self.change.backup_directory,
+                keep=self.change.keeps,
                 progress=progress,
             )
         )
@@ -394,210 +376,13 @@ def reindex_at(
             place, config=plan.config, kinds=plan.kinds, exact=plan.exact, now=plan.now_ms
         )
     backup = change.backup_of(home_of(place), now_ms)
-    plan.apply(keep=False, backup=backup, progress=progress)
+    plan.apply(keep=backup is not None, backup=backup, progress=progress)
     return plan, [] if backup is None else backup.kept
-
-
-# ---- truncation ----------------------------------------------------------------------------------
-
-
-class TruncationPlan(truncate.TruncationPlan):
-    """The plan of `plan_truncation`, with `apply`."""
-
-    __slots__ = ()
-
-    @renamed(now_ms="now")
-    def apply(
-        self,
-        *,
-        config: LogConfig | None = None,
-        now: Time | None = None,
-        backup_directory: io.StrPath | None = None,
-        keep_cut: bool = True,
-    ) -> TruncationReport:
-        """Cut the log, under the lock of the data directory.
-
-        The log is then as a clean shutdown leaves it. If the process is killed on the way, the log
-        has to be recovered; it ends at the offset, at its old end, or at a batch in between.
-
-        Args:
-            config: the settings of the log; Kafka's defaults if None.
-            now: the clock; the machine's if None.
-            backup_directory: where the backup goes; None for a sibling of the data directory, named
-                after the time.
-            keep_cut: whether to make a backup.
-
-        Raises:
-            StalePlanError: files have changed since the plan was made; nothing was done.
-            UncleanShutdownError: the log was not closed in good order; nothing was done.
-            LogLockedError: another process holds the data directory, or a log of this process has
-                the partition open; nothing was done.
-            SegmentInUseError: a reader maps bytes that the cut removes; the log ends where it did.
-            OSError: the disk refuses, or is too full for the backup; nothing was done if the first
-                check finds that.
-        """
-        refuse_cluster_metadata(self.path)
-        home = self.path.resolve().parent
-        time_ms = now_of(now)
-        clock = clock_of(None if now is None else lambda: time_ms)
-        lease = data_directory.enter(home)
-        try:
-            if look_at(self.path) != self.seen:
-                raise StalePlanError("files have changed since the plan was made", path=self.path)
-            if self.is_noop:
-                return TruncationReport(self)
-            backup = Backup(home, backup_directory, now_ms=time_ms) if keep_cut else None
-            return _cut(self, config, clock, backup)
-        finally:
-            lease.leave()
 
 
 def values_of(plan: DataclassInstance) -> dict[str, Any]:
     """The fields of a plan by name, for a subclass of its class."""
     return {each.name: getattr(plan, each.name) for each in fields(plan)}
-
-
-class TruncationReport(CutReport):
-    """The result of a truncation."""
-
-    __slots__ = ()
-    plan: TruncationPlan
-
-
-def plan_truncation(
-    path: io.StrPath, offset: int, *, tier: TierLike | None = None
-) -> TruncationPlan:
-    """Plan a cut of a log back to an offset; changes nothing, and takes no lock.
-
-    Args:
-        path: a partition directory, or a `Log`.
-        offset: the new end of the log: batches with this offset or larger ones are removed whole,
-            so the end may lie in front of it. Below the first segment the whole log is removed, and
-            begins again there.
-        tier: as for `plan_retention`.
-
-    Raises:
-        ValueError: the offset is negative.
-        TierError: what a tier says of its segments cannot be used.
-        NotALogError: not a partition directory, or that of KRaft.
-        CorruptRecordError: damage lies between the place the index leads to and the offset.
-        OSError: it cannot be read.
-
-    Example:
-        >>> plan_truncation("orders-0", 1_200).truncated_bytes  # doctest: +SKIP
-        65536
-    """
-    directory = local_path_at(path)
-    if not directory.is_dir():
-        os.stat(directory)
-        raise NotALogError("not a partition directory", path=path)
-    refuse_cluster_metadata(directory)
-    seen = look_at(directory)
-    version = _version(directory)
-    plan = truncate.plan_of(directory, version, offset)
-    if plan.position is not None:
-        end = _end_at(version.segments_from(offset)[0], plan.position, offset)
-        plan = replace(plan, log_end_offset=end)
-    if not (plan.is_noop or truncate.is_unfollowed(version)):
-        plan = replace(plan, left_open=_left_open(plan, version))
-    log, remote = tiered(directory, tier), None
-    if log is not None and plan.whole:  # no epoch is left, by which a copy counts
-        remote = history_of(log, deleted=log.finished, start=offset)
-    elif log is not None:
-        remote = history_of(log, end=plan.log_end_offset)
-    return TruncationPlan(**values_of(replace(plan, seen=seen, remote=remote)))
-
-
-def _end_at(info: SegmentInfo, position: int, offset: int) -> int:
-    """The end of a log that is cut at a position, as the next load finds it."""
-    with Segment.open(info.path, mapping="never", size=position, is_last=True) as segment:
-        start = segment.start_for_offset(offset - 1).position
-        return next_offset(segment, offset - 1 if start < position else info.base_offset)
-
-
-def _left_open(plan: truncate.TruncationPlan, version: Version) -> tuple[tuple[int, int], ...]:
-    """Transactions that are open at the new end and have ended by the old one."""
-    ends = (plan.log_end_offset, version.log_end.offset)
-    with suppress(KsegError):
-        now, before = (_ongoing(plan.path, version, end) for end in ends)
-        return tuple(sorted(now - before))
-    return ()
-
-
-def _ongoing(path: Path, version: Version, end: int) -> set[tuple[int, int]]:
-    """The transactions that are open at an offset: the producer's id, and the first offset."""
-    start = version.log_start_offset
-    context = LoadContext(Overlay(path), RecoveryInputs(LogConfig(), True, 0, start, 0))
-    for info in version.segments:
-        context.add(info.base_offset)
-    state = context.new_state()
-    rebuild(
-        state,
-        context.snapshots(aloof=True),
-        context.bases,
-        context.open,
-        log_start_offset=start,
-        end_offset=end,
-        now_ms=0,
-        clean=False,
-        on_error=pass_over,
-    )
-    return {(producer_id, place.offset) for producer_id, place in state.ongoing}
-
-
-def _cut(
-    plan: TruncationPlan,
-    config: LogConfig | None,
-    clock: Callable[[], int],
-    backup: Backup | None,
-) -> TruncationReport:
-    version = _version(plan.path)
-    unfollowed = truncate.is_unfollowed(version)
-    freed = 0
-    if unfollowed:
-        # The last batch goes first, by itself: a file under a second name must not be cut.
-        last = truncate.plan_of(plan.path, version, version.log_end.offset - 1)
-        _keep(last, backup)
-        freed = truncate.cut_unfollowed(last)
-    with Log.open(plan.path, mode="append", recover=unfollowed, config=config, now_ms=clock) as log:
-        _keep(truncate.plan_of(log.path, log.version, plan.log_end_offset), backup)
-        log.truncate_to(plan.log_end_offset)
-        start, end = log.log_start_offset, log.log_end_offset
-        freed += log.state.deletions.freed_bytes
-    done = replace(plan, log_start_offset=start, log_end_offset=end)
-    return TruncationReport(done, () if backup is None else tuple(backup.kept), freed)
-
-
-def _version(directory: Path) -> Version:
-    """The log as its files are now."""
-    with Log.open(directory) as log:
-        return seen_log(log.view).version
-
-
-def _keep(plan: truncate.TruncationPlan, backup: Backup | None) -> None:
-    """Back up the bytes that go; if they have no room, nothing is done."""
-    if backup is None or plan.is_noop:
-        return
-    cuts = [each for each in plan.actions if each.action == "truncate"]
-    backup.check_room(sum(each.bytes for each in cuts))
-    files = list_partition(plan.path)
-    going = {each.path for each in plan.actions if each.action == "delete"}
-    gone = [
-        path
-        for segment in files.segments
-        if str(segment.log) in going
-        for path in files_of_segment(segment)
-    ]
-    for snapshot in files.snapshots:
-        offset = snapshot.name.base_offset
-        if offset is not None and (plan.whole or offset > plan.log_end_offset):
-            gone.append(snapshot.path)
-    for path in (*gone, files.leader_epochs):
-        if path is not None:
-            backup.keep_file(path)
-    for each in cuts:
-        if plan.position is not None:
-            backup.keep_tail(each.path, plan.position)
 
 
 # ---- copies --------------------------------------------------------------------------------------

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import NoReturn
 from unittest.mock import patch
 
+from kseg.change.truncate import plan_truncation
 from kseg.constants import Compression
 from kseg.errors import KsegError
 from kseg.files import io, log_writer
 from kseg.format.convert import Target
 from kseg.log.cleaner.recode import plan_recoding, recode
 from kseg.log.cleanup import plan_compaction, plan_retention
-from kseg.log.closed import plan_truncation
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.recovery.recover import recover

@@ -18,6 +18,7 @@ LAYERED = {"cli", "spark", "analysis", "log", "files", "internal", "parquet", "a
     "frames",
     "records",
     "catalog",
+    "change",
     "stores",
     "lazy",
     "workers",
@@ -40,7 +41,7 @@ CHANGING = {"truncate", "ftruncate", "fsync", "fdatasync", "sync", "posix_falloc
 COPYING = {"copy", "copy2", "copyfile", "copytree", "copystat", "copymode", "move", "rmtree"}
 SEALED = [
     path
-    for part in ("format", "internal", "files", "log", "analysis")
+    for part in ("format", "internal", "files", "log", "change", "analysis")
     for path in tree.files(".py", folders=(f"kseg/{part}",))
     if tree.name(path) not in DOORS
 ]

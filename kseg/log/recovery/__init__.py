@@ -12,6 +12,7 @@ lost          the offsets that go or cannot be read, and the sound batches among
 index_check   whether an index fits its log: one check for verify and for a reindexing
 findings      a fault of a file as one value, and its codes
 reindex       rebuilt indexes and snapshots
+plan          plans and reports of all changes, and the frame in which a plan is applied
 backup        keeps the bytes that a repair cuts, replaces or removes, before it does so
 """
 
@@ -38,7 +39,7 @@ _HOMES = {
         "judge_transactions",
     ),
     "kseg.log.recovery.lost": ("Lost", "lost_ranges"),
-    "kseg.log.recovery.overlay": ("Action", "FileSeen", "look_at"),
+    "kseg.log.recovery.plan": ("Action", "FileSeen", "Plan", "Report", "look_at"),
     "kseg.log.recovery.reindex": ("KINDS", "REINDEX_CLASSES"),
 }
 __all__, __getattr__ = door(__name__, _HOMES)

@@ -16,8 +16,10 @@ from kseg.log.recovery.index_check import TxnTrail as TxnTrail
 from kseg.log.recovery.index_check import judge_transactions as judge_transactions
 from kseg.log.recovery.lost import Lost as Lost
 from kseg.log.recovery.lost import lost_ranges as lost_ranges
-from kseg.log.recovery.overlay import Action as Action
-from kseg.log.recovery.overlay import FileSeen as FileSeen
-from kseg.log.recovery.overlay import look_at as look_at
+from kseg.log.recovery.plan import Action as Action
+from kseg.log.recovery.plan import FileSeen as FileSeen
+from kseg.log.recovery.plan import Plan as Plan
+from kseg.log.recovery.plan import Report as Report
+from kseg.log.recovery.plan import look_at as look_at
 from kseg.log.recovery.reindex import KINDS as KINDS
 from kseg.log.recovery.reindex import REINDEX_CLASSES as REINDEX_CLASSES

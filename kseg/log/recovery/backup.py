@@ -16,18 +16,17 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final
 
 from kseg.files import io
 from kseg.files.whole_file import (
     refuse_in_data_directory,
 )
-from kseg.frames import Table
 
 _SUFFIX: Final = ".kseg-backup"
 #: Bytes of a file that are read at once.
@@ -350,59 +349,3 @@ def _has_bytes(path: Path, source: Path, fd: int, span: tuple[int, int]) -> bool
     with io.WriteFile.open(path) as file:
         file.flush()
     return True
-
-
-class ActionTable(Table):
-    """A base class of reports and plans whose rows are actions."""
-
-    __slots__ = ()
-    COLUMNS = "action path bytes why target"
-
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
-        """The actions, by file."""
-        return [asdict(action) for action in cast("Any", self).actions]
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class CutReport(ActionTable):
-    """The result of a plan that may cut the end of a log.
-
-    Attributes:
-        plan: the plan that was applied; it has these numbers, too.
-        kept: the files in the backup.
-        freed_bytes: bytes that the disk got back, at once or when renamed files are removed.
-    """
-
-    plan: Any
-    kept: tuple[Kept, ...] = ()
-    freed_bytes: int = 0
-
-    @property
-    def title(self) -> str:
-        """That of the plan, and the size of the backup."""
-        return f"{self.plan.title}; {len(self.kept)} files in the backup"
-
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
-        """The rows of the plan."""
-        rows: Sequence[Mapping[str, Any]] = self.plan.table_rows()
-        return rows
-
-    @property
-    def log_start_offset(self) -> int:
-        """The first offset to be read."""
-        return int(self.plan.log_start_offset)
-
-    @property
-    def log_end_offset(self) -> int:
-        """The next offset to be given."""
-        return int(self.plan.log_end_offset)
-
-    @property
-    def truncated_bytes(self) -> int:
-        """Bytes of log that went."""
-        return int(self.plan.truncated_bytes)
-
-    @property
-    def kept_in_backup_bytes(self) -> int:
-        """Bytes that the disk gets back when the backup is removed."""
-        return kept_bytes(self.kept)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from operator import methodcaller
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kseg.constants import INT32_MAX
 from kseg.errors import CorruptIndexError, LimitExceededError
@@ -34,6 +34,7 @@ from kseg.format.header import BatchTable, scan
 from kseg.log.pending_deletes import DELETED
 from kseg.log.producers.snapshots import SnapshotDisk
 from kseg.log.recovery.backup import Backup
+from kseg.log.recovery.plan import Action, look_at
 from kseg.log.segment.reader import Segment
 
 #: The most bytes of an index, snapshot or checkpoint; longer ones are not read.
@@ -43,51 +44,6 @@ _HELD_BYTES_MAX: Final = 2**26
 
 #: The reasons to replace a derived file; a missing file is created.
 NOT_SAID: Final = "not what the log says"
-
-
-class FileSeen(NamedTuple):
-    """A file as it was found. A tuple, since each file of a log has one.
-
-    Attributes:
-        name: in its directory.
-        size: its bytes.
-        modified_ns: when it was last written, in ns.
-        inode: which file it is.
-    """
-
-    name: str
-    size: int
-    modified_ns: int
-    inode: int
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One change of one file.
-
-    Attributes:
-        action: "create", "delete", "rename", "truncate" or "replace".
-        path: the file.
-        bytes: how many the file has that is created, deleted, renamed or put in another's place; of
-            a "truncate", how many go.
-        why: in a few words.
-        target: the new name of a "rename".
-    """
-
-    action: str
-    path: str
-    bytes: int
-    why: str
-    target: str | None = None
-
-    @property
-    def reason(self) -> str:
-        """Why, and the new name of a "rename"."""
-        return f"{self.why} (now {Path(self.target).name})" if self.target else self.why
-
-    def to_json(self) -> dict[str, Any]:
-        """As in the `actions` of a document."""
-        return {"action": self.action, "path": self.path, "bytes": self.bytes, "why": self.reason}
 
 
 @dataclass(slots=True)
@@ -555,22 +511,3 @@ def _why_created(file: OverlayFile) -> str:
     if file.why != NOT_SAID:
         return file.why
     return "missing" if file.size else "missing; empty, since the log has nothing for it yet"
-
-
-def look_at(directory: io.StrPath) -> tuple[FileSeen, ...]:
-    """The regular files of a directory, by name.
-
-    Raises:
-        OSError: it cannot be listed.
-    """
-    seen = []
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            try:  # a block of `suppress` takes as long as the looks
-                if not entry.is_file():
-                    continue
-                status = entry.stat()
-            except FileNotFoundError:
-                continue
-            seen.append(FileSeen(entry.name, status.st_size, status.st_mtime_ns, status.st_ino))
-    return tuple(sorted(seen))

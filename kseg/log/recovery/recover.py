@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from kseg._door import renamed
 from kseg.constants import INT64_MAX, Progress
-from kseg.errors import KsegError, NotALogError, StalePlanError, TierError
+from kseg.errors import KsegError, NotALogError, TierError
 from kseg.files import io, lock, metadata
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.files.names import PathKind, classify_path, list_partition
@@ -36,12 +36,13 @@ from kseg.log.clock import now_of
 from kseg.log.config import ConfigLike, LogConfig
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.recovery.as_broker import AsBroker
-from kseg.log.recovery.backup import ActionTable, Backup, CutReport
+from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.load import Loading, load_partition
 from kseg.log.recovery.load_context import CutPlace, RecoveryInputs, SegmentOutcome
 from kseg.log.recovery.lost import Lost
-from kseg.log.recovery.overlay import Action, Applier, FileSeen, look_at
+from kseg.log.recovery.overlay import Applier
+from kseg.log.recovery.plan import Action, CutReport, FileSeen, Plan, claimed
 from kseg.log.tier.history import RemoteHistory, history_of, tiered, unreferenced
 from kseg.stores.path import local_path_at
 
@@ -49,8 +50,15 @@ if TYPE_CHECKING:
     from kseg.log.tier.tier import TierLike
 
 
+class RecoveryReport(CutReport):
+    """The result of a recovery."""
+
+    __slots__ = ()
+    plan: RecoveryPlan
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class RecoveryPlan(ActionTable):
+class RecoveryPlan(Plan[RecoveryReport]):
     """The changes to a partition directory, and the log afterwards.
 
     Attributes:
@@ -78,6 +86,8 @@ class RecoveryPlan(ActionTable):
             goes; None else.
         remote: its segments in a tier, with those of cut offsets; None without a tier.
     """
+
+    REPORT = RecoveryReport
 
     path: str
     inputs: RecoveryInputs
@@ -134,6 +144,23 @@ class RecoveryPlan(ActionTable):
         return not self.actions and self.error is None
 
     @property
+    def is_done(self) -> bool:
+        """Whether there is nothing to do, also for the mark of a clean stop."""
+        home = Path(self.path).resolve().parent
+        marked = metadata.read_clean_shutdown(home) is not None
+        return self.is_noop and marked and _is_believed(self)
+
+    @property
+    def now_ms(self) -> int:
+        """The time of the plan."""
+        return self.inputs.now_ms
+
+    @property
+    def backup_bytes(self) -> int | None:
+        """Bytes of the log that go; None where no file changes."""
+        return None if self.is_noop else self.truncated_bytes
+
+    @property
     def title(self) -> str:
         """The path, and the size of the change."""
         if self.error is not None:
@@ -168,47 +195,65 @@ class RecoveryPlan(ActionTable):
         if self.remote is not None:
             yield from self.remote.lines(Path(self.path).name)
 
-    def apply(
-        self,
-        *,
-        backup_directory: io.StrPath | None = None,
-        keep_cut: bool = True,
-        progress: Progress | None = None,
-    ) -> RecoveryReport:
-        """Take the steps of the plan, under the lock of the data directory.
-
-        Afterwards the log is as a clean shutdown leaves it, all of it on the disk. If the directory
-        has lost its mark of a clean shutdown, the mark comes back when all its partitions were
-        recovered or loaded within one lease.
-
-        Args:
-            backup_directory: where the backup goes of bytes that are cut, removed or replaced; None
-                for a sibling of the data directory, named after the time of the plan.
-            keep_cut: false makes no backup.
-            progress: called with the bytes of log walked so far, and in all.
+    def check(self) -> None:
+        """Refuse a log that cannot be loaded, or is not to be changed.
 
         Raises:
-            StalePlanError: files have changed since the plan was made; nothing was done.
-            KsegError: `plan.error`, if the log cannot be loaded; nothing was done.
-            NotALogError: it is the log of KRaft; nothing was done.
-            LogLockedError: another process holds the data directory, or a log of this process has
-                the partition open; nothing was done.
-            PermissionError: this process cannot make files with the owner of the others there;
-                nothing was changed.
-            OSError: the disk refuses; or it is too full for the backup, or for the new files, even
-                after the old ones go. Nothing was done if it is full.
+            KsegError: it is `error`.
+            NotALogError: it is the log of KRaft.
+            TierError: a broker would delete segments of the tier.
+        """
+        if self.error is not None:
+            raise self.error
+        Plan.check(self)
+        remote = tiered(self.path, self.inputs.tier) if self.as_broker else None
+        deleted = remote and unreferenced(remote, self.epochs, self.inputs.log_start_offset)
+        if deleted:
+            raise TierError(
+                f"the broker deletes {len(deleted)} segments of the tier after its own recovery, "
+                "since leader-epoch-checkpoint has lost their epochs; kseg recover without "
+                "--as-broker keeps them",
+                path=self.path,
+            )
+
+    def do(
+        self, backup: Backup | None, progress: Progress | None, *, loaded: Loading | None = None
+    ) -> RecoveryReport:
+        """Take the steps of the plan; afterwards the log is as a clean shutdown leaves it.
+
+        If the directory has lost its mark of a clean shutdown, the mark comes back when all its
+        partitions were recovered or loaded within one lease.
+
+        Args:
+            backup, progress: as for `Plan.do`.
+            loaded: the load that the plan was made of; None to load the log now.
+
+        Raises:
+            LogLockedError: another process, or a log of this one, writes there.
+            OSError: the disk refuses, or is too full for the new files even after the old ones go.
         """
         directory = Path(self.path)
-        _refuse(self)
-        io.check_new_files(directory)
-        with lock.acquire(directory.resolve().parent):
-            _check_seen(self)
-            return _apply(
-                self,
-                lambda: _load(directory, self.inputs, progress),
-                backup_directory,
-                keep_cut=keep_cut,
-            )
+        if not self.is_noop:
+            _check_room(self)
+        applier = Applier(directory, None if self.is_noop else backup, derived=True)
+        marked = metadata.read_clean_shutdown(directory.resolve().parent) is not None
+        with claimed(self) as lease:
+            lease.mark_loaded()
+            if not self.is_noop:
+                lease.forget_broker_epoch()
+                io.flush_directory(lease.path)  # checkpoints, on whose word files go
+                (loaded or _load(directory, self.inputs, progress)).apply(applier)
+                lower_clean_offset(directory, _noted(directory), self.log_end_offset)
+            _flush(directory, self.inputs.recovery_point)
+            if not self.as_broker:  # which leaves the point where it is
+                lease.note(_noted(directory), recovery_point=self.log_end_offset)
+            if not _is_believed(self):
+                lease.leave(clean=False)
+            elif not marked:
+                with suppress(OSError):  # without the note the next run reads the log again
+                    note(directory)
+        kept = () if applier.backup is None else tuple(applier.backup.kept)
+        return RecoveryReport(self, kept, applier.freed_bytes)
 
     def __str__(self) -> str:
         """The path and the lines."""
@@ -383,84 +428,6 @@ def _plan_of(loaded: Loading) -> RecoveryPlan:
     )
 
 
-class RecoveryReport(CutReport):
-    """The result of a recovery."""
-
-    __slots__ = ()
-    plan: RecoveryPlan
-
-
-def _refuse(plan: RecoveryPlan) -> None:
-    """Refuse a log that cannot be loaded, or is not to be changed."""
-    if plan.error is not None:
-        raise plan.error
-    data_directory.refuse_cluster_metadata(Path(plan.path))
-    remote = tiered(plan.path, plan.inputs.tier) if plan.as_broker else None
-    deleted = remote and unreferenced(remote, plan.epochs, plan.inputs.log_start_offset)
-    if deleted:
-        raise TierError(
-            f"the broker deletes {len(deleted)} segments of the tier after its own recovery, since "
-            "leader-epoch-checkpoint has lost their epochs; kseg recover without --as-broker keeps "
-            "them",
-            path=plan.path,
-        )
-
-
-def _check_seen(plan: RecoveryPlan) -> None:
-    """Refuse changed files, except the one by which `io.has_room` tests the disk."""
-    now, then = (
-        [file for file in seen if file.name != io.ROOM_NAME]
-        for seen in (look_at(plan.path), plan.seen)
-    )
-    if now != then:
-        raise StalePlanError("files have changed since the plan was made", path=plan.path)
-
-
-def _apply(
-    plan: RecoveryPlan,
-    load: Callable[[], Loading],
-    backup_directory: io.StrPath | None,
-    *,
-    keep_cut: bool,
-) -> RecoveryReport:
-    """Apply a plan; `load` loads the log once the lock is held."""
-    directory = Path(plan.path)
-    home = directory.resolve().parent
-    marked = metadata.read_clean_shutdown(home) is not None
-    if plan.is_noop and marked and _is_believed(plan):
-        return RecoveryReport(plan)
-    backup = None
-    if keep_cut and not plan.is_noop:
-        backup = Backup(home, backup_directory, now_ms=plan.inputs.now_ms)
-        backup.check_room(plan.truncated_bytes)
-    if not plan.is_noop:
-        _check_room(plan)
-    lease = data_directory.enter(home)
-    applier = Applier(directory, backup, derived=True)
-    sound = False
-    try:
-        lease.claim(directory.resolve().name)
-        _check_seen(plan)  # a log of this process may have been open until now
-        lease.mark_loaded()
-        if not plan.is_noop:
-            lease.forget_broker_epoch()
-            io.flush_directory(home)  # checkpoints, on whose word files go
-            load().apply(applier)
-            lower_clean_offset(directory, _noted(directory), plan.log_end_offset)
-        _flush(directory, plan.inputs.recovery_point)
-        if not plan.as_broker:  # which leaves the point where it is
-            point = plan.log_end_offset
-            lease.note(_noted(directory), recovery_point=point)
-        sound = _is_believed(plan)
-        if sound and not marked:
-            with suppress(OSError):  # without the note the next run reads the log again
-                note(directory)
-    finally:
-        lease.leave(clean=sound)
-    kept = () if backup is None else tuple(backup.kept)
-    return RecoveryReport(plan, kept, freed_bytes=applier.freed_bytes)
-
-
 def _noted(directory: Path) -> TopicPartition | None:
     """The name of a log in checkpoints; None for a stray one beside the partition's own log.
 
@@ -558,9 +525,7 @@ def recover(
         if not decided and is_noted(directory):
             options["clean"] = True
         loaded = _load(directory, _inputs(directory, options), progress, is_plan=True)
-        plan = _plan_of(loaded)
-        _refuse(plan)
-        return _apply(plan, lambda: loaded, backup_directory, keep_cut=keep_cut)
+        return _plan_of(loaded).apply(keep=keep_cut, backup=backup_directory, loaded=loaded)
 
 
 # ---- partitions that an interrupted recovery has finished ----------------------------------------

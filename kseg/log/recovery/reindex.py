@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -29,9 +28,7 @@ from kseg.errors import (
     CorruptIndexError,
     KsegError,
     LimitExceededError,
-    LogLockedError,
     NotALogError,
-    StalePlanError,
 )
 from kseg.files import io, producer_snapshot
 from kseg.files.atomic import replace_file
@@ -47,16 +44,14 @@ from kseg.files.names import (
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import pack_entries
 from kseg.format.times import Time, time_ms
-from kseg.log import data_directory
-from kseg.log.clock import now_of
 from kseg.log.config import CONFIG_CLASSES, ConfigLike, LogConfig
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
-from kseg.log.recovery.backup import ActionTable, Backup, Kept, windows
+from kseg.log.recovery.backup import Backup, windows
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.index_check import TAILS, IndexChecks, IndexPlace, bytes_max
 from kseg.log.recovery.load_context import ENTRIES
-from kseg.log.recovery.overlay import Action, FileSeen, look_at
+from kseg.log.recovery.plan import Action, FileSeen, Plan, Report, claimed, look_at
 from kseg.log.recovery.sweep import Swept, sweep_segment
 from kseg.log.segment.reader import Segment
 from kseg.stores.path import local_path_at
@@ -147,8 +142,38 @@ class ReindexedSegment:
     files: tuple[RemadeFile, ...]
 
 
+class ReindexReport(Report):
+    """The result of a reindexing."""
+
+    __slots__ = ()
+    plan: ReindexPlan
+
+    @property
+    def files(self) -> tuple[RemadeFile, ...]:
+        """The files that have changed."""
+        return self.plan.files
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Damage in the log, for which something was left as it was."""
+        return self.plan.findings
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """The actions that were done, in order."""
+        return self.plan.actions
+
+    @property
+    def title(self) -> str:
+        """The numbers of changed files, findings and files in the backup."""
+        return (
+            f"{len(self.files)} files changed, {len(self.findings)} findings, "
+            f"{len(self.kept)} files in the backup"
+        )
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class ReindexPlan(ActionTable):
+class ReindexPlan(Plan[ReindexReport]):
     """The changes by which indexes and snapshots are rebuilt.
 
     Attributes:
@@ -162,6 +187,8 @@ class ReindexPlan(ActionTable):
         snapshots: the producer snapshots that change.
         findings: damage in the log, for which something is left as it is.
     """
+
+    REPORT = ReindexReport
 
     path: Path
     config: LogConfig
@@ -184,9 +211,14 @@ class ReindexPlan(ActionTable):
         return tuple(file.as_action() for file in self.files)
 
     @property
-    def is_noop(self) -> bool:
-        """Whether all files are as they should be."""
-        return not self.files
+    def is_done(self) -> bool:
+        """Never: a mark of a clean stop stays only where indexes are as after one."""
+        return False
+
+    @property
+    def backup_bytes(self) -> int:
+        """Bytes of the new files."""
+        return sum(file.bytes for file in self.files)
 
     @property
     def title(self) -> str:
@@ -194,81 +226,32 @@ class ReindexPlan(ActionTable):
         found = f"{len(self.files)} files change" if self.files else "nothing to do"
         return f"{self.path}: {found}, {len(self.findings)} findings"
 
-    def apply(
-        self,
-        *,
-        backup_directory: io.StrPath | None = None,
-        keep: bool = True,
-        backup: Backup | None = None,
-        progress: Progress | None = None,
-    ) -> ReindexReport:
-        """Take the steps of the plan. If it is killed on the way, plan and apply again.
+    def do(self, backup: Backup | None, progress: Progress | None) -> ReindexReport:
+        """Replace each file by a rename; it keeps owner, permissions and time of modification.
 
-        Each file is replaced by a rename, and keeps owner, permissions and time of modification.
+        If it is killed on the way, plan and apply again.
 
         Args:
-            backup_directory: the place for the old files; beside the data directory if None.
-            keep: whether to keep them.
-            backup: keeps them, instead of these two.
+            backup: keeps the old files; None for no backup.
             progress: called after each segment.
 
         Raises:
-            StalePlanError: a file has changed since; nothing was done.
-            NotALogError: it is the log of KRaft; nothing was done.
             LogLockedError: another process, or a log of this one, writes there.
             OSError: the disk refuses; each file is the old one or the new one.
         """
-        directory = self.path
-        data_directory.refuse_cluster_metadata(directory)
-        home = directory.resolve()
-        if backup is None and keep:
-            backup = Backup(home.parent, backup_directory, now_ms=now_of(self.now_ms))
-        with _alone_in(home) as lease:
-            if look_at(directory) != self.seen:
-                raise StalePlanError("files have changed since the plan was made", path=directory)
-            if backup is not None:
-                backup.check_room(sum(file.bytes for file in self.files))
-            before = 0 if backup is None else len(backup.kept)
+        before = 0 if backup is None else len(backup.kept)
+        with claimed(self) as lease:
+            done = self
             if self.files:
                 lease.forget_broker_epoch()
-            run = _Reindexing(self, progress, applies=True, backup=backup)
-            done = run.plan() if self.files else self
-        kept = () if backup is None else tuple(backup.kept[before:])
-        return ReindexReport(done.files, done.findings, kept)
+                done = _Reindexing(self, progress, applies=True, backup=backup).plan()
+        return ReindexReport(done, () if backup is None else tuple(backup.kept[before:]))
 
     def __str__(self) -> str:
         """One line a file, and one for each finding."""
         lines = [f"{each.action} {each.path}: {each.why}" for each in self.actions]
         lines += [f"left alone: {finding}" for finding in self.findings]
         return "\n".join(lines) or f"{self.path}: nothing to do"
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class ReindexReport(ActionTable):
-    """The result of a reindexing.
-
-    Attributes:
-        files: that have changed.
-        findings: damage in the log, for which something was left as it was.
-        kept: the old files in the backup.
-    """
-
-    files: tuple[RemadeFile, ...]
-    findings: tuple[Finding, ...]
-    kept: tuple[Kept, ...]
-
-    @property
-    def actions(self) -> tuple[Action, ...]:
-        """The actions that were done, in order."""
-        return tuple(file.as_action() for file in self.files)
-
-    @property
-    def title(self) -> str:
-        """The numbers of changed files, findings and files in the backup."""
-        return (
-            f"{len(self.files)} files changed, {len(self.findings)} findings, "
-            f"{len(self.kept)} files in the backup"
-        )
 
 
 # ---- planning and applying -----------------------------------------------------------------------
@@ -322,23 +305,6 @@ def plan_reindex(
     by = None if now is None else time_ms(now)
     plan = ReindexPlan(directory, LogConfig.of(config), chosen, exact, by, look_at(directory))
     return _Reindexing(plan, progress).plan()
-
-
-@contextmanager
-def _alone_in(home: Path) -> Iterator[data_directory.DataDirectoryLease]:
-    """Hold the lease of the data directory and the claim on the partition."""
-    io.check_new_files(home)
-    lease = data_directory.enter(home.parent)
-    sound = False
-    try:
-        lease.claim(home.name)
-        yield lease
-        sound = True
-    except (StalePlanError, LogLockedError):
-        sound = True  # nothing has been changed
-        raise
-    finally:
-        lease.leave(clean=sound)
 
 
 class _Reindexing:

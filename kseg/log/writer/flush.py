@@ -13,14 +13,20 @@ Source: Kafka `UnifiedLog.roll`, `UnifiedLog.flush`, `UnifiedLog.close`, `LocalL
 from __future__ import annotations
 
 from bisect import bisect_right
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Final
 
 from kseg.errors import KsegError
 from kseg.files import io, producer_snapshot
+from kseg.format.times import Time, time_ms
+from kseg.log.clock import clock_of
+from kseg.log.config import LogConfig
 from kseg.log.pending_deletes import remove_segment
+from kseg.log.reader.version import HighWatermark
 from kseg.log.segment.writer import SegmentWriter, attempt
-from kseg.log.writer.state import LogState
+from kseg.log.writer.state import LogState, open_state
 
 #: Rolled segments above the recovery point: their files are open, and walked after a crash.
 UNFLUSHED_MAX: Final = 8
@@ -217,6 +223,46 @@ def close(state: LogState) -> bool:
         return clean
 
 
+@contextmanager
+def opened(
+    path: io.StrPath,
+    config: LogConfig,
+    *,
+    now: Time | None = None,
+    recover: bool = False,
+    high_watermark: HighWatermark | None = None,
+) -> Iterator[LogState]:
+    """Open a log for a change, and close it in the end.
+
+    Args:
+        path: the partition directory.
+        config: the settings.
+        now: the time of its clock; None for the machine's.
+        recover, high_watermark: as for `Log.open`.
+
+    Raises:
+        KsegError, OSError: as `open_state` and `close` do.
+    """
+    clock = clock_of(None if now is None else partial(time_ms, now))
+    state, lease = open_state(
+        path,
+        create=False,
+        recover=recover,
+        config=config,
+        now_ms=clock,
+        mapping="never",
+        high_watermark=high_watermark,
+    )
+    clean = False
+    try:
+        yield state
+    finally:
+        try:
+            clean = close(state)
+        finally:
+            lease.leave(clean=clean)
+
+
 def _finish(state: LogState) -> None:
     flush(state, whole=True)
     state.epochs.flush()
@@ -239,5 +285,6 @@ __all__ = [
     "base_after",
     "close",
     "flush",
+    "opened",
     "roll",
 ]

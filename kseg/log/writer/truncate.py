@@ -26,26 +26,32 @@ Source: Kafka `UnifiedLog.truncateTo`, `UnifiedLog.truncateFullyAndStartAt`,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kseg.constants import Progress
 from kseg.errors import OffsetOutOfRangeError
 from kseg.files import io
+from kseg.files.names import list_partition
+from kseg.format.times import Time
 from kseg.log import data_directory, disk_room
 from kseg.log.clean_offsets import lower_clean_offset
-from kseg.log.pending_deletes import remove_segment
+from kseg.log.config import LogConfig
+from kseg.log.pending_deletes import files_of_segment, remove_segment
 from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.producers.snapshots import rebuild
 from kseg.log.reader.find import find_batch
+from kseg.log.reader.follow import seen_log
 from kseg.log.reader.version import SegmentInfo, Version
-from kseg.log.recovery.backup import ActionTable
-from kseg.log.recovery.overlay import Action, FileSeen
+from kseg.log.reader.view import LogView
+from kseg.log.recovery.backup import Backup
+from kseg.log.recovery.plan import Action, CutReport, FileSeen, Plan, claimed
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.writer import SegmentWriter
 from kseg.log.validate.rules import LAST_OFFSET_MAX
-from kseg.log.writer import removal
+from kseg.log.writer import flush, removal
 from kseg.log.writer.removal import delete_segments, unlink_segment
 from kseg.log.writer.state import LogState
 
@@ -53,8 +59,15 @@ if TYPE_CHECKING:
     from kseg.log.tier.history import RemoteHistory
 
 
+class TruncationReport(CutReport):
+    """The result of a truncation."""
+
+    __slots__ = ()
+    plan: TruncationPlan
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class TruncationPlan(ActionTable):
+class TruncationPlan(Plan[TruncationReport]):
     """The changes that cutting the end of a log back to an offset would make.
 
     Attributes:
@@ -72,6 +85,8 @@ class TruncationPlan(ActionTable):
             and the offset of that record.
     """
 
+    REPORT = TruncationReport
+
     path: Path
     log_start_offset: int
     log_end_offset: int
@@ -83,14 +98,14 @@ class TruncationPlan(ActionTable):
     left_open: tuple[tuple[int, int], ...] = ()
 
     @property
-    def is_noop(self) -> bool:
-        """Whether the log ends there already."""
-        return not self.actions
-
-    @property
     def truncated_bytes(self) -> int:
         """Bytes of log that go."""
         return sum(action.bytes for action in self.actions)
+
+    @property
+    def backup_bytes(self) -> int:
+        """Bytes that are cut off, and so copied."""
+        return sum(action.bytes for action in self.actions if action.action == "truncate")
 
     @property
     def title(self) -> str:
@@ -109,6 +124,78 @@ class TruncationPlan(ActionTable):
         offsets = f"offsets {self.log_start_offset} to {self.log_end_offset}"
         lines.append(f"{self.path}: {offsets}, {self.truncated_bytes} bytes are cut")
         return "\n".join([*lines, *(f"{self.path}: {line}" for line in self.effects())])
+
+    def do(
+        self,
+        backup: Backup | None,
+        _progress: Progress | None,
+        *,
+        config: LogConfig | None = None,
+        now: Time | None = None,
+    ) -> TruncationReport:
+        """Cut the log, and close it.
+
+        If the process is killed on the way, the log has to be recovered; it ends at the offset, at
+        its old end, or at a batch in between.
+
+        Args:
+            backup: as for `Plan.do`.
+            config: the settings of the log; Kafka's defaults if None.
+            now: the clock; the machine's if None.
+
+        Raises:
+            StalePlanError: files have changed since the plan was made; nothing was done.
+            UncleanShutdownError: the log was not closed in good order; nothing was done.
+            LogLockedError: another process, or a log of this one, writes there.
+            SegmentInUseError: a reader maps bytes that the cut removes; the log ends where it did.
+            OSError: the disk refuses.
+        """
+        lease, freed = data_directory.enter(self.path.resolve().parent), 0
+        try:
+            self.check_fresh()
+            version = seen_log(LogView.open(self.path)).version
+            unfollowed = is_unfollowed(version)
+            if unfollowed:
+                # The last batch goes first, by itself: a file under a second name must not be cut.
+                last = plan_of(self.path, version, version.log_end.offset - 1)
+                last.keep_files(backup)
+                freed = cut_unfollowed(last)
+            settings = config or LogConfig()
+            with flush.opened(self.path, settings, now=now, recover=unfollowed) as state:
+                plan_of(state.path, state.version, self.log_end_offset).keep_files(backup)
+                truncate_to(state, self.log_end_offset)
+                start, end = state.log_start_offset, state.log_end_offset
+                freed += state.deletions.freed_bytes
+        finally:
+            lease.leave()
+        done = replace(self, log_start_offset=start, log_end_offset=end)
+        return TruncationReport(done, () if backup is None else tuple(backup.kept), freed)
+
+    def keep_files(self, backup: Backup | None) -> None:
+        """Back up the files and bytes that go.
+
+        Args:
+            backup: keeps them; None for no backup.
+
+        Raises:
+            OSError: the disk refuses, or is full.
+        """
+        if backup is None or self.is_noop:
+            return
+        files = list_partition(self.path)
+        going = {action.path for action in self.actions if action.action == "delete"}
+        for segment in files.segments:
+            for path in files_of_segment(segment) if str(segment.log) in going else ():
+                backup.keep_file(path)
+        for snapshot in files.snapshots:
+            offset = snapshot.name.base_offset
+            if offset is not None and (self.whole or offset > self.log_end_offset):
+                backup.keep_file(snapshot.path)
+        if files.leader_epochs is not None:
+            backup.keep_file(files.leader_epochs)
+        for action in self.actions:
+            if action.action == "truncate" and self.position is not None:
+                backup.keep_tail(action.path, self.position)
 
     def effects(self) -> Iterator[str]:
         """The effects on transactions and on the tier, in words."""
@@ -203,24 +290,18 @@ def cut_unfollowed(plan: TruncationPlan) -> int:
         SegmentInUseError: as `truncate_to`; nothing is changed.
         OSError: the disk refuses.
     """
-    directory = plan.path.resolve()
-    lease = data_directory.enter(directory.parent)
-    untouched = True
-    try:
-        lease.claim(directory.name)
+    with claimed(plan) as lease:
         (cut,) = plan.actions
         assert plan.position is not None
         io.check_cuts({Path(cut.path): plan.position})
-        untouched = False
         lease.mark_loaded()
         lease.forget_broker_epoch()
         freed = io.bytes_given_back(cut.path, cut_at=plan.position)
         with io.WriteFile.open(cut.path) as file:
             file.truncate(plan.position)
             file.flush()
-        return freed
-    finally:
-        lease.leave(clean=untouched)
+        lease.leave(clean=False)
+    return freed
 
 
 # ---- back to an offset ---------------------------------------------------------------------------

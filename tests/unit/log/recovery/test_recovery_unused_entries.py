@@ -11,9 +11,10 @@ import pytest
 
 from kseg.analysis.doctor import doctor
 from kseg.analysis.verify import verify
+from kseg.change.truncate import plan_truncation
 from kseg.files import metadata
 from kseg.log import closed_indexes
-from kseg.log.closed import copy_partition, plan_truncation
+from kseg.log.closed import copy_partition
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import TopicPartition, enter
 from kseg.log.log import Log

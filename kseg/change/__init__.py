@@ -1,0 +1,10 @@
+"""Changes to closed logs: planned, then applied.
+
+A change is a function that decides, `plan_...`, and the `do` of the plan that it returns. The frame
+around `do` is `kseg.log.recovery.plan`: refusals, lock, freshness, room, backup and report.
+
+run         plans of many partitions, applied in place or to copies, under the locks of the data
+            directories
+copies      a copy of a partition, with its lines in the checkpoints
+truncate    the plan of a cut back to an offset
+"""
