@@ -125,8 +125,14 @@ class Scan(Frames):
 
     @property
     def request(self) -> Request:
-        """The bounds, the isolation and the size of pieces of what is read."""
-        return self._request
+        """The bounds, the isolation, the size of pieces and the stored columns of what is read.
+
+        The columns are those that the scan gives, and those of its conditions.
+        """
+        names = [name for name in self.columns if name not in (DIRECTORY, *PLACE_FIELDS)]
+        names += () if self._key is None else ("key",)
+        names += () if self._pattern is None else self._pattern.fields
+        return replace(self._request, columns=read_fields(names, self._kinds) or ("offset",))
 
     @property
     def kinds(self) -> Kinds:
@@ -224,20 +230,12 @@ class Scan(Frames):
         return replace(self, columns=columns or self.columns, errors=[], _views=views)
 
     def _begun(self) -> Request:
-        """The request of a new iteration, whose faults go to `errors`.
-
-        Its columns are those of the scan, as they are stored, and those of its conditions.
-        """
+        """The request of a new iteration, whose faults go to `errors`."""
         self.errors.clear()
-        names = [name for name in self.columns if name not in (DIRECTORY, *PLACE_FIELDS)]
-        names += () if self._key is None else ("key",)
-        names += () if self._pattern is None else self._pattern.fields
-        on_corrupt = self._request.on_corrupt
-        return replace(
-            self._request,
-            columns=read_fields(names, self._kinds) or ("offset",),
-            on_corrupt=self.errors.append if on_corrupt == "skip" else on_corrupt,
-        )
+        request = self.request
+        if request.on_corrupt != "skip":
+            return request
+        return replace(request, on_corrupt=self.errors.append)
 
     def _pieces(self, use: Use, piece_bytes: int = 0) -> Generator[RecordColumns]:
         """The chosen records, whatever their number; in pieces of threads if these have a size."""

@@ -12,9 +12,8 @@ import glob
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -27,6 +26,7 @@ from kseg.errors import OffsetOutOfRangeError
 from kseg.files.metadata import topic_id_in
 from kseg.format.header import BatchTable
 from kseg.log.reader import LogView, SegmentInfo
+from kseg.log.reader.follow import whole_batches
 from kseg.spark.damage import named
 from kseg.spark.options import SourceOptions
 from kseg.spark.plan import ListedLog, list_logs
@@ -336,7 +336,9 @@ class Watch:
         base, is_last = info.base_offset, following is None
         end, taken = replace(place, offset=max(place.offset, base)), _NOTHING
         with Segment.open(info.path, is_last=is_last) as segment:
-            for table in _tables(segment, _begin(segment, base, place), is_last=is_last):
+            begin = _begin(segment, base, place)
+            tables = whole_batches(segment, begin) if is_last else segment.headers(start=begin)
+            for table in tables:
                 force = at_least and taken == _NOTHING
                 fits, more = _fitting(table, place, limit.less(taken), at_least=force)
                 if fits:
@@ -368,23 +370,6 @@ def _begin(segment: Segment, base: int, place: Place) -> int:
             if len(table) and table.crc_ok[0] == 1 and int(table.last_offset[0]) >= place.offset:
                 return place.position
     return segment.start_for_offset(place.offset).position
-
-
-def _tables(segment: Segment, start: int, *, is_last: bool) -> Iterator[BatchTable]:
-    """Headers from a batch on; at the end of a log only those of finished batches."""
-    if not is_last:
-        yield from segment.headers(start=start)
-        return
-    for tile in segment.walk(start=start, on_bad_crc="stop"):
-        yield tile.table
-    table = tile.table
-    if table.stop is not StopReason.BAD_CRC:
-        return
-    # A writer may be at work on the very last batch; one with others behind it is damaged.
-    behind = segment.headers(start=table.end_position)
-    first = list(islice(behind, 2))
-    if len(first) > 1 or len(first[0]) > 1:
-        yield from chain(first, behind)
 
 
 def _fitting(

@@ -106,14 +106,36 @@ def _end_of(
             offset = last.base_offset
         else:
             start, offset = known.position, known.offset
-        table: BatchTable | None = None
-        for tile in segment.walk(start=start, on_bad_crc="stop"):
-            table = tile.table
+        for table in whole_batches(segment, start):
             if len(table):
                 offset = int(table.last_offset[-1]) + 1
-    assert table is not None
     fault = at_path(stop_error(table), last.path) if table.stop in _UNFINISHED else None
     return OffsetMetadata(offset, last.base_offset, table.end_position), fault
+
+
+def whole_batches(segment: Segment, start: int) -> Iterator[BatchTable]:
+    """Headers of the last segment of a growing log, up to where a writer may be at work.
+
+    A writer may be at work on the very last batch. One with a wrong checksum and another batch
+    behind it is damaged: it counts, and reading it meets the fault.
+
+    Args:
+        segment: the last one.
+        start: position of a batch.
+
+    Yields:
+        At least one table; the last one's `stop` says why the walk ended.
+    """
+    while True:
+        for tile in segment.walk(start=start, on_bad_crc="stop"):
+            yield tile.table
+        if tile.table.stop is not StopReason.BAD_CRC:
+            return
+        behind = next(segment.headers(start=tile.table.end_position))
+        if len(behind) < 2:
+            return
+        yield behind[:1]
+        start = int(behind.position[1])
 
 
 def _last(view: LogView) -> SegmentInfo:

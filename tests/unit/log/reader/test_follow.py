@@ -268,13 +268,25 @@ def test_a_batch_that_is_written_into_room_made_before_is_shown_when_it_is_sound
 
 def test_a_batch_that_stays_unsound_is_damage(foreign: Path) -> None:
     position = foreign.stat().st_size
-    append(foreign, stored(2, 2, crc=1) + stored(4, 2))
+    append(foreign, stored(2, 2, crc=1))
     log = ExternalLog(foreign.parent)
     for _ in range(9):
         log.look()
         assert log.version.log_end.offset == 2
     with pytest.raises(CorruptRecordError) as caught:
         log.look()
+    assert (caught.value.path, caught.value.position) == (str(foreign), position)
+
+
+def test_a_batch_with_others_behind_it_is_not_waited_for(foreign: Path) -> None:
+    position = foreign.stat().st_size
+    append(foreign, stored(2, 2, crc=1) + stored(4, 2) + stored(6, 2, crc=1))
+    log = ExternalLog(foreign.parent)
+    assert log.version.log_end.offset == 6
+    pieces = following.follow(log, log.wait, 0, timeout=0)
+    assert next(pieces)["offset"].tolist() == [0, 1]
+    with pytest.raises(CorruptRecordError) as caught:
+        next(pieces)
     assert (caught.value.path, caught.value.position) == (str(foreign), position)
 
 
