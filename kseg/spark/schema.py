@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kseg.commands import suggestion
 from kseg.format.values import Kind
-from kseg.spark.options import SourceOptions
+from kseg.spark.options import SourceOptions, field_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,14 +31,30 @@ class Column:
     Attributes:
         name: as Spark shows it.
         ddl: its Spark type in DDL.
-        fields: the fields of `RecordColumns` that it is made from; none if it comes from the path.
         nullable: whether a null can occur.
     """
 
     name: str
     ddl: str
-    fields: tuple[str, ...]
-    nullable: bool = False
+    nullable: bool
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of records that it is made from; none if it comes from the path."""
+        return _FIELDS.get(self.name, (field_of(self.name),))
+
+
+#: The fields of columns of records that have other names than these columns.
+_FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "topic": (),
+    "partition": (),
+    "path": (),
+    "corrupt": (),
+    "timestampMs": ("timestamp",),
+    "controlType": ("control", "control_type"),
+    "keyError": ("key",),
+    "valueError": ("value",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,102 +79,92 @@ class Projection:
 _HEADERS_DDL: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 #: A session setting decides which of Spark's two types TIMESTAMP is; this name is always one.
 _TIMESTAMP_DDL: Final = "TIMESTAMP_LTZ"
-
-_KAFKA_COLUMNS: Final = (
-    Column("key", "BINARY", ("key",), nullable=True),
-    Column("value", "BINARY", ("value",), nullable=True),
-    Column("topic", "STRING", (), nullable=True),
-    Column("partition", "INT", (), nullable=True),
-    Column("offset", "BIGINT", ("offset",)),
-    Column("timestamp", _TIMESTAMP_DDL, ("timestamp",), nullable=True),
-    Column("timestampType", "INT", ("timestamp_type",)),
-)
-_HEADERS: Final = Column("headers", _HEADERS_DDL, ("headers",), nullable=True)
-_KSEG_COLUMNS: Final = (
-    Column("timestampMs", "BIGINT", ("timestamp",)),
-    Column("leaderEpoch", "INT", ("leader_epoch",)),
-    Column("producerId", "BIGINT", ("producer_id",)),
-    Column("producerEpoch", "INT", ("producer_epoch",)),
-    Column("sequence", "INT", ("sequence",)),
-    Column("baseOffset", "BIGINT", ("base_offset",)),
-    Column("position", "BIGINT", ("position",)),
-    Column("magic", "INT", ("magic",)),
-    Column("codec", "STRING", ("codec",)),
-    Column("transactional", "BOOLEAN", ("transactional",)),
-    Column("control", "BOOLEAN", ("control",)),
-    Column("controlType", "STRING", ("control", "control_type"), nullable=True),
-    Column("deleteHorizonMs", "BIGINT", ("delete_horizon_ms",), nullable=True),
-    Column("path", "STRING", ()),
-)
-#: Why a key or value is null that was to be decoded; null where it was, or nothing was asked for.
-_ERRORS: Final = {
-    "key": Column("keyError", "STRING", ("key",), nullable=True),
-    "value": Column("valueError", "STRING", ("value",), nullable=True),
-}
-#: The faults of a place in the log, in the rows that `onCorrupt=permissive` adds.
-_CORRUPT: Final = Column("corrupt", "STRING", (), nullable=True)
-
-_PLACE: Final = (
-    Column("topic", "STRING", (), nullable=True),
-    Column("partition", "INT", (), nullable=True),
-    Column("path", "STRING", ()),
-)
-#: A row a record batch, in the words of `kseg dump --batches`.
-_BATCH_COLUMNS: Final = (
-    *_PLACE,
-    Column("position", "BIGINT", ()),
-    Column("size", "INT", ()),
-    Column("baseOffset", "BIGINT", (), nullable=True),
-    Column("lastOffset", "BIGINT", ()),
-    Column("count", "INT", (), nullable=True),
-    Column("baseSequence", "INT", ()),
-    Column("lastSequence", "INT", ()),
-    Column("producerId", "BIGINT", ()),
-    Column("producerEpoch", "INT", ()),
-    Column("leaderEpoch", "INT", ()),
-    Column("transactional", "BOOLEAN", ()),
-    Column("control", "BOOLEAN", ()),
-    Column("deleteHorizonMs", "BIGINT", (), nullable=True),
-    Column("baseTimestamp", "BIGINT", ()),
-    Column("maxTimestamp", "BIGINT", ()),
-    Column("timestampType", "INT", ()),
-    Column("magic", "INT", ()),
-    Column("codec", "STRING", ()),
-    Column("crc", "BIGINT", ()),
-    Column("crcOk", "BOOLEAN", (), nullable=True),
-)
-#: A row a log file, in the words of `kseg info --segments`.
-_SEGMENT_COLUMNS: Final = (
-    *_PLACE,
-    Column("baseOffset", "BIGINT", (), nullable=True),
-    Column("bytes", "BIGINT", ()),
-    Column("batches", "BIGINT", ()),
-    Column("records", "BIGINT", (), nullable=True),
-    Column("firstOffset", "BIGINT", (), nullable=True),
-    Column("lastOffset", "BIGINT", (), nullable=True),
-    Column("minTimestamp", "BIGINT", (), nullable=True),
-    Column("maxTimestamp", "BIGINT", (), nullable=True),
-    Column("codecs", "ARRAY<STRING>", ()),
-    Column("magics", "ARRAY<INT>", ()),
-    Column("endPosition", "BIGINT", ()),
-    Column("stop", "STRING", ()),
-)
+#: The columns that a query gets if it names none.
+_DEFAULT: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 
-def _by_name(*columns: Column) -> dict[str, Column]:
-    return {column.name.lower(): column for column in columns}
+def _declared(lines: str) -> dict[str, Column]:
+    """The columns of a table by their lower-case names: a line each, name and type, NULL or not."""
+    columns = {}
+    for line in lines.split("\n"):
+        name, _, kind = line.partition(" ")
+        columns[name.lower()] = Column(name, kind.removesuffix(" NULL"), kind.endswith(" NULL"))
+    return columns
 
 
 #: Every column of records by its lower-case name, in the order in which documentation lists them.
-COLUMNS: Final[dict[str, Column]] = _by_name(
-    *_KAFKA_COLUMNS, _HEADERS, *_KSEG_COLUMNS, *_ERRORS.values(), _CORRUPT
-)
-#: The columns of each mode, likewise.
-MODES: Final[dict[str, dict[str, Column]]] = {
-    "records": COLUMNS,
-    "batches": _by_name(*_BATCH_COLUMNS),
-    "segments": _by_name(*_SEGMENT_COLUMNS),
-}
+#: The last three say why a key or value is null that was to be decoded, and the faults of a place
+#: in the log, in the rows that `onCorrupt=permissive` adds.
+COLUMNS: Final = _declared(f"""\
+key BINARY NULL
+value BINARY NULL
+topic STRING NULL
+partition INT NULL
+offset BIGINT
+timestamp {_TIMESTAMP_DDL} NULL
+timestampType INT
+headers {_HEADERS_DDL} NULL
+timestampMs BIGINT
+leaderEpoch INT
+producerId BIGINT
+producerEpoch INT
+sequence INT
+baseOffset BIGINT
+position BIGINT
+magic INT
+codec STRING
+transactional BOOLEAN
+control BOOLEAN
+controlType STRING NULL
+deleteHorizonMs BIGINT NULL
+path STRING
+keyError STRING NULL
+valueError STRING NULL
+corrupt STRING NULL""")
+#: A row a record batch, in the words of `kseg dump --batches`.
+_BATCH_COLUMNS: Final = _declared("""\
+topic STRING NULL
+partition INT NULL
+path STRING
+position BIGINT
+size INT
+baseOffset BIGINT NULL
+lastOffset BIGINT
+count INT NULL
+baseSequence INT
+lastSequence INT
+producerId BIGINT
+producerEpoch INT
+leaderEpoch INT
+transactional BOOLEAN
+control BOOLEAN
+deleteHorizonMs BIGINT NULL
+baseTimestamp BIGINT
+maxTimestamp BIGINT
+timestampType INT
+magic INT
+codec STRING
+crc BIGINT
+crcOk BOOLEAN NULL""")
+#: A row a log file, in the words of `kseg info --segments`.
+_SEGMENT_COLUMNS: Final = _declared("""\
+topic STRING NULL
+partition INT NULL
+path STRING
+baseOffset BIGINT NULL
+bytes BIGINT
+batches BIGINT
+records BIGINT NULL
+firstOffset BIGINT NULL
+lastOffset BIGINT NULL
+minTimestamp BIGINT NULL
+maxTimestamp BIGINT NULL
+codecs ARRAY<STRING>
+magics ARRAY<INT>
+endPosition BIGINT
+stop STRING""")
+#: The columns of each mode.
+MODES: Final = {"records": COLUMNS, "batches": _BATCH_COLUMNS, "segments": _SEGMENT_COLUMNS}
 
 #: Spark's types of decoded keys and values.
 _KIND_DDL: Final = {
@@ -207,10 +213,9 @@ def _offered(options: SourceOptions) -> Iterable[Column]:
         return [_column(name, known) for name in options.columns]
     if options.mode != "records":
         return known.values()
-    headers = (_HEADERS,) if options.include_headers else ()
-    reasons = [_ERRORS[name] for name in options.kinds]
-    corrupt = (_CORRUPT,) if options.permissive else ()
-    return [known[one.name.lower()] for one in (*_KAFKA_COLUMNS, *headers, *reasons, *corrupt)]
+    names = [*_DEFAULT, *("headers",) * options.include_headers]
+    names += [f"{name}Error" for name in options.kinds] + ["corrupt"] * options.permissive
+    return [known[name.lower()] for name in names]
 
 
 def _known(options: SourceOptions | None) -> dict[str, Column]:
