@@ -3,13 +3,15 @@
     python tools/walks.py          a table
     python tools/walks.py --json   the same as one document
 
-The walks: one produced batch to the disk, one recovery, one read of columns by offset, one `verify`
-of a directory.
+The walks: one produced batch to the disk, one recovery, one scan here and in a task of Spark, one
+read of columns by offset, one `verify` of a directory.
 
     append     modules of kseg that a call enters (rooms), and calls whose module is not that of the
                call before (moves): one `Log.append` of 50 records with zstd, after five others
     recover    sweeps for each segment of a log that was not closed, in `kseg.recover` and in an
                opening for appending
+    scan       rooms and functions of kseg that `kseg.scan` of a partition enters, up to a table
+    spark      likewise for the read of a task of `format("kseg")`
     read       listings of directories
     verify     listings of directories, and for each segment how often it is asked who holds the
                lock of the data directory
@@ -41,22 +43,26 @@ SEGMENTS, RECORDS, WARM_UPS = 3, 50, 5
 # ---- what is counted -----------------------------------------------------------------------------
 
 
-def steps(call: Callable[[], object]) -> tuple[int, int]:
-    """Rooms that one call enters, and moves between them."""
-    names: list[str] = []
+def steps(call: Callable[[], object]) -> dict[str, int]:
+    """Rooms and functions that one call enters, and moves between rooms."""
+    names: list[tuple[str, str]] = []
 
     def note(frame: FrameType, event: str, _argument: object) -> None:
         if event == "call":
-            names.append(frame.f_globals.get("__name__", ""))
+            names.append((frame.f_globals.get("__name__", ""), frame.f_code.co_qualname))
 
     sys.setprofile(note)
     try:
         call()
     finally:
         sys.setprofile(None)
-    inside = [name for name in names if name.partition(".")[0] == "kseg"]
-    moves = sum(a != b for a, b in pairwise(inside))
-    return len(set(inside)), moves
+    inside = [name for name in names if name[0].partition(".")[0] == "kseg"]
+    rooms = [room for room, _function in inside]
+    return {
+        "rooms": len(set(rooms)),
+        "functions": len(set(inside)),
+        "moves": sum(a != b for a, b in pairwise(rooms)),
+    }
 
 
 _listed: list[str] | None = None
@@ -132,15 +138,43 @@ def _crash(data: Path) -> None:
 
 
 def walk_append(data: Path) -> dict[str, int]:
-    """Rooms and moves of one append."""
+    """The steps of one append."""
     import kseg
 
     batch = _batch()
     with kseg.Log.open(data / "appended-0", mode="append", create=True) as log:
         for _ in range(WARM_UPS):
             log.append(batch)
-        rooms, moves = steps(lambda: log.append(batch))
-    return {"rooms": rooms, "moves": moves}
+        return steps(lambda: log.append(batch))
+
+
+def walk_scan(data: Path) -> dict[str, int]:
+    """The steps of a scan of a partition to a table."""
+    import kseg
+
+    _write(data / "scanned-0")
+    for _ in range(2):  # the first imports what it uses
+        found = steps(lambda: kseg.scan(data / "scanned-0").to_arrow())
+    return found
+
+
+def walk_spark(data: Path) -> dict[str, int]:
+    """The steps of a task of Spark that reads a partition."""
+    from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+
+    from kseg.spark.options import parse_options
+    from kseg.spark.plan import list_logs, make_plan
+    from kseg.spark.reading import read_task
+    from kseg.spark.schema import project
+
+    _write(data / "scanned-0")
+    options = parse_options({"path": str(data)})
+    fields = [StructField("offset", LongType()), StructField("value", BinaryType())]
+    projection = project(StructType(fields), options)
+    (task,) = make_plan(list_logs(options), options)
+    for _ in range(2):
+        found = steps(lambda: list(read_task(task, projection, options)))
+    return found
 
 
 def walk_recover(data: Path) -> dict[str, float]:
@@ -229,6 +263,8 @@ def main() -> None:
     for name, walk in (
         ("append", walk_append),
         ("recover", walk_recover),
+        ("scan", walk_scan),
+        ("spark", walk_spark),
         ("read", walk_read),
         ("verify", walk_verify),
     ):

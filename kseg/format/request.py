@@ -172,11 +172,12 @@ class Request:
             check_word("on_corrupt", self.on_corrupt, ("raise", "skip"))
         if operator.index(self.threads) < 1:
             raise ValueError(f"threads is {self.threads}, not 1 or more")
-        for name, (start, end) in (
+        for name, bounds in (
             ("offset", _offset_bounds(self.offset)),
             ("time", time_bounds(self.time, self.now)),
         ):
-            object.__setattr__(self, name, (start, end))  # a clock is read once
+            start, end = bounds
+            object.__setattr__(self, name, bounds)  # a clock is read once
             object.__setattr__(self, f"{name}_start", INT64_MIN if start is None else start)
             object.__setattr__(self, f"{name}_end", NO_END if end is None else end)
 
@@ -244,7 +245,7 @@ def _pair(name: str, given: Any, wanted: str, bound: Callable[[Any], Any]) -> tu
     Raises:
         TypeError: they are not a pair.
     """
-    if given is None:
+    if given is None or given is _UNBOUND:
         return _UNBOUND
     try:
         if isinstance(given, range) and given.step == 1:
@@ -264,6 +265,8 @@ def time_bounds(given: TimeBounds | None, now: Time | None) -> tuple[int | None,
         TypeError: it is neither a pair nor a day.
         ValueError: a bound is not a time.
     """
+    if given is None or given is _UNBOUND:
+        return _UNBOUND
     clock = None if now is None else partial(time_ms, now)
     if isinstance(given, str) and is_span(given):
         return time_ms(given, now_ms=clock), None

@@ -240,7 +240,6 @@ class Scan(Frames):
     def _pieces(self, use: Use, piece_bytes: int = 0) -> Generator[RecordColumns]:
         """The chosen records, whatever their number; in pieces of threads if these have a size."""
         request = self._begun()
-        note = self._noted()
         self.pieces = 0
         pieces = self._found(use, request, piece_bytes)
         if self._context:
@@ -249,9 +248,7 @@ class Scan(Frames):
             pieces = with_context(pieces, self._context)
         elif self._last is not None:
             pieces = last_rows_of_each(pieces, self._last)
-        for columns in pieces:
-            yield note(columns)
-        note(None)
+        yield from pieces if self._progress is None else self._told(pieces, self._progress)
 
     def _found(self, use: Use, request: Request, piece_bytes: int) -> Iterator[RecordColumns]:
         """The records of a request that are wanted; beside context, all of them with a mark."""
@@ -288,8 +285,8 @@ class Scan(Frames):
         if self._pattern is not None:
             look = self._pattern.mark if self._context else self._pattern.take
             columns = look(columns)
-        extra = {"key", "value", "headers"} - set(read_fields(self.columns, self._kinds))
-        if not extra.isdisjoint(columns.fields):
+        if self._key is not None or self._pattern is not None:
+            extra = {"key", "value", "headers"} - set(read_fields(self.columns, self._kinds))
             columns = columns.of_arrays(
                 {name: column for name, column in columns.arrays.items() if name not in extra}
             )
@@ -435,24 +432,17 @@ class Scan(Frames):
             wanted = replace(wanted, offset=(start, None))
         return view, wanted
 
-    def _noted(self) -> Callable[[RecordColumns | None], Any]:
-        """A function that calls `progress` behind each segment, and returns its argument."""
-        told = self._progress
-        if told is None:
-            return lambda columns: columns
+    def _told(self, pieces: Iterable[RecordColumns], progress: Progress) -> Iterator[RecordColumns]:
+        """The pieces; `progress` is called behind each segment."""
         sizes = dict(self._files(*self.sources))
         done, total, current = 0, sum(sizes.values()), None
-
-        def note(columns: RecordColumns | None) -> RecordColumns | None:
-            nonlocal done, current
-            source = None if columns is None else columns.source
-            if columns is None or source != current:
-                done = total if columns is None else done + sizes.get(current or "", 0)
-                current = source
-                told(done, total)
-            return columns
-
-        return note
+        for columns in pieces:
+            if columns.source != current:
+                done += sizes.get(current or "", 0)
+                current = columns.source
+                progress(done, total)
+            yield columns
+        progress(total, total)
 
     def _files(self, *sources: Partition) -> Iterator[tuple[str, int]]:
         """The files that hold the records of sources, and their sizes."""
@@ -827,9 +817,11 @@ def scan(paths: StrPaths, **query: Unpack[QueryArgs]) -> Scan:
     selection = Selection.of(asked["topics"], None if partitioner else asked["partitions"])
     is_by_partition = isinstance(offset, MappingOf)
     now = asked["now"]
+    if now is None and asked["time"] is not None:
+        now = machine_ms()
     request = Request(
         offset=None if is_by_partition else offset,
-        now=machine_ms() if now is None else now,
+        now=now,
         **{name: asked[name] for name in _OF_REQUEST},
     )
     catalog = _catalog(

@@ -417,7 +417,8 @@ class LogView:
                 broker's retention or compaction removed it. Call `refresh`, and go on from its
                 `log_start_offset` or the last offset seen.
         """
-        request = Request.of(request, with_now(options))
+        if options or request is None:
+            request = Request.of(request, with_now(options))
         start, end = self.first_wanted(request), request.offset_end
         ahead = None
         if request.isolation == "read_committed":

@@ -519,7 +519,8 @@ class Segment(Closing):
             FormatError, LimitExceededError: damage, with path, position and reason, after the
                 records before it. A torn tail is not damage in the last segment.
         """
-        request = Request.of(request, with_now(options))
+        if options or request is None:
+            request = Request.of(request, with_now(options))
         start = start_position
         if start is None:
             start = self.start_of(request)
