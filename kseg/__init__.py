@@ -65,6 +65,7 @@ _HOMES: Final = {
         "UncleanShutdownError",
         "UnreadableError",
     ),
+    "kseg.catalog.catalog": ("Catalog",),
     "kseg.files.checkpoints": ("TopicPartition",),
     "kseg.format.builder": ("BatchBuilder",),
     "kseg.format.codec_libraries": (

@@ -23,6 +23,7 @@ from kseg.analysis.schemas import schemas as schemas
 from kseg.analysis.stats import stats as stats
 from kseg.analysis.transactions import transactions as transactions
 from kseg.analysis.verify import verify as verify
+from kseg.catalog.catalog import Catalog as Catalog
 from kseg.change.truncate import plan_truncation as plan_truncation
 from kseg.constants import Compression as Compression
 from kseg.constants import StopReason as StopReason

@@ -73,7 +73,7 @@ class ReplicasError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The partitions at paths.
+    """The partitions at paths, as every reader of kseg finds them.
 
     Attributes:
         partitions: each once, in order.
@@ -109,7 +109,8 @@ class Catalog:
 
         Args:
             paths: one or several.
-            selection: the chosen partitions.
+            selection: the chosen partitions; a function takes a topic and a number, which are None
+                for a directory under another name, and says whether the partition is chosen.
             tier: a `kseg.log.tier.Tier` with further segments of the partitions; a partition that
                 is only there is named by the directory that it would have.
             replicas: "refuse" several directories of one partition; or take the "first" that is
@@ -126,8 +127,15 @@ class Catalog:
             ReplicasError: a partition has several directories, which are refused.
             TypeError, ValueError: a path is neither text nor a `Path`, or a malformed URL.
             OSError: a path is missing, or cannot be read.
+
+        Example:
+            >>> catalog = Catalog.of("orders-0")
+            >>> [(each.topic, each.partition, len(each.files.segments)) for each in catalog]
+            [('orders', 0, 5)]
         """
         check_word("on_error", on_error, ("raise", "skip"))
+        if isinstance(replicas, str):
+            check_word("replicas", replicas, ("refuse", "first", "all"))
         left_out, data_directories = list[LeftOut](), list[DataDirectory]()
         listed = list[Partition]()
         spelled = named_paths(paths)

@@ -87,7 +87,7 @@ class Scan(Frames):
         sources: the files and partitions that are read, in order.
         columns: the columns that it gives.
         errors: with `on_corrupt="skip"`, the faults that the latest iteration skipped.
-        skipped: with `on_error="skip"`, the paths that could not be read when the scan was made.
+        left_out: the paths that are not read, each with a reason; see `kseg.Catalog`.
         pieces: the number of pieces that the latest iteration has read.
         pushed: the scan that the latest query of a lazy frame or a dataset read: the partitions,
             columns and bounds that the query asked for, and its `pieces`.
@@ -98,7 +98,7 @@ class Scan(Frames):
     _request: Request
     _mapping: Mapping
     errors: list[KsegError] = field(default_factory=list)
-    skipped: tuple[LeftOut, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
     _kinds: Kinds = field(default_factory=dict)
     _key: bytes | None = None
     _key_places: KeyPlaces | None = None
@@ -133,6 +133,11 @@ class Scan(Frames):
         names += () if self._key is None else ("key",)
         names += () if self._pattern is None else self._pattern.fields
         return replace(self._request, columns=read_fields(names, self._kinds) or ("offset",))
+
+    @property
+    def skipped(self) -> tuple[LeftOut, ...]:
+        """With `on_error="skip"`, the paths that could not be read when the scan was made."""
+        return tuple(entry for entry in self.left_out if entry.error is not None)
 
     @property
     def kinds(self) -> Kinds:
@@ -734,7 +739,7 @@ def scan(paths: StrPaths, **query: Unpack[QueryArgs]) -> Scan:
         paths: one or several, or globs; name and contents decide the kind of each. A URL is a path,
             too: `s3://bucket/data-dir`, with the extra `[cloud]`. Partitions of data directories
             that a broker deletes, has put aside or was copying to are left out, with a line of the
-            logger `kseg`; give the path of one to read it.
+            logger `kseg`, and are in `Scan.left_out`; give the path of one to read it.
         topics: only these topics: a name or a glob, or several.
         partitions: only these partitions: a number, or several. With `partitioner`, this is the
             number of partitions of the topics instead; several if it has grown.
@@ -839,7 +844,7 @@ def scan(paths: StrPaths, **query: Unpack[QueryArgs]) -> Scan:
         names,
         request,
         asked["mapping"],
-        skipped=catalog.skipped,
+        left_out=catalog.left_out,
         _kinds=kinds,
         _key=key,
         _limit=_count_of("limit", asked["limit"]),

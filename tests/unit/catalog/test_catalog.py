@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+import kseg
 from kseg.analysis.units import UnitKind, plan
 from kseg.catalog.catalog import Catalog, ReplicasError
 from kseg.commands import note
@@ -101,16 +102,21 @@ def test_what_is_left_out_has_a_path_and_a_reason(tmp_path: Path) -> None:
     before = note.set(told.append)
     try:
         catalog = Catalog.of([tmp_path / "a", tmp_path / "b"], replicas="first", on_error="skip")
+        scan = kseg.scan([tmp_path / "a", tmp_path / "b"], replicas="first", on_error="skip")
     finally:
         note.reset(before)
     reasons = {entry.path.name: entry.reason for entry in catalog.left_out}
     assert "a broker was copying the log to here" in reasons[aside.name]
     assert reasons["orders-2"] == "No such file or directory"
     assert reasons["orders-0"] == f"left out: a replica of {tmp_path / 'a' / 'orders-0'}"
-    assert [line.partition(": left out")[0][6:] for line in told] == [
+    assert [line.partition(": left out")[0][6:] for line in told[:2]] == [
         str(aside),
         str(tmp_path / "b" / "orders-0"),
     ]
+    assert list(map(str, scan.left_out)) == list(map(str, catalog.left_out))
+    assert [entry.path.name for entry in scan.skipped] == ["orders-2"]
+    with pytest.raises(ValueError, match="replicas is refuse or first or all, not 'newest'"):
+        Catalog.of(tmp_path / "a", replicas="newest")
     with pytest.raises(ReplicasError, match="kseg merge"):
         Catalog.of([tmp_path / "a", tmp_path / "b"], on_error="skip")
 
