@@ -13,8 +13,9 @@ from kseg.files.mapping import Mapping
 from kseg.files.names import FileKind
 from kseg.files.txn_index import pack_entries
 from kseg.format.header import scan
-from kseg.log.recovery.findings import Finding
-from kseg.log.recovery.index_check import IndexChecks, IndexPlace
+from kseg.log.findings import Finding
+from kseg.log.index_rules import IndexPlace
+from kseg.log.recovery.index_check import IndexChecks
 from kseg.log.recovery.sweep import Swept
 from kseg.log.segment.writer import SegmentWriter
 from tests import reference

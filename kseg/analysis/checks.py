@@ -54,6 +54,7 @@ from kseg.files.checkpoints import EpochEntry, assign_epochs
 from kseg.files.log_file import LogFile, OnUnreadable, Tile
 from kseg.files.mapping import MappedFile, Mapping, held_by_another
 from kseg.files.names import (
+    CLUSTER_METADATA,
     DataDirectory,
     FileKind,
     NamedFile,
@@ -77,7 +78,7 @@ from kseg.format.times import iso_text
 from kseg.format.workspace import Workspace
 from kseg.log import settings
 from kseg.log.config import COMPACT
-from kseg.log.data_directory import CLUSTER_METADATA, EntryKind, entry_of
+from kseg.log.data_directory import EntryKind, entry_of
 from kseg.log.recovery import (
     CHECKED,
     IndexChecks,

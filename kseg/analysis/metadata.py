@@ -31,7 +31,7 @@ from kseg.errors import (
 )
 from kseg.extras import require
 from kseg.files import metadata as metadata_files
-from kseg.files.names import FileKind, list_partition
+from kseg.files.names import CLUSTER_METADATA, FileKind, list_partition
 from kseg.files.selection import Selection, StrPaths, some_of
 from kseg.format.control import Voter
 from kseg.format.times import Time, cell_of, iso_text, time_ms
@@ -39,7 +39,6 @@ from kseg.frames import Listed, Table
 from kseg.internal.ids import id_text
 from kseg.internal.releases import is_known, metadata_versions, shown
 from kseg.log.clock import machine_ms
-from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.recovery import Finding, Severity
 from kseg.log.settings import (
     BROKER,

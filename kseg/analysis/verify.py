@@ -53,6 +53,7 @@ from kseg.catalog.catalog import Catalog, OnError
 from kseg.constants import Compression, Progress
 from kseg.files.mapping import Mapping
 from kseg.files.names import (
+    CLUSTER_METADATA,
     DataDirectory,
     LeftOut,
     PartitionFiles,
@@ -64,7 +65,6 @@ from kseg.files.selection import Selection, StrPaths
 from kseg.format.times import Time
 from kseg.log.clock import now_of
 from kseg.log.config import RECORD_BYTES_MAX
-from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.reader import LogView
 from kseg.log.settings import SettingSources
 from kseg.stores.path import is_remote

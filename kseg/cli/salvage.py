@@ -12,8 +12,8 @@ from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.owners import put_back, without_line
 from kseg.cli.parsing import Paths
 from kseg.cli.paths import tier_of_plans
+from kseg.files.names import CLUSTER_METADATA
 from kseg.files.selection import Selection
-from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.salvage import (
     HARMLESS,
     READABLE,

@@ -17,7 +17,7 @@ from enum import Enum
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from kseg.errors import NotALogError, os_reason
 from kseg.files.grammar import (
@@ -35,7 +35,11 @@ from kseg.files.grammar import (
     segment_name,
 )
 
+#: The topic of KRaft's own log.
+CLUSTER_METADATA: Final = "__cluster_metadata"
+
 __all__ = [
+    "CLUSTER_METADATA",
     "OFFSET_MAX",
     "DataDirectory",
     "FileKind",

@@ -88,9 +88,17 @@ class TxnIndex:
             OSError: there is a file, but it cannot be read.
         """
         try:
-            data = io.read_file(path, bytes_max=TXN_INDEX_BYTES_MAX)
+            return cls.of(io.read_file(path, bytes_max=TXN_INDEX_BYTES_MAX), path)
         except FileNotFoundError:
-            data = b""
+            return cls.of(b"", path)
+
+    @classmethod
+    def of(cls, data: bytes, path: str | PathLike[str]) -> TxnIndex:
+        """A transaction index from the bytes of its file.
+
+        Raises:
+            CorruptIndexError: the first byte of an entry's version is not 0.
+        """
         count = len(data) // TXN_ENTRY_BYTES
         raw = np.frombuffer(data, dtype=_LAYOUT, count=count)
         unknown = raw["version"].view(np.uint16) & 0xFF  # big-endian: the low byte is the first

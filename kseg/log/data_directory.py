@@ -45,15 +45,18 @@ from kseg.errors import KsegError, LogLockedError, NotALogError
 from kseg.files import checkpoints, io, lock, metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.metadata import CleanShutdown
-from kseg.files.names import FileKind, list_data_directory, list_partition, parse_partition_dir
+from kseg.files.names import (
+    CLUSTER_METADATA,
+    FileKind,
+    list_data_directory,
+    list_partition,
+    parse_partition_dir,
+)
 from kseg.log import closed_indexes
 from kseg.stores.path import path_at
 
 #: The checkpoints that a lease notes and writes, in the order of writing.
 _CHECKPOINTS: Final = (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REPLICATION)
-
-#: The topic of KRaft's own log.
-CLUSTER_METADATA: Final = "__cluster_metadata"
 
 _WHITE_SPACE: Final = re.compile(r"\s")
 

@@ -26,14 +26,13 @@ from kseg.files.checkpoints import TopicPartition
 from kseg.files.grammar import is_topic_name, suffixed_directory
 from kseg.files.io import Closing
 from kseg.files.metadata import MetaProperties
-from kseg.files.names import FileKind
+from kseg.files.names import CLUSTER_METADATA, FileKind
 from kseg.format.times import Time
 from kseg.log import data_directory
 from kseg.log.clean_offsets import forget_clean_offset
 from kseg.log.clock import clock_of, now_of
 from kseg.log.config import ConfigLike, LogConfig
 from kseg.log.data_directory import (
-    CLUSTER_METADATA,
     DataDirectoryLease,
     DirectoryEntry,
     EntryKind,

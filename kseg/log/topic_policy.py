@@ -25,9 +25,8 @@ from typing import Any, Final, Literal
 
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import checkpoints, metadata
-from kseg.files.names import FileKind
+from kseg.files.names import CLUSTER_METADATA, FileKind
 from kseg.log.config import COMPACT, DELETE, LogConfig
-from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.stores.path import RemotePath, path_at
 
 #: Why retention leaves a log alone.

@@ -13,12 +13,11 @@ from kseg._kernels.keymap import key_partitions
 from kseg.constants import Int32s
 from kseg.errors import KsegError, MisplacedKeyError
 from kseg.files.metadata import read_partition_metadata
-from kseg.files.names import Partition
+from kseg.files.names import CLUSTER_METADATA, Partition
 from kseg.format.request import check_word
 from kseg.format.take import first_rows
 from kseg.format.values import BinaryColumn, RecordColumns, TypedColumn, binary_column
 from kseg.frames import has_arrow
-from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.settings.cluster import Cluster
 from kseg.log.settings.metadata_log import read_cluster
 

@@ -32,7 +32,8 @@ FLOORS = (
     ("segment",),
     ("topic_policy", "data_directory", "pending_deletes"),
     ("closed_indexes",),
-    ("clean_offsets", "clock", "config", "epochs"),
+    ("index_rules",),
+    ("clean_offsets", "clock", "config", "epochs", "findings"),
     ("validate",),
 )
 PARTS = ("log", "spark", "analysis", "cli")

@@ -25,10 +25,9 @@ from kseg.analysis.doctor.facts import Node, reason_of, records_in, refusal
 from kseg.analysis.doctor.values import PartitionOutlook
 from kseg.analysis.doctor.words import BrokerFinding, Outcome, advice, event, finding
 from kseg.errors import KsegError, NotALogError
-from kseg.files.names import FileKind, list_partition, parse_name
+from kseg.files.names import CLUSTER_METADATA, FileKind, list_partition, parse_name
 from kseg.files.selection import some_of
 from kseg.internal.releases import metadata_versions, release_of_level
-from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.settings import BROKER, TOPIC, Cluster, bootstrap_level, check_snapshot
 
 LOG_NAME: Final = f"{CLUSTER_METADATA}-0"

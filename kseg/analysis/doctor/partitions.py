@@ -365,8 +365,7 @@ def _of_indexes(unit: PartitionUnit) -> Iterator[BrokerFinding]:
             continue
         fault = closed_indexes.fault_in(each)
         if fault is not None and fault.code == "index-unused":
-            index = segment_name(each.base_offset, fault.kind)
-            yield finding("index-unused", unit.path, index=index)
+            yield finding("index-unused", unit.path, index=os.path.basename(fault.path))
             return
 
 

@@ -54,6 +54,7 @@ from kseg.errors import (
 from kseg.files.atomic import replace_file
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.files.io import StrPath
+from kseg.files.names import CLUSTER_METADATA
 from kseg.files.selection import Selection
 from kseg.format.header import FIELDS, BatchHeader
 from kseg.frames import Table, counted
@@ -81,7 +82,6 @@ from kseg.log.copies.source import (
     windows,
     without,
 )
-from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.epochs import UNDEFINED, LeaderEpochs
 from kseg.log.salvage.output import (
     REPORT,

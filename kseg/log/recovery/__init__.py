@@ -10,7 +10,6 @@ sanity        quick checks of indexes and of the end of a log (Kafka's `sanityCh
 sweep         one walk that finds the entries of a segment's indexes, its producers and epochs
 lost          the offsets that go or cannot be read, and the sound batches among them
 index_check   whether an index fits its log: one check for verify and for a reindexing
-findings      a fault of a file as one value, and its codes
 reindex       rebuilt indexes and snapshots
 plan          plans and reports of all changes, and the frame in which a plan is applied
 backup        keeps the bytes that a repair cuts, replaces or removes, before it does so
@@ -29,12 +28,12 @@ _HOMES = {
         "kept_bytes",
         "other_file_system",
     ),
-    "kseg.log.recovery.findings": ("CODES", "PER_CODE_MAX", "Code", "Finding", "Severity"),
+    "kseg.log.findings": ("CODES", "PER_CODE_MAX", "Code", "Finding", "Severity"),
+    "kseg.log.index_rules": ("IndexPlace",),
     "kseg.log.recovery.index_check": (
         "CHECKED",
         "TRAIL_CLASSES",
         "IndexChecks",
-        "IndexPlace",
         "TxnTrail",
         "judge_transactions",
     ),

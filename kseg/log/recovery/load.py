@@ -68,6 +68,7 @@ from kseg.files.checkpoints import EpochEntry
 from kseg.files.grammar import offset_from_file_name, parse_name, split_suffix
 from kseg.format.header import stop_code
 from kseg.log.epochs import LeaderEpochs
+from kseg.log.findings import Finding
 from kseg.log.pending_deletes import DELETED
 from kseg.log.producers.snapshots import (
     SnapshotFiles,
@@ -78,7 +79,6 @@ from kseg.log.producers.snapshots import (
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery import raw_lookups, sanity
 from kseg.log.recovery.backup import Backup
-from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.load_context import (
     CLEANED,
     DELETE_SUFFIX,

@@ -24,10 +24,10 @@ from kseg.files.names import FileKind
 from kseg.files.txn_index import pack_entries
 from kseg.log.config import LogConfig
 from kseg.log.epochs import LeaderEpochs
+from kseg.log.findings import Finding
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery import lost
-from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.overlay import NOT_SAID, Overlay, OverlaySnapshots
 from kseg.log.recovery.sweep import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, Swept, sweep_segment
 from kseg.log.segment.reader import Segment

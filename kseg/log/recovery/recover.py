@@ -34,10 +34,10 @@ from kseg.log import closed_indexes, data_directory, disk_room
 from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.clock import now_of
 from kseg.log.config import ConfigLike, LogConfig
+from kseg.log.findings import Finding
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.recovery.as_broker import AsBroker
 from kseg.log.recovery.backup import Backup
-from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.load import Loading, load_partition
 from kseg.log.recovery.load_context import CutPlace, RecoveryInputs, SegmentOutcome
 from kseg.log.recovery.lost import Lost

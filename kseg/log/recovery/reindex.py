@@ -45,11 +45,12 @@ from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import pack_entries
 from kseg.format.times import Time, time_ms
 from kseg.log.config import CONFIG_CLASSES, ConfigLike, LogConfig
+from kseg.log.findings import Finding
+from kseg.log.index_rules import TAILS, IndexPlace, bytes_max
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery.backup import Backup, windows
-from kseg.log.recovery.findings import Finding
-from kseg.log.recovery.index_check import TAILS, IndexChecks, IndexPlace, bytes_max
+from kseg.log.recovery.index_check import IndexChecks
 from kseg.log.recovery.load_context import ENTRIES
 from kseg.log.recovery.plan import Action, FileSeen, Plan, Report, claimed, look_at
 from kseg.log.recovery.sweep import Swept, sweep_segment

@@ -1,34 +1,26 @@
 """Sanity checks: whether the ends of a segment's indexes fit its log, and where the log ends.
 
-A few bytes of each file show most faults of indexes: that they are gone, cut, all
-zeros, or belong to another log. Faults that only a walk over the whole log finds are for
-`kseg verify`.
+The rules are those of `kseg.log.index_rules`, for the last entry of each index. Faults that only a
+walk over the whole log finds are for `kseg verify`.
 """
 
 from __future__ import annotations
 
-import struct
-from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 from kseg.constants import INT64_MAX, ControlType, StopReason
 from kseg.files.names import FileKind
-from kseg.files.txn_index import AbortedTxn
-from kseg.format.header import CONTROL, ENTRY_BYTES_MIN, BatchTable, scan
-from kseg.log import closed_indexes
-from kseg.log.closed_indexes import EndFault
-from kseg.log.recovery.findings import Finding
-from kseg.log.recovery.index_check import is_possible
+from kseg.format.header import CONTROL, BatchTable, scan
+from kseg.log.findings import Finding
+from kseg.log.index_rules import IndexPlace, fault_at_ends
+from kseg.log.recovery.index_check import TxnIndexCheck, due_entries
 from kseg.log.recovery.load_context import INDEX, LoadContext, file_of
-from kseg.log.recovery.sweep import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
+from kseg.log.recovery.sweep import OFFSET_ENTRY
 from kseg.log.segment.reader import Segment
 
-_START: Final = struct.Struct(">qiib")
-#: A batch of magic 2 up to its largest timestamp.
-_HEAD: Final = struct.Struct(">qiibIhiqq")
 #: Entries of a torn-off part, one in 4 KiB: 16 MiB.
 _ENTRIES_TRIED_MAX: Final = 4096
 #: The end of a log that is read at once, rather than walked.
@@ -59,141 +51,47 @@ class _Ends:
     """The ends of one segment's files, each read once."""
 
     def __init__(self, context: LoadContext, base: int) -> None:
-        self.context: Final = context
-        self.base: Final = base
+        self._context, self._base = context, base
         self.log_bytes: Final = context.size(base)
+        files = context.overlay.files
+        names = {kind: file_of(base, kind.value) for kind in (FileKind.INDEX, FileKind.TIMEINDEX)}
         #: Bytes of the indexes that are there.
         self.sizes: Final = {
-            kind: context.overlay.size(self.name(kind))
-            for kind in (FileKind.INDEX, FileKind.TIMEINDEX)
-            if self.name(kind) in context.overlay.files
+            kind: files[name].size for kind, name in names.items() if name in files
         }
-        self._known: Final[dict[tuple[FileKind, int], bytes]] = {}
-
-    def name(self, kind: FileKind) -> str:
-        return file_of(self.base, kind.value)
 
     def read(self, kind: FileKind, position: int, size: int) -> bytes:
-        known = self._known.get((kind, position), b"")
-        if len(known) < size:
-            overlay = self.context.overlay
-            known = overlay.read(self.name(kind), position=position, size=size)
-            self._known[kind, position] = known
-        return known[:size]
-
-    def head(self, position: int) -> tuple[int, int] | None:
-        """Base offset and largest timestamp of the batch at a position, by its head alone.
-
-        Near the end of the log all the rest is read at once. See `_head_in`.
-        """
-        left = self.log_bytes - position
-        data = self.read(FileKind.LOG, position, left if left <= _TAIL_BYTES else _HEAD.size)
-        return _head_in(data, left)
+        """Bytes of an index; none of one that the overlay has made."""
+        name = file_of(self._base, kind.value)
+        return self._context.overlay.read(name, position=position, size=size)
 
     def headers(self, start: int) -> Iterator[BatchTable]:
-        """Headers of the log from a batch on."""
+        """Headers of the log from a batch on; near its end it is read at once."""
         left = self.log_bytes - start
         if left <= _TAIL_BYTES:
-            data = self.read(FileKind.LOG, start, left)
+            name = file_of(self._base, FileKind.LOG.value)
+            data = self._context.overlay.read(name, position=start, size=left)
             yield scan(data, base=start, on_bad_crc="ignore")
             return
-        with self.context.open(self.base) as segment:
+        with self._context.open(self._base) as segment:
             yield from segment.headers(start=start)
 
 
 def index_fault_of(context: LoadContext, base: int) -> Finding | None:
     """The first fault of a segment's indexes; None if the check finds nothing."""
     ends = _Ends(context, base)
-    checks = (_of_index, _of_time_index, _of_txn_index) if ends.log_bytes else ()
-    fault = next(filter(None, (check(ends) for check in checks)), None)
-    if fault is None:
-        fault = closed_indexes.fault_of(ends.log_bytes, ends.sizes, ends.read, ends.headers)
-    if fault is None:
-        return None
-    return Finding(fault.code, context.path(base, fault.kind.value), fault.message, fault.position)
-
-
-def _of_index(ends: _Ends) -> EndFault | None:
-    fault, size = partial(EndFault, FileKind.INDEX), ends.sizes.get(FileKind.INDEX)
-    if size is None:
-        return fault("index-missing", "the offset index is missing")
-    if size % OFFSET_ENTRY.size:
-        return fault("index-length", f"{size} bytes are not a whole number of entries")
-    if not size:
-        return _of_empty_index(ends.context, ends.base)
-    at = size - OFFSET_ENTRY.size
-    relative, position = OFFSET_ENTRY.unpack(ends.read(FileKind.INDEX, at, OFFSET_ENTRY.size))
-    if at and not relative:
-        return None  # unused: the next check says so
-    header = None
-    if (at == relative == position) or 0 < position < ends.log_bytes:
-        header = ends.head(position)
-    if header is None:
-        message = f"its last entry points at {position}, where there is no batch"
-        return fault("index-points-nowhere", message, at)
-    offset = ends.base + relative
-    if relative < 0 or offset < header[0]:
-        message = f"its last entry leads past offset {offset}, which it is for"
-        return fault("index-offset", message, at)
-    return None
-
-
-def _of_empty_index(context: LoadContext, base: int) -> EndFault | None:
-    """The fault of an index without entries; it fits a log of one interval, or of one batch."""
-    interval = context.inputs.config.index_interval_bytes
-    if context.size(base) <= interval:
-        return None
-    with context.open(base) as segment:
-        *_before, table = segment.headers(limit=interval + 1)
-        if table.stop is not StopReason.LIMIT or table.end_position >= segment.size:
-            return None
-    return EndFault(FileKind.INDEX, "index-length", "no entries for a log of several intervals")
-
-
-def _of_time_index(ends: _Ends) -> EndFault | None:
-    fault, size = partial(EndFault, FileKind.TIMEINDEX), ends.sizes.get(FileKind.TIMEINDEX)
-    if size is None:
-        return fault("time-index-missing", "the time index is missing")
-    if size % TIME_ENTRY.size:
-        return fault("time-index-length", f"{size} bytes are not a whole number of entries")
-    if not size:
-        first = ends.head(0)
-        if first is None or first[1] <= 0:
-            return None
-        return fault("time-index-length", "no entries for a log whose batches have times")
-    at = size - TIME_ENTRY.size
-    timestamp, relative = TIME_ENTRY.unpack(ends.read(FileKind.TIMEINDEX, at, TIME_ENTRY.size))
-    if at and not relative:
-        return None  # unused: the next check says so
-    offset = ends.base + relative
-    if timestamp < 0 or relative < 0 or offset >= _end(ends.context, ends.base):
-        message = f"its last entry is for {timestamp} ms at offset {offset}"
-        return fault("time-index-order", message, at)
-    return None
-
-
-def _of_txn_index(ends: _Ends) -> EndFault | None:
-    fault, name = partial(EndFault, FileKind.TXNINDEX), ends.name(FileKind.TXNINDEX)
-    if name not in ends.context.overlay.files:
-        return None
-    data = ends.context.overlay.read(name)
-    if len(data) % TXN_ENTRY.size:
-        return fault("txn-index-torn", "bytes after its last whole entry")
-    before, end = ends.base - 1, _end(ends.context, ends.base)
-    for number, (version, *fields) in enumerate(TXN_ENTRY.iter_unpack(data)):
-        entry, at = AbortedTxn(*fields), number * TXN_ENTRY.size
-        if version:
-            return fault("txn-index-version", f"version {version} is not known", at)
-        if not before < entry.last_offset < end or not is_possible(entry):
-            return fault("txn-index-order", "entries out of order, or not possible", at)
-        before = entry.last_offset
-    return None
-
-
-def _end(context: LoadContext, base: int) -> int:
-    """No offset of a segment is so large."""
-    at = bisect_right(context.bases, base)
-    return context.bases[at] if at < len(context.bases) else base + 2**31
+    log = IndexPlace(
+        context.path(base), base, is_last=False, log_bytes=ends.log_bytes, believed=True
+    )
+    config = context.inputs.config
+    due = cache(lambda: due_entries(base, ends.headers(0), config))
+    fault = fault_at_ends(log, ends.sizes, ends.read, ends.headers, due)
+    name = file_of(base, FileKind.TXNINDEX.value)
+    if fault is not None or not ends.log_bytes or name not in context.overlay.files:
+        return fault
+    data = context.overlay.read(name)
+    place = replace(log, path=context.overlay.path(name), size=len(data))
+    return TxnIndexCheck(place, data=data).fault
 
 
 def has_abort_marker(context: LoadContext, base: int) -> bool:
@@ -203,25 +101,6 @@ def has_abort_marker(context: LoadContext, base: int) -> bool:
             if table.attributes_seen & CONTROL and (table.control_type == ControlType.ABORT).any():
                 return True
     return False
-
-
-def _head_in(data: bytes, left: int) -> tuple[int, int] | None:
-    """Base offset and largest timestamp of a batch; None without a whole batch.
-
-    Of magic 0 and 1 these are the last offset, and 0.
-
-    Args:
-        data: from its first byte on.
-        left: bytes of log from there on.
-    """
-    if len(data) < ENTRY_BYTES_MIN:
-        return None
-    first, length, _epoch, magic = _START.unpack_from(data)
-    if not ENTRY_BYTES_MIN <= 12 + length <= left:
-        return None
-    if 0 <= magic < 2:
-        return first, 0
-    return (first, _HEAD.unpack_from(data)[-1]) if magic == 2 and len(data) >= _HEAD.size else None
 
 
 def end_of(context: LoadContext, base: int) -> LogEnd:

@@ -40,6 +40,7 @@ from kseg.files import atomic, io
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.mapping import MappedFile
 from kseg.files.names import (
+    CLUSTER_METADATA,
     list_partition,
     log_bytes,
 )
@@ -49,7 +50,6 @@ from kseg.format.header import BatchHeader
 from kseg.format.request import Request
 from kseg.frames import Table, counted
 from kseg.log import data_directory
-from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.salvage.output import (
     QUARANTINE,

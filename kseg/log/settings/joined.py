@@ -21,11 +21,11 @@ from kseg.commands import command_line
 from kseg.errors import CorruptIndexError, KsegError, LimitExceededError, NotALogError
 from kseg.files import metadata
 from kseg.files.io import StrPath
-from kseg.files.names import FileKind, list_data_directory, parse_partition_dir
+from kseg.files.names import CLUSTER_METADATA, FileKind, list_data_directory, parse_partition_dir
 from kseg.files.selection import Selection, StrPaths
 from kseg.frames import Table
 from kseg.log.config import DELETE, TOPIC_SETTINGS, LogConfig, default_settings
-from kseg.log.data_directory import CLUSTER_METADATA, partition_of
+from kseg.log.data_directory import partition_of
 from kseg.log.settings.cluster import (
     BROKER,
     BROKER_NAMES,

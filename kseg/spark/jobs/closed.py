@@ -20,6 +20,7 @@ from kseg.catalog.catalog import Catalog
 from kseg.constants import Progress
 from kseg.errors import KsegError
 from kseg.files.names import (
+    CLUSTER_METADATA,
     FileKind,
 )
 from kseg.format.times import Time
@@ -27,7 +28,7 @@ from kseg.log.cleanup import Cleanup, ClosedPartition, CompactionOptions
 from kseg.log.clock import now_of
 from kseg.log.closed import Change, has_segments, home_of, reindex_at
 from kseg.log.config import LogConfig
-from kseg.log.data_directory import CLUSTER_METADATA, refuse_cluster_metadata
+from kseg.log.data_directory import refuse_cluster_metadata
 from kseg.log.recovery import (
     KINDS,
     Action,

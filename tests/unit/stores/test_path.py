@@ -158,7 +158,7 @@ def test_the_headers_of_a_segment_in_a_store_are_not_read_again_for_its_index(
     def again(*_arguments: object) -> None:
         raise AssertionError("the headers are read again")
 
-    monkeypatch.setattr(index_check, "_due", again)
+    monkeypatch.setattr(index_check, "due_entries", again)
     url = "memory://archive/large-0"
     assert [one.message for one in kseg.verify(url).findings] == [one.message for one in findings]
     with pytest.raises(AssertionError):

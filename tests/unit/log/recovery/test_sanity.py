@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kseg.log.recovery.findings import Finding
+from kseg import verify
+from kseg.log.findings import Finding
 from kseg.log.recovery.load_context import LoadContext, RecoveryInputs
 from kseg.log.recovery.overlay import Overlay
 from kseg.log.recovery.sanity import end_of, index_fault_of
@@ -36,6 +37,10 @@ def code(directory: Path, base: int, **how: Any) -> str | None:
     return None if found is None else found.code
 
 
+def codes_of_verify(directory: Path) -> set[str]:
+    return {found.code for found in verify(directory).findings}
+
+
 def index(directory: Path, base: int, *entries: tuple[int, int], kind: str = "index") -> None:
     form = ">ii" if kind == "index" else ">qi"
     data = b"".join(struct.pack(form, *entry) for entry in entries)
@@ -55,9 +60,9 @@ def test_indexes_that_a_writer_left_are_believed(partition: Path) -> None:
         ([(2, 129)], None),
         ([(1, 129), (2, 259)], "index-points-nowhere"),
         ([(1, 129), (2, 387)], "index-points-nowhere"),
-        ([(1, 129), (2, -1)], "index-points-nowhere"),
+        ([(1, 129), (2, -1)], "index-order"),
         ([(1, 129), (1, 258)], "index-offset"),
-        ([(1, 129), (-2, 258)], "index-offset"),
+        ([(1, 129), (-2, 258)], "index-order"),
         ([(1, 129), (0, 0)], "index-unused"),
         ([], None),
     ],
@@ -69,6 +74,7 @@ def test_the_last_entry_has_to_lead_to_a_batch_at_or_before_its_offset(
     if not entries:
         expected = "index-length"
     assert code(partition, 3) == expected
+    assert bool(codes_of_verify(partition)) == (expected is not None and bool(entries))
 
 
 @pytest.mark.parametrize(
@@ -76,12 +82,12 @@ def test_the_last_entry_has_to_lead_to_a_batch_at_or_before_its_offset(
     [
         ([(NOW + 5, 2)], None),
         ([(NOW + 4, 1)], "time-index-late"),
-        ([(0, 0)], "time-index-late"),
-        ([(NOW, 2**31 - 1)], "time-index-order"),
+        ([(0, 0)], "time-index-timestamp"),
+        ([(NOW, 2**31 - 1)], "time-index-points-nowhere"),
         ([(NOW, -1)], "time-index-order"),
-        ([(-5, 1)], "time-index-order"),
+        ([(-5, 1)], "time-index-timestamp"),
         ([(NOW, 1), (0, 0)], "index-unused"),
-        ([], "time-index-length"),
+        ([], "time-index-late"),
     ],
 )
 def test_the_last_time_has_to_be_one_of_the_log(
@@ -89,6 +95,7 @@ def test_the_last_time_has_to_be_one_of_the_log(
 ) -> None:
     index(partition, 3, *entries, kind="timeindex")
     assert code(partition, 3) == expected
+    assert bool(codes_of_verify(partition)) == (expected is not None)
 
 
 @pytest.mark.parametrize("kind", ["index", "timeindex", "txnindex"])

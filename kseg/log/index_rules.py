@@ -1,0 +1,509 @@
+"""Whether an offset index or a time index fits its log: one set of rules for every caller.
+
+Entries differ from release to release: first offset of the append, last offset of the batch, the
+exact record of the largest timestamp, one entry for several batches. They also differ with the
+settings and with each restart of the broker. All of them lead to the right place. So the rules ask
+only for what a lookup relies on:
+
+    offset index (o, p)    a batch starts at p; every batch before p has offsets below o only
+    time index (t, o)      the batch that holds o has t for its largest time, no batch before it a
+                           later one; the last entry of a closed segment is for the largest time
+    both                   no slot behind the used entries: behind the first entry, an offset that
+                           is the segment's base says that a slot is unused; zeros in the first one
+                           are an entry where the log has it
+
+`OffsetIndexCheck` and `TimeIndexCheck` apply the rules to an array of entries and to the batches
+that go by. With all entries and all batches they serve verify and reindex. `fault_at_ends` gives
+them the last entry of each index and the batches behind it: a few bytes of each file show most
+faults, so that a load and a clean end check that much.
+
+There must be at least half as many entries as the log makes. A writer that takes room for more
+entries and is killed leaves zeros behind those of the last segment, and a time index without the
+entry for the end. Neither is a fault, unless a broker believes the index when it starts. After a
+clean stop it believes the last entry that an index has room for. So a time index with zeros at its
+end says that the newest record is of 1970, and retention deletes the segment. Nor does a broker
+check indexes below the recovery point after a crash.
+
+Source: Kafka `AbstractIndex`, `OffsetIndex`, `TimeIndex`, `LogSegment.append`, `LogSegment.close`,
+`DumpLogSegments`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+import numpy as np
+
+from kseg.constants import INT64_MIN, Bools, Int64s, StopReason
+from kseg.errors import CorruptIndexError
+from kseg.files.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
+from kseg.files.mapping import Mapping as FileMapping
+from kseg.files.names import CLUSTER_METADATA, FileKind
+from kseg.format.header import BatchTable
+from kseg.log.config import LogConfig
+from kseg.log.findings import PER_CODE_MAX, Finding, Severity, Sink
+
+#: Counts the entries that a log makes for both indexes, with the one at the end.
+Due = Callable[[], tuple[int, int]]
+#: Reads bytes of an index: its kind, the position and the size; an overlay does not hold the bytes
+#: of an index that it has made, and gives none.
+Read = Callable[[FileKind, int, int], bytes]
+#: Walks a log from a position on.
+Headers = Callable[[int], Iterable[BatchTable]]
+
+_DEFAULTS: Final = LogConfig()
+_NONE: Final = np.empty(0, np.int64)
+#: Ends of a walk that a crash leaves at the end of a partition.
+TAILS: Final = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
+#: The least size of a batch.
+_BATCH_BYTES_MIN: Final = 26
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPlace:
+    """Which index file, of which segment.
+
+    Attributes:
+        path: the file; the log's, where the segment lacks the index.
+        base_offset: of the segment.
+        is_last: no segment of the partition follows.
+        size: bytes of the file; -1 without one.
+        log_bytes: of the segment's log; None where that is not at hand.
+        mapping: see `kseg.files.mapping`.
+        live: another process may be writing both.
+        believed: a broker uses the index unchanged when it starts.
+        interval: `index.interval.bytes` of the log; Kafka's default where it is not known.
+    """
+
+    path: str
+    base_offset: int
+    is_last: bool
+    size: int = -1
+    log_bytes: int | None = None
+    mapping: FileMapping = "auto"
+    live: bool = False
+    believed: bool = False
+    interval: int = _DEFAULTS.index_interval_bytes
+
+
+def bytes_max(log_bytes: int, entry_bytes: int) -> int:
+    """The most entries that an index needs: one a batch, and one that closes a time index."""
+    return (log_bytes // _BATCH_BYTES_MIN + 1) * entry_bytes
+
+
+class IndexCheck:
+    """The check of one file, with its first fault."""
+
+    def __init__(self, place: IndexPlace, found: Sink | None) -> None:
+        """Begin without a fault.
+
+        Args:
+            place: of the index.
+            found: receives the findings; None if the first fault suffices.
+        """
+        self.fault: Finding | None = None
+        self._place, self._found = place, found
+
+    def note(
+        self,
+        code: str,
+        message: str,
+        *,
+        position: int | None = None,
+        offset: int | None = None,
+        severity: Severity | None = None,
+        why: str = "",
+    ) -> None:
+        """Report a fault."""
+        path = self._place.path
+        finding = Finding(code, path, message, position, offset, severity, why)
+        self.fault = self.fault or finding
+        if self._found is not None:
+            self._found.note(finding)
+
+
+#: Of the offset and the time index: the word in codes, the class, bytes of an entry, the name of
+#: the number beside an offset, the index's name, the first words of a finding, and its words for
+#: entries beyond the end.
+_ENTRIES: Final[
+    dict[FileKind, tuple[str, type[OffsetIndex | TimeIndex], int, str, str, str, tuple[str, str]]]
+] = {
+    FileKind.INDEX: (
+        "index",
+        OffsetIndex,
+        OFFSET_ENTRY_BYTES,
+        "position",
+        "offset index",
+        "offset {} to position {},",
+        ("beyond the end of the log", "points past the last batch"),
+    ),
+    FileKind.TIMEINDEX: (
+        "time-index",
+        TimeIndex,
+        TIME_ENTRY_BYTES,
+        "timestamp",
+        "time index",
+        "time {1} to offset {0}, which",
+        ("lies beyond the end of the log", "lies past the last batch"),
+    ),
+}
+
+
+class EntriesCheck(IndexCheck):
+    """The entries of an offset index or a time index that no batch has been compared with yet."""
+
+    kind: ClassVar[FileKind]
+
+    def __init__(
+        self, place: IndexPlace, found: Sink | None = None, *, read: Read | None = None
+    ) -> None:
+        """Read the entries and check their order; unordered ones are not compared with the log.
+
+        Args:
+            place: of the index.
+            found: receives the findings; None if the first fault suffices.
+            read: reads the last entry alone; None for all entries.
+        """
+        super().__init__(place, found)
+        self.word, self.index, self.entry_bytes, self.other, name, self.sentence, self.beyond = (
+            _ENTRIES[self.kind]
+        )
+        self._offsets, self._others, self.count = _NONE, _NONE, 0
+        self._first = self._next = 0
+        self._last_offset = INT64_MIN
+        if place.size < 0:
+            if place.log_bytes:
+                self.note(
+                    f"{self.word}-missing",
+                    f"the {name} is missing",
+                    severity="warning" if place.is_last else None,
+                    why="missing",
+                )
+            return
+        self._check_length()
+        try:
+            offsets, others = self._read() if read is None else self._last(read)
+        except CorruptIndexError as error:
+            self._note_order(error.reason, error.position)
+            return
+        self.count = self._first + len(offsets)
+        if self._check_order(offsets, others):
+            self._offsets, self._others = offsets, others
+
+    def _check_length(self) -> None:
+        size, entry = self._place.size, self.entry_bytes
+        if size % entry:
+            self.note(
+                f"{self.word}-length",
+                f"{size} bytes are not a multiple of {entry}, the size of an entry",
+                position=size // entry * entry,
+                why=f"ends within an entry: {size} bytes are not a multiple of {entry}",
+            )
+
+    def _last(self, read: Read) -> tuple[Int64s, Int64s]:
+        """The last entry, unless it is unused; the log has to confirm the first one."""
+        slots = self._place.size // self.entry_bytes
+        self._first = max(slots - 1, 0)
+        data = read(self.kind, self._first * self.entry_bytes, self.entry_bytes) if slots else b""
+        if slots and not data:  # an overlay has made it of the log
+            self._place = replace(self._place, size=-1)
+        last = np.frombuffer(data, self.index.LAYOUT)
+        if self._first and not last["relative"].all() and not _is_of_kraft(self._place.path):
+            self._note_unused(self._first, slots)
+            return _NONE, _NONE
+        offsets = last["relative"].astype(np.int64) + self._place.base_offset
+        return offsets, last[self.other].astype(np.int64)
+
+    def _read(self) -> tuple[Int64s, Int64s]:
+        entry, place = self.entry_bytes, self._place
+        with self.index.open(place.path, place.base_offset, mapping=place.mapping) as index:
+            used, slots = index.entry_count, index.slots
+            # Two entries may lead to one batch. More than that would only take memory.
+            if place.log_bytes is not None and used * entry > 2 * bytes_max(place.log_bytes, entry):
+                self._note_order(f"{used} entries are more than the log can need", 0)
+                return _NONE, _NONE
+            stray, columns = index.stray_slot(), index.entries()
+        # Zeros may follow the used entries only where a start rebuilds the index.
+        if stray is not None:
+            self.note(
+                f"{self.word}-tail",
+                f"entry {stray} is in use behind entry {used}, which is empty",
+                position=stray * entry,
+                why="has entries that are not in order",
+            )
+        elif slots > used and place.believed and not _is_of_kraft(place.path):
+            self._note_unused(used, slots)
+        return columns.offsets, getattr(columns, f"{self.other}s")
+
+    def _note_order(self, message: str, position: int | None, offset: int | None = None) -> None:
+        self.note(
+            f"{self.word}-order",
+            message,
+            position=position,
+            offset=offset,
+            why="has entries that are not in order",
+        )
+
+    def _note_unused(self, used: int, slots: int) -> None:
+        self.note(
+            "index-unused",
+            f"the last of {slots} entries is empty",
+            position=used * self.entry_bytes,
+            why="has room for entries that were never written",
+        )
+
+    def _falls(self, offsets: Int64s, others: Int64s) -> Bools:
+        """bool[n]: entries that may not follow those before, or lie below the base."""
+        raise NotImplementedError
+
+    def _check_order(self, offsets: Int64s, others: Int64s) -> bool:
+        falls = self._falls(offsets, others)
+        if not falls.any():
+            return True
+        at = int(falls.argmax())
+        before = f", behind offset {offsets[at - 1]}, {self.other} {others[at - 1]}" if at else ""
+        number = self._first + at
+        self._note_order(
+            f"entry {number} has offset {offsets[at]}, {self.other} {others[at]}"
+            f"{before}; {int(falls.sum())} such entries",
+            number * self.entry_bytes,
+            int(offsets[at]),
+        )
+        return False
+
+    def finish(self, stop: StopReason, due: Due) -> None:
+        """Judge entries that point beyond the last batch, and missing ones; not behind damage.
+
+        Logs are written before their indexes, so an entry for nothing says that the log was longer
+        once; or that its writer has gone on since we looked.
+
+        Args:
+            stop: why the walk over the log ended.
+            due: counts the entries that the log makes; called where there may be too few.
+        """
+        if stop is not StopReason.END and not (self._place.is_last and stop in TAILS):
+            return
+        text, why = self.beyond
+        live = self._place.live and self._place.is_last
+        left = np.arange(self._next, len(self._offsets))
+        self._report("points-nowhere", left, text, mild=live, why=why)
+        if self.fault is None and self._place.size >= 0:
+            self._check_complete(due)
+
+    def _check_complete(self, due: Due) -> None:
+        raise NotImplementedError
+
+    def _check_count(self, count: int, due: Due, column: int) -> None:
+        place = self._place
+        if self._first:  # the others were not read
+            return
+        most = (place.log_bytes or 0) // (place.interval + 1) + 1
+        wanted = most if count * 2 >= most else due()[column]
+        if count * 2 < wanted:
+            self.note(
+                f"{self.word}-length",
+                f"{self.count} entries are few for a log that makes {wanted}",
+                severity="warning",
+            )
+
+    def _report(
+        self, code: str, numbers: Int64s, text: str, *, mild: bool, why: str = "is wrong"
+    ) -> None:
+        """One finding for each entry."""
+        code = f"{self.word}-{code}"
+        if self._found is not None:
+            self._found.count_more(code, self._place.path, len(numbers) - PER_CODE_MAX)
+        for at in numbers[:PER_CODE_MAX].tolist():
+            offset, other, number = int(self._offsets[at]), int(self._others[at]), self._first + at
+            self.note(
+                code,
+                f"entry {number} sends {self.sentence.format(offset, other)} {text}",
+                position=number * self.entry_bytes,
+                offset=offset,
+                severity="warning" if mild else None,
+                why=f"entry {number} {why}",
+            )
+
+
+class OffsetIndexCheck(EntriesCheck):
+    """The entries of one `.index`."""
+
+    kind = FileKind.INDEX
+
+    def _falls(self, offsets: Int64s, others: Int64s) -> Bools:
+        falls = (offsets < self._place.base_offset) | (others < 0)
+        falls[1:] |= (np.diff(offsets) <= 0) | (np.diff(others) < 0)
+        return falls
+
+    def feed(self, table: BatchTable) -> None:
+        """Compare the entries that point below the end of the batches with these."""
+        end = int(np.searchsorted(self._others, table.end_position))
+        running = np.maximum.accumulate(_ends(table))
+        if end > self._next:
+            self._compare(table, running, slice(self._next, end))
+            self._next = end
+        if len(running):
+            self._last_offset = max(self._last_offset, int(running[-1]))
+
+    def _compare(self, table: BatchTable, running: Int64s, chosen: slice) -> None:
+        positions, offsets = self._others[chosen], self._offsets[chosen]
+        numbers = np.arange(chosen.start, chosen.stop)
+        at = np.searchsorted(table.position, positions)
+        hit = at < len(table)
+        hit[hit] = table.position[at[hit]] == positions[hit]
+        live = self._place.live and self._place.is_last
+        self._report("points-nowhere", numbers[~hit], "where no batch starts", mild=live)
+        at, offsets, numbers = at[hit], offsets[hit], numbers[hit]
+        before = np.concatenate(([self._last_offset], np.maximum(running, self._last_offset)))[at]
+        past = (offsets <= before) | (offsets < table.base_offset[at])
+        self._report("offset", numbers[past], "behind batches that hold it", mild=live)
+
+    def _check_complete(self, due: Due) -> None:
+        self._check_count(self.count, due, 0)
+
+    def position_for(self, offset: int, read: Read) -> int:
+        """Where the last entry at or below an offset leads; 0 for none.
+
+        Args:
+            offset: in the segment.
+            read: reads the entries before the last one.
+        """
+        offsets, positions = self._offsets, self._others
+        if self._first and offset < offsets[-1]:
+            data = read(self.kind, 0, self._first * self.entry_bytes)
+            entries = np.frombuffer(data, self.index.LAYOUT)
+            offsets, positions = entries["relative"] + self._place.base_offset, entries["position"]
+        at = int(np.searchsorted(offsets, offset, "right")) - 1
+        return max(int(positions[at]), 0) if at >= 0 else 0
+
+
+class TimeIndexCheck(EntriesCheck):
+    """The entries of one `.timeindex`."""
+
+    kind = FileKind.TIMEINDEX
+    _latest = INT64_MIN
+
+    def _falls(self, offsets: Int64s, others: Int64s) -> Bools:
+        falls = offsets < self._place.base_offset
+        # Compared, not subtracted: the difference of two timestamps may not fit.
+        falls[1:] |= (others[1:] <= others[:-1]) | (np.diff(offsets) < 0)
+        return falls
+
+    def feed(self, table: BatchTable) -> None:
+        """Compare the entries whose offsets the batches reach."""
+        if not len(table):
+            return
+        running = np.maximum(np.maximum.accumulate(_ends(table)), self._last_offset)
+        sound = np.where(table.crc_ok != 0, table.max_timestamp, self._latest)
+        latest = np.maximum(np.maximum.accumulate(sound), self._latest)
+        end = int(np.searchsorted(self._offsets, running[-1], "right"))
+        if end > self._next:
+            self._compare(table, running, latest, slice(self._next, end))
+            self._next = end
+        self._last_offset, self._latest = int(running[-1]), int(latest[-1])
+
+    def _compare(self, table: BatchTable, running: Int64s, latest: Int64s, chosen: slice) -> None:
+        timestamps, offsets = self._others[chosen], self._offsets[chosen]
+        at = np.searchsorted(running, offsets)
+        before = np.concatenate(([self._latest], latest))[at]
+        late = before > timestamps
+        # Beside a damaged batch it is unknown which entries were its own.
+        is_sound = table.bad_crc_count == 0
+        in_gap = (offsets < table.base_offset[at]) & is_sound
+        # Magic 0 has no time, yet Kafka 0.10 indexed its producers' times.
+        known = (table.magic[at] > 0) & is_sound & ~late & ~in_gap
+        other = (table.max_timestamp[at] != timestamps) & known
+        for mask, code, text in (
+            (late, "late", "has later records before it"),
+            (in_gap, "points-nowhere", "lies between two batches"),
+            (other, "timestamp", "is in a batch with another latest time"),
+        ):
+            numbers = np.flatnonzero(mask) + chosen.start
+            self._report(code, numbers, text, mild=mask is in_gap)
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last entry; below the base offset without one."""
+        return int(self._offsets[-1]) if len(self._offsets) else self._place.base_offset - 1
+
+    def finish(self, stop: StopReason, due: Due) -> None:
+        """See `EntriesCheck.finish`; the log has to confirm an only entry of zeros."""
+        is_zero = self.count == len(self._others) == 1 and not self._others[0]
+        alone = is_zero and self._offsets[0] == self._place.base_offset
+        if alone and self._latest != 0 and self._place.believed and stop is StopReason.END:
+            self._note_unused(0, 1)
+        super().finish(stop, due)
+
+    def _check_complete(self, due: Due) -> None:
+        last = int(self._others[-1]) if self.count else -1
+        # Until the last segment is closed its time index lacks the entry for the end.
+        if last < self._latest and (self._place.believed or not self._place.is_last):
+            self.note(
+                "time-index-late",
+                f"the last entry is for {last} ms, the log has {self._latest}",
+                severity="warning",
+                why="does not end with the largest time",
+            )
+        else:
+            self._check_count(self.count + self._place.is_last, due, 1)
+
+
+def _ends(table: BatchTable) -> Int64s:
+    """The last offset of each batch; of a damaged one, the offset that no checksum covers."""
+    if not table.bad_crc_count:
+        return table.last_offset
+    damaged = (table.crc_ok == 0) & (table.magic >= 2)
+    return np.where(damaged, table.base_offset, table.last_offset)
+
+
+def _is_of_kraft(path: str) -> bool:
+    """Whether a file is of the metadata log, whose indexes Kafka 4.4 leaves at their full size."""
+    return os.path.basename(os.path.dirname(path)) == f"{CLUSTER_METADATA}-0"
+
+
+def fault_at_ends(
+    log: IndexPlace, sizes: Mapping[FileKind, int], read: Read, headers: Headers, due: Due
+) -> Finding | None:
+    """The fault at the ends of a segment's two indexes; None if they are as after a close.
+
+    Args:
+        log: of the segment, as one without indexes.
+        sizes: bytes of the indexes that are there.
+        read: reads an index.
+        headers: walks the log.
+        due: counts the entries that the log makes; called where an index has none.
+
+    Raises:
+        OSError: something cannot be read.
+    """
+    stem = log.path.removesuffix(FileKind.LOG.value)
+
+    def place(kind: FileKind) -> IndexPlace:
+        return replace(log, path=stem + kind.value, size=sizes.get(kind, -1))
+
+    index = OffsetIndexCheck(place(FileKind.INDEX), read=read)
+    times = TimeIndexCheck(place(FileKind.TIMEINDEX), read=read)
+    if index.fault or times.fault:
+        return index.fault or times.fault
+    start = index.position_for(times.last_offset, read)
+    stop, walked = _fed(headers(start), index, times)
+    if start and not walked:  # no batch where the offset index leads
+        stop, _ = _fed(headers(0), index, times)
+    index.finish(StopReason.END, due)  # an entry behind damage leads to no batch either
+    times.finish(stop, due)
+    return index.fault or times.fault
+
+
+def _fed(
+    tables: Iterable[BatchTable], *checks: OffsetIndexCheck | TimeIndexCheck
+) -> tuple[StopReason, bool]:
+    """Show batches to the checks; why they end, and whether there are any."""
+    stop, walked = StopReason.END, False
+    for table in tables:
+        stop, walked = table.stop, walked or len(table) > 0
+        for check in checks:
+            check.feed(table)
+    return stop, walked
