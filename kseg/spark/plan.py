@@ -37,7 +37,7 @@ from kseg.catalog.catalog import (
     partition_at,
     real_path,
 )
-from kseg.constants import NO_TIMESTAMP, StopReason
+from kseg.constants import INT64_MIN, NO_TIMESTAMP, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, NotALogError
 from kseg.files import io
 from kseg.files.checkpoints import TopicPartition
@@ -45,6 +45,7 @@ from kseg.files.index import OffsetIndex, TimeIndex, TimeIndexEntry
 from kseg.files.log_file import LogFile
 from kseg.files.names import Partition, PartitionFiles, SegmentFiles, list_partition
 from kseg.format.header import BatchHeader
+from kseg.format.request import NO_END, Request
 from kseg.log.reader import (
     AbortedRanges,
     LogView,
@@ -76,16 +77,16 @@ class ListedLog(NamedTuple):
     unreadable: str | None = None
 
     @property
-    def start_offset(self) -> int | None:
-        """Where the records start; None for segments named by themselves: each is read whole."""
-        return None if self.partition.is_file else self.view.log_start_offset
+    def start_offset(self) -> int:
+        """Where the records start; segments that were named by themselves are read whole."""
+        return INT64_MIN if self.partition.is_file else self.view.log_start_offset
 
-    def segments(self) -> Iterator[tuple[SegmentInfo, int | None]]:
-        """The segments to read; with each the base offset of the one behind it, or None."""
+    def segments(self) -> Iterator[tuple[SegmentInfo, int]]:
+        """The segments to read; with each the base offset of the one behind it, or `NO_END`."""
         beside = self.view.files.segments if self.partition.is_file else self.view.segments
         bases = [segment.base_offset for segment in beside]
         for info in self.view.segments:
-            following = None
+            following = NO_END
             if info.end_offset is not None:
                 following = info.end_offset
             elif not info.is_last:
@@ -276,10 +277,10 @@ class Split:
         end_position: where a later batch starts, or `size`.
         size: bytes of the file that count, without later appends.
         is_last: the segment is the last of its log, so that an unfinished tail is not damage.
-        start_offset: of the first record wanted; None for no bound.
-        end_offset: of the first record behind the wanted ones.
-        start_timestamp: of the oldest record wanted, in milliseconds.
-        end_timestamp: milliseconds; records of this time or newer are left out.
+        start_offset: of the first record wanted; `INT64_MIN` for no bound.
+        end_offset: of the first record behind the wanted ones; `NO_END` for no bound.
+        start_timestamp: of the oldest record wanted, in milliseconds; likewise.
+        end_timestamp: milliseconds; records of this time or newer are left out; likewise.
         aborted: transactions to leave out, for a reader of committed records.
         unreadable: why the partition directory `path` cannot be read; its only row reports that.
         base_offset: of the segment; None for a copy whose name carries none.
@@ -292,10 +293,10 @@ class Split:
     end_position: int
     size: int
     is_last: bool
-    start_offset: int | None = None
-    end_offset: int | None = None
-    start_timestamp: int | None = None
-    end_timestamp: int | None = None
+    start_offset: int = INT64_MIN
+    end_offset: int = NO_END
+    start_timestamp: int = INT64_MIN
+    end_timestamp: int = NO_END
     aborted: AbortedRanges | None = None
     base_offset: int | None = None
     unreadable: str | None = None
@@ -306,19 +307,19 @@ class Split:
         return self.end_position - self.start_position
 
     @property
-    def offsets(self) -> tuple[int | None, int | None]:
+    def offsets(self) -> tuple[int, int]:
         """The first wanted offset, and the one behind the wanted ones."""
         return self.start_offset, self.end_offset
 
     @property
-    def times(self) -> tuple[int | None, int | None]:
+    def times(self) -> tuple[int, int]:
         """The bounds of the wanted times, in milliseconds."""
         return self.start_timestamp, self.end_timestamp
 
     @property
     def is_empty(self) -> bool:
         """Whether no record can lie within the bounds."""
-        return _crossed(*self.offsets) or _crossed(*self.times)
+        return self.start_offset >= self.end_offset or self.start_timestamp >= self.end_timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,12 +375,12 @@ def make_plan(
 def _whole(log: ListedLog, options: SourceOptions, bounds: tuple[int, int] | None) -> Split:
     """The bounds of a log; of an unreadable one, its row of damage."""
     topic, partition = log.partition.topic, log.partition.partition
-    # Deleted records do not count, but their batches are still in the file.
-    first = log.start_offset if options.mode == "records" else None
-    start, end = bounds or (
-        _highest(first, options.start_of(topic, partition)),
-        options.end_of(topic, partition),
+    asked = Request(
+        offset=bounds or (options.start_of(topic, partition), options.end_of(topic, partition)),
+        time=(options.starting_timestamp, options.ending_timestamp),
     )
+    # Deleted records do not count, but their batches are still in the file.
+    first = log.start_offset if options.mode == "records" and bounds is None else INT64_MIN
     return Split(
         path=str(log.view.path),
         topic=topic,
@@ -388,10 +389,10 @@ def _whole(log: ListedLog, options: SourceOptions, bounds: tuple[int, int] | Non
         end_position=0,
         size=0,
         is_last=True,
-        start_offset=start,
-        end_offset=end,
-        start_timestamp=options.starting_timestamp,
-        end_timestamp=options.ending_timestamp,
+        start_offset=max(first, asked.offset_start),
+        end_offset=asked.offset_end,
+        start_timestamp=asked.time_start,
+        end_timestamp=asked.time_end,
         unreadable=log.unreadable,
     )
 
@@ -406,25 +407,11 @@ def _committed(log: ListedLog, wanted: Split, open_transactions: str) -> Split:
         raise ValueError(f"kseg: {view.path}: isolation=read_committed needs local files")
     if log.partition.is_file:
         view = LogView.listed(view.files)
-    start = wanted.start_offset or 0
     is_whole = open_transactions == "abort"
     last = view.log_end_offset if is_whole else view.last_stable_offset
-    end = _lowest(last, wanted.end_offset)
-    assert end is not None
-    aborted = aborted_ranges(view, start, end)
+    end = min(last, wanted.end_offset)
+    aborted = aborted_ranges(view, max(wanted.start_offset, 0), end)
     return replace(wanted, end_offset=end, aborted=aborted if len(aborted) else None)
-
-
-def _highest(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else max(one, other)
-
-
-def _lowest(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else min(one, other)
-
-
-def _crossed(start: int | None, end: int | None) -> bool:
-    return end is not None and start is not None and start >= end
 
 
 def _of_log(log: ListedLog, wanted: Split, options: SourceOptions) -> Iterator[Split]:
@@ -435,18 +422,16 @@ def _of_log(log: ListedLog, wanted: Split, options: SourceOptions) -> Iterator[S
     here = wanted
     for info, following in log.segments():
         if info.end_offset is not None:
-            end = _lowest(here.end_offset, info.end_offset)
+            end = min(here.end_offset, info.end_offset)
             yield from _split(log, info, following, replace(here, end_offset=end), options)
-            here = replace(here, start_offset=_highest(here.start_offset, info.end_offset))
+            here = replace(here, start_offset=max(here.start_offset, info.end_offset))
             continue
         yield from _split(log, info, following, here, options)
         if log.partition.is_file or options.mode != "records":
             continue
-        if following is None or _outside(info, following, wanted):
-            continue
-        if not _crossed(following, wanted.end_offset):
-            reached = _highest(here.start_offset, _end_of(info, following))
-            here = replace(here, start_offset=reached)
+        if following < wanted.end_offset and not _outside(info, following, wanted):
+            reached = _end_of(info, following) or 0
+            here = replace(here, start_offset=max(here.start_offset, reached))
 
 
 def _end_of(info: SegmentInfo, following: int) -> int | None:
@@ -469,12 +454,12 @@ def _end_before(info: SegmentInfo, following: int, _written_ns: int) -> int | No
 def _split(
     log: ListedLog,
     info: SegmentInfo,
-    following: int | None,
+    following: int,
     wanted: Split,
     options: SourceOptions,
 ) -> Iterator[Split]:
     """The splits of one segment: none where it is pruned, one where it is small."""
-    is_last = following is None
+    is_last = following == NO_END
     if _outside(info, following, wanted):
         return
     if not is_last and _too_old(info, wanted.start_timestamp, options.index):
@@ -495,27 +480,26 @@ def _split(
     start = 0
     for cut in [*cuts, last]:
         first, start = start, cut.position
-        if cut is not last and _crossed(wanted.start_offset, cut.offset):
+        if cut is not last and wanted.start_offset >= cut.offset:
             continue
         yield replace(whole, start_position=first, end_position=cut.position)
-        if cut.is_first and _crossed(cut.offset, wanted.end_offset):
+        if cut.is_first and cut.offset >= wanted.end_offset:
             return
 
 
-def _outside(info: SegmentInfo, following: int | None, wanted: Split) -> bool:
+def _outside(info: SegmentInfo, following: int, wanted: Split) -> bool:
     """Whether the names alone show that no offset of the segment is wanted."""
-    ends_before = _crossed(wanted.start_offset, following)
-    return ends_before or _crossed(info.base_offset, wanted.end_offset)
+    return wanted.start_offset >= following or info.base_offset >= wanted.end_offset
 
 
-def _too_old(info: SegmentInfo, start: int | None, index: str) -> bool:
+def _too_old(info: SegmentInfo, start: int, index: str) -> bool:
     """Whether every record is older than wanted, by a time index that the log's tail confirms.
 
     Times need not ascend, so only the newest time of a segment is known without a walk. No segment
     is pruned for being too new. A broker makes the last time entry when it rolls a segment, so the
     last segment of a log is never pruned either.
     """
-    if start is None or index == "ignore" or info.files.time_index is None:
+    if start == INT64_MIN or index == "ignore" or info.files.time_index is None:
         return False
     try:
         with TimeIndex.open(info.files.time_index, info.base_offset) as times:

@@ -25,6 +25,7 @@ from kseg.constants import INT64_MAX, StopReason
 from kseg.errors import OffsetOutOfRangeError
 from kseg.files.metadata import topic_id_in
 from kseg.format.header import BatchTable
+from kseg.format.request import NO_END
 from kseg.log.reader import LogView, SegmentInfo
 from kseg.log.reader.follow import whole_batches
 from kseg.spark.damage import named
@@ -245,9 +246,7 @@ class Watch:
 
     def start_of(self, log: ListedLog) -> Place:
         """Where the records of a log begin."""
-        start = log.start_offset
-        if start is None:
-            start = max(log.view.first_offset, 0)
+        start = max(log.start_offset, log.view.first_offset, 0)
         topic_id = topic_id_in(log.view.path)
         return Place(start, topic_id=None if topic_id is None else str(topic_id))
 
@@ -313,12 +312,13 @@ class Watch:
     ) -> Advance:
         taken, left = _NOTHING, limit
         for info, following in log.segments():
-            if following is not None and (limit == NO_LIMIT or following <= place.offset):
+            is_last = following == NO_END
+            if not is_last and (limit == NO_LIMIT or following <= place.offset):
                 continue  # all of it is new, however much it is; or it was read
             place, more, whole = self._within(name, info, following, place, left, at_least=at_least)
             at_least = at_least and taken == more == _NOTHING
             taken, left = taken.plus(more), left.less(more)
-            if not whole or (min(left) <= 0 and following is not None):
+            if not whole or (min(left) <= 0 and not is_last):
                 return Advance(place, taken, at_end=False)
         return Advance(place, taken, at_end=True)
 
@@ -326,14 +326,14 @@ class Watch:
         self,
         name: str,
         info: SegmentInfo,
-        following: int | None,
+        following: int,
         place: Place,
         limit: Amount,
         *,
         at_least: bool,
     ) -> tuple[Place, Amount, bool]:
         """Take batches of one segment: the place behind, the amount, whether these are all."""
-        base, is_last = info.base_offset, following is None
+        base, is_last = info.base_offset, following == NO_END
         end, taken = replace(place, offset=max(place.offset, base)), _NOTHING
         with Segment.open(info.path, is_last=is_last) as segment:
             begin = _begin(segment, base, place)
@@ -348,7 +348,7 @@ class Watch:
                 if fits < len(table):
                     return end, taken, False
             size = segment.size
-        if following is not None:
+        if not is_last:
             return Place(max(following, place.offset), following, 0), taken, True
         fault = segment.stop_fault(table)
         if fault is not None and table.stop is not StopReason.BAD_CRC and self._fails:
