@@ -19,6 +19,7 @@ from kseg.files.whole_file import (
 )
 from kseg.format.typed import ERRORS
 from kseg.records import lake
+from kseg.records.lake import FileFormat
 from kseg.records.scan import scan
 from kseg.spark import jobs
 from kseg.spark.jobs import running
@@ -26,7 +27,6 @@ from kseg.spark.jobs.export import (
     FIELDS,
     ExportedFile,
     ExportResult,
-    FileOptions,
     TaskFiles,
 )
 from tests.builders import batch, record, write_segment
@@ -194,10 +194,11 @@ def test_a_mistake_is_one_clear_line(
 def write(
     path: Path, out: Path, *, by: str = "partition", fields: tuple[str, ...] = ()
 ) -> list[ExportedFile]:
-    look = FileOptions(fields or FIELDS, by, "zstd")
-    files = TaskFiles(out, look)
+    layout = {"partition": ("topic", "partition"), "date": ("day",)}[by]
+    files = TaskFiles(out, FileFormat("parquet", fields or FIELDS, by=layout), "zstd")
+    columns_read = tuple(dict.fromkeys((*files.fields, "topic", "partition")))
     with files.opened() as add:
-        for columns in scan(path, columns=(*look.decoded, "topic", "partition"), max_rows=70):
+        for columns in scan(path, columns=columns_read, max_rows=70):
             add(columns)
     return files.done
 
@@ -262,11 +263,12 @@ def test_numbers_are_stored_as_differences_however_far_apart(tmp_path: Path) -> 
 
 
 def test_after_an_error_no_file_of_the_task_is_left_open(tmp_path: Path) -> None:
-    look = FileOptions(FIELDS, "partition", "zstd")
+    look = FileFormat("parquet", FIELDS, by=("topic", "partition"))
 
     def attempt() -> None:
-        with TaskFiles(tmp_path, look).opened() as add:
-            for columns in scan(DEMO / "orders-0", columns=(*look.decoded, "topic", "partition")):
+        files = TaskFiles(tmp_path, look, "zstd")
+        with files.opened() as add:
+            for columns in scan(DEMO / "orders-0", columns=(*files.fields, "topic", "partition")):
                 add(columns)
                 assert len(files_of(tmp_path)) == 1
                 raise KeyError

@@ -38,8 +38,7 @@ from kseg.format.typed import BYTES, ERRORS
 from kseg.format.values import RecordColumns
 from kseg.log.recovery import Finding
 from kseg.parquet import ParquetFile
-from kseg.records.lake import hive_files
-from kseg.records.scan import PLACE_FIELDS
+from kseg.records.lake import FileFormat, hive_files
 from kseg.spark.damage import passing_over, report, text_of
 from kseg.spark.jobs.running import Framed, Item, Ran, open_job, run, splits_of
 from kseg.spark.options import SourceOptions, source_options
@@ -52,35 +51,8 @@ if TYPE_CHECKING:
 
 
 #: What the directories are for, and the columns in their names.
-_LAYOUTS: Final = {"partition": ("topic", "partition"), "date": ("day",)}
-
-
-@dataclass(frozen=True, slots=True)
-class FileOptions:
-    """The form of the files.
-
-    Attributes:
-        columns: names of `kseg.arrow`, in order.
-        by: "partition" or "date".
-        compression: of Parquet.
-    """
-
-    columns: tuple[str, ...]
-    by: str
-    compression: str
-
-    @property
-    def written(self) -> tuple[str, ...]:
-        """The fields in a file; topic and partition are not, where the directories say them."""
-        if self.by == "date":
-            return self.columns
-        return tuple(name for name in self.columns if name not in PLACE_FIELDS)
-
-    @property
-    def decoded(self) -> tuple[str, ...]:
-        """The fields to decode, with those of the manifest."""
-        names = {"timestamp" if name == "timestamp_ms" else name for name in self.columns}
-        return tuple(sorted((names | {"offset", "timestamp"}) - set(PLACE_FIELDS)))
+_BY_DATE: Final = ("day",)
+_LAYOUTS: Final = {"partition": ("topic", "partition"), "date": _BY_DATE}
 
 
 class ExportedFile(NamedTuple):
@@ -112,19 +84,22 @@ class TaskFiles:
 
     Attributes:
         source: the log that records come from; a new file gets its owner.
+        fields: the columns that are read, with those of the manifest.
         done: the complete ones.
     """
 
-    def __init__(self, root: Path, options: FileOptions) -> None:
+    def __init__(self, root: Path, look: FileFormat, compression: str) -> None:
         """Nothing is made yet."""
         self._root: Final = root
-        self._options: Final = options
+        self._look: Final = look
+        self._compression: Final = compression
+        self.fields: Final = tuple(dict.fromkeys((*look.fields, "offset", "timestamp")))
         self.source: str | None = None
         self.done: list[ExportedFile] = []
 
     def opened(self) -> AbstractContextManager[Callable[[RecordColumns], None]]:
         """A function that writes records with their place; after an error, no open file stays."""
-        return hive_files(self._root, _LAYOUTS[self._options.by], self._begin)
+        return hive_files(self._root, self._look.by, self._begin)
 
     @contextmanager
     def _begin(
@@ -141,7 +116,7 @@ class TaskFiles:
         places = Counter[tuple[str | None, int | None]]()
         with (
             FileSink(path, like=file_like) as sink,
-            ParquetFile(sink, self._options.written, compression=self._options.compression) as file,
+            ParquetFile(sink, self._look.fields, compression=self._compression) as file,
         ):
 
             def write(columns: RecordColumns) -> None:
@@ -153,7 +128,7 @@ class TaskFiles:
 
             yield write
         topic, partition = next(iter(places)) if len(places) == 1 else (None, None)
-        date = directory.name.partition("=")[2] if self._options.by == "date" else HIVE_NULL
+        date = directory.name.partition("=")[2] if self._look.by == _BY_DATE else HIVE_NULL
         self.done.append(
             ExportedFile(
                 path=str(path.relative_to(self._root)),
@@ -291,7 +266,7 @@ def export(
     _check_target(target, overwrite=overwrite)
     directory = None
     if job is not None:
-        directory = open_job(job, "export", (str(target), look, options))
+        directory = open_job(job, "export", (str(target), look, compression, options))
     items = splits_of(chosen, marked=directory is not None)
     beside = _beside(target, directory)
     _begin(beside, items)
@@ -299,7 +274,7 @@ def export(
         ran = run(
             spark,
             items,
-            partial(_export, root=beside, look=look, options=chosen),
+            partial(_export, root=beside, look=look, compression=compression, options=chosen),
             job=directory,
             classes=(ExportedFile,),
             usable=partial(_is_there, beside),
@@ -314,7 +289,7 @@ def export(
     return result
 
 
-def _look(columns: tuple[str, ...], by: str, compression: str) -> FileOptions:
+def _look(columns: tuple[str, ...], by: str, compression: str) -> FileFormat:
     unknown = [name for name in columns if name not in FIELD_NAMES]
     if unknown or not columns or len(set(columns)) < len(columns):
         what = f"no column {', '.join(unknown)}" if unknown else "columns must differ, and be some"
@@ -323,8 +298,8 @@ def _look(columns: tuple[str, ...], by: str, compression: str) -> FileOptions:
         raise ValueError(f"kseg: by is one of {', '.join(_LAYOUTS)}, not {by!r}")
     if compression not in CODECS:
         raise ValueError(f"kseg: compression is one of {', '.join(CODECS)}, not {compression!r}")
-    look = FileOptions(columns, by, compression)
-    if not look.written:
+    look = FileFormat("parquet", columns, by=_LAYOUTS[by])
+    if not look.fields:
         raise ValueError("kseg: topic and partition are in names; some other column is needed")
     return look
 
@@ -408,15 +383,20 @@ def _show(beside: Path, target: Path, result: ExportResult) -> None:
 
 
 def _export(
-    splits: Sequence[Split], *, root: Path, look: FileOptions, options: SourceOptions
+    splits: Sequence[Split],
+    *,
+    root: Path,
+    look: FileFormat,
+    compression: str,
+    options: SourceOptions,
 ) -> _Exported:
     damages: list[Finding] = []
-    files = TaskFiles(root, look)
+    files = TaskFiles(root, look, compression)
     with files.opened() as write:
         for split in splits:
             files.source = split.path
             on_error = passing_over(options, split, damages)
-            for columns in read_split(split, look.decoded, options, on_error):
+            for columns in read_split(split, files.fields, options, on_error):
                 if len(columns):
                     write(columns)
     if options.on_corrupt != "raise":
