@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
+from typing import Final
 
 
 def _log(line: str) -> None:
@@ -30,6 +31,25 @@ def command_line(*words: str | os.PathLike[str]) -> str:
     "rm $'two\\x0alines'"
     """
     return " ".join(_quoted(os.fspath(word)) for word in words)
+
+
+#: A part of a sentence that may be left out, and the name of a value.
+_OPTIONAL: Final = re.compile(r"\[([^]]*)\]")
+_NAME: Final = re.compile(r"\{(\w+)")
+
+
+def filled(text: str, values: Mapping[str, object]) -> str:
+    """A sentence with its values; a part in brackets is left out where a value in it is None.
+
+    >>> filled("offset {offset}[, position {at}]", {"offset": 3, "at": None})
+    'offset 3'
+    """
+    missing = {name for name, value in values.items() if value is None}
+
+    def part(match: re.Match[str]) -> str:
+        return "" if missing & set(_NAME.findall(match[1])) else match[1]
+
+    return _OPTIONAL.sub(part, text).format_map(values)
 
 
 def nearest(word: str, names: Iterable[str], similar: float = 0.6) -> str:

@@ -72,7 +72,7 @@ class Codes(SphinxDirective):
 
 
 class Sentences(SphinxDirective):
-    """The sentences of a module with the tables `SENTENCES` and `REMEDIES`."""
+    """The sentences of a module with a table `SENTENCES`, and perhaps `REMEDIES`."""
 
     required_arguments = 1
 
@@ -80,9 +80,10 @@ class Sentences(SphinxDirective):
         """Make a table of the sentences, and of what each advises."""
         words = importlib.import_module(self.arguments[0])
         text = ["| code | sentence | remedy |", "| --- | --- | --- |"]
-        for name, sentence in words.SENTENCES.items():
-            code = name.partition(".")[0]
-            remedy = words.REMEDIES.get(name, words.REMEDIES.get(code, ""))
+        remedies = getattr(words, "REMEDIES", {})
+        for name, row in words.SENTENCES.items():
+            code, sentence = name.partition(".")[0], row if isinstance(row, str) else row[0]
+            remedy = remedies.get(name, remedies.get(code, ""))
             cells = (code, sentence, " ".join(remedy.splitlines()))
             text.append(f"| {' | '.join(cell and f'`{cell}`' for cell in cells)} |")
         return self.parse_text_to_nodes("\n".join(text))

@@ -37,9 +37,10 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from kseg.commands import filled
 from kseg.constants import INT64_MIN, Bools, Int64s, StopReason
 from kseg.errors import CorruptIndexError
-from kseg.files.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
+from kseg.files.index import OffsetIndex, TimeIndex
 from kseg.files.mapping import Mapping as FileMapping
 from kseg.files.names import CLUSTER_METADATA, FileKind
 from kseg.format.header import BatchTable
@@ -94,8 +95,94 @@ def bytes_max(log_bytes: int, entry_bytes: int) -> int:
     return (log_bytes // _BATCH_BYTES_MIN + 1) * entry_bytes
 
 
+_DISORDER: Final = "has entries that are not in order"
+_WRONG: Final = "entry {number} is wrong"
+#: The sentence of each fault by its code and perhaps a word, and the same in a few words. A time
+#: index without its own has that of an offset index.
+SENTENCES: Final[dict[str, tuple[str, str]]] = {
+    "index-missing": ("the offset index is missing", "missing"),
+    "index-length": (
+        "{size} bytes are not a multiple of {entry}, the size of an entry",
+        "ends within an entry: {size} bytes are not a multiple of {entry}",
+    ),
+    "index-length.few": ("{count} entries are few for a log that makes {due}", ""),
+    "index-order": (
+        "entry {number} has offset {offset}, {other} {value}[, behind offset {before}, {other} "
+        "{value_before}]; {count} such entries",
+        _DISORDER,
+    ),
+    "index-order.unreadable": ("{reason}", _DISORDER),
+    "index-order.many": ("{count} entries are more than the log can need", _DISORDER),
+    "index-tail": ("entry {number} is in use behind entry {used}, which is empty", _DISORDER),
+    "index-unused": (
+        "the last of {slots} entries is empty",
+        "has room for entries that were never written",
+    ),
+    "index-points-nowhere": (
+        "entry {number} sends offset {offset} to position {value}, where no batch starts",
+        _WRONG,
+    ),
+    "index-points-nowhere.beyond": (
+        "entry {number} sends offset {offset} to position {value}, beyond the end of the log",
+        "entry {number} points past the last batch",
+    ),
+    "index-offset": (
+        "entry {number} sends offset {offset} to position {value}, behind batches that hold it",
+        _WRONG,
+    ),
+    "time-index-missing": ("the time index is missing", "missing"),
+    "time-index-points-nowhere": (
+        "entry {number} sends time {value} to offset {offset}, which lies between two batches",
+        _WRONG,
+    ),
+    "time-index-points-nowhere.beyond": (
+        "entry {number} sends time {value} to offset {offset}, which lies beyond the end of the "
+        "log",
+        "entry {number} lies past the last batch",
+    ),
+    "time-index-late": (
+        "entry {number} sends time {value} to offset {offset}, which has later records before it",
+        _WRONG,
+    ),
+    "time-index-late.end": (
+        "the last entry is for {last} ms, the log has {latest}",
+        "does not end with the largest time",
+    ),
+    "time-index-timestamp": (
+        "entry {number} sends time {value} to offset {offset}, which is in a batch with another "
+        "latest time",
+        _WRONG,
+    ),
+    "txn-index-torn": ("{tail} bytes after the last whole entry of {entry}", ""),
+    "txn-index-version": ("version {version} of an aborted transaction is not known", ""),
+    "txn-index-version.unreadable": ("{reason}", ""),
+    "txn-index-order": (
+        "entry {number} has offsets {stored.first_offset} to {stored.last_offset}",
+        "",
+    ),
+    "txn-index-order.unreadable": ("{reason}", ""),
+    "txn-index-order.log": (
+        "entry {number} has offsets {stored.first_offset} to {stored.last_offset}, stable from "
+        "{stored.last_stable_offset} on; the log says {made.first_offset} to {made.last_offset}, "
+        "stable from {made.last_stable_offset} on",
+        "",
+    ),
+    "txn-index-incomplete": (
+        "producer {made.producer_id} aborted its records from offset {made.first_offset} on at "
+        "offset {offset}, position {at}; no entry says so",
+        "",
+    ),
+    "txn-index-points-nowhere": (
+        "entry {number} ends at offset {offset}, which is not an abort marker",
+        "",
+    ),
+}
+
+
 class IndexCheck:
     """The check of one file, with its first fault."""
+
+    word: ClassVar[str]
 
     def __init__(self, place: IndexPlace, found: Sink | None) -> None:
         """Begin without a fault.
@@ -109,53 +196,39 @@ class IndexCheck:
 
     def note(
         self,
-        code: str,
-        message: str,
+        name: str,
         *,
         position: int | None = None,
         offset: int | None = None,
         severity: Severity | None = None,
-        why: str = "",
+        **values: object,
     ) -> None:
-        """Report a fault."""
-        path = self._place.path
-        finding = Finding(code, path, message, position, offset, severity, why)
+        """Report a fault.
+
+        Args:
+            name: of its sentence in `SENTENCES`, without the word for the index.
+            position, offset, severity: as of a finding.
+            values: fill the sentence; `position` and `offset` are among them.
+        """
+        sentence, why = (
+            filled(text, {**values, "position": position, "offset": offset})
+            for text in SENTENCES.get(f"{self.word}-{name}") or SENTENCES[f"index-{name}"]
+        )
+        word = "index" if name == "unused" else self.word
+        code, path = f"{word}-{name.partition('.')[0]}", self._place.path
+        finding = Finding(code, path, sentence, position, offset, severity, why)
         self.fault = self.fault or finding
         if self._found is not None:
             self._found.note(finding)
-
-
-#: Of the offset and the time index: the word in codes, the class, bytes of an entry, the name of
-#: the number beside an offset, the index's name, the first words of a finding, and its words for
-#: entries beyond the end.
-_ENTRIES: Final[
-    dict[FileKind, tuple[str, type[OffsetIndex | TimeIndex], int, str, str, str, tuple[str, str]]]
-] = {
-    FileKind.INDEX: (
-        "index",
-        OffsetIndex,
-        OFFSET_ENTRY_BYTES,
-        "position",
-        "offset index",
-        "offset {} to position {},",
-        ("beyond the end of the log", "points past the last batch"),
-    ),
-    FileKind.TIMEINDEX: (
-        "time-index",
-        TimeIndex,
-        TIME_ENTRY_BYTES,
-        "timestamp",
-        "time index",
-        "time {1} to offset {0}, which",
-        ("lies beyond the end of the log", "lies past the last batch"),
-    ),
-}
 
 
 class EntriesCheck(IndexCheck):
     """The entries of an offset index or a time index that no batch has been compared with yet."""
 
     kind: ClassVar[FileKind]
+    index: ClassVar[type[OffsetIndex | TimeIndex]]
+    #: The number beside an offset.
+    other: ClassVar[str]
 
     def __init__(
         self, place: IndexPlace, found: Sink | None = None, *, read: Read | None = None
@@ -168,40 +241,25 @@ class EntriesCheck(IndexCheck):
             read: reads the last entry alone; None for all entries.
         """
         super().__init__(place, found)
-        self.word, self.index, self.entry_bytes, self.other, name, self.sentence, self.beyond = (
-            _ENTRIES[self.kind]
-        )
+        self.entry_bytes = self.index.LAYOUT.itemsize
         self._offsets, self._others, self.count = _NONE, _NONE, 0
         self._first = self._next = 0
         self._last_offset = INT64_MIN
         if place.size < 0:
             if place.log_bytes:
-                self.note(
-                    f"{self.word}-missing",
-                    f"the {name} is missing",
-                    severity="warning" if place.is_last else None,
-                    why="missing",
-                )
+                self.note("missing", severity="warning" if place.is_last else None)
             return
-        self._check_length()
+        size, entry = place.size, self.entry_bytes
+        if size % entry:
+            self.note("length", position=size // entry * entry, size=size, entry=entry)
         try:
             offsets, others = self._read() if read is None else self._last(read)
         except CorruptIndexError as error:
-            self._note_order(error.reason, error.position)
+            self.note("order.unreadable", position=error.position, reason=error.reason)
             return
         self.count = self._first + len(offsets)
         if self._check_order(offsets, others):
             self._offsets, self._others = offsets, others
-
-    def _check_length(self) -> None:
-        size, entry = self._place.size, self.entry_bytes
-        if size % entry:
-            self.note(
-                f"{self.word}-length",
-                f"{size} bytes are not a multiple of {entry}, the size of an entry",
-                position=size // entry * entry,
-                why=f"ends within an entry: {size} bytes are not a multiple of {entry}",
-            )
 
     def _last(self, read: Read) -> tuple[Int64s, Int64s]:
         """The last entry, unless it is unused; the log has to confirm the first one."""
@@ -223,37 +281,18 @@ class EntriesCheck(IndexCheck):
             used, slots = index.entry_count, index.slots
             # Two entries may lead to one batch. More than that would only take memory.
             if place.log_bytes is not None and used * entry > 2 * bytes_max(place.log_bytes, entry):
-                self._note_order(f"{used} entries are more than the log can need", 0)
+                self.note("order.many", position=0, count=used)
                 return _NONE, _NONE
             stray, columns = index.stray_slot(), index.entries()
         # Zeros may follow the used entries only where a start rebuilds the index.
         if stray is not None:
-            self.note(
-                f"{self.word}-tail",
-                f"entry {stray} is in use behind entry {used}, which is empty",
-                position=stray * entry,
-                why="has entries that are not in order",
-            )
+            self.note("tail", position=stray * entry, number=stray, used=used)
         elif slots > used and place.believed and not _is_of_kraft(place.path):
             self._note_unused(used, slots)
         return columns.offsets, getattr(columns, f"{self.other}s")
 
-    def _note_order(self, message: str, position: int | None, offset: int | None = None) -> None:
-        self.note(
-            f"{self.word}-order",
-            message,
-            position=position,
-            offset=offset,
-            why="has entries that are not in order",
-        )
-
     def _note_unused(self, used: int, slots: int) -> None:
-        self.note(
-            "index-unused",
-            f"the last of {slots} entries is empty",
-            position=used * self.entry_bytes,
-            why="has room for entries that were never written",
-        )
+        self.note("unused", position=used * self.entry_bytes, slots=slots)
 
     def _falls(self, offsets: Int64s, others: Int64s) -> Bools:
         """bool[n]: entries that may not follow those before, or lie below the base."""
@@ -264,13 +303,17 @@ class EntriesCheck(IndexCheck):
         if not falls.any():
             return True
         at = int(falls.argmax())
-        before = f", behind offset {offsets[at - 1]}, {self.other} {others[at - 1]}" if at else ""
         number = self._first + at
-        self._note_order(
-            f"entry {number} has offset {offsets[at]}, {self.other} {others[at]}"
-            f"{before}; {int(falls.sum())} such entries",
-            number * self.entry_bytes,
-            int(offsets[at]),
+        self.note(
+            "order",
+            position=number * self.entry_bytes,
+            offset=int(offsets[at]),
+            number=number,
+            other=self.other,
+            value=others[at],
+            before=offsets[at - 1] if at else None,
+            value_before=others[at - 1],
+            count=int(falls.sum()),
         )
         return False
 
@@ -286,10 +329,9 @@ class EntriesCheck(IndexCheck):
         """
         if stop is not StopReason.END and not (self._place.is_last and stop in TAILS):
             return
-        text, why = self.beyond
         live = self._place.live and self._place.is_last
         left = np.arange(self._next, len(self._offsets))
-        self._report("points-nowhere", left, text, mild=live, why=why)
+        self._report("points-nowhere.beyond", left, mild=live)
         if self.fault is None and self._place.size >= 0:
             self._check_complete(due)
 
@@ -303,28 +345,22 @@ class EntriesCheck(IndexCheck):
         most = (place.log_bytes or 0) // (place.interval + 1) + 1
         wanted = most if count * 2 >= most else due()[column]
         if count * 2 < wanted:
-            self.note(
-                f"{self.word}-length",
-                f"{self.count} entries are few for a log that makes {wanted}",
-                severity="warning",
-            )
+            self.note("length.few", severity="warning", count=self.count, due=wanted)
 
-    def _report(
-        self, code: str, numbers: Int64s, text: str, *, mild: bool, why: str = "is wrong"
-    ) -> None:
+    def _report(self, name: str, numbers: Int64s, *, mild: bool) -> None:
         """One finding for each entry."""
-        code = f"{self.word}-{code}"
         if self._found is not None:
+            code = f"{self.word}-{name.partition('.')[0]}"
             self._found.count_more(code, self._place.path, len(numbers) - PER_CODE_MAX)
         for at in numbers[:PER_CODE_MAX].tolist():
-            offset, other, number = int(self._offsets[at]), int(self._others[at]), self._first + at
+            number = self._first + at
             self.note(
-                code,
-                f"entry {number} sends {self.sentence.format(offset, other)} {text}",
+                name,
                 position=number * self.entry_bytes,
-                offset=offset,
+                offset=int(self._offsets[at]),
                 severity="warning" if mild else None,
-                why=f"entry {number} {why}",
+                number=number,
+                value=self._others[at],
             )
 
 
@@ -332,6 +368,7 @@ class OffsetIndexCheck(EntriesCheck):
     """The entries of one `.index`."""
 
     kind = FileKind.INDEX
+    word, index, other = "index", OffsetIndex, "position"
 
     def _falls(self, offsets: Int64s, others: Int64s) -> Bools:
         falls = (offsets < self._place.base_offset) | (others < 0)
@@ -355,11 +392,11 @@ class OffsetIndexCheck(EntriesCheck):
         hit = at < len(table)
         hit[hit] = table.position[at[hit]] == positions[hit]
         live = self._place.live and self._place.is_last
-        self._report("points-nowhere", numbers[~hit], "where no batch starts", mild=live)
+        self._report("points-nowhere", numbers[~hit], mild=live)
         at, offsets, numbers = at[hit], offsets[hit], numbers[hit]
         before = np.concatenate(([self._last_offset], np.maximum(running, self._last_offset)))[at]
         past = (offsets <= before) | (offsets < table.base_offset[at])
-        self._report("offset", numbers[past], "behind batches that hold it", mild=live)
+        self._report("offset", numbers[past], mild=live)
 
     def _check_complete(self, due: Due) -> None:
         self._check_count(self.count, due, 0)
@@ -384,6 +421,7 @@ class TimeIndexCheck(EntriesCheck):
     """The entries of one `.timeindex`."""
 
     kind = FileKind.TIMEINDEX
+    word, index, other = "time-index", TimeIndex, "timestamp"
     _latest = INT64_MIN
 
     def _falls(self, offsets: Int64s, others: Int64s) -> Bools:
@@ -416,13 +454,9 @@ class TimeIndexCheck(EntriesCheck):
         # Magic 0 has no time, yet Kafka 0.10 indexed its producers' times.
         known = (table.magic[at] > 0) & is_sound & ~late & ~in_gap
         other = (table.max_timestamp[at] != timestamps) & known
-        for mask, code, text in (
-            (late, "late", "has later records before it"),
-            (in_gap, "points-nowhere", "lies between two batches"),
-            (other, "timestamp", "is in a batch with another latest time"),
-        ):
+        for mask, name in ((late, "late"), (in_gap, "points-nowhere"), (other, "timestamp")):
             numbers = np.flatnonzero(mask) + chosen.start
-            self._report(code, numbers, text, mild=mask is in_gap)
+            self._report(name, numbers, mild=mask is in_gap)
 
     @property
     def last_offset(self) -> int:
@@ -441,12 +475,7 @@ class TimeIndexCheck(EntriesCheck):
         last = int(self._others[-1]) if self.count else -1
         # Until the last segment is closed its time index lacks the entry for the end.
         if last < self._latest and (self._place.believed or not self._place.is_last):
-            self.note(
-                "time-index-late",
-                f"the last entry is for {last} ms, the log has {self._latest}",
-                severity="warning",
-                why="does not end with the largest time",
-            )
+            self.note("late.end", severity="warning", last=last, latest=self._latest)
         else:
             self._check_count(self.count + self._place.is_last, due, 1)
 

@@ -12,19 +12,15 @@ come up. A warning costs time, or takes a partition away from its readers. A not
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from kseg.commands import command_line
+from kseg.commands import command_line, filled
 from kseg.documents import Documented
 
-#: A part of a sentence that may be left out, and the name of a value.
-_OPTIONAL: Final = re.compile(r"\[([^]]*)\]")
-_NAME: Final = re.compile(r"\{(\w+)")
 Weight = Literal["error", "warning", "note"]
 
 
@@ -514,13 +510,3 @@ def advice(name: str, path: str | Path, /, **values: Any) -> str | None:
     home = home.parent if home.name.startswith("__") else home
     aside = command_line("mv", place, home.with_name(f"{home.name}.{place.name}"))
     return filled(text, {"path": command_line(place), "aside": aside, **quoted})
-
-
-def filled(text: str, values: Mapping[str, object]) -> str:
-    """A text with its values; a part in brackets is left out where a value in it is None."""
-    missing = {name for name, value in values.items() if value is None}
-
-    def part(match: re.Match[str]) -> str:
-        return "" if missing & set(_NAME.findall(match[1])) else match[1]
-
-    return _OPTIONAL.sub(part, text).format_map(values)

@@ -53,6 +53,12 @@ _END_MARKERS: Final = (ControlType.ABORT, ControlType.COMMIT)
 # ---- aborted transactions ------------------------------------------------------------------------
 
 
+class TxnCheck(IndexCheck):
+    """The check of a `.txnindex`, with its first fault."""
+
+    word = "txn-index"
+
+
 @dataclass(frozen=True, slots=True)
 class TxnTrail:
     """The transactions in a segment's log and in its `.txnindex`. It pickles.
@@ -100,7 +106,7 @@ class TxnTrail:
 
     def check(self, expected: tuple[AbortedTxn, ...], found: Sink | None = None) -> Finding | None:
         """Report missing and wrong entries; returns the first finding."""
-        check = IndexCheck(self.place, found)
+        check = TxnCheck(self.place, found)
         if not self.usable:
             return None
         stored = {each.last_offset: number for number, each in enumerate(self.stored)}
@@ -108,24 +114,21 @@ class TxnTrail:
         for each in expected:
             number = stored.get(each.last_offset)
             if number is None:
-                at = each.last_offset
                 check.note(
-                    "txn-index-incomplete",
-                    f"producer {each.producer_id} aborted its records from offset "
-                    f"{each.first_offset} on at offset {at}, position {positions[at]}; "
-                    "no entry says so",
-                    offset=at,
+                    "incomplete",
+                    offset=each.last_offset,
                     severity="warning" if self.place.is_last else "error",
+                    made=each,
+                    at=positions[each.last_offset],
                 )
             elif self.whole and self.marked[number] and self.stored[number] != each:
-                one = self.stored[number]
                 check.note(
-                    "txn-index-order",
-                    f"entry {number} has offsets {one.first_offset} to {one.last_offset}, stable "
-                    f"from {one.last_stable_offset} on; the log says {each.first_offset} to "
-                    f"{each.last_offset}, stable from {each.last_stable_offset} on",
+                    "order.log",
                     position=number * TXN_ENTRY.size,
-                    offset=one.last_offset,
+                    offset=self.stored[number].last_offset,
+                    number=number,
+                    stored=self.stored[number],
+                    made=each,
                 )
         return check.fault
 
@@ -198,7 +201,7 @@ def _is_possible(entry: AbortedTxn) -> bool:
     return entry.first_offset <= entry.last_offset >= entry.last_stable_offset - 1
 
 
-class TxnIndexCheck(IndexCheck):
+class TxnIndexCheck(TxnCheck):
     """One `.txnindex`, or its absence, and the transactions that go by."""
 
     def __init__(
@@ -228,30 +231,26 @@ class TxnIndexCheck(IndexCheck):
             index = TxnIndex.open(place.path) if data is None else TxnIndex.of(data, place.path)
         except (CorruptIndexError, LimitExceededError) as error:
             word = "version" if isinstance(error, CorruptIndexError) else "order"
-            self.note(f"txn-index-{word}", error.reason, position=error.position)
+            self.note(f"{word}.unreadable", position=error.position, reason=error.reason)
             self._usable = False
             return
         self._stored, versions = index.entries(), index.versions.tolist()
         if index.tail_bytes:
             self.note(
-                "txn-index-torn",
-                f"{index.tail_bytes} bytes after the last whole entry of {size}",
+                "torn",
                 position=len(index) * size,
                 severity="warning" if place.is_last else "error",
+                tail=index.tail_bytes,
+                entry=size,
             )
         before = place.base_offset - 1
         for number, each in enumerate(self._stored):
             if versions[number]:
-                message = f"version {versions[number]} of an aborted transaction"
-                self.note("txn-index-version", f"{message} is not known", position=number * size)
+                self.note("version", position=number * size, version=versions[number])
             is_far = each.last_offset - place.base_offset > INT32_MAX
             if each.last_offset <= before or is_far or not _is_possible(each):
-                self.note(
-                    "txn-index-order",
-                    f"entry {number} has offsets {each.first_offset} to {each.last_offset}",
-                    position=number * size,
-                    offset=each.last_offset,
-                )
+                at = number * size
+                self.note("order", position=at, offset=each.last_offset, number=number, stored=each)
             before = each.last_offset
 
     def feed(self, table: BatchTable) -> None:
@@ -290,13 +289,12 @@ class TxnIndexCheck(IndexCheck):
             self._aborts.get(each.last_offset) == each.producer_id for each in self._stored
         )
         for number in [n for n, known in enumerate(marked) if not known and whole]:
-            last = self._stored[number].last_offset
             self.note(
-                "txn-index-points-nowhere",
-                f"entry {number} ends at offset {last}, which is not an abort marker",
+                "points-nowhere",
                 position=number * TXN_ENTRY.size,
-                offset=last,
+                offset=self._stored[number].last_offset,
                 severity="warning" if place.is_last else None,
+                number=number,
             )
         batches = [*self._batches, *(batch for batch, _ in self._open.values())]
         if not batches and not self._stored:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kseg.analysis.doctor import words
+from kseg.commands import filled
 
 #: The names of values in braces.
 NAME = re.compile(r"\{(\w+)")
@@ -21,7 +22,7 @@ ROWS = {
 def sample(text: str, *, missing: str = "") -> str:
     """A sentence with sample values; that of one name is None."""
     values = {name: 7 if name in ("level", "count") else name for name in NAME.findall(text)}
-    return words.filled(text, {**values, missing: None})
+    return filled(text, {**values, missing: None})
 
 
 @pytest.mark.parametrize("row", ROWS)
