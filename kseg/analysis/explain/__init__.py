@@ -1,8 +1,10 @@
 """Why is the disk full: the cause that keeps each byte, and until when.
 
+values       the answer as values; the causes that can keep bytes, in words
+disk         the room of files, and deleted files that a process has open
+causes       the cause that keeps each file of one partition
 codecs       the sizes of topics with another codec, from a sample
 answer       `explain`: the answer for the data directories of a broker
-values       the answer as values; the causes that can keep bytes
 
 Nothing is changed, and nothing is locked. Causes and dates come from the plans of retention and
 compaction (`kseg.log.cleanup`): at such a date they delete.
@@ -13,7 +15,8 @@ from __future__ import annotations
 from kseg._door import door
 
 _HOMES = {
-    "kseg.analysis.explain.answer": ("KeepUnit", "examine", "explain"),
+    "kseg.analysis.explain.answer": ("explain",),
+    "kseg.analysis.explain.causes": ("KeepUnit", "examine"),
     "kseg.analysis.explain.codecs": ("CodecEstimate",),
     "kseg.analysis.explain.values": (
         "CAUSES",

@@ -1,6 +1,6 @@
-from kseg.analysis.explain.answer import KeepUnit as KeepUnit
-from kseg.analysis.explain.answer import examine as examine
 from kseg.analysis.explain.answer import explain as explain
+from kseg.analysis.explain.causes import KeepUnit as KeepUnit
+from kseg.analysis.explain.causes import examine as examine
 from kseg.analysis.explain.codecs import CodecEstimate as CodecEstimate
 from kseg.analysis.explain.values import CAUSES as CAUSES
 from kseg.analysis.explain.values import ExplainReport as ExplainReport

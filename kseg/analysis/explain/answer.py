@@ -1,7 +1,7 @@
-"""`explain`: why is the disk full? The cause that keeps each file.
+"""`explain`: why is the disk full? The cause that keeps each file, and what other settings change.
 
-Bytes are the blocks of a file; a file that is removed meanwhile has none. There are also small
-files beside the partitions, backups, and deleted files that a process has open.
+There are also small files beside the partitions, backups, and deleted files that a process has
+open.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kseg._door import renamed
 from kseg.analysis.explain import codecs
+from kseg.analysis.explain.causes import KeepUnit, examine
+from kseg.analysis.explain.disk import open_deleted, unknown, whole
 from kseg.analysis.explain.values import (
     COMPACTION_DUE,
     DUE,
-    UNKNOWN,
     ExplainReport,
     KeptFile,
-    NewestRecord,
     PartitionKeeps,
     WhatIf,
 )
@@ -29,474 +29,33 @@ from kseg.analysis.units import Threads, run_units
 from kseg.analysis.values import KnownSettings
 from kseg.catalog.catalog import local_paths_of
 from kseg.constants import Progress
-from kseg.errors import KsegError, text_of
-from kseg.files.index import OffsetIndex, TimeIndex
+from kseg.errors import KsegError
 from kseg.files.io import StrPath
 from kseg.files.names import (
-    PartitionFiles,
+    DataDirectory,
     PathKind,
-    SegmentFiles,
     classify_path,
     list_data_directory,
-    list_partition,
     log_sizes,
     path_order,
 )
 from kseg.files.selection import Selection, StrPaths
 from kseg.format.times import Time
-from kseg.log.cleanup import (
-    StayingSegment,
-    latest_of,
-    plan_compaction,
-    plan_retention,
-    segments_that_stay,
-)
 from kseg.log.clock import now_of
-from kseg.log.data_directory import DirectoryEntry, EntryKind, entry_of, list_entries
-from kseg.log.log import Log
+from kseg.log.data_directory import DirectoryEntry, EntryKind, entry_of
 from kseg.log.recovery import backup_root
-from kseg.log.settings import OF_TOPICS, PartitionSettings, SettingSources
-from kseg.log.tier import history_of, tiered
-from kseg.log.topic_policy import RetentionRules, is_internal
-from kseg.reports import CompactionPlan
+from kseg.log.settings import OF_TOPICS, SettingSources
+from kseg.log.topic_policy import is_internal
 
 if TYPE_CHECKING:
     from kseg.log.tier import TierLike
-
-#: The unit of `st_blocks`, independent of the file system's block size.
-_SECTOR_BYTES: Final = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Disk:
-    """The room of a file: bytes on the disk up to its end, its size, and bytes beyond its end."""
-
-    bytes: int
-    size: int
-    ahead: int = 0
-
-    def up_to(self, used: int, block: int = 4096) -> Disk:
-        """The same, where only so much of the file is in use."""
-        kept = min(self.bytes, _rounded(used, block))
-        return Disk(kept, min(self.size, used), self.ahead + self.bytes - kept)
-
-
-def disk_of(path: StrPath) -> Disk:
-    """The room of a file.
-
-    Raises:
-        OSError: it cannot be looked at.
-    """
-    try:
-        found = os.lstat(path)
-    except FileNotFoundError:
-        return Disk(0, 0)
-    return disk_of_stat(found)
-
-
-def disk_of_stat(found: os.stat_result) -> Disk:
-    """The room of a file, by its status."""
-    taken = found.st_blocks * _SECTOR_BYTES
-    kept = min(taken, _rounded(found.st_size, max(found.st_blksize, 4096)))
-    return Disk(kept, found.st_size, taken - kept)
-
-
-def files_below(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file below a directory; links are not followed.
-
-    Raises:
-        OSError: a directory cannot be listed.
-    """
-    with os.scandir(path) as entries:
-        for entry in sorted(entries, key=lambda each: each.name):
-            try:
-                if entry.is_dir(follow_symlinks=False):
-                    yield from files_below(Path(entry.path))
-                else:
-                    yield entry.path, entry.stat(follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-
-
-def disk_below(path: Path) -> Disk:
-    """The room of all files below a directory; a file with several names there counts once.
-
-    A file with a name elsewhere, too, does not count: its bytes stay when this name goes.
-
-    Raises:
-        OSError: a directory cannot be listed.
-    """
-    names: dict[tuple[int, int], int] = {}
-    taken = size = 0
-    for _, found in files_below(path):
-        key = found.st_dev, found.st_ino
-        names[key] = names.get(key, 0) + 1
-        if names[key] == found.st_nlink:
-            one = disk_of_stat(found)
-            taken, size = taken + one.bytes + one.ahead, size + one.size
-    return Disk(taken, size)
-
-
-def _rounded(size: int, block: int) -> int:
-    return -(-size // block) * block
-
-
-# ---- files beside partitions ---------------------------------------------------------------------
-
-_PROC: Final = Path("/proc")
-_GONE: Final = " (deleted)"
-
-
-def beside(home: Path, entries: Sequence[DirectoryEntry]) -> Iterator[KeptFile]:
-    """The files of a data directory beside its partitions, and its backups."""
-    listed = list_data_directory(home)
-    known = {entry.path for entry in entries if entry.kind is not EntryKind.UNKNOWN}
-    known |= {each.path for each in listed.partitions}
-    caches = [entry.path for entry in entries if entry.kind is EntryKind.CACHE]
-    yield from (_whole(path, "remote-index-cache") for path in caches)
-    yield from (_whole(each.path, "metadata") for each in listed.files)
-    yield from (_whole(path, "foreign") for path in listed.foreign if path not in known)
-    yield from _backups(backup_root(home))
-
-
-def _backups(root: Path) -> Iterator[KeptFile]:
-    try:
-        names = sorted(os.listdir(root))
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    except OSError as error:
-        yield _unknown(root, error)
-        return
-    yield from (_whole(root / name, "backup") for name in names)
-
-
-def _whole(path: Path, cause: str) -> KeptFile:
-    try:
-        disk = disk_below(path) if path.is_dir() and not path.is_symlink() else disk_of(path)
-    except OSError as error:
-        return _unknown(path, error)
-    return KeptFile(str(path), cause, disk.bytes + disk.ahead, disk.size)
-
-
-def open_deleted(homes: Sequence[Path], proc: Path = _PROC) -> tuple[list[KeptFile], list[str]]:
-    """Deleted files of data directories that a process has open; and the gaps in this answer."""
-    inside = tuple(f"{os.path.realpath(home)}{os.sep}" for home in homes)
-    found: dict[tuple[int, int], KeptFile] = {}
-    hidden = 0
-    try:
-        numbers = [name for name in os.listdir(proc) if name.isdecimal()]
-    except OSError:
-        return [], ["this system does not show which deleted files are still open"]
-    for number in numbers:
-        try:
-            names = os.listdir(proc / number / "fd")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        except OSError:
-            hidden += 1
-            continue
-        for name in names:
-            _note_deleted(proc / number / "fd" / name, number, inside, found)
-    why = f"the open files of {hidden} processes cannot be seen: run it as their owner or as root"
-    return list(found.values()), [why] if hidden else []
-
-
-def _note_deleted(
-    link: Path, process: str, inside: tuple[str, ...], found: dict[tuple[int, int], KeptFile]
-) -> None:
-    try:
-        target = os.readlink(link)
-        if not (target.endswith(_GONE) and target.startswith(inside)):
-            return
-        seen = os.stat(link)
-    except OSError:
-        return
-    disk = disk_of_stat(seen)
-    why = f"process {process} has it open: its room comes back when that closes it, or ends"
-    path = target.removesuffix(_GONE)
-    row = KeptFile(path, "open-deleted", disk.bytes + disk.ahead, disk.size, why=why)
-    if not seen.st_nlink:
-        found.setdefault((seen.st_dev, seen.st_ino), row)
-
-
-#: A whole directory with one cause.
-_WHOLE: Final = {
-    EntryKind.DELETE: "delete-directory",
-    EntryKind.STRAY: "stray-directory",
-    EntryKind.FUTURE: "future-directory",
-}
-#: The cleaner's words for segments that it does not touch.
-_UNCLEANED: Final = {
-    "active": "active",
-    "high-watermark": "high-watermark",
-    "last-stable-offset": "open-transaction",
-    "min-compaction-lag": "min-compaction-lag",
-    "map-full": "map-full",
-    "unchanged": "newest-of-key",
-}
-_TEMPORARY: Final = {".deleted": "deleted-file"}
-_SMALL_BYTES: Final = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class KeepUnit:
-    """A partition to examine.
-
-    Attributes:
-        path: its directory.
-        own: its settings; the reason in words where they cannot be read.
-        of_one_log: as of `PartitionSettings.retention_rules`.
-        shown: names of the settings for the answer.
-        now_ms: the clock.
-        cost: bytes of log, roughly.
-        tier: has further segments.
-    """
-
-    path: str
-    own: PartitionSettings | str
-    of_one_log: bool
-    shown: tuple[str, ...]
-    now_ms: int
-    cost: int = 0
-    tier: TierLike | None = None
-
-
-def examine(unit: KeepUnit) -> PartitionKeeps:
-    """Find the cause that keeps each file; a file that cannot be read is a row, not an error."""
-    path = Path(unit.path)
-    entry = entry_of(path)
-    log = tiered(path, unit.tier)
-    unit = replace(unit, tier=log or unit.tier, shown=(*unit.shown, *(_LOCAL if log else ())))
-    rows: list[KeptFile] = []
-    try:
-        if entry.kind in _WHOLE:
-            disk = disk_below(path)
-            rows.append(KeptFile(unit.path, _WHOLE[entry.kind], disk.bytes, disk.size))
-        else:
-            rows.extend(_of_log(unit, list_partition(path)))
-    except OSError as error:
-        rows.append(_unknown(unit.path, error))
-    topic, partition = entry.partition or (None, None)
-    found = PartitionKeeps(unit.path, topic, partition, entry.kind.value, tuple(rows))
-    if log is not None:
-        found = replace(found, remote=history_of(log))
-    if isinstance(unit.own, str):
-        return found
-    values = unit.own.values
-    settings = {name: values[name] for name in unit.shown if name in values}
-    return replace(found, settings=settings)
-
-
-def _of_log(unit: KeepUnit, files: PartitionFiles) -> Iterator[KeptFile]:
-    sizes = _Sizes(files)
-    if files.segments:
-        yield from _of_segments(unit, files, sizes)
-    yield from _of_files(files)
-    if sizes.ahead:
-        yield KeptFile(unit.path, "preallocated", sizes.ahead, 0)
-
-
-def _of_segments(unit: KeepUnit, files: PartitionFiles, sizes: _Sizes) -> tuple[KeptFile, ...]:
-    """The segments; all of them are unknown if one cannot be read, so that none counts twice."""
-    if isinstance(unit.own, str):
-        why = unit.own
-    else:
-        try:
-            return tuple(_kept_segments(unit, unit.own, sizes))
-        except (KsegError, OSError) as error:
-            why = text_of(error)
-    return tuple(sizes.row(each.log, UNKNOWN, each.base_offset, why=why) for each in files.segments)
-
-
-def _unknown(path: str | Path, error: KsegError | OSError) -> KeptFile:
-    return KeptFile(str(path), UNKNOWN, 0, 0, why=text_of(error))
-
-
-def _of_files(files: PartitionFiles) -> Iterator[KeptFile]:
-    """The files outside of segments."""
-    small = (path for path in (files.leader_epochs, files.metadata) if path is not None)
-    pairs = (
-        *((each.path, "snapshot") for each in (*files.snapshots, *files.kraft_snapshots)),
-        *((path, "metadata") for path in small),
-        *(
-            (each.path, _TEMPORARY.get(each.path.suffix, "leftover"))
-            for each in files.temporary_files
-        ),
-        *((each.path, "leftover") for each in files.orphans),
-        *((path, "foreign") for path in files.foreign),
-    )
-    yield from (_whole(path, cause) for path, cause in pairs)
-
-
-class _Sizes:
-    """The room of the files of segments; the room that was taken ahead is summed up."""
-
-    def __init__(self, files: PartitionFiles) -> None:
-        self.ahead = 0
-        self._logs: dict[int, Disk] = {}
-        self._indexes: dict[int, int] = {}
-        for each in files.segments:
-            is_last = each is files.segments[-1]
-            indexes = [_index_disk(each, path, is_last=is_last) for path in _indexes(each)]
-            log = self._logs[each.base_offset] = disk_of(each.log)
-            self._indexes[each.base_offset] = sum(one.bytes for one in indexes)
-            self.ahead += sum(one.ahead for one in (log, *indexes))
-
-    def row(self, path: Path, cause: str, base_offset: int, **given: Any) -> KeptFile:
-        """All of a segment for one cause."""
-        disk = self._logs.get(base_offset, Disk(0, 0))
-        indexes = self._indexes.get(base_offset, 0)
-        return KeptFile(
-            str(path), cause, disk.bytes, disk.size, base_offset, index_bytes=indexes, **given
-        )
-
-
-def _indexes(files: SegmentFiles) -> tuple[Path, ...]:
-    return tuple(
-        path for path in (files.index, files.time_index, files.txn_index) if path is not None
-    )
-
-
-def _index_disk(files: SegmentFiles, path: Path, *, is_last: bool) -> Disk:
-    disk = disk_of(path)
-    if is_last and disk.bytes > _SMALL_BYTES and path != files.txn_index:
-        return disk.up_to(_used_bytes(path, files))
-    return disk
-
-
-def _used_bytes(path: Path, files: SegmentFiles) -> int:
-    """Bytes of the entries of an active segment's index; all, where their size is not known."""
-    kind = OffsetIndex if path == files.index else TimeIndex
-    try:
-        with kind.open(path, files.base_offset, mapping="never") as index:
-            return index.entry_count * (8 if kind is OffsetIndex else 12)
-    except (KsegError, OSError):
-        return os.path.getsize(path)
-
-
-def _kept_segments(unit: KeepUnit, own: PartitionSettings, sizes: _Sizes) -> Iterator[KeptFile]:
-    """The segments that retention takes, then the others, each with its cause."""
-    retention, compaction = own.retention_rules(of_one_log=unit.of_one_log), own.compaction_rules()
-    with Log.open(unit.path) as log:
-        plan = plan_retention(log, config=retention, now=unit.now_ms, tier=unit.tier)
-        segments = {info.base_offset: info for info in log.view.segments}
-        for each in plan.segments:
-            del segments[each.base_offset]
-            yield sizes.row(each.path, DUE, each.base_offset, why=each.why)
-        if compaction.skipped is not None and plan.skipped is not None:
-            for info in segments.values():
-                yield sizes.row(info.path, plan.skipped, info.base_offset, why=plan.why)
-            return
-        left = segments_that_stay(log, plan, config=retention.config)
-        if compaction.skipped is None:
-            yield from _compacted(unit, compaction, log, left, plan.log_end_offset, sizes)
-        else:
-            yield from (_staying(each, each.why, plan.why, sizes) for each in left)
-
-
-def _staying(each: StayingSegment, cause: str, why: str, sizes: _Sizes) -> KeptFile:
-    holder = None
-    if each.holder is not None:
-        latest, path = each.holder
-        holder = NewestRecord(latest.offset, latest.timestamp, str(path))
-    return sizes.row(
-        each.path,
-        cause,
-        each.base_offset,
-        why=why,
-        until_ms=each.until_ms,
-        holder=holder,
-        grows_bytes=each.grows_bytes,
-        is_held=each.is_held,
-    )
-
-
-# ---- compaction ----------------------------------------------------------------------------------
-
-
-def _compacted(
-    unit: KeepUnit,
-    rules: RetentionRules,
-    log: Log,
-    left: Sequence[StayingSegment],
-    end_offset: int,
-    sizes: _Sizes,
-) -> Iterator[KeptFile]:
-    """The segments that retention leaves to the cleaner."""
-    if not left:
-        return
-    try:
-        plan = plan_compaction(log, config=rules, now=unit.now_ms, verify_crc=False)
-    except (KsegError, OSError) as error:
-        for each in left:
-            cause = "active" if each is left[-1] else "uncleanable"
-            yield _staying(each, cause, text_of(error), sizes)
-        return
-    saved = {each.base_offset: each.saved_bytes for one in plan.groups for each in one.segments}
-    young = _young_until(log, plan)
-    ends = (*(each.base_offset for each in left[1:]), end_offset)
-    for each, end in zip(left, ends, strict=True):
-        cause = _cause_of(each, end, plan, is_last=each is left[-1])
-        row = _staying(each, cause, _words(cause, plan), sizes)
-        if cause == "min-compaction-lag":
-            row = replace(row, until_ms=young)
-        yield from _parts(row, max(saved.get(each.base_offset) or 0, 0))
-
-
-def _cause_of(each: StayingSegment, end: int, plan: CompactionPlan, *, is_last: bool) -> str:
-    """The cause for which the cleaner leaves a segment."""
-    if is_last:
-        return "active"
-    if each.base_offset >= plan.first_uncleanable_offset:
-        return _UNCLEANED[plan.why_uncleanable]
-    if end <= plan.first_dirty_offset:
-        return "newest-of-key"
-    if plan.skipped is not None:
-        return "dirty-ratio"
-    left = next((one for one in plan.staying if one.base_offset == each.base_offset), None)
-    return "newest-of-key" if left is None else _UNCLEANED[left.why]
-
-
-def _words(cause: str, plan: CompactionPlan) -> str:
-    words = {
-        "dirty-ratio": plan.why,
-        "open-transaction": f"the first offset that is not decided is {plan.last_stable_offset}",
-        "high-watermark": f"the high watermark is {plan.high_watermark}",
-    }
-    return words.get(cause, "")
-
-
-def _young_until(log: Log, plan: CompactionPlan) -> int | None:
-    """When the first segment that is too young to be compacted no longer is."""
-    lag = plan.config.min_compaction_lag_ms
-    if lag <= 0 or plan.first_uncleanable_offset >= plan.log_end_offset:
-        return None
-    return next(
-        (
-            latest_of(info).timestamp + lag
-            for info in log.view.segments
-            if info.base_offset == plan.first_uncleanable_offset and not info.is_last
-        ),
-        None,
-    )
-
-
-def _parts(row: KeptFile, saved: int) -> Iterator[KeptFile]:
-    """A segment that the next pass makes smaller, in two parts: one goes, one stays."""
-    if not saved:
-        yield row
-        return
-    goes = min(saved, row.bytes)
-    yield replace(row, cause=COMPACTION_DUE, bytes=goes, size=saved, index_bytes=0, until_ms=None)
-    yield replace(row, bytes=row.bytes - goes, size=row.size - saved)
-
 
 #: Words of a command line.
 Words = tuple[str, ...]
 #: The settings that decide on deletion.
 _DECIDING: Final = ("cleanup.policy", "retention.bytes", "retention.ms")
-#: Those of a topic with a tier, besides.
-_LOCAL: Final = ("local.retention.bytes", "local.retention.ms")
+#: Directories that are no partition by their names; `list_data_directory` may have one for a copy.
+_NO_PARTITION: Final = (EntryKind.UNKNOWN, EntryKind.CACHE)
 _TopicConfig = Mapping[str, Mapping[str, str]]
 
 
@@ -644,7 +203,7 @@ def explain(
         topic: others for topic, each in (topic_what_if or {}).items() if (others := _others(each))
     }
     SettingSources(config=what_if, topic_config=topic_what_if).check()
-    homes = _chosen([_home_at(each) for each in given], selection)
+    homes = _chosen([_directory_at(each) for each in given], selection)
     asked = _Question(
         homes, replace(sources, supposed={}), now_of(now), what_if, topic_what_if, tier
     )
@@ -717,32 +276,49 @@ def _chosen(homes: list[_Directory], selection: Selection) -> list[_Directory]:
     ]
 
 
-def _home_at(path: Path) -> _Directory:
+def _directory_at(path: Path) -> _Directory:
     """A data directory with the files beside its partitions, or one partition.
 
     Raises:
         FileNotFoundError, NotADirectoryError: it does not exist, or is a file.
     """
+    known = None
+    with suppress(KsegError, OSError):
+        known = classify_path(path)
+    if known is not None and known.kind is PathKind.PARTITION:
+        place = path if path.parent != path else path.resolve()
+        return _Directory(place.parent, (entry_of(place),), of_one_log=True)
     try:
-        if classify_path(path).kind is PathKind.PARTITION:
-            whole = path if path.parent != path else path.resolve()
-            return _Directory(whole.parent, (entry_of(whole),), of_one_log=True)
-    except (KsegError, OSError):
-        pass
-    try:
-        entries = list_entries(path)
-        copies = {one.path for one in list_data_directory(path).partitions}
-        rows = tuple(beside(path, entries))
+        listing = (known and known.data_directory) or list_data_directory(path)
+        rows = tuple(_beside(listing))
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
-        return _Directory(path, (), of_one_log=False, rows=(_unknown(path, error),))
-    taken = tuple(
-        entry
-        for entry in entries
-        if entry.kind not in (EntryKind.UNKNOWN, EntryKind.CACHE) or entry.path in copies
-    )
-    return _Directory(path, taken, of_one_log=False, rows=rows)
+        return _Directory(path, (), of_one_log=False, rows=(unknown(path, error),))
+    copies = [entry_of(partition.path) for partition in listing.partitions]
+    others = [entry_of(place) for place in listing.foreign if place.is_dir()]
+    entries = (*copies, *(entry for entry in others if entry.kind not in _NO_PARTITION))
+    return _Directory(path, entries, of_one_log=False, rows=rows)
+
+
+def _beside(listing: DataDirectory) -> Iterator[KeptFile]:
+    """The files of a data directory beside its partitions, and its backups."""
+    kinds = {place: entry_of(place).kind for place in listing.foreign if place.is_dir()}
+    caches = [place for place, kind in kinds.items() if kind is EntryKind.CACHE]
+    yield from (whole(place, "remote-index-cache") for place in caches)
+    yield from (whole(file.path, "metadata") for file in listing.files)
+    for place in listing.foreign:
+        if kinds.get(place, EntryKind.UNKNOWN) is EntryKind.UNKNOWN:
+            yield whole(place, "foreign")
+    root = backup_root(listing.path)
+    try:
+        names = sorted(os.listdir(root))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        yield unknown(root, error)
+        return
+    yield from (whole(root / name, "backup") for name in names)
 
 
 # ---- what if -------------------------------------------------------------------------------------

@@ -51,6 +51,20 @@ CAUSES: Final[dict[str, str]] = {
     "unknown": "it cannot be read",
 }
 
+#: What makes a cause so, where a number says more about it.
+WHY: Final = {
+    "open-transaction": "the first offset that is not decided is {offset}",
+    "high-watermark": "the high watermark is {offset}",
+    "open-deleted": "process {process} has it open: its room comes back when that closes it, or "
+    "ends",
+}
+#: What an answer cannot know.
+GAPS: Final = {
+    "no-processes": "this system does not show which deleted files are still open",
+    "hidden": "the open files of {count} processes cannot be seen: run it as their owner or as "
+    "root",
+}
+
 #: The causes that free bytes: retention, the cleaner.
 DUE: Final = "due"
 COMPACTION_DUE: Final = "compaction-due"

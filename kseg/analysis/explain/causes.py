@@ -1,0 +1,303 @@
+"""The cause that keeps each file of a partition, and until when.
+
+Causes and dates come from the plans of retention and compaction: at such a date they delete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kseg.analysis.explain.disk import Disk, disk_below, disk_of, unknown, whole
+from kseg.analysis.explain.values import (
+    COMPACTION_DUE,
+    DUE,
+    UNKNOWN,
+    WHY,
+    KeptFile,
+    NewestRecord,
+    PartitionKeeps,
+)
+from kseg.errors import KsegError, text_of
+from kseg.files.index import OffsetIndex, TimeIndex
+from kseg.files.names import PartitionFiles, SegmentFiles, list_partition
+from kseg.log.cleanup import (
+    StayingSegment,
+    latest_of,
+    plan_compaction,
+    plan_retention,
+    segments_that_stay,
+)
+from kseg.log.data_directory import EntryKind, entry_of
+from kseg.log.log import Log
+from kseg.log.settings import PartitionSettings
+from kseg.log.tier import history_of, tiered
+from kseg.log.topic_policy import RetentionRules
+from kseg.reports import CompactionPlan
+
+if TYPE_CHECKING:
+    from kseg.log.tier import TierLike
+
+#: The settings of a topic with a tier that decide on deletion, besides those of all topics.
+_LOCAL: Final = ("local.retention.bytes", "local.retention.ms")
+#: A whole directory with one cause.
+_WHOLE: Final = {
+    EntryKind.DELETE: "delete-directory",
+    EntryKind.STRAY: "stray-directory",
+    EntryKind.FUTURE: "future-directory",
+}
+#: The cleaner's words for segments that it does not touch.
+_UNCLEANED: Final = {
+    "active": "active",
+    "high-watermark": "high-watermark",
+    "last-stable-offset": "open-transaction",
+    "min-compaction-lag": "min-compaction-lag",
+    "map-full": "map-full",
+    "unchanged": "newest-of-key",
+}
+_TEMPORARY: Final = {".deleted": "deleted-file"}
+_SMALL_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class KeepUnit:
+    """A partition to examine.
+
+    Attributes:
+        path: its directory.
+        own: its settings; the reason in words where they cannot be read.
+        of_one_log: as of `PartitionSettings.retention_rules`.
+        shown: names of the settings for the answer.
+        now_ms: the clock.
+        cost: bytes of log, roughly.
+        tier: has further segments.
+    """
+
+    path: str
+    own: PartitionSettings | str
+    of_one_log: bool
+    shown: tuple[str, ...]
+    now_ms: int
+    cost: int = 0
+    tier: TierLike | None = None
+
+
+def examine(unit: KeepUnit) -> PartitionKeeps:
+    """Find the cause that keeps each file; a file that cannot be read is a row, not an error."""
+    path = Path(unit.path)
+    entry = entry_of(path)
+    log = tiered(path, unit.tier)
+    unit = replace(unit, tier=log or unit.tier, shown=(*unit.shown, *(_LOCAL if log else ())))
+    rows: list[KeptFile] = []
+    try:
+        if entry.kind in _WHOLE:
+            disk = disk_below(path)
+            rows.append(KeptFile(unit.path, _WHOLE[entry.kind], disk.bytes, disk.size))
+        else:
+            rows.extend(_of_log(unit, list_partition(path)))
+    except OSError as error:
+        rows.append(unknown(unit.path, error))
+    topic, partition = entry.partition or (None, None)
+    found = PartitionKeeps(unit.path, topic, partition, entry.kind.value, tuple(rows))
+    if log is not None:
+        found = replace(found, remote=history_of(log))
+    if isinstance(unit.own, str):
+        return found
+    values = unit.own.values
+    settings = {name: values[name] for name in unit.shown if name in values}
+    return replace(found, settings=settings)
+
+
+def _of_log(unit: KeepUnit, files: PartitionFiles) -> Iterator[KeptFile]:
+    sizes = _Sizes(files)
+    if files.segments:
+        yield from _of_segments(unit, files, sizes)
+    yield from _of_files(files)
+    if sizes.ahead:
+        yield KeptFile(unit.path, "preallocated", sizes.ahead, 0)
+
+
+def _of_segments(unit: KeepUnit, files: PartitionFiles, sizes: _Sizes) -> tuple[KeptFile, ...]:
+    """The segments; all of them are unknown if one cannot be read, so that none counts twice."""
+    if isinstance(unit.own, str):
+        why = unit.own
+    else:
+        try:
+            return tuple(_kept_segments(unit, unit.own, sizes))
+        except (KsegError, OSError) as error:
+            why = text_of(error)
+    return tuple(sizes.row(each.log, UNKNOWN, each.base_offset, why=why) for each in files.segments)
+
+
+def _of_files(files: PartitionFiles) -> Iterator[KeptFile]:
+    """The files outside of segments."""
+    small = (path for path in (files.leader_epochs, files.metadata) if path is not None)
+    pairs = (
+        *((each.path, "snapshot") for each in (*files.snapshots, *files.kraft_snapshots)),
+        *((path, "metadata") for path in small),
+        *(
+            (each.path, _TEMPORARY.get(each.path.suffix, "leftover"))
+            for each in files.temporary_files
+        ),
+        *((each.path, "leftover") for each in files.orphans),
+        *((path, "foreign") for path in files.foreign),
+    )
+    yield from (whole(path, cause) for path, cause in pairs)
+
+
+class _Sizes:
+    """The room of the files of segments; the room that was taken ahead is summed up."""
+
+    def __init__(self, files: PartitionFiles) -> None:
+        self.ahead = 0
+        self._logs: dict[int, Disk] = {}
+        self._indexes: dict[int, int] = {}
+        for each in files.segments:
+            is_last = each is files.segments[-1]
+            paths = [path for path in (each.index, each.time_index, each.txn_index) if path]
+            indexes = [_index_disk(each, path, is_last=is_last) for path in paths]
+            log = self._logs[each.base_offset] = disk_of(each.log)
+            self._indexes[each.base_offset] = sum(disk.bytes for disk in indexes)
+            self.ahead += sum(disk.ahead for disk in (log, *indexes))
+
+    def row(self, path: Path, cause: str, base_offset: int, **more: Any) -> KeptFile:
+        """All of a segment for one cause."""
+        disk, indexes = self._logs.get(base_offset, Disk()), self._indexes.get(base_offset, 0)
+        return KeptFile(
+            str(path), cause, disk.bytes, disk.size, base_offset, index_bytes=indexes, **more
+        )
+
+
+def _index_disk(files: SegmentFiles, path: Path, *, is_last: bool) -> Disk:
+    """The room of an index; of an active segment, up to the entries in use if these are known."""
+    disk = disk_of(path)
+    if is_last and disk.bytes > _SMALL_BYTES and path != files.txn_index:
+        kind = OffsetIndex if path == files.index else TimeIndex
+        with (
+            suppress(KsegError, OSError),
+            kind.open(path, files.base_offset, mapping="never") as index,
+        ):
+            return disk.up_to(index.entry_count * index.LAYOUT.itemsize)
+        return disk.up_to(disk.size)
+    return disk
+
+
+def _kept_segments(unit: KeepUnit, own: PartitionSettings, sizes: _Sizes) -> Iterator[KeptFile]:
+    """The segments that retention takes, then the others, each with its cause."""
+    retention, compaction = own.retention_rules(of_one_log=unit.of_one_log), own.compaction_rules()
+    with Log.open(unit.path) as log:
+        plan = plan_retention(log, config=retention, now=unit.now_ms, tier=unit.tier)
+        segments = {info.base_offset: info for info in log.view.segments}
+        for each in plan.segments:
+            del segments[each.base_offset]
+            yield sizes.row(each.path, DUE, each.base_offset, why=each.why)
+        if compaction.skipped is not None and plan.skipped is not None:
+            for info in segments.values():
+                yield sizes.row(info.path, plan.skipped, info.base_offset, why=plan.why)
+            return
+        left = segments_that_stay(log, plan, config=retention.config)
+        if compaction.skipped is None:
+            yield from _compacted(unit, compaction, log, left, plan.log_end_offset, sizes)
+        else:
+            yield from (_staying(each, each.why, plan.why, sizes) for each in left)
+
+
+def _staying(each: StayingSegment, cause: str, why: str, sizes: _Sizes) -> KeptFile:
+    holder = None
+    if each.holder is not None:
+        latest, path = each.holder
+        holder = NewestRecord(latest.offset, latest.timestamp, str(path))
+    return sizes.row(
+        each.path,
+        cause,
+        each.base_offset,
+        why=why,
+        until_ms=each.until_ms,
+        holder=holder,
+        grows_bytes=each.grows_bytes,
+        is_held=each.is_held,
+    )
+
+
+# ---- compaction ----------------------------------------------------------------------------------
+
+
+def _compacted(
+    unit: KeepUnit,
+    rules: RetentionRules,
+    log: Log,
+    left: Sequence[StayingSegment],
+    end_offset: int,
+    sizes: _Sizes,
+) -> Iterator[KeptFile]:
+    """The segments that retention leaves to the cleaner."""
+    if not left:
+        return
+    try:
+        plan = plan_compaction(log, config=rules, now=unit.now_ms, verify_crc=False)
+    except (KsegError, OSError) as error:
+        for each in left:
+            cause = "active" if each is left[-1] else "uncleanable"
+            yield _staying(each, cause, text_of(error), sizes)
+        return
+    saved = {each.base_offset: each.saved_bytes for one in plan.groups for each in one.segments}
+    young = _young_until(log, plan)
+    ends = (*(each.base_offset for each in left[1:]), end_offset)
+    for each, end in zip(left, ends, strict=True):
+        cause = _cause_of(each, end, plan, is_last=each is left[-1])
+        row = _staying(each, cause, _words(cause, plan), sizes)
+        if cause == "min-compaction-lag":
+            row = replace(row, until_ms=young)
+        yield from _parts(row, max(saved.get(each.base_offset) or 0, 0))
+
+
+def _cause_of(each: StayingSegment, end: int, plan: CompactionPlan, *, is_last: bool) -> str:
+    """The cause for which the cleaner leaves a segment."""
+    if is_last:
+        return "active"
+    if each.base_offset >= plan.first_uncleanable_offset:
+        return _UNCLEANED[plan.why_uncleanable]
+    if end <= plan.first_dirty_offset:
+        return "newest-of-key"
+    if plan.skipped is not None:
+        return "dirty-ratio"
+    left = next((one for one in plan.staying if one.base_offset == each.base_offset), None)
+    return "newest-of-key" if left is None else _UNCLEANED[left.why]
+
+
+def _words(cause: str, plan: CompactionPlan) -> str:
+    if cause == "dirty-ratio":
+        return plan.why
+    offsets = {
+        "open-transaction": plan.last_stable_offset,
+        "high-watermark": plan.high_watermark,
+    }
+    return WHY[cause].format(offset=offsets[cause]) if cause in offsets else ""
+
+
+def _young_until(log: Log, plan: CompactionPlan) -> int | None:
+    """When the first segment that is too young to be compacted no longer is."""
+    lag = plan.config.min_compaction_lag_ms
+    if lag <= 0 or plan.first_uncleanable_offset >= plan.log_end_offset:
+        return None
+    return next(
+        (
+            latest_of(info).timestamp + lag
+            for info in log.view.segments
+            if info.base_offset == plan.first_uncleanable_offset and not info.is_last
+        ),
+        None,
+    )
+
+
+def _parts(row: KeptFile, saved: int) -> Iterator[KeptFile]:
+    """A segment that the next pass makes smaller, in two parts: one goes, one stays."""
+    if not saved:
+        yield row
+        return
+    goes = min(saved, row.bytes)
+    yield replace(row, cause=COMPACTION_DUE, bytes=goes, size=saved, index_bytes=0, until_ms=None)
+    yield replace(row, bytes=row.bytes - goes, size=row.size - saved)
