@@ -158,7 +158,6 @@ $(VENV)/.with-lint $(VENV)/.with-docs $(VENV)/.with-browser: $(VENV)/.with-%: py
 	@touch $@
 
 $(VENV)/.with-%: pyproject.toml | $(VENV)/.made
-	$(PY) -m pip install -q --no-build-isolation --no-deps ./packages/echarts # no index has it yet
 	KSEG_NO_KERNELS=1 $(PY) -m pip install -q --no-build-isolation -e '.[$*]'
 	@touch $@
 

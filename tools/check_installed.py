@@ -10,7 +10,6 @@ fast way to compute checksums. What the code does is tested from the checkout.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import pkgutil
 import platform
 import shutil
@@ -86,8 +85,6 @@ def run_all() -> list[str]:
     """Run each verb over the demo data; answers what is wrong."""
     known = importlib.import_module("kseg.cli.main").VERBS
     faults = [f"{verb}: not run here" for verb in known if verb not in VERBS]
-    if importlib.util.find_spec("kseg_echarts") is None:
-        VERBS["report"] = ("data --json", 1)
     kseg = Path(sys.executable).with_name("kseg")
     data = Path(importlib.import_module("kseg").__path__[0]) / "demo_data"
     with tempfile.TemporaryDirectory() as place:

@@ -43,7 +43,6 @@ from kseg.catalog.catalog import Catalog, paths_of
 from kseg.constants import Progress
 from kseg.documents import VerbReport, document
 from kseg.errors import KsegError, NotALogError
-from kseg.extras import require
 from kseg.files.io import StrPath
 from kseg.files.names import LeftOut
 from kseg.files.selection import StrPaths
@@ -119,15 +118,8 @@ class BrokerReport(VerbReport, Table):
         return {name: document(value) for name, value in values.items()}
 
     def to_html(self) -> str:
-        """The page.
-
-        Raises:
-            MissingExtraError: the script that draws is not installed; `kseg[report]` brings it.
-        """
-        charts: str = require("kseg_echarts", extra="report").script()
-        stored = pkgutil.get_data("kseg.analysis", "report.html")
-        assert stored is not None
-        template = stored.decode()
+        """The page."""
+        charts, template = map(_stored, ("echarts.js", "report.html"))
         script = template.rpartition("<script>")[2].partition("</script>")[0]
         hashes = " ".join(f"'sha256-{_digest(each)}'" for each in (charts, script))
         data = json.dumps(_numbers(self), ensure_ascii=False)
@@ -157,6 +149,13 @@ class BrokerReport(VerbReport, Table):
         page = self.to_html().encode("utf-8", "replace")
         with FileSink(Path(path)) as file:
             file.write(page)
+
+
+def _stored(name: str) -> str:
+    """The text of a file beside this module."""
+    data = pkgutil.get_data("kseg.analysis", name)
+    assert data is not None
+    return data.decode()
 
 
 def _digest(script: str) -> str:

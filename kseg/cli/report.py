@@ -26,12 +26,10 @@ def report(
 ) -> int:
     """Run the verb; returns the exit code."""
     from kseg.analysis.report import report as run
-    from kseg.extras import require
 
     if (out is None) is not as_json:
         raise click.UsageError("Give -o FILE for a page, or --json.")
-    if out is not None:  # missing packages are reported before the reading
-        require("kseg_echarts", extra="report")
+    if out is not None:
         if Path(out).suffix not in (".html", ".htm"):
             raise click.UsageError(f"{out}: the page is HTML; give a name that ends with .html.")
         with usage_errors():

@@ -427,7 +427,7 @@ def explain() -> None:
     json_option,
 )
 def report() -> None:
-    """Make one HTML page about the data directories DIR... of a broker; needs 'kseg[report]'.
+    """Make one HTML page about the data directories DIR... of a broker.
 
     The page shows what fills the disk and why, growth and rates, sizes, codecs, keys, kinds of
     values, the next deletions by retention, and the findings of 'kseg verify' and 'kseg doctor'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -40,16 +39,10 @@ def test_json_has_the_numbers_and_no_page(kseg: Kseg, data: Path) -> None:
     assert list(document) == names.split()
 
 
-def test_a_page_needs_a_name_a_directory_and_the_script(
-    kseg: Kseg, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_needs_a_name_and_a_directory(kseg: Kseg, data: Path, tmp_path: Path) -> None:
     assert kseg("report", data).code == 2
     assert kseg("report", data, "--json", "-o", tmp_path / "a.html").code == 2
     ran = kseg("report", data, "-o", tmp_path / "none" / "a.html")
     assert (ran.code, ran.err.split(".")[0]) == (2, f"kseg: {tmp_path / 'none'} is no directory")
     ran = kseg("report", data, "-o", tmp_path / "a.pdf")
     assert (ran.code, "give a name that ends with .html" in ran.err) == (2, True)
-    monkeypatch.setitem(sys.modules, "kseg_echarts", None)
-    ran = kseg("report", data, "-o", tmp_path / "a.html")
-    assert ran.code == 2
-    assert "pip install 'kseg[report]' brings it" in ran.err
