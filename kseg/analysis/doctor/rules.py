@@ -473,7 +473,7 @@ def _of_unformatted(node: Node, directory: BrokerDirectory) -> BrokerFinding:
         return finding("not-formatted", path, count=len(here), text=text)
     strangers = node.strangers()
     if strangers and not here:
-        lost = "; ".join(f"{_in_words(names)} to {place}" for place, names in strangers.items())
+        lost = "; ".join(f"{_in_words(names)} in {place}" for place, names in strangers.items())
         return finding("not-formatted.unmounted", path, lost=lost)
     return finding("not-formatted.new", path, cluster=command_line(cluster_id or "CLUSTER_ID"))
 

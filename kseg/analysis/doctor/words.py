@@ -183,7 +183,9 @@ LACKING: Final = frozenset(
     }
 )
 
-_INFLATES: Final = "a magic byte makes a compressed message here, which Kafka inflates and may fail"
+_INFLATES: Final = (
+    "the magic byte makes this a compressed message, which Kafka inflates and may fail at"
+)
 _STRAY: Final = "{why}; a start renames it to -stray"
 
 #: The sentence of each finding, by its code and perhaps a word.
@@ -198,21 +200,23 @@ SENTENCES: Final[dict[str, str]] = {
     "bytes-cut.tail": "{size} bytes after the last record are cut",
     "log-start-ahead": "{reason}",
     "records-missing": "{missing} missing: no segment has offsets {first} to {last}, {why}",
-    "index-unused": "{index} ends with unused entries, which a broker believes: the records count "
-    "as those of 1970, and retention deletes them",
-    "hidden": "{size} bytes at the end are no batch, though the log was closed in good order; "
-    "Kafka appends at offset {end}, behind them, where no reader gets to",
-    "tier-deleted": "leader-epoch-checkpoint has no epoch of offsets {first} to {last}: a broker "
-    "deletes {deleted} of {count} segments of the tier, and gives no reader these offsets",
+    "index-unused": "{index} ends with unused entries, which a broker trusts: it takes the "
+    "records for those of 1970, and retention deletes them",
+    "hidden": "{size} bytes at the end are not a batch, although the log was closed cleanly; "
+    "Kafka appends offset {end} and later ones behind them, where no reader finds them",
+    "tier-deleted": "leader-epoch-checkpoint has no epoch for offsets {first} to {last}: a broker "
+    "deletes {deleted} of {count} segments of the tier, and serves these offsets to no reader",
     "swept": "{size} bytes of log are read again: {why}",
     "stray": f"{_STRAY}, keeps it and does not serve it",
-    "partition-lost": "{event}[; it leads, so that the replicas on {nodes} may drop the records, "
-    "too]",
+    "partition-lost": "{event}[; this node leads it, so the replicas on {nodes} may drop these "
+    "records, too]",
     "partition-behind": "{event}; the replicas on {nodes} have its records",
-    "partition-elsewhere": "it was not given: {names} of this node in it",
+    "partition-elsewhere": "this data directory was not given; the metadata log places {names} of "
+    "this node in it",
     "partition-elsewhere.copying": "{event}; it was still being copied from {nodes}",
     "set-aside.delete": "is being deleted; a start continues the deletion",
-    "set-aside.stray": "astray since an earlier start: kept, not served, never deleted by itself",
+    "set-aside.stray": "put aside by an earlier start: kept, not served, and never deleted by the "
+    "broker",
     "set-aside.future": "an unfinished copy from another data directory; a start continues it",
     "not-imitated": _INFLATES,
     "not-imitated.overflow": "[@ {position}: ]{reason}",
@@ -221,15 +225,15 @@ SENTENCES: Final[dict[str, str]] = {
     "missing": "the directory does not exist: a broker creates it, without any of its logs",
     "quorum-state": "[@ {position}: ]{reason}; no node starts with it",
     "unreadable": "{reason}",
-    "unreadable.in-the-way": "no directory, but a partition of this node belongs here: a start "
-    "cannot make it, and does without this data directory",
-    "foreign-directory": "no name of a partition: no broker starts with such a folder beside its "
-    "logs",
+    "unreadable.in-the-way": "this is not a directory, but a partition of this node belongs here: "
+    "a start cannot create it, and takes this data directory offline",
+    "foreign-directory": "not the name of a partition: no broker starts with such a directory "
+    "beside its logs",
     "not-formatted": "no meta.properties, without which no broker starts; {count} partitions are "
     "in it",
     "not-formatted.unmounted": "no meta.properties, without which no broker starts; the metadata "
-    "log says that directories which are not here have partitions of this node ({lost}): is the "
-    "disk mounted?",
+    "log places partitions of this node in directories that are not here ({lost}): is the disk "
+    "mounted?",
     "not-formatted.new": "no meta.properties, without which no broker starts; it is new, or its "
     "file is lost",
     "meta-properties": "{reason}",
@@ -241,15 +245,15 @@ SENTENCES: Final[dict[str, str]] = {
     "0 for every recovery point, and reads all logs again",
     "checkpoint-format.log-start-offset-checkpoint": "[@ {position}: ]{reason}; Kafka lets every "
     "log start at its first segment",
-    "checkpoint-missing.recovery-point-offset-checkpoint": "{state}: after a crash Kafka reads all "
-    "logs again",
-    "checkpoint-missing.log-start-offset-checkpoint": "{state}: records in front of a log start, "
-    "which were deleted, come back",
+    "checkpoint-missing.recovery-point-offset-checkpoint": "{state}: after a crash Kafka reads "
+    "all logs again",
+    "checkpoint-missing.log-start-offset-checkpoint": "{state}: deleted records before a log "
+    "start come back",
     "checkpoint-missing.replication-offset-checkpoint": "{state}: readers wait until the high "
     "watermarks are known again",
     "checkpoint-entry": "it names what is not here: {names}",
     "unclean": "no mark of a clean stop: what was not flushed is read again",
-    "in-use": "{who}; a second start fails, and what is here may change",
+    "in-use": "{who}; a second start fails, and the files may change",
     "read-only": "the file system is read-only: a broker cannot even take its lock",
     "rights": "{names}: the owner of the data directory, user {user}, may not read and write it",
     "room": "loading writes {written} bytes, and {free} are free",
@@ -261,14 +265,14 @@ SENTENCES: Final[dict[str, str]] = {
     "ids": "{name} is {value}, and {expected} elsewhere",
     "ids.reserved": "directory.id {id} is a reserved word, and no directory's",
     "ids.copy": "directory.id {id} is also that of {other}: one is a copy",
-    "metadata-elsewhere": "a metadata log, though the metadata directory is {home}",
+    "metadata-elsewhere": "a metadata log, although the metadata directory is {home}",
     "metadata-missing": "{state}: {next}, and {lost}",
     "metadata-missing.perhaps": "{state}: if this node is a controller, {next}, and {lost}",
     "metadata-missing.alone": "{state}: if this node is a controller and has no other "
     "metadata.log.dir, {next}, and {lost}",
     "metadata-snapshot": "{reason}; no node starts with it",
-    "metadata-snapshot.name": "the name has no offset and epoch of a snapshot; no node starts with "
-    "it",
+    "metadata-snapshot.name": "the name has no offset and epoch of a snapshot; no node starts "
+    "with it",
     "feature-level": "metadata.version is {level}, and Kafka {release} knows {least} to "
     "{largest}[; Kafka {first} is the first release with it]",
     "metadata-cut": "{losses}",
@@ -290,22 +294,23 @@ SENTENCES: Final[dict[str, str]] = {
     "setting-ignored": "{name} is a setting of topics, which Kafka ignores in a broker's file",
     "setting-ignored.mark": "a byte-order mark before {name}: Kafka reads another name, and "
     "ignores it",
-    "tier-off": "{topics}: the records in the tier cannot be read, and changed settings do not take"
-    " effect, since remote.log.storage.system.enable is not true",
+    "tier-off": "{topics}: the records in the tier cannot be read, and changed settings do not "
+    "take effect, since remote.log.storage.system.enable is not true",
     # The machine.
-    "open-files": "{segments} segments and more want to be open; here a process may have {limit}",
-    "maps": "{indexes} indexes may be mapped; the kernel maps {limit} a process",
+    "open-files": "the broker keeps {segments} segments and more open; a process here may open "
+    "{limit} files",
+    "maps": "the broker may map {indexes} indexes; the kernel allows a process {limit} maps",
 }
 
 #: Parts of sentences: why a partition is put aside, and what a start then does.
 EVENTS: Final[dict[str, str]] = {
     "no-id": "partition.metadata is missing, so its topic id is unknown",
     "stray": "stray: {reason}",
-    "absent": "this node has it, says the metadata log, and it is not here; a start makes an empty "
-    "one",
-    "unnamed": "this node has it, says the metadata log, and it is in {other}, which log.dirs does "
-    "not name; a start makes an empty one",
-    "renamed": f"{_STRAY} and makes an empty one in its place",
+    "absent": "the metadata log assigns it to this node, but it is not here; a start creates an "
+    "empty one",
+    "unnamed": "the metadata log assigns it to this node, but it is in {other}, which log.dirs "
+    "does not name; a start creates an empty one",
+    "renamed": f"{_STRAY} and creates an empty one in its place",
     "as-of": " (the metadata log goes up to offset {offset}, {time})",
     "begins": "the broker begins a new cluster without topics",
     "may-begin": "if the other controllers have no leader, a new cluster may begin",
@@ -331,12 +336,6 @@ _CUT: Final = (
 _TO_TIER: Final = "kseg recover {path} --tier URL --apply"
 _WRITE_IDS: Final = "write it again with the ids of the other directories"
 _BACKUP_FIRST: Final = "Restore it from a backup before you start the broker."
-_WHILE_UP: Final = (
-    "hile a majority of the other controllers is up, move it away; the node fetches it again:\n"
-    "{aside}"
-)
-_REPLACE: Final = "estore it from a backup, or replace it by the salvaged part:\n" + _SALVAGE
-
 #: What to do, by code and perhaps a word: that of the sentence, or another one.
 REMEDIES: Final[dict[str, str]] = {
     # A partition.
@@ -353,10 +352,10 @@ REMEDIES: Final[dict[str, str]] = {
     "tier-deleted": f"This gets the epochs back from the tier:\n{_RECOVER}",
     "tier-deleted.url": f"This gets the epochs back from the tier:\n{_TO_TIER}",
     "swept": _RECOVER,
-    "set-aside.stray": "delete it once nobody misses it",
+    "set-aside.stray": "delete it once its records are not needed",
     "not-imitated.overflow": "kseg salvage {log} -o OUT",
-    "topic-id": "Unless the topic was deleted and made again, write the id that the cluster has:\n"
-    "printf {text} > {file}{chown}",
+    "topic-id": "Unless the topic was deleted and created again, write the id that the cluster "
+    "has:\nprintf {text} > {file}{chown}",
     "partition-lost.absent": _BACKUP_FIRST,
     "partition-lost.unnamed": "Add {other} to log.dirs before you start the broker.",
     # A data directory.
@@ -366,13 +365,13 @@ REMEDIES: Final[dict[str, str]] = {
     "set-aside.mount": "The file system needs it: move everything else into a subdirectory of the "
     "mount, and name that in log.dirs",
     "not-formatted": "Write its former contents:\nprintf {text} > {path}",
-    "not-formatted.unmounted": "Mount it. Do not format this directory: the broker would make empty"
-    " partitions.",
+    "not-formatted.unmounted": "Mount it. Do not format this directory: the broker would create "
+    "empty partitions.",
     "not-formatted.new": "kafka-storage.sh format --ignore-formatted -t {cluster} -c "
     "server.properties",
     "meta-properties": _WRITE_IDS,
-    "checkpoint-format.recovery-point-offset-checkpoint": "delete the file: Kafka takes 0 for every"
-    " recovery point, and reads all logs again",
+    "checkpoint-format.recovery-point-offset-checkpoint": "delete the file: Kafka takes 0 for "
+    "every recovery point, and reads all logs again",
     "checkpoint-format.log-start-offset-checkpoint": "delete the file: Kafka lets every log start "
     "at its first segment",
     "checkpoint-format": "delete the file: a broker rebuilds it",
@@ -385,26 +384,29 @@ REMEDIES: Final[dict[str, str]] = {
     # The directories of a broker together.
     "duplicate-partition": "move the shorter one away",
     "duplicate-partition.future": "Move it away, if {name} has all its records:\n{aside}",
-    "ids": "put the directories together that belong together",
+    "ids": "use only directories that belong to the same broker",
     "metadata-missing": "Restore it from another controller or a backup.",
     "metadata-missing.others": "Do not start this node with an empty log before the others are up.",
     "metadata-snapshot": "Restore it from a backup or from another controller.",
     "metadata-snapshot.replayed": "The log has its records, too. Move it away:\n{aside}",
-    "metadata-snapshot.bootstrap": "Restore it, or move it away if the metadata log has records:\n"
-    "{aside}",
+    "metadata-snapshot.bootstrap": "Restore it, or move it away if the metadata log has "
+    "records:\n{aside}",
     "metadata-snapshot.name": "Move it away:\n{aside}",
-    "feature-level": "Start a release that knows it; a metadata version cannot be taken back on the"
-    " disk.",
+    "feature-level": "Start a release that knows it; a metadata version cannot be taken back on "
+    "the disk.",
     "metadata-log.broker": "Move it away; the node fetches it again:\n{aside}",
-    "metadata-log": f"If there are more controllers, w{_WHILE_UP}\nIf this is the only one, "
-    f"r{_REPLACE}",
-    "metadata-log.only": f"R{_REPLACE}",
-    "metadata-log.others": f"W{_WHILE_UP}",
+    "metadata-log": "If there are more controllers, move it away while a majority of them is up; "
+    "the node fetches it again:\n{aside}\nIf this is the only one, restore it from a backup, or "
+    f"replace it by the salvaged part:\n{_SALVAGE}",
+    "metadata-log.only": "Restore it from a backup, or replace it by the salvaged part:\n"
+    f"{_SALVAGE}",
+    "metadata-log.others": "Move it away while a majority of the other controllers is up; the node "
+    "fetches it again:\n{aside}",
     # The settings.
     "setting-refused": "correct {name} in the file[{comment:.0}; a comment needs a line of its "
     "own]",
-    "setting-refused.topic": "start a release that takes it, and remove the setting from each topic"
-    " there:\nkafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics "
+    "setting-refused.topic": "start a release that takes it, and remove the setting from each "
+    "topic there:\nkafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics "
     "--entity-name {topic} --delete-config {name}",
     "setting-missing": "add process.roles=broker,controller",
     "setting-ignored": "write {right} in its place",
