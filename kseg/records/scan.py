@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from kseg.catalog.catalog import Catalog, OnError, Replicas
 from kseg.constants import ISOLATIONS, REPLICAS, Progress
 from kseg.errors import KsegError
-from kseg.files import io
 from kseg.files.mapping import Mapping, private_memory
 from kseg.files.names import LeftOut, Partition
 from kseg.files.selection import Selection, StrPaths, several
@@ -320,18 +319,13 @@ class Scan(Frames):
                 those of the scan if None.
             piece_bytes: bytes of bodies in a piece of columns.
         """
-        from kseg.log.reader.pieces import log_pieces, segment_pieces
+        from kseg.log.reader.pieces import log_pieces
 
         request = self._begun() if request is None else request
         memory = PerThread(partial(Workspace, piece_bytes=piece_bytes))
         for source in self.sources:
             view, wanted = self._opened(source, request)
-            if view is None:
-                segment = Segment.open(source.path, mapping=self._mapping)
-                works = segment_pieces(segment, memory, wanted)
-            else:
-                works = log_pieces(view, memory, wanted)
-            for work in works:
+            for work in log_pieces(view, memory, wanted):
                 given = work.through(partial(_or_fault, partial(self.chosen, source)))
                 # A piece without a record tells how far a search has come.
                 mark = RecordColumns(0, {}, str(work.path))
@@ -361,13 +355,7 @@ class Scan(Frames):
         whole: WholeBatches | None = None,
     ) -> Iterator[RecordColumns]:
         view, wanted = self._opened(source, request)
-        if view is not None:
-            yield from view.read(wanted, workspace=workspace, whole=whole)
-            return
-        start, end = wanted.offset_start, wanted.offset_end
-        keep = None if whole is None else whole.keep(None, start, end)
-        with Segment.open(source.path, mapping=self._mapping) as segment:
-            yield from segment.read(wanted, keep=keep, workspace=workspace)
+        yield from view.read(wanted, workspace=workspace, whole=whole)
 
     def _place_keys(self, partitioner: str, counts: Any, paths: Iterable[Path]) -> Scan:
         """The same scan, which reads a key from its partition alone."""
@@ -397,14 +385,10 @@ class Scan(Frames):
             on_corrupt="skip",
             contains=ANY_RECORD,
         )
-        if source.is_file:
-            with Segment.open(source.path, mapping=self._mapping) as segment:
-                yield segment.read(request)
-        else:
-            view = _view(source, self._mapping)
-            yield view.read(request)
-            start = max(request.offset_start, view.log_end_offset - rows)
-            yield view.read(replace(request, offset=(start, request.offset_end)))
+        view = _view(source, self._mapping)
+        yield view.read(request)
+        start = max(request.offset_start, view.log_end_offset - rows)
+        yield view.read(replace(request, offset=(start, request.offset_end)))
 
     def _request_for(self, source: Partition, request: Request | None = None) -> Request:
         """The request with the offsets of one partition, if each has its own."""
@@ -420,17 +404,16 @@ class Scan(Frames):
             own = self._offsets.get(source.partition)
         return request if own is None else replace(request, offset=own)
 
-    def _opened(self, source: Partition, request: Request) -> tuple[LogView | None, Request]:
-        """A partition, None for a file, and what is read of it.
+    def _opened(self, source: Partition, request: Request) -> tuple[LogView, Request]:
+        """A source at this moment, and what is read of it.
 
         Warns of records that a reader does not get.
         """
         wanted = self._request_for(source, request)
-        if source.is_file:
-            return None, wanted
         view = self._views.get(source.path) or _view(source, self._mapping)
         _warn_left_out(source.path, view.left_out(wanted))
-        if self._last is not None and self._takes_all and wanted.isolation == ISOLATIONS[0]:
+        is_whole = self._takes_all and not source.is_file and wanted.isolation == ISOLATIONS[0]
+        if self._last is not None and is_whole:
             from kseg.records.tail import start_of_tail
 
             start = start_of_tail(view, self._last, control=wanted.control)
@@ -452,11 +435,8 @@ class Scan(Frames):
     def _files(self, *sources: Partition) -> Iterator[tuple[str, int]]:
         """The files that hold the records of sources, and their sizes."""
         for source in sources:
-            if source.is_file:
-                yield str(source.path), io.size_at(source.path)
-            else:
-                segments = _view(source, self._mapping).segments
-                yield from ((str(info.path), info.size) for info in segments)
+            for info in _view(source, self._mapping).segments:
+                yield str(info.path), info.size
 
     def batches(self) -> Iterator[BatchTable]:
         """Headers alone, at most 65,536 a table; wrong checksums are noted, not refused.
@@ -468,13 +448,9 @@ class Scan(Frames):
 
     def _tables(self) -> Iterator[tuple[Partition, Path, BatchTable]]:
         for source in self.sources:
-            if source.is_file:
-                opened: Iterable[Segment] = (Segment.open(source.path, mapping=self._mapping),)
-            else:
-                view = _view(source, self._mapping)
-                opened = map(view.open_segment, view.segments)
-            for each in opened:
-                with each as segment:
+            view = _view(source, self._mapping)
+            for info in view.segments:
+                with view.open_segment(info) as segment:
                     for tile in segment.walk():
                         yield source, segment.path, tile.table
 
@@ -859,7 +835,7 @@ def scan(paths: StrPaths, **query: Unpack[QueryArgs]) -> Scan:
 
 
 def _view(source: Partition, mapping: Mapping) -> LogView:
-    from kseg.log.reader.view import LogView  # files are read without it
+    from kseg.log.reader.view import LogView
 
     return LogView.at(source, mapping)
 

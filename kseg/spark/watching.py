@@ -26,8 +26,7 @@ from kseg.errors import OffsetOutOfRangeError
 from kseg.files.metadata import topic_id_in
 from kseg.format.header import BatchTable
 from kseg.format.request import NO_END
-from kseg.log.reader import LogView, SegmentInfo
-from kseg.log.reader.follow import whole_batches
+from kseg.log.reader import LogView, SegmentInfo, whole_batches
 from kseg.spark.damage import named
 from kseg.spark.options import SourceOptions
 from kseg.spark.plan import ListedLog, list_logs

@@ -66,8 +66,8 @@ NOT_FOR_A_SCAN = (
 )
 
 
-#: What a scan of single files leaves out besides: they need no index and no view of a partition.
-NOT_FOR_FILES = ("kseg.files.checkpoints", "kseg.files.index", "kseg.log.reader")
+#: What a scan of single files leaves out besides: nothing looks for a place in them.
+NOT_FOR_FILES = ("kseg.files.index",)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ _HOMES = {
         "believed_end",
         "first_offsets",
     ),
-    "kseg.log.reader.pieces": ("log_pieces", "read_pieces", "segment_pieces"),
+    "kseg.log.reader.follow": ("whole_batches",),
+    "kseg.log.reader.pieces": ("log_pieces", "read_pieces"),
     "kseg.log.reader.version": ("HighWatermark", "SegmentInfo"),
     "kseg.log.reader.view": ("LogView", "age_of", "log_starts"),
 }

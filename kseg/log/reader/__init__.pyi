@@ -1,6 +1,6 @@
+from kseg.log.reader.follow import whole_batches as whole_batches
 from kseg.log.reader.pieces import log_pieces as log_pieces
 from kseg.log.reader.pieces import read_pieces as read_pieces
-from kseg.log.reader.pieces import segment_pieces as segment_pieces
 from kseg.log.reader.version import HighWatermark as HighWatermark
 from kseg.log.reader.version import SegmentInfo as SegmentInfo
 from kseg.log.reader.view import LogView as LogView

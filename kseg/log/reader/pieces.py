@@ -47,19 +47,13 @@ def log_pieces(view: LogView, memory: PerThread[Workspace], request: Request) ->
         part = replace(request, offset=(first, stop))
         opened = view.opened(info, part)
         if opened is not None:
-            yield from segment_pieces(opened, memory, part)
+            yield from _segment_pieces(opened, memory, part)
 
 
-def segment_pieces(
+def _segment_pieces(
     segment: Segment, memory: PerThread[Workspace], request: Request
 ) -> Iterator[Results]:
-    """A read of a segment as pieces of work, as `log_pieces` gives them.
-
-    Args:
-        segment: is closed behind the last piece.
-        memory: is used again by piece after piece.
-        request: the records wanted.
-    """
+    """A read of a segment, which is closed behind the last piece."""
     with SharedUse(segment.close) as shared:
         for start, end in pairwise(chain(_cuts(segment, request), [None])):
             use = shared.one_more()
@@ -135,7 +129,7 @@ def read_pieces(
     """The columns of pieces of work, in order, done by threads.
 
     Args:
-        pieces: of `log_pieces` or `segment_pieces`, one after the other.
+        pieces: of `log_pieces`, one after the other.
         threads: how many.
         on_error: takes their faults, in order.
     """
@@ -149,4 +143,4 @@ def read_pieces(
             yield result
 
 
-__all__ = ["PIECE_BYTES", "log_pieces", "read_pieces", "segment_pieces"]
+__all__ = ["PIECE_BYTES", "log_pieces", "read_pieces"]

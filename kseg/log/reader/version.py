@@ -33,7 +33,8 @@ class SegmentInfo:
     Attributes:
         files: its files.
         size: bytes of the log that are to be read.
-        is_last: whether no later segment follows, so that a torn tail is not damage.
+        is_last: whether no later segment follows, so that a torn tail is not damage; None where
+            only its directory tells.
         end_offset: no record from here on is read; None to go as far as the bytes do.
         max_timestamp: no record is newer, in ms; None where that needs a read.
         is_whole: whether `end_offset` is where the bytes end.
@@ -41,7 +42,7 @@ class SegmentInfo:
 
     files: SegmentFiles
     size: int
-    is_last: bool
+    is_last: bool | None
     end_offset: int | None = None
     max_timestamp: int | None = None
     is_whole: bool = True

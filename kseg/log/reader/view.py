@@ -16,7 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Final, NamedTuple, Unpack
 
-from kseg.constants import ISOLATIONS
+from kseg.constants import INT64_MIN, ISOLATIONS
 from kseg.errors import (
     CorruptRecordError,
     KsegError,
@@ -32,6 +32,7 @@ from kseg.files.names import (
     Partition,
     PartitionFiles,
     PartitionName,
+    SegmentFiles,
     classify_path,
     list_partition,
     parse_partition_dir,
@@ -180,9 +181,15 @@ class LogView:
     def at(cls, partition: Partition, mapping: Mapping = "auto") -> LogView:
         """A partition of a catalog at this moment, with its segments in the tier.
 
+        A file is a log of one segment, of which no offset is known: it is read as it is.
+
         Raises:
             KsegError, OSError: as `open` and `Tier.log` raise them.
         """
+        if partition.is_file:
+            files = SegmentFiles(INT64_MIN, partition.path)
+            info = SegmentInfo(files, io.size_at(partition.path), is_last=None)
+            return cls(partition.path, (info,), mapping)
         if partition.tier is None:
             return cls.open(partition.path, mapping=mapping)
         view: LogView = partition.tier.log(partition.path, mapping=mapping).view
