@@ -39,11 +39,10 @@ from kseg.catalog.catalog import (
 )
 from kseg.constants import INT64_MIN, NO_TIMESTAMP, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, NotALogError
-from kseg.files import io
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.index import OffsetIndex, TimeIndex, TimeIndexEntry
 from kseg.files.log_file import LogFile
-from kseg.files.names import Partition, PartitionFiles, SegmentFiles, list_partition
+from kseg.files.names import Partition, PartitionFiles, list_partition
 from kseg.format.header import BatchHeader
 from kseg.format.request import NO_END, Request
 from kseg.log.reader import (
@@ -58,9 +57,6 @@ from kseg.log.reader import (
 from kseg.log.tier import Tier
 from kseg.spark.options import SourceOptions
 from kseg.stores.path import RemotePath, is_remote, name_of, path_at
-
-#: The base offset of a file of batches that is not a segment of its directory.
-_NO_BASE: Final = -1
 
 
 class ListedLog(NamedTuple):
@@ -89,7 +85,7 @@ class ListedLog(NamedTuple):
             following = NO_END
             if info.end_offset is not None:
                 following = info.end_offset
-            elif not info.is_last:
+            elif info.is_last is False:
                 following = bases[bisect_right(bases, info.base_offset)]
             yield info, following
 
@@ -240,17 +236,14 @@ def _listed(
     if not partition.is_file:
         return ListedLog(partition, view)
     beside = {info.path.name: info for info in view.segments}
-    infos = {
-        entry.path.name: beside.get(entry.path.name) or _alone(directory / entry.path.name)
-        for entry in entries
-    }
-    chosen = sorted(infos.values(), key=lambda info: (info.base_offset, info.path))
-    return ListedLog(partition, LogView(directory, tuple(chosen), "auto", files=view.files))
-
-
-def _alone(path: Path) -> SegmentInfo:
-    """A file of batches that is not a segment of its directory, such as a KRaft snapshot."""
-    return SegmentInfo(SegmentFiles(_NO_BASE, path), io.size_at(path), is_last=True)
+    infos = list[SegmentInfo]()
+    for path in sorted({directory / entry.path.name for entry in entries}):
+        if path.name in beside:
+            infos.append(beside[path.name])
+        else:  # not a segment of its directory, such as a KRaft snapshot
+            infos += LogView.at(replace(partition, path=path)).segments
+    infos.sort(key=lambda info: info.base_offset)
+    return ListedLog(partition, LogView(directory, tuple(infos), "auto", files=view.files))
 
 
 #: A task lists no more segments than this, however small they are.
@@ -474,7 +467,7 @@ def _split(
         path=str(info.path) if log.view.remote is None else name_of(info.path),
         size=info.size,
         is_last=is_last,
-        base_offset=None if info.base_offset == _NO_BASE else info.base_offset,
+        base_offset=None if info.base_offset == INT64_MIN else info.base_offset,
     )
     last = Cut(info.size, 0, is_first=False)
     start = 0

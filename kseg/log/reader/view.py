@@ -239,7 +239,8 @@ class LogView:
             return self.version.log_start_offset
         if self.remote is not None and self.remote.log_start_offset is not None:
             return max(self.first_offset, self.remote.log_start_offset)
-        return max(self.first_offset, self._named_start or 0)
+        start = self._named_start
+        return self.first_offset if start is None else max(self.first_offset, start)
 
     @cached_property
     def _named_start(self) -> int | None:

@@ -662,3 +662,16 @@ def test_duckdb_opens_one_stream_for_a_query(data: Path, monkeypatch: pytest.Mon
         opened.clear()
         assert connection.execute("select count(*) from records").fetchall() == [(4 * 8,)]
     assert len(opened) == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_file_gives_offsets_that_a_partition_does_not_have(tmp_path: Path, threads: int) -> None:
+    path = write_segment(
+        tmp_path / "orders-0",
+        50,
+        *(batch([record()], base_offset=offset) for offset in (-5, 3, 60)),
+    )
+    for place, offsets in ((path, [-5, 3, 60]), (path.parent, [60])):
+        found = scan(place, columns=("offset",), threads=threads)
+        assert [row["offset"] for row in rows(found)] == offsets
+        assert found.count() == len(offsets)
