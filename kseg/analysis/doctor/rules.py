@@ -398,8 +398,11 @@ def of_node(node: Node, outcomes: Mapping[Path, Outcome]) -> Findings:
         node: the node.
         outcomes: of each data directory.
     """
-    for rule in _OF_NODE:
+    for rule in (*_FIRST, *(_OF_KRAFT if node.is_kraft else ()), *_LAST):
         yield from rule(node)
+    if _is_formatted_first(node) and not node.is_kraft:
+        yield from _of_formatting(node)
+    yield from _of_missing_ids(node)
     yield from _of_outcomes(node, outcomes)
     yield from _of_settings(node)
 
@@ -478,16 +481,6 @@ def _of_unformatted(node: Node, directory: BrokerDirectory) -> BrokerFinding:
     return finding("not-formatted.new", path, cluster=command_line(cluster_id or "CLUSTER_ID"))
 
 
-def _of_unformatted_kraft(node: Node) -> Findings:
-    if node.is_kraft:
-        yield from _of_formatting(node)
-
-
-def _of_unformatted_others(node: Node) -> Findings:
-    if _is_formatted_first(node) and not node.is_kraft:
-        yield from _of_formatting(node)
-
-
 def _of_missing_ids(node: Node) -> Findings:
     """Directories whose file lacks ids that a start wants."""
     for directory in node.directories if _is_formatted_first(node) or node.is_kraft else ():
@@ -507,11 +500,6 @@ def _of_metadata_elsewhere(node: Node) -> Findings:
     for directory in node.directories:
         if directory.metadata_log is not None and directory.path.resolve() != home:
             yield finding("metadata-elsewhere", directory.path, home=home)
-
-
-def _of_absent_kraft(node: Node) -> Findings:
-    if node.is_kraft:
-        yield from _of_absent(node)
 
 
 def _of_duplicates(node: Node) -> Findings:
@@ -555,20 +543,10 @@ def _of_kraft_files(node: Node) -> Findings:
         yield from of_level(node.before, node.log, node.release)
 
 
-_OF_NODE: Final = (
-    _of_unread_settings,
-    _of_same_directory,
-    _of_ids,
-    _of_unformatted_kraft,
-    _of_metadata_elsewhere,
-    _of_absent_kraft,
-    _of_duplicates,
-    _of_machine,
-    _of_not_given,
-    _of_kraft_files,
-    _of_unformatted_others,
-    _of_missing_ids,
-)
+#: The rules about all nodes, in front of those of KRaft and behind them.
+_FIRST: Final = (_of_unread_settings, _of_same_directory, _of_ids)
+_OF_KRAFT: Final = (_of_formatting, _of_metadata_elsewhere, _of_absent)
+_LAST: Final = (_of_duplicates, _of_machine, _of_not_given, _of_kraft_files)
 
 
 def _of_outcomes(node: Node, outcomes: Mapping[Path, Outcome]) -> Findings:
