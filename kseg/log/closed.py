@@ -33,7 +33,7 @@ from kseg.errors import (
 from kseg.files import checkpoints, io, lock
 from kseg.files.metadata import read_clean_shutdown
 from kseg.files.names import FileKind, list_partition
-from kseg.log import closed_indexes, data_directory
+from kseg.log import data_directory, index_rules
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import EntryKind, entry_of
 from kseg.log.recovery.backup import Backup, Kept, copy_bytes
@@ -438,7 +438,7 @@ def copy_partition(source: io.StrPath, target: io.StrPath) -> Path:
             io.flush_directory(copy)
             io.flush_directory(home)
             _copy_offsets(origin, lease)
-            in_order = clean and closed_indexes.is_as_closed(copy)
+            in_order = clean and index_rules.is_as_closed(copy)
         except BaseException:
             with suppress(OSError):
                 io.remove_tree(copy)

@@ -11,7 +11,7 @@ first `enter` and ends with the last `leave`:
 So a process that dies in between leaves no mark, and the next one recovers the logs. The mark comes
 back if it was there before, or once every partition in the directory was loaded and closed cleanly
 in this lease. It never comes back after one was closed with an error, or where a partition has
-indexes in which a broker would believe unused entries (`closed_indexes`). The checkpoints may hold
+indexes in which a broker would believe unused entries (`index_rules`). The checkpoints may hold
 entries of other partitions, of a broker for example: those stay as they are, in their order.
 
 The mark that is written back has the epoch of the broker that left it. It loses the epoch
@@ -52,7 +52,7 @@ from kseg.files.names import (
     list_partition,
     parse_partition_dir,
 )
-from kseg.log import closed_indexes
+from kseg.log import index_rules
 from kseg.stores.path import path_at
 
 #: The checkpoints that a lease notes and writes, in the order of writing.
@@ -517,7 +517,7 @@ def _ends_clean(shared: _SharedLease) -> bool:
     others = [name for name in marked_for(shared.path) if name not in shared.loaded]
     if shared.said.mark is None:
         return not others
-    return all(closed_indexes.is_as_closed(os.path.join(shared.path, name)) for name in others)
+    return all(index_rules.is_as_closed(os.path.join(shared.path, name)) for name in others)
 
 
 def marked_for(path: str | PathLike[str]) -> list[str]:

@@ -22,7 +22,8 @@ entries and is killed leaves zeros behind those of the last segment, and a time 
 entry for the end. Neither is a fault, unless a broker believes the index when it starts. After a
 clean stop it believes the last entry that an index has room for. So a time index with zeros at its
 end says that the newest record is of 1970, and retention deletes the segment. Nor does a broker
-check indexes below the recovery point after a crash.
+check indexes below the recovery point after a crash. A mark of a clean stop may stand only over
+indexes without such room (`is_as_closed`).
 
 Source: Kafka `AbstractIndex`, `OffsetIndex`, `TimeIndex`, `LogSegment.append`, `LogSegment.close`,
 `DumpLogSegments`.
@@ -39,10 +40,12 @@ import numpy as np
 
 from kseg.commands import filled
 from kseg.constants import INT64_MIN, Bools, Int64s, StopReason
-from kseg.errors import CorruptIndexError
+from kseg.errors import CorruptIndexError, KsegError
+from kseg.files import io
 from kseg.files.index import OffsetIndex, TimeIndex
+from kseg.files.log_file import LogFile
 from kseg.files.mapping import Mapping as FileMapping
-from kseg.files.names import CLUSTER_METADATA, FileKind
+from kseg.files.names import CLUSTER_METADATA, FileKind, SegmentFiles, list_partition
 from kseg.format.header import BatchTable
 from kseg.log.config import LogConfig
 from kseg.log.findings import PER_CODE_MAX, Finding, Severity, Sink
@@ -536,3 +539,43 @@ def _fed(
         for check in checks:
             check.feed(table)
     return stop, walked
+
+
+def fault_in(files: SegmentFiles) -> Finding | None:
+    """The fault at the ends of the indexes of a segment; None if they are as after a close.
+
+    A missing index is not a fault: a broker rebuilds it.
+
+    Raises:
+        OSError: something cannot be read.
+    """
+    if files.index is None:
+        return None
+    paths = {FileKind.INDEX: files.index, FileKind.TIMEINDEX: files.time_index}
+
+    def read(kind: FileKind, position: int, size: int) -> bytes:
+        path = paths[kind]
+        assert path is not None
+        with io.opened(path) as fd:
+            return io.read_at(fd, position, size, path)
+
+    with LogFile.open(files.log, "never") as log:
+        sizes = {kind: os.stat(path).st_size if path else 0 for kind, path in paths.items()}
+        place = IndexPlace(
+            str(files.log), files.base_offset, is_last=False, log_bytes=log.size, believed=True
+        )
+        return fault_at_ends(
+            place, sizes, read, lambda start: log.headers(start=start), lambda: (0, 0)
+        )
+
+
+def is_as_closed(partition: io.StrPath) -> bool:
+    """Whether the indexes of all segments of a partition are as after a close.
+
+    Indexes that cannot be read do not count.
+    """
+    try:
+        segments = list_partition(partition).segments
+        return all(each.kafka07 or fault_in(each) is None for each in segments)
+    except (KsegError, OSError):
+        return False

@@ -31,7 +31,6 @@ FLOORS = (
     ("settings",),
     ("segment",),
     ("topic_policy", "data_directory", "pending_deletes"),
-    ("closed_indexes",),
     ("index_rules",),
     ("clean_offsets", "clock", "config", "epochs", "findings"),
     ("validate",),

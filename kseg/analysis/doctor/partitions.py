@@ -45,7 +45,7 @@ from kseg.files.names import (
     list_partition,
     segment_name,
 )
-from kseg.log import closed_indexes
+from kseg.log import index_rules
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import EntryKind, entry_of
 from kseg.log.tier import Tier, tiered, unreferenced, with_tier_epochs
@@ -363,7 +363,7 @@ def _of_indexes(unit: PartitionUnit) -> Iterator[BrokerFinding]:
         ends_at = segments[number + 1].base_offset if number + 1 < len(segments) else INT64_MAX
         if each.kafka07 or not (unit.clean or ends_at <= unit.recovery_point):
             continue
-        fault = closed_indexes.fault_in(each)
+        fault = index_rules.fault_in(each)
         if fault is not None and fault.code == "index-unused":
             yield finding("index-unused", unit.path, index=os.path.basename(fault.path))
             return

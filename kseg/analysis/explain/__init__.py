@@ -1,8 +1,7 @@
 """Why is the disk full: the cause that keeps each byte, and until when.
 
 values       the answer as values; the causes that can keep bytes, in words
-disk         the room of files, and deleted files that a process has open
-causes       the cause that keeps each file of one partition
+causes       the cause that keeps each file of one partition, and the room of files
 codecs       the sizes of topics with another codec, from a sample
 answer       `explain`: the answer for the data directories of a broker
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from kseg._door import renamed
 from kseg.analysis.explain import codecs
-from kseg.analysis.explain.causes import KeepUnit, examine
-from kseg.analysis.explain.disk import open_deleted, unknown, whole
+from kseg.analysis.explain.causes import KeepUnit, examine, open_deleted, unknown, whole
 from kseg.analysis.explain.values import (
     COMPACTION_DUE,
     DUE,

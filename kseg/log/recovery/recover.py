@@ -30,7 +30,7 @@ from kseg.files import io, lock, metadata
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.files.names import PathKind, classify_path, list_partition
 from kseg.format.times import Time
-from kseg.log import closed_indexes, data_directory, disk_room
+from kseg.log import data_directory, disk_room, index_rules
 from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.clock import now_of
 from kseg.log.config import ConfigLike, LogConfig
@@ -442,7 +442,7 @@ def _noted(directory: Path) -> TopicPartition | None:
 
 def _is_believed(plan: RecoveryPlan) -> bool:
     """Whether Kafka may use the indexes unchanged; its own load leaves unused entries."""
-    return not plan.as_broker or closed_indexes.is_as_closed(plan.path)
+    return not plan.as_broker or index_rules.is_as_closed(plan.path)
 
 
 def _check_room(plan: RecoveryPlan) -> None:

@@ -24,7 +24,7 @@ import pytest
 
 from kseg.files import checkpoints, producer_snapshot
 from kseg.files.metadata import read_clean_shutdown
-from kseg.log import closed_indexes
+from kseg.log import index_rules
 from tests.builders import batch, record
 from tests.interop.broker.broker import Broker, Row, wait_until
 from tests.interop.kafka import needed
@@ -292,7 +292,7 @@ def test_nothing_is_lost_in_any_order_of_verbs(killed: Killed, order: tuple[str,
     assert marked == (order != ("reindex",))
     if marked:
         logs = [each for each in broker.data.iterdir() if each.is_dir()]
-        unfit = [each.name for each in logs if not closed_indexes.is_as_closed(each)]
+        unfit = [each.name for each in logs if not index_rules.is_as_closed(each)]
         assert [name for name in unfit if name != "__cluster_metadata-0"] == []
     begin = broker.log_bytes
     try:
@@ -336,7 +336,7 @@ def test_a_log_goes_on_rolls_and_restarts_behind_a_recovery(killed: Killed) -> N
         assert len(logs) > 1
         assert int(logs[1].stem) > BATCHES + 1  # the index of the last one was not full
         broker.stop()
-        assert all(closed_indexes.is_as_closed(broker.data / f"plain-{n}") for n in range(3))
+        assert all(index_rules.is_as_closed(broker.data / f"plain-{n}") for n in range(3))
         begin = broker.log_bytes
         broker.start()
         assert is_swept(broker, begin) == []

@@ -13,7 +13,7 @@ from kseg.analysis.doctor import doctor
 from kseg.analysis.verify import verify
 from kseg.change.truncate import plan_truncation
 from kseg.files import metadata
-from kseg.log import closed_indexes
+from kseg.log import index_rules
 from kseg.log.closed import copy_partition
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import TopicPartition, enter
@@ -143,7 +143,7 @@ def test_a_mark_stands_only_over_indexes_as_after_a_close(
     for data in (tmp_path / "data", tmp_path / "copy"):
         touched = data.is_dir() and (data.name == "copy" or verb != "copied")
         if touched and marked(data):
-            assert closed_indexes.is_as_closed(data / "t-0")
+            assert index_rules.is_as_closed(data / "t-0")
     if verb in ("recovered", "opened") and (mark or damage != "a damaged segment"):
         assert marked(tmp_path / "data")
         with Log.open(directory) as log:
@@ -156,7 +156,7 @@ def test_reindexing_alone_puts_a_marked_directory_right(tmp_path: Path, damage: 
     DAMAGE[damage](directory)
     reindexed(directory)
     assert marked(tmp_path / "data")
-    assert closed_indexes.is_as_closed(directory)
+    assert index_rules.is_as_closed(directory)
 
 
 def test_a_change_of_one_partition_leaves_no_mark_over_another(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_the_command_line_says_that_the_mark_is_gone(kseg: Kseg, tmp_path: Path)
     assert command == f"kseg recover {data} --apply"
     assert kseg(*command.split()[1:]).code == 0
     assert marked(data)
-    assert closed_indexes.is_as_closed(data / "t-1")
+    assert index_rules.is_as_closed(data / "t-1")
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_time_of_zero_at_the_base_offset_is_an_entry(tmp_path: Path) -> None:
     with Log.open(directory, mode="append", create=True, now_ms=lambda: 0) as log:
         log.append(batch([record(b"x", timestamp=0)]))
     assert of(directory, 0, "timeindex").read_bytes() == bytes(12)
-    assert closed_indexes.is_as_closed(directory)
+    assert index_rules.is_as_closed(directory)
     assert verify(tmp_path / "data").findings == ()
     assert plan_reindex(directory).is_noop
 
