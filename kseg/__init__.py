@@ -45,6 +45,8 @@ _HOMES: Final = {
     "kseg.analysis.stats": ("stats",),
     "kseg.analysis.transactions": ("transactions",),
     "kseg.analysis.verify": ("verify",),
+    "kseg.change.compact": ("plan_compaction",),
+    "kseg.change.retain": ("plan_retention",),
     "kseg.change.truncate": ("plan_truncation",),
     "kseg.constants": (
         "Compression",
@@ -90,10 +92,6 @@ _HOMES: Final = {
         "Record",
         "RecordColumns",
         "TypedColumn",
-    ),
-    "kseg.log.cleanup": (
-        "plan_compaction",
-        "plan_retention",
     ),
     "kseg.log.config": ("LogConfig",),
     "kseg.log.copies.merge": ("plan_merge",),

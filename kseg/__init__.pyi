@@ -24,6 +24,8 @@ from kseg.analysis.stats import stats as stats
 from kseg.analysis.transactions import transactions as transactions
 from kseg.analysis.verify import verify as verify
 from kseg.catalog.catalog import Catalog as Catalog
+from kseg.change.compact import plan_compaction as plan_compaction
+from kseg.change.retain import plan_retention as plan_retention
 from kseg.change.truncate import plan_truncation as plan_truncation
 from kseg.constants import Compression as Compression
 from kseg.constants import StopReason as StopReason
@@ -57,8 +59,6 @@ from kseg.format.values import HeadersColumn as HeadersColumn
 from kseg.format.values import Record as Record
 from kseg.format.values import RecordColumns as RecordColumns
 from kseg.format.values import TypedColumn as TypedColumn
-from kseg.log.cleanup import plan_compaction as plan_compaction
-from kseg.log.cleanup import plan_retention as plan_retention
 from kseg.log.config import LogConfig as LogConfig
 from kseg.log.copies.merge import plan_merge as plan_merge
 from kseg.log.directory import LogDirectory as LogDirectory

@@ -49,10 +49,9 @@ _HOMES = {
         "SchemaFinding",
         "Schemas",
     ),
-    "kseg.log.cleaner.values": ("CompactionReport",),
-    "kseg.log.cleanup": (
+    "kseg.log.cleaner.clean": (
         "CompactionPlan",
-        "RetentionPlan",
+        "CompactionReport",
     ),
     "kseg.log.copies.merge": ("MergePlan",),
     "kseg.log.reader.fetch": ("Fetched",),
@@ -73,7 +72,10 @@ _HOMES = {
         "PartitionSettings",
         "Settings",
     ),
-    "kseg.log.writer.retention": ("RetentionReport",),
+    "kseg.log.writer.retention": (
+        "RetentionPlan",
+        "RetentionReport",
+    ),
     "kseg.log.writer.truncate": (
         "TruncationPlan",
         "TruncationReport",

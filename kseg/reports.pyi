@@ -30,9 +30,8 @@ from kseg.internal.registry import Reference as Reference
 from kseg.internal.registry import Schema as Schema
 from kseg.internal.registry import SchemaFinding as SchemaFinding
 from kseg.internal.registry import Schemas as Schemas
-from kseg.log.cleaner.values import CompactionReport as CompactionReport
-from kseg.log.cleanup import CompactionPlan as CompactionPlan
-from kseg.log.cleanup import RetentionPlan as RetentionPlan
+from kseg.log.cleaner.clean import CompactionPlan as CompactionPlan
+from kseg.log.cleaner.clean import CompactionReport as CompactionReport
 from kseg.log.copies.merge import MergePlan as MergePlan
 from kseg.log.reader.fetch import Fetched as Fetched
 from kseg.log.recovery.recover import RecoveryPlan as RecoveryPlan
@@ -44,6 +43,7 @@ from kseg.log.salvage.salvage import SalvageReport as SalvageReport
 from kseg.log.settings.cluster import SettingValue as SettingValue
 from kseg.log.settings.joined import PartitionSettings as PartitionSettings
 from kseg.log.settings.joined import Settings as Settings
+from kseg.log.writer.retention import RetentionPlan as RetentionPlan
 from kseg.log.writer.retention import RetentionReport as RetentionReport
 from kseg.log.writer.truncate import TruncationPlan as TruncationPlan
 from kseg.log.writer.truncate import TruncationReport as TruncationReport

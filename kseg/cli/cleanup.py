@@ -1,18 +1,26 @@
 """`kseg retain` and `compact`: old segments and superseded records of closed logs.
 
-`kseg.log.cleanup` plans and changes; this chooses partitions and prints the plans, or the changes.
+`kseg.change` plans and changes; this chooses partitions and prints the plans, or the changes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any, Literal
 
 from kseg import KsegError
 from kseg.catalog.catalog import partition_at
+from kseg.change.compact import (
+    CleanupOptions,
+    ClosedPartition,
+    CompactionOptions,
+    plan_cleanup,
+    run_cleanup,
+)
+from kseg.change.retain import LOG_START, SIZE, RetiredSegment, StayingSegment
+from kseg.change.run import ChangeOptions, has_segments
 from kseg.cli import output
 from kseg.cli.closed import change_of, report, report_lost_mark
 from kseg.cli.failures import Exit, complain, one_line
@@ -29,18 +37,8 @@ from kseg.commands import command_line
 from kseg.documents import fields_of
 from kseg.files.selection import Selection
 from kseg.format.times import iso_text
-from kseg.log.cleanup import (
-    LOG_START,
-    SIZE,
-    Cleanup,
-    ClosedPartition,
-    CompactionOptions,
-    RetiredSegment,
-    StayingSegment,
-)
-from kseg.log.closed import Change, has_segments
 from kseg.log.data_directory import EntryKind
-from kseg.log.recovery import Action
+from kseg.log.recovery import Action, Report
 from kseg.reports import CompactionPlan, RetentionPlan
 
 
@@ -53,19 +51,19 @@ def retain(
     **how: Any,
 ) -> int:
     """Run `kseg retain`; returns the exit code."""
-    change = change_of(**how)
-    cleanup = Cleanup(given.clock(), high_watermark, None, tier_of_plans())
-    directories, ones, findings = _clean_up(cleanup, change, directories, selection, given)
-    plans = [one.deletion for one in ones if one.deletion is not None]
+    options = change_of(given, **how)
+    cleanup = CleanupOptions(options.now_ms, high_watermark, None, tier_of_plans())
+    directories, reports, findings = _clean_up(cleanup, options, directories, selection, given)
+    ones = [done.plan for done in reports]
+    plans = [one.deletion for one in ones]
     if not as_json:
-        _say_what_retention_leaves(ones, findings, is_plan=change.is_plan)
+        _say_what_retention_leaves(ones, findings, is_plan=options.is_plan)
     code = report(
         "retain",
         output.path_field(directories),
-        change,
-        [action for one in ones for action in _deletions(one)],
-        (kept for one in ones for kept in one.kept),
-        freed_bytes=sum(one.freed_bytes for one in ones) if change.apply else 0,
+        options,
+        reports,
+        actions=[action for one in ones for action in _deletions(one)],
         as_json=as_json,
         deleted_bytes=sum(plan.deleted_bytes for plan in plans),
         findings=[str(each) for each in findings],
@@ -86,31 +84,27 @@ def compact(
     **how: Any,
 ) -> int:
     """Run `kseg compact`; returns the exit code."""
-    keep = backup_dir is not None
-    change = change_of(
-        apply=apply, output_dir=output_dir, backup_dir=backup_dir, no_backup=not keep
+    options = change_of(
+        given,
+        apply=apply,
+        output_dir=output_dir,
+        backup_dir=backup_dir,
+        no_backup=backup_dir is None,
     )
-    cleanup = Cleanup(given.clock(), high_watermark, CompactionOptions(**how))
-    directories, ones, findings = _clean_up(cleanup, change, directories, selection, given)
-    say_it = partial(
-        report,
-        "compact",
-        output.path_field(directories),
-        change,
-        kept=[kept for one in ones for kept in one.kept],
-        freed_bytes=sum(one.freed_bytes for one in ones) if change.apply else 0,
-    )
-    return write_compaction(ones, findings, say_it, as_json=as_json)
+    cleanup = CleanupOptions(options.now_ms, high_watermark, CompactionOptions(**how))
+    directories, reports, findings = _clean_up(cleanup, options, directories, selection, given)
+    say_it = partial(report, "compact", output.path_field(directories), options, reports)
+    return write_compaction([done.plan for done in reports], findings, say_it, as_json=as_json)
 
 
 def _clean_up(
-    cleanup: Cleanup,
-    change: Change,
+    cleanup: CleanupOptions,
+    options: ChangeOptions,
     directories: Paths,
     selection: Selection,
     given: GivenSettings,
-) -> tuple[Paths, list[ClosedPartition], list[KsegError]]:
-    """Plan and apply the changes; returns the data directories, partitions and findings.
+) -> tuple[Paths, list[Report], list[KsegError]]:
+    """Plan and apply the changes; returns the data directories, reports and findings.
 
     The findings are those in the sources of the settings.
     """
@@ -122,21 +116,21 @@ def _clean_up(
     if len(found) > 1:  # an empty or deleted log has no retention, unless it is asked for by name
         found = [each for each in found if has_segments(each.path, kinds)]
     of_one_log = len(catalog) == 1 and not catalog.data_directories
-    ones = [cleanup.of(each.path, known.of(each.path), of_one_log=of_one_log) for each in found]
-    for one in ones:
-        cleanup.plan(one)
-    if not change.is_plan:
-        cleanup.apply_all(ones, change, given.clock, report_lost_mark)
-    findings = [*known.findings, *(each for one in ones for each in one.settings.findings)]
-    return directories, ones, findings
+    plans = [
+        plan_cleanup(each.path, known.of(each.path), cleanup, of_one_log=of_one_log)
+        for each in found
+    ]
+    reports = run_cleanup(plans, options, report_lost_mark)
+    of_settings = (each for plan in plans for each in plan.settings.findings)
+    return directories, reports, [*known.findings, *of_settings]
 
 
 def _topic_of(one: ClosedPartition) -> str:
-    return partition_at(one.path).topic or one.path.name
+    return partition_at(one.origin).topic or one.origin.name
 
 
 def _where(one: ClosedPartition) -> dict[str, Any]:
-    return fields_of(partition_at(one.path), "path topic partition")
+    return fields_of(partition_at(one.origin), "path topic partition")
 
 
 def _retained(one: ClosedPartition, plan: RetentionPlan) -> dict[str, Any]:
@@ -176,10 +170,12 @@ def _say_what_retention_leaves(
         if plan.held_bytes:
             how = "--high-watermark end declares this the only copy"
             if plan.is_unclean:
-                how = command_line("kseg", "recover", str(one.path.parent), "--apply")
-            output.write_line(f"{one.path}: {plan.why_held}; {how}")
+                how = command_line("kseg", "recover", str(one.origin.parent), "--apply")
+            output.write_line(f"{one.origin}: {plan.why_held}; {how}")
         if plan.remote is not None:
-            output.write_lines(f"{one.path}: {line}" for line in plan.remote.lines(one.path.name))
+            output.write_lines(
+                f"{one.origin}: {line}" for line in plan.remote.lines(one.origin.name)
+            )
 
 
 def _stay_lines(ones: Iterable[ClosedPartition]) -> Iterator[str]:
@@ -198,7 +194,7 @@ def _stay_lines(ones: Iterable[ClosedPartition]) -> Iterator[str]:
 
 def _deletions(one: ClosedPartition) -> Iterator[Action]:
     """The actions of retention."""
-    plan, place = one.deletion, one.place
+    plan, place = one.deletion, one.path
     if plan is None:
         return
     if plan.rolls:
@@ -272,7 +268,7 @@ def _say_damage(ones: Iterable[ClosedPartition]) -> bool:
         if one.finding is not None and one.rules is not None:
             damaged = True
             policy = f"cleanup.policy={','.join(sorted(one.rules.config.cleanup_policy))}"
-            salvage = command_line("kseg", "salvage", one.path, "-o", "OUT")
+            salvage = command_line("kseg", "salvage", one.origin, "-o", "OUT")
             again = command_line("kseg", "compact", "OUT", "--config", policy, "--apply")
             complain(
                 f"kseg: not compacted: {one_line(one.finding)}",
@@ -289,15 +285,15 @@ def _say_what_stays(ones: Sequence[ClosedPartition]) -> None:
     _say_left_alone((_topic_of(one), plan.why) for one, plan in plans if plan.skipped is not None)
     for one, plan in plans:
         for segment in plan.staying:
-            path = one.place / segment.path.name
+            path = one.path / segment.path.name
             output.write_line(f"stays: {path} ({segment.bytes} bytes): {segment.why}")
         if plan.groups:
             room = output.counted(plan.room_bytes, "byte")
-            output.write_line(f"{one.place}: {room} of free room are needed")
+            output.write_line(f"{one.path}: {room} of free room are needed")
         if plan.unkeyed_records:
             count = output.counted(plan.unkeyed_records, "record")
             output.write_line(
-                f"{one.place}: {count} without a key: they go, since a compacted log keeps none"
+                f"{one.path}: {count} without a key: they go, since a compacted log keeps none"
             )
 
 
@@ -311,13 +307,13 @@ def _compactions(one: ClosedPartition) -> Iterator[Action]:
             why = f"{segment.kept_bytes} of its {segment.bytes} bytes stay"
             if len(group.segments) > 1:
                 why += f", in one segment at {group.base_offset}"
-            path = str(one.place / segment.path.name)
+            path = str(one.path / segment.path.name)
             yield Action("compact", path, segment.saved_bytes or 0, why)
     if plan.advances:
         why = f"clean up to {plan.end_offset} then, not to {plan.first_dirty_offset}"
         if not plan.is_complete:
             why += ", and further with the next pass: the map is full"
-        yield Action("checkpoint", str(one.place), 0, why)
+        yield Action("checkpoint", str(one.path), 0, why)
     yield from _deletions(one)
 
 
@@ -346,5 +342,5 @@ def _plan_fields(one: ClosedPartition, plan: CompactionPlan) -> dict[str, Any]:
             for segment in group.segments
         ],
         "staying": [fields_of(each, "base_offset bytes why") for each in plan.staying],
-        "report": None if one.done is None else asdict(one.done),
+        "report": None if one.done is None else fields_of(one.done, one.done.COLUMNS),
     }

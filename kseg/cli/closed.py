@@ -1,6 +1,6 @@
 """`kseg recover`, `reindex` and `truncate`: changes to closed logs.
 
-Each verb chooses partitions, has them planned and changed by `kseg.log.closed`, and prints the
+Each verb chooses partitions, has them planned and changed by `kseg.change`, and prints the
 plans, or the changes that were made.
 """
 
@@ -16,6 +16,8 @@ from typing import Any, Final
 import click
 
 from kseg import plan_reindex, plan_truncation
+from kseg.change.recover import recover_all
+from kseg.change.run import ChangeOptions, home_of, homes_of, run
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, usage_errors
 from kseg.cli.parsing import GivenSettings, Paths
@@ -38,16 +40,17 @@ from kseg.files.whole_file import (
     refuse_in_data_directory,
 )
 from kseg.log import data_directory
-from kseg.log.closed import (
-    Change,
-    Recovery,
-    home_of,
-    homes_of,
-    reindex_at,
-)
 from kseg.log.data_directory import EntryKind, entry_of, refuse_cluster_metadata
-from kseg.log.recovery import KINDS, Action, Kept, kept_bytes, other_file_system
-from kseg.reports import RecoveryPlan, ReindexPlan, TruncationReport
+from kseg.log.recovery import (
+    KINDS,
+    Action,
+    Kept,
+    RecoveryOptions,
+    Report,
+    kept_bytes,
+    other_file_system,
+)
+from kseg.reports import RecoveryPlan, RecoveryReport, ReindexPlan, TruncationPlan
 from kseg.workers import At, in_order
 
 #: Fields of a recovery's plan that the document of the verb has itself.
@@ -59,8 +62,13 @@ _TRUNCATE_ACTIONS: Final = {"truncate": "cut"}
 
 
 def change_of(
-    *, apply: bool, output_dir: str | None, backup_dir: str | None, no_backup: bool
-) -> Change:
+    given: GivenSettings,
+    *,
+    apply: bool,
+    output_dir: str | None,
+    backup_dir: str | None,
+    no_backup: bool,
+) -> ChangeOptions:
     """The values of `kseg.cli.options.change_options` as one.
 
     Raises:
@@ -75,7 +83,7 @@ def change_of(
             refuse_in_data_directory(output_dir, is_data=True)
         if backup_dir is not None:
             refuse_in_data_directory(backup_dir)
-    return Change(apply, output_dir, backup_dir, not no_backup)
+    return ChangeOptions(given.clock(), apply, output_dir, backup_dir, not no_backup)
 
 
 def changeable(found: Sequence[Partition]) -> list[Partition]:
@@ -104,7 +112,7 @@ def report_lost_mark(home: Path) -> None:
     )
 
 
-def _share(
+def share_out(
     paths: Sequence[Path],
     works: Iterable[Callable[..., None]],
     threads: int | None,
@@ -116,7 +124,7 @@ def _share(
 
     Args:
         paths: the partitions.
-        works: the work on each, as `kseg.log.closed.Share` has it; the next one is taken in this
+        works: the work on each, as `kseg.change.run.Share` has it; the next one is taken in this
             thread.
         threads: how many; None for `jobs`.
         verb: names the bar.
@@ -157,42 +165,43 @@ def _share(
 def report(
     verb: str,
     path: str | list[str],
-    change: Change,
-    actions: Sequence[Action],
-    kept: Iterable[Kept] = (),
+    options: ChangeOptions,
+    reports: Sequence[Report],
     *,
-    freed_bytes: int | None = None,
+    actions: Sequence[Action],
     as_json: bool,
+    counts_room: bool = True,
     **fields: Any,
 ) -> Exit:
-    """Print the plan, or the changes that were made; returns the exit code.
+    """Print the plans, or the changes that were made; returns the exit code.
 
     Args:
         verb: names the schema.
         path: as it was given.
-        change: how it was made.
+        options: how it was made.
+        reports: of the changes.
         actions: the actions, done or planned, in order.
-        kept: files in the backup.
-        freed_bytes: bytes that the disk has got back; None if not counted.
         as_json: one document instead of a table.
+        counts_room: whether the bytes that the disk gets back are shown.
         fields: more fields of the document.
     """
-    kept = list(kept)
-    if change.output is not None and not is_of_broker(change.output):
+    kept = [each for done in reports for each in done.kept]
+    if options.output is not None and not is_of_broker(options.output):
         complain(
-            f"kseg: {change.output} has logs alone: no broker starts on it without the other files "
-            "of a data directory. Move a log from there into the place of the old one"
+            f"kseg: {options.output} has logs alone: no broker starts on it without the other "
+            "files of a data directory. Move a log from there into the place of the old one"
         )
-    if change.keeps and change.backup_directory is None:
+    if options.keeps and options.backup_directory is None:
         _say_of_other_disks(actions, kept)
+    freed = sum(done.freed_bytes for done in reports) if options.apply else 0
     return say(
         verb,
         path,
-        actions,
-        applied=not change.is_plan,
+        actions=actions,
+        applied=not options.is_plan,
         backups=sorted({str(each.backup) for each in kept}),
         remedy="--apply does it, -o DIR does it in a copy",
-        room=None if freed_bytes is None else (freed_bytes, kept_bytes(kept)),
+        room=(freed, kept_bytes(kept)) if counts_room else None,
         as_json=as_json,
         **fields,
     )
@@ -224,8 +233,8 @@ def _say_of_other_disks(actions: Sequence[Action], kept: Sequence[Kept]) -> None
 def say(
     verb: str,
     path: str | list[str],
-    actions: Sequence[Action],
     *,
+    actions: Sequence[Action],
     applied: bool,
     backups: Sequence[str],
     remedy: str,
@@ -295,37 +304,27 @@ def reindex(
     **how: Any,
 ) -> int:
     """Run `kseg reindex`; returns the exit code."""
-    change, now_ms = change_of(**how), given.clock()
+    options = change_of(given, **how)
     found = changeable(catalog_of((directory,), selection).partitions)
-    configs, share = known_configs(found, given), partial(_share, verb="reindex", jobs=jobs)
+    configs, share = known_configs(found, given), partial(share_out, verb="reindex", jobs=jobs)
     named = tuple(kind for kind in KINDS if not kinds or kind.value in kinds)
-    planned_at = partial(plan_reindex, kinds=named, exact=exact, now=given.now_ms)
 
     def plan(path: Path, progress: Progress, put: Callable[[object], None]) -> None:
-        put(planned_at(path, config=configs[path], progress=progress))
+        config, now = configs[path], given.now_ms
+        put(plan_reindex(path, config=config, kinds=named, exact=exact, now=now, progress=progress))
 
-    def change_at(
-        plan: ReindexPlan, place: Path, progress: Progress, put: Callable[[object], None]
-    ) -> None:
-        put(reindex_at(plan, place, change, now_ms, progress))
-
-    paths = [each.path for each in found]
-    planned = share(paths, (partial(plan, path) for path in paths), None)
-    plans = dict(zip(paths, planned, strict=True))
-    kept: list[Kept] = []
-    if not change.is_plan:
-        going = [path for path in paths if not plans[path].is_noop]
-        with change.holding(going, report_lost_mark):
-            places = ((path, change.place_of(path, unclean=True)) for path in going)
-            works = (partial(change_at, plans[path], place) for path, place in places)
-            for path, (done, backed_up) in zip(going, share(going, works, None), strict=True):
-                plans[path] = done
-                kept += backed_up
-    return write_reindex(
-        [(each, plans[each.path]) for each in found],
-        partial(report, "reindex", directory, change, kept=kept),
-        as_json=as_json,
+    paths = [partition.path for partition in found]
+    reports = run(
+        list(share(paths, (partial(plan, path) for path in paths), None)),
+        options,
+        ReindexPlan.again,
+        share=share,
+        on_lost_mark=report_lost_mark,
+        unclean=True,
     )
+    plans = [(partition, done.plan) for partition, done in zip(found, reports, strict=True)]
+    say_it = partial(report, "reindex", directory, options, reports, counts_room=False)
+    return write_reindex(plans, say_it, as_json=as_json)
 
 
 def write_reindex(
@@ -372,21 +371,16 @@ def truncate(
     **how: Any,
 ) -> int:
     """Run `kseg truncate`; returns the exit code."""
-    change = change_of(**how)
+    options = change_of(given, **how)
     partition = one_partition((directory,), selection, strict=True)
-    configs = known_configs([partition], given)
+    config = known_configs([partition], given)[partition.path]
     plan = plan_truncation(partition.path, offset, tier=tier_of_run())
-    done = TruncationReport(plan)
-    if not (plan.is_noop or change.is_plan):
-        place = change.place_of(partition.path)
-        with change.holding([partition.path], report_lost_mark):
-            here = plan if place == partition.path else plan_truncation(place, offset)
-            done = here.apply(
-                config=configs[partition.path],
-                now=given.now_ms,
-                backup_directory=change.backup_directory,
-                keep_cut=change.keeps,
-            )
+
+    def again(_plan: TruncationPlan, place: Path) -> TruncationPlan:
+        return replace(plan_truncation(place, offset), config=config, now_ms=given.now_ms)
+
+    planned = replace(plan, config=config, now_ms=given.now_ms)
+    (done,) = run([planned], options, again, on_lost_mark=report_lost_mark)
     if not as_json:
         if plan.log_end_offset < offset and not plan.is_noop:
             output.write_line(
@@ -397,17 +391,14 @@ def truncate(
     return report(
         "truncate",
         directory,
-        change,
-        [
-            replace(each, action=_TRUNCATE_ACTIONS.get(each.action, each.action))
-            for each in done.plan.actions
+        options,
+        [done],
+        actions=[
+            replace(action, action=_TRUNCATE_ACTIONS.get(action.action, action.action))
+            for action in done.plan.actions
         ],
-        done.kept,
-        freed_bytes=done.freed_bytes if change.apply else 0,
         as_json=as_json,
-        log_start_offset=done.log_start_offset,
-        log_end_offset=done.log_end_offset,
-        truncated_bytes=done.truncated_bytes,
+        **fields_of(done, "log_start_offset log_end_offset truncated_bytes"),
         left_open=[
             {"producer_id": producer_id, "first_offset": first}
             for producer_id, first in plan.left_open
@@ -432,7 +423,7 @@ def recover(
     **how: Any,
 ) -> int:
     """Run `kseg recover`; returns the exit code."""
-    change = change_of(**how)
+    options = change_of(given, **how)
     directories, given = data_directories(directories, given)
     found = changeable(catalog_of(directories, selection, set_aside=True).partitions)
     known = known_configs(found, given, directories)
@@ -440,22 +431,28 @@ def recover(
         found = [each for each in found if entry_of(each.path).kind in _LOADED]
         if recovery_point is not None or log_start_offset is not None:
             raise click.UsageError("An offset belongs to one partition, and DIR holds more.")
-    options = {
-        "as_broker": as_broker,
-        "clean": clean,
-        "recovery_point": recovery_point,
-        "log_start_offset": log_start_offset,
-        "now": given.clock(),
-        "tier": tier_of_plans(),
-    }
     configs = {each.path.resolve().name: known[each.path] for each in found}
+
+    def how_at(path: Path) -> RecoveryOptions:
+        return {
+            "as_broker": as_broker,
+            "clean": clean,
+            "recovery_point": recovery_point,
+            "log_start_offset": log_start_offset,
+            "config": configs[path.resolve().name],
+            "now": options.now_ms,
+            "tier": tier_of_plans(),
+        }
+
     places = [each.path for each in found]
     unmarked = [home for home in homes_of(places) if read_clean_shutdown(home) is None]
-    share = partial(_share, verb="recover", jobs=jobs)
-    run = Recovery(change, options, configs, share, lambda line: complain(f"kseg: {line}"))
-    plans = run.run(places)
-    code = _report_recovery(output.path_field(directories), run, plans, as_json=as_json)
-    if change.apply and not as_json:
+    share = partial(share_out, verb="recover", jobs=jobs)
+    reports = recover_all(
+        places, options, how_at, share=share, note=lambda line: complain(f"kseg: {line}")
+    )
+    code = _report_recovery(output.path_field(directories), options, reports, as_json=as_json)
+    plans = [done.plan for done in reports]
+    if options.apply and not as_json:
         for home in unmarked:
             if read_clean_shutdown(home) is not None:
                 count = sum(home_of(plan.path) == home for plan in plans)
@@ -467,10 +464,14 @@ def recover(
 
 
 def _report_recovery(
-    path: str | list[str], run: Recovery, plans: Sequence[RecoveryPlan], *, as_json: bool
+    path: str | list[str],
+    options: ChangeOptions,
+    reports: Sequence[RecoveryReport],
+    *,
+    as_json: bool,
 ) -> Exit:
-    change = run.change
-    documents = [plan.to_json(applied=not change.is_plan) for plan in plans]
+    plans = [done.plan for done in reports]
+    documents = [plan.to_json(applied=not options.is_plan) for plan in plans]
     fields: dict[str, Any] = {
         "partitions": documents,
         "log_start_offset": None,
@@ -487,15 +488,14 @@ def _report_recovery(
     code = report(
         "recover",
         path,
-        change,
-        [action for plan in plans for action in plan.actions],
-        (kept for one in run.reports for kept in one.kept),
-        freed_bytes=sum(one.freed_bytes for one in run.reports) if change.apply else 0,
+        options,
+        reports,
+        actions=[action for plan in plans for action in plan.actions],
         as_json=as_json,
         **fields,
     )
-    if change.output is None:
-        _say_of_homes(plans, is_plan=change.is_plan)
+    if options.output is None:
+        _say_of_homes(plans, is_plan=options.is_plan)
     return code
 
 

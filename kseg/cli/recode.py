@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
 import click
 
+from kseg.change.recode import RecodingPlan, plan_recoding
+from kseg.change.run import has_segments, run
 from kseg.cli import output
-from kseg.cli.closed import change_of, say
+from kseg.cli.closed import change_of, say, share_out
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
 from kseg.cli.parsing import CODECS, GivenSettings, Paths
 from kseg.cli.paths import catalog_of
 from kseg.cli.settings import data_directories, have_damage, known_settings, say_of_settings
 from kseg.constants import Compression
+from kseg.documents import fields_of
 from kseg.files.selection import Selection
 from kseg.format.compress import check_level
-from kseg.log.closed import has_segments
-from kseg.log.recoding import RecodedPartition, Recoding
-from kseg.log.recovery import Action, kept_bytes
+from kseg.log.recovery import kept_bytes
 
 
 def recode(
@@ -34,14 +35,13 @@ def recode(
     """Plan, and with `apply` change; returns the exit code."""
     if codec is None:
         raise click.UsageError("Give --codec, for segments in place; or -o OUT.")
-    change = change_of(
-        apply=apply, output_dir=None, backup_dir=backup_dir, no_backup=backup_dir is None
+    options = change_of(
+        given, apply=apply, output_dir=None, backup_dir=backup_dir, no_backup=backup_dir is None
     )
     kind = Compression(CODECS.index(codec))
     if level is not None:
         with usage_errors():
             check_level(kind, level)
-    how = Recoding(kind, level, given.clock())
     directories, given = data_directories(directories, given)
     catalog = catalog_of(directories, selection, strict=True)
     found = list(catalog)
@@ -50,65 +50,52 @@ def recode(
         found = [each for each in found if has_segments(each.path)]
     alone = len(catalog) == 1 and not catalog.data_directories
     settings = [known.of(each.path) for each in found]
-    ones = [
-        how.plan(each.path, one.retention_rules(of_one_log=alone))
+    plans = [
+        plan_recoding(each.path, one.retention_rules(of_one_log=alone), kind, level, options.now_ms)
         for each, one in zip(found, settings, strict=True)
     ]
-    if apply:
-        try:
-            with output.progress("convert", 0, in_bytes=True) as bar:
-                how.apply_all(ones, change, bar.to)
-        except KeyboardInterrupt:
-            complain("kseg: interrupted: finished segments stay, the others are as they were")
-            raise
-    findings = [*known.findings, *(each for one in ones for each in one.findings)]
+    share = partial(share_out, verb="convert", jobs=1)
+    try:
+        reports = run(plans, options, RecodingPlan.planned, share=share)
+    except KeyboardInterrupt:
+        complain("kseg: interrupted: finished segments stay, the others are as they were")
+        raise
+    plans = [done.plan for done in reports]
+    damage = [one_line(error) for plan in plans for error in plan.findings]
+    findings = [*known.findings, *(each for plan in plans for each in plan.findings)]
     if not as_json:
         say_of_settings(known.findings, settings)
-        output.write_lines(_left_alone(ones))
-    complain(*(f"kseg: not changed: {one_line(error)}" for one in ones for error in one.findings))
-    kept = [each for one in ones for each in one.kept]
+        output.write_lines(
+            f"left alone: {plan.path}: {plan.left_alone}" for plan in plans if plan.left_alone
+        )
+    complain(*(f"kseg: not changed: {line}" for line in damage))
+    kept = [each for done in reports for each in done.kept]
     code = say(
         "convert",
         output.path_field(directories),
-        [action for one in ones for action in _actions(one, codec)],
+        actions=[action for plan in plans for action in plan.actions],
         applied=apply,
         backups=sorted({str(each.backup) for each in kept}),
         remedy="--apply does it",
-        room=(max(0, sum(one.freed_bytes for one in ones)), kept_bytes(kept)),
+        room=(max(0, sum(done.freed_bytes for done in reports)), kept_bytes(kept)),
         as_json=as_json,
         codec=codec,
         level=level,
-        partitions=[_document(one) for one in ones],
+        partitions=[_document(plan) for plan in plans],
         findings=[one_line(error) for error in findings],
     )
     return Exit.FOUND if have_damage(findings) else code
 
 
-def _left_alone(ones: list[RecodedPartition]) -> Iterator[str]:
-    for one in ones:
-        if one.left_alone:
-            yield f"left alone: {one.path}: {one.left_alone}"
-
-
-def _actions(one: RecodedPartition, codec: str) -> Iterator[Action]:
-    for each in one.going:
-        why = f"its batches of magic 2 become {codec}"
-        if each.kept_bytes is not None:
-            why = f"it has {each.kept_bytes} bytes now, with batches in {codec}"
-        yield Action("convert", str(each.path), each.bytes, why)
-
-
-def _document(one: RecodedPartition) -> dict[str, object]:
+def _document(plan: RecodingPlan) -> dict[str, object]:
     return {
-        "path": str(one.path),
-        "left_alone": one.left_alone or None,
+        "path": str(plan.path),
+        "left_alone": plan.left_alone or None,
         "segments": [
             {
-                "base_offset": each.base_offset,
-                "bytes": each.bytes,
-                "new_bytes": each.kept_bytes,
-                "why": each.why or None,
+                **fields_of(segment, "base_offset bytes new_bytes=kept_bytes"),
+                "why": segment.why or None,
             }
-            for each in one.segments
+            for segment in plan.segments
         ],
     }

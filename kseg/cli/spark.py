@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kseg.catalog.catalog import partition_at
+from kseg.change.compact import CompactionOptions
 from kseg.cli import closed, output
 from kseg.cli.cleanup import write_compaction
 from kseg.cli.doctor import write_reports
@@ -28,7 +29,6 @@ from kseg.cli.parsing import GivenSettings, Paths, parse_names
 from kseg.cli.paths import catalog_of
 from kseg.cli.settings import check_given, say_of_findings
 from kseg.files.selection import Selection
-from kseg.log.cleanup import CompactionOptions
 from kseg.log.recovery import KINDS
 from kseg.records.query import ALL, Range
 from kseg.spark import jobs

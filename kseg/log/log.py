@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kseg.format.options import OptionsLike
     from kseg.format.values import Record, RecordColumns
     from kseg.frames import ArrowStream
-    from kseg.log.cleaner.values import CompactionReport
+    from kseg.log.cleaner.clean import CompactionReport
     from kseg.log.config import ConfigLike, LogConfig
     from kseg.log.data_directory import DataDirectoryLease, PartitionOffsets
     from kseg.log.producers.entry import VerificationGuard

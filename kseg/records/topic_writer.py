@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from kseg._door import renamed
+from kseg.change.retain import plan_retention
 from kseg.commands import command_line
 from kseg.constants import BATCH_BYTES, Int32s, Intps
 from kseg.errors import KsegError, NotALogError
@@ -23,7 +24,6 @@ from kseg.files.names import FileKind
 from kseg.format.options import OptionsLike
 from kseg.format.take import take_rows
 from kseg.format.values import RecordColumns
-from kseg.log.cleanup import plan_retention
 from kseg.log.log import Log
 from kseg.log.settings.cluster import Assigned, Cluster
 from kseg.log.settings.joined import Settings, settings

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from kseg.change.compact import plan_compaction
 from kseg.errors import UncleanShutdownError
 from kseg.files.checkpoints import TopicPartition, write_offset_checkpoint
 from kseg.files.metadata import write_clean_shutdown
-from kseg.log.cleanup import plan_compaction
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.recovery.recover import plan_recovery

@@ -21,17 +21,18 @@ from pathlib import Path
 from typing import NoReturn
 from unittest.mock import patch
 
+from kseg.change.compact import plan_compaction
+from kseg.change.recode import plan_recoding, recode
+from kseg.change.retain import plan_retention
 from kseg.change.truncate import plan_truncation
 from kseg.constants import Compression
 from kseg.errors import KsegError
 from kseg.files import io, log_writer
-from kseg.format.convert import Target
-from kseg.log.cleaner.recode import plan_recoding, recode
-from kseg.log.cleanup import plan_compaction, plan_retention
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.recovery.recover import recover
 from kseg.log.segment.writer import SegmentWriter
+from kseg.log.topic_policy import RetentionRules
 from kseg.log.validate.rules import AppendOrigin
 from kseg.log.writer import truncate
 from kseg.log.writer.retention import before_recovery
@@ -422,10 +423,9 @@ class Teller:
         """Write the closed segments in another codec."""
 
         def change(log: Log) -> None:
-            target = Target(2, codec, recoded_bytes_max=self.config.max_message_bytes)
-            for one in plan_recoding(log.view, target):
-                if not one.why:
-                    recode(log.state, one, target, None)
+            plan = plan_recoding(log.path, RetentionRules(self.config), codec, None, self.clock)
+            for segment in plan.going:
+                recode(log.state, segment, plan.target, None)
 
         self._replace_segments(change)
 

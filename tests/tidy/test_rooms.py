@@ -17,7 +17,7 @@ from tests.tidy import tree
 
 #: The rooms of the log from the top down; those in one row may know each other, without a circle.
 FLOORS = (
-    ("directory", "adopt", "cleanup", "recoding", "closed"),
+    ("directory", "adopt"),
     ("copies",),
     ("salvage",),
     ("log",),
@@ -35,7 +35,7 @@ FLOORS = (
     ("clean_offsets", "clock", "config", "epochs", "findings"),
     ("validate",),
 )
-PARTS = ("log", "spark", "analysis", "cli")
+PARTS = ("log", "change", "spark", "analysis", "cli")
 PROGRAMS = ("cli", "spark", "analysis")
 
 
@@ -185,7 +185,7 @@ def test_inside_of_the_log_nobody_goes_through_the_doors_of_rooms() -> None:
         "kseg.log.recovery.SnapshotFiles": False,
         "kseg.log.writer.state._x": False,
         "kseg._core.crc32": False,
-        "kseg.log.cleanup.retention": False,
+        "kseg.change.retain.retention": False,
     }.items(),
 )
 def test_a_door_is_told_from_a_wall(name: str, *, public: bool) -> None:

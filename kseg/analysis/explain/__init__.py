@@ -6,7 +6,7 @@ codecs       the sizes of topics with another codec, from a sample
 answer       `explain`: the answer for the data directories of a broker
 
 Nothing is changed, and nothing is locked. Causes and dates come from the plans of retention and
-compaction (`kseg.log.cleanup`): at such a date they delete.
+compaction (`kseg.change`): at such a date they delete.
 """
 
 from __future__ import annotations

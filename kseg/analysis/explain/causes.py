@@ -24,17 +24,12 @@ from kseg.analysis.explain.values import (
     NewestRecord,
     PartitionKeeps,
 )
+from kseg.change.compact import plan_compaction
+from kseg.change.retain import StayingSegment, latest_of, plan_retention, segments_that_stay
 from kseg.errors import KsegError, text_of
 from kseg.files.index import OffsetIndex, TimeIndex
 from kseg.files.io import StrPath
 from kseg.files.names import PartitionFiles, SegmentFiles, list_partition
-from kseg.log.cleanup import (
-    StayingSegment,
-    latest_of,
-    plan_compaction,
-    plan_retention,
-    segments_that_stay,
-)
 from kseg.log.data_directory import EntryKind, entry_of
 from kseg.log.log import Log
 from kseg.log.settings import PartitionSettings

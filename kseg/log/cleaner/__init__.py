@@ -1,13 +1,14 @@
 """Compaction: the last record of each key stays, planned first and then done.
 
-values    the plan and the report
-inputs    the log: clean and dirty part, bounds, groups of segments
+values    segments and groups, and why they stay
+inputs    the log: clean and dirty part, groups of segments
 judge     the decision for each batch and record: transactions, last offsets of keys, verdicts
 recode    closed segments in another codec, by the same swap
-clean     the plan, and the passes that apply it: groups rewritten and swapped in
+rewrite   a pass: groups written anew, and swapped in
+clean     the plan with its bounds, the passes that apply it, and the report
 
-One pass: `inputs` gives the bounds. The map of `judge` is filled from the dirty part, up to the
-limit of memory. `clean` rewrites each group below the end of the map and swaps it in, and the
+One pass: `clean` gives the bounds. The map of `judge` is filled from the dirty part, up to the
+limit of memory. `rewrite` writes each group below the end of the map anew and swaps it in, and the
 checkpoint records the end (`kseg.log.clean_offsets`). A full map makes further passes. Compaction
 keeps each record that the map does not know, so a full map costs time and never a record.
 

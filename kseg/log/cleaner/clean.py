@@ -5,79 +5,289 @@ how many bytes go. Only the first pass can be measured. A further pass, where th
 the segments that the pass before has written.
 
 `apply_state` writes new files beside appends and readers, and holds the log's lock for the swap
-alone. If the disk has no room for the next group, a smaller group goes first. A group that loses
-tombstones waits for the groups in front of it, or an older value of the key would reappear. Memory
-holds a stretch of the log and its filtered form, for segments of any size.
-
-The swap leaves the old files or the new ones at each kill:
-
-    1. `.cleaned` becomes `.swap`, the log first. As long as one `.cleaned` is there, a start throws
-       all of them away.
-    2. The old files of the group go, except those that the new files replace by their names.
-    3. `.swap` becomes the plain name, the log first. A start does steps 2 and 3 where it finds
-       `.swap`.
-
-Names are lasting after each step, and the old files go only when the names of step 1 are lasting.
-
-Source: Kafka `Cleaner.cleanSegments`, `Cleaner.cleanInto`, `LocalLog.replaceSegments`; Kafka
-renames old files to `.deleted` and removes them later.
+alone (`kseg.log.cleaner.rewrite`). If the disk has no room for the next group, a smaller group goes
+first. A group that loses tombstones waits for the groups in front of it, or an older value of the
+key would reappear.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final
 
 from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES, Progress
-from kseg.errors import KsegError, StalePlanError, at_path
+from kseg.documents import fields_of
+from kseg.errors import StalePlanError
 from kseg.files import io
-from kseg.files.log_file import Tile
-from kseg.files.names import FileKind, segment_name
-from kseg.format.columns import scan_all
-from kseg.format.retain import Filtered, filter_walked
 from kseg.format.times import Time
-from kseg.format.workspace import Workspace
 from kseg.log.clean_offsets import read_clean_offset, write_clean_offset
-from kseg.log.cleaner.inputs import (
-    CleanerInputs,
-    Group,
-    bounded_plan,
-    group_segments,
-    is_due,
-    walk_sound,
-)
-from kseg.log.cleaner.judge import Judge, LastBatches, read_decisions, read_keys
+from kseg.log.cleaner.inputs import CleanerInputs, Group, between, group_segments
+from kseg.log.cleaner.rewrite import Pass, keep_group, remove_cleaned, swap_in
 from kseg.log.cleaner.values import (
     ACTIVE,
     BEYOND_MAP,
-    NOT_DUE,
-    NOTHING_DIRTY,
+    HIGH_WATERMARK,
+    LAST_STABLE,
+    MIN_LAG,
     UNCHANGED,
     CompactedGroup,
     CompactedSegment,
-    CompactionPlan,
-    CompactionReport,
+    sum_of,
 )
-from kseg.log.pending_deletes import files_of_segment
+from kseg.log.config import LogConfig
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.recovery.backup import Backup
-from kseg.log.recovery.load_context import CLEANED, SWAP
-from kseg.log.segment.reader import Segment
-from kseg.log.segment.writer import SegmentWriter
+from kseg.log.recovery.plan import Plan, Report
+from kseg.log.segment.index_entries import timestamp_of_first
 from kseg.log.topic_policy import RetentionRules
 from kseg.log.writer import retention
-from kseg.log.writer.removal import unlink_segment
+from kseg.log.writer.flush import Opening
+from kseg.log.writer.retention import largest_timestamp_of
 from kseg.log.writer.state import LogState
 
-_T = TypeVar("_T")
+#: Reasons to skip a log, besides those of `kseg.log.topic_policy`.
+NOTHING_DIRTY: Final = "nothing-dirty"
+NOT_DUE: Final = "not-dirty-enough"
 
-#: The files of a segment, in the order in which Kafka renames them.
-KINDS: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CompactionReport(Report):
+    """The result of a compaction.
+
+    Attributes:
+        passes: how many; more than one where the map had no room for all keys.
+        end_offset: the checkpoint now.
+        segments_before, segments_after: the number of rewritten segments, and of their successors.
+        bytes_before, bytes_after: of their logs.
+        records, kept_records: in them.
+        unkeyed_records: records without a key, which a compacted log cannot keep; they are dropped.
+    """
+
+    COLUMNS = (
+        "passes end_offset segments_before segments_after bytes_before bytes_after records"
+        " kept_records unkeyed_records freed_bytes"
+    )
+
+    passes: int = 0
+    end_offset: int = 0
+    segments_before: int = 0
+    segments_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    records: int = 0
+    kept_records: int = 0
+    unkeyed_records: int = 0
+
+    @property
+    def title(self) -> str:
+        """The numbers of segments and bytes, before and after."""
+        return (
+            f"{self.segments_before} segments became {self.segments_after}, "
+            f"{self.bytes_before} bytes became {self.bytes_after}"
+        )
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """One row with all numbers."""
+        return [fields_of(self, self.COLUMNS)]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CompactionPlan(Plan[CompactionReport]):
+    """The plan of one pass of compaction.
+
+    Attributes:
+        path: the partition directory.
+        config: the settings.
+        now_ms: the time that counts.
+        log_start_offset, log_end_offset: of the log.
+        high_watermark, last_stable_offset: nothing at or above them is touched.
+        first_dirty_offset: records below it were compacted before.
+        first_uncleanable_offset: records at or above it are not changed: a segment's base.
+        clean_bytes, cleanable_bytes: of the logs of segments below the first, and from there on.
+        end_offset: where the pass ends, and the checkpoint then; below `first_uncleanable_offset`
+            where the map has no room for all keys, so that further passes follow.
+        groups: the rewritten segments, ascending.
+        staying: the others.
+        skipped: why the log is left alone, in a word of this module or of `topic_policy`; None if
+            it is not.
+        why: the reason in words.
+        rules: of which release; see `kseg.format.retain`.
+        map_bytes: memory of the offset map.
+        why_uncleanable: why nothing is touched from `first_uncleanable_offset` on, in a word of
+            this module.
+        unkeyed_records: records without a key, which go since a compacted log cannot keep them;
+            None if they were not counted.
+        opening: how the plan of `plan_compaction` opens the log.
+    """
+
+    COLUMNS = "base_offset path bytes kept_bytes why into"
+    KEEPS = False
+
+    path: Path
+    config: LogConfig
+    now_ms: int
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    clean_bytes: int
+    cleanable_bytes: int
+    end_offset: int
+    groups: tuple[CompactedGroup, ...] = ()
+    staying: tuple[CompactedSegment, ...] = ()
+    skipped: str | None = None
+    why: str = ""
+    rules: str = COMPACTION_RULES[-1]
+    map_bytes: int = COMPACTION_MAP_BYTES
+    why_uncleanable: str = ACTIVE
+    unkeyed_records: int | None = None
+    opening: Opening | None = field(default=None, compare=False)
+
+    @property
+    def is_noop(self) -> bool:
+        """Whether no file changes, but for the checkpoint."""
+        return not self.groups
+
+    @property
+    def is_done(self) -> bool:
+        """Never: the log is opened in any case."""
+        return False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether neither a file nor the checkpoint changes."""
+        return self.is_noop and not self.advances
+
+    @property
+    def backup_bytes(self) -> None:
+        """Nothing is known before segments are rewritten."""
+
+    def do(
+        self,
+        backup: Backup | None,
+        progress: Progress | None,
+        *,
+        again: Callable[[LogState], CompactionPlan] | None = None,
+    ) -> CompactionReport:
+        """Compact the log.
+
+        A plan for a log that is open for appending uses that log: appends and reads go on
+        meanwhile, since the log's lock is held only while files are swapped. Any other plan opens
+        the log for appending, with the settings of the plan, and closes it. The old files go as
+        soon as the new ones are lasting, and only a backup keeps them. If the process is killed
+        on the way, each segment is as before or compacted.
+
+        Args:
+            backup: keeps the old files; None for no backup.
+            progress: called after each segment with the bytes of log that are done, and all of
+                them.
+            again: plans once more where the open log is not as this plan saw it.
+
+        Raises:
+            StalePlanError: the log has changed since the plan was made, or changed meanwhile.
+            UncleanShutdownError: the log was not closed in good order; nothing was done.
+            LogLockedError: another process, or a log of this one, writes there; nothing was done.
+            FormatError, LimitExceededError: a batch is damaged; its segment is as it was.
+            KsegError: the log has failed.
+            OSError: the disk refuses, or is full; the segment that was written is as it was.
+        """
+        assert self.opening is not None
+        with self.opening.opened(self.now_ms) as state:
+            try:
+                report = apply_state(state, self, backup=backup, progress=progress)
+            except StalePlanError:
+                if again is None:
+                    raise
+                report = apply_state(state, again(state), backup=backup, progress=progress)
+        return report if backup is None else replace(report, kept=tuple(backup.kept))
+
+    @property
+    def advances(self) -> bool:
+        """Whether something is compacted that was not before, if no more than the checkpoint."""
+        return self.skipped is None and self.end_offset > self.first_dirty_offset
+
+    @property
+    def dirty_ratio(self) -> float:
+        """The share of dirty bytes in the cleanable part; 0 for an empty log."""
+        return self.cleanable_bytes / max(self.clean_bytes + self.cleanable_bytes, 1)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether one pass does all of it."""
+        return self.end_offset >= self.first_uncleanable_offset
+
+    @property
+    def bytes(self) -> int:
+        """Of the logs that are rewritten."""
+        return sum(group.bytes for group in self.groups)
+
+    @property
+    def kept_bytes(self) -> int | None:
+        """Of the new logs; None where it was not measured."""
+        return sum_of(group.kept_bytes for group in self.groups)
+
+    @property
+    def saved_bytes(self) -> int | None:
+        """The bytes that go; None if they were not measured."""
+        kept = self.kept_bytes
+        return None if kept is None else self.bytes - kept
+
+    @property
+    def records(self) -> int | None:
+        """In the logs that are rewritten; None if it was not measured."""
+        return sum_of(group.records for group in self.groups)
+
+    @property
+    def kept_records(self) -> int | None:
+        """The records that stay; None if they were not measured."""
+        return sum_of(group.kept_records for group in self.groups)
+
+    @property
+    def saved_records(self) -> int | None:
+        """The records that go; None if they were not measured."""
+        records, kept = self.records, self.kept_records
+        return None if records is None or kept is None else records - kept
+
+    @property
+    def room_bytes(self) -> int:
+        """Free room that the largest group needs, while old and new files are both there."""
+        return max((group.room_bytes for group in self.groups), default=0)
+
+    @property
+    def title(self) -> str:
+        """The path, and the size of the pass."""
+        if self.skipped is not None or self.is_noop:
+            return f"{self.path}: nothing to compact"
+        offsets = f"{self.first_dirty_offset} to {self.end_offset}"
+        return f"{self.path}: compact from {offsets}, {self.bytes} bytes"
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The segments: `into` is the base offset of the new one, None for a segment that stays."""
+        compacted = [(one, group.base_offset) for group in self.groups for one in group.segments]
+        return [
+            asdict(one) | {"path": str(one.path), "into": into}
+            for one, into in (*compacted, *((one, None) for one in self.staying))
+        ]
+
+    def __str__(self) -> str:
+        """A line a group."""
+        if self.skipped is not None or self.is_noop:
+            return f"{self.path}: nothing to compact{f': {self.why}' if self.why else ''}"
+        lines = [
+            f"{self.path}: compact from {self.first_dirty_offset} to {self.end_offset}, "
+            f"{self.bytes} bytes"
+        ]
+        for group in self.groups:
+            kept = "" if group.kept_bytes is None else f", of which {group.kept_bytes} stay"
+            bases = ", ".join(map(str, group.base_offsets))
+            lines.append(f"segments {bases} become one ({group.bytes} bytes{kept})")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +307,91 @@ class CompactionOptions:
     rules: str = COMPACTION_RULES[-1]
     map_bytes: int = COMPACTION_MAP_BYTES
     measure: bool = True
+
+
+def bounded_plan(
+    inputs: CleanerInputs, clean_offset: int | None, *, ignore_lag: bool
+) -> CompactionPlan:
+    """A plan with the bounds of a pass, and nothing to do yet.
+
+    Args:
+        inputs: of the log.
+        clean_offset: the end of the clean part; None without one, or if it lies outside of the log.
+        ignore_lag: ignore the age of records.
+
+    Raises:
+        CorruptIndexError, FormatError: the age of a segment cannot be read.
+        OSError: a file cannot be read.
+    """
+    start = inputs.log_start_offset
+    if clean_offset is None or not start <= clean_offset <= inputs.log_end_offset:
+        clean_offset = start
+    limits = [
+        (inputs.active_base_offset, ACTIVE),
+        (inputs.high_watermark, HIGH_WATERMARK),
+        (inputs.last_stable_offset, LAST_STABLE),
+    ]
+    young = None if ignore_lag else _first_young(inputs, clean_offset)
+    if young is not None:
+        limits.append((young.base_offset, MIN_LAG))
+    limit, why = min(limits, key=lambda pair: pair[0])
+    end = _base_at(inputs, max(limit, clean_offset))
+    dirty = between(inputs.segments, min(clean_offset, end), end)
+    return CompactionPlan(
+        path=inputs.path,
+        config=inputs.config,
+        now_ms=inputs.now_ms,
+        log_start_offset=start,
+        log_end_offset=inputs.log_end_offset,
+        high_watermark=inputs.high_watermark,
+        last_stable_offset=inputs.last_stable_offset,
+        first_dirty_offset=clean_offset,
+        first_uncleanable_offset=end,
+        clean_bytes=sum(info.size for info in inputs.segments if info.base_offset < clean_offset),
+        cleanable_bytes=sum(info.size for info in dirty),
+        end_offset=clean_offset,
+        why_uncleanable=why,
+    )
+
+
+def is_due(inputs: CleanerInputs, plan: CompactionPlan) -> bool:
+    """Whether a broker would compact the log now: it is dirty enough, or for too long."""
+    config = inputs.config
+    if plan.dirty_ratio > config.min_cleanable_dirty_ratio:
+        return True
+    since = inputs.now_ms - config.max_compaction_lag_ms
+    if not plan.cleanable_bytes or since <= 0:
+        return False
+    for info in _dirty(inputs, plan.first_dirty_offset):
+        with inputs.open_segment(info) as segment:
+            if 0 < (timestamp_of_first(segment) or 0) < since:
+                return True
+    return False
+
+
+def _base_at(inputs: CleanerInputs, offset: int) -> int:
+    """The base of the sealed segment that can hold an offset, or else of the active one."""
+    active = inputs.active_base_offset
+    if offset >= active:
+        return active
+    held = between(inputs.segments, offset, active)
+    return held[0].base_offset if held else active
+
+
+def _dirty(inputs: CleanerInputs, first_dirty_offset: int) -> tuple[SegmentInfo, ...]:
+    return between(inputs.segments, first_dirty_offset, inputs.active_base_offset)
+
+
+def _first_young(inputs: CleanerInputs, first_dirty_offset: int) -> SegmentInfo | None:
+    """The first dirty segment with a record younger than `min.compaction.lag.ms`."""
+    lag = inputs.config.min_compaction_lag_ms
+    if lag <= 0:
+        return None
+    young = inputs.now_ms - lag
+    for info in _dirty(inputs, first_dirty_offset):
+        if largest_timestamp_of(info) > young:
+            return info
+    return None
 
 
 def plan_inputs(
@@ -175,9 +470,9 @@ def apply_state(
     backup: Backup | None = None,
     progress: Progress | None = None,
 ) -> CompactionReport:
-    """As `kseg.log.cleanup.CompactionPlan.apply`, for the state of a log open for appending."""
+    """As `CompactionPlan.do`, for the state of a log open for appending."""
     with state.cleaning:
-        report = CompactionReport(0, plan.first_dirty_offset)
+        report = CompactionReport(plan, end_offset=plan.first_dirty_offset)
         _check_fresh(state, plan)
         if not plan.advances and plan.is_noop:
             return report
@@ -306,290 +601,3 @@ def _replace(
         kept_records=report.kept_records + (written.kept_records or 0),
         freed_bytes=report.freed_bytes + freed,
     )
-
-
-# ---- one pass ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pass:
-    """One pass: its end, its groups, and the rules by which each is written.
-
-    Attributes:
-        inputs: the log.
-        judge: decides about batches and records.
-        rules: the release.
-        end_offset: where the pass ends.
-        groups: rising.
-        old_tombstones_since_ns: tombstones of magic 0 and 1 stay in files modified later.
-        workspace: memory to use again.
-    """
-
-    inputs: CleanerInputs
-    judge: Judge
-    rules: str
-    end_offset: int
-    groups: list[Group]
-    old_tombstones_since_ns: int
-    workspace: Workspace
-
-    @classmethod
-    def of(cls, inputs: CleanerInputs, dirty: range, *, rules: str, map_bytes: int) -> Pass:
-        """Read the keys of the dirty part, as many as there is memory for.
-
-        Args:
-            inputs: the log.
-            dirty: the offsets from the first dirty one up to the first that must not be cleaned.
-            rules: the release.
-            map_bytes: memory for keys.
-
-        Raises:
-            ValueError: there is no memory for one key.
-            FormatError, LimitExceededError: a batch is damaged.
-            OSError: a file cannot be read.
-        """
-        decisions = read_decisions(inputs, dirty)
-        last_offsets = read_keys(inputs, dirty, decisions, map_bytes)
-        producers = LastBatches.of(inputs.producers.values())
-        is_shown = dirty.stop if rules in COMPACTION_RULES[:2] else inputs.high_watermark
-        judge = Judge(last_offsets, decisions, producers, is_shown, inputs.now_ms)
-        end = last_offsets.latest_offset + 1
-        reached = [info for info in inputs.segments if info.base_offset < end]
-        clean = [info for info in inputs.segments if info.base_offset < dirty.start]
-        since = 0
-        if clean:  # when the last clean segment was written, less the time that tombstones stay
-            modified = os.stat(clean[-1].path).st_mtime_ns
-            since = modified - inputs.config.delete_retention_ms * 1_000_000
-        groups = group_segments(reached, inputs.config, dirty.stop)
-        return cls(inputs, judge, rules, end, groups, since, Workspace())
-
-    def write(self, group: Group) -> CompactedGroup:
-        """Write the `.cleaned` files of a group, lasting when this returns.
-
-        A segment that does not change is not written; one alone is measured first.
-
-        Raises:
-            FormatError, LimitExceededError: a batch is damaged; no new file is there.
-            OSError: a file cannot be read, or the disk refuses; as before.
-        """
-        remove_cleaned(self.inputs.path, group[0].base_offset)
-        if len(group) == 1:
-            counts = self.judge.unkeyed_records, self.judge.removed_tombstones
-            done = self.filter(group, whole=True)
-            if not done.changes:
-                return done
-            self.judge.unkeyed_records, self.judge.removed_tombstones = counts
-
-        def fill(writer: SegmentWriter) -> CompactedGroup:
-            done = self.filter(group, writer)
-            self._finish(group, writer)
-            return done
-
-        return write_cleaned(self.inputs, group, fill)
-
-    def filter(
-        self, group: Group, writer: SegmentWriter | None = None, *, whole: bool = False
-    ) -> CompactedGroup:
-        """Filter each segment; measures a group without a writer.
-
-        Args:
-            group: the segments.
-            writer: takes the batches that stay.
-            whole: stop at the first stretch that is not copied whole: the segment changes.
-
-        Raises:
-            FormatError, LimitExceededError: a batch is damaged.
-            OSError: a file cannot be read, or the disk refuses.
-        """
-        segments: list[CompactedSegment] = []
-        records = kept_records = copied = 0
-        removed = self.judge.removed_tombstones
-        for info in group:
-            modified = os.stat(info.path).st_mtime_ns
-            self.judge.old_tombstones = modified > self.old_tombstones_since_ns
-            kept = 0
-            with self.inputs.open_segment(info) as segment:
-                for result in self._filtered(segment):
-                    kept += result.bytes_retained
-                    records += result.messages_read
-                    kept_records += result.messages_retained
-                    copied += result.bytes_copied
-                    if whole and result.bytes_copied != result.bytes_read:
-                        break
-                    if writer is not None and result.bytes_retained:
-                        _append(writer, result)
-            segments.append(CompactedSegment(info.base_offset, info.path, info.size, kept))
-        removes = self.judge.removed_tombstones > removed
-        changes = len(group) > 1 or copied != group[0].size
-        return CompactedGroup(tuple(segments), records, kept_records, removes, changes)
-
-    def _filtered(self, segment: Segment) -> Iterator[Filtered]:
-        for tile in walk_sound(segment, on_bad_crc=self.inputs.on_bad_crc):
-            if len(tile.table):
-                try:
-                    yield self._filter(tile)
-                except KsegError as error:
-                    raise at_path(error, segment.path) from None
-
-    def _filter(self, tile: Tile) -> Filtered:
-        verdict = self.judge.judge(tile.table)
-        located = self.judge.located
-        filtered = filter_walked(
-            tile.data,
-            tile.table,
-            verdict,
-            self.judge.keep,
-            located=located,
-            base=tile.base,
-            horizon_ms=self.inputs.now_ms + self.inputs.config.delete_retention_ms,
-            rules=self.rules,
-            workspace=self.workspace,
-        )
-        self.judge.count(located)
-        return filtered
-
-    def _finish(self, group: Group, writer: SegmentWriter) -> None:
-        """Give the new segment the indexes of a segment without further appends."""
-        bases = [info.base_offset for info in self.inputs.segments]
-        end = bases[bases.index(group[-1].base_offset) + 1]
-        for entry in self.judge.decisions.entries_within(group[0].base_offset, end):
-            writer.txn_index.append(entry)
-        writer.become_inactive()
-        writer.flush()
-
-
-def write_cleaned(inputs: CleanerInputs, group: Group, fill: Callable[[SegmentWriter], _T]) -> _T:
-    """Write the `.cleaned` files of a group, lasting when this returns.
-
-    Args:
-        inputs: the log.
-        group: the segments that they are to replace.
-        fill: writes the new segment; its answer is that of this function.
-
-    Raises:
-        Exception: `fill` raised it; no new file is there.
-        OSError: the disk refuses; likewise.
-    """
-    directory, base = inputs.path, group[0].base_offset
-    try:
-        writer = SegmentWriter.open(
-            directory,
-            base,
-            inputs.config,
-            create=True,
-            now_ms=inputs.now_ms,
-            suffix=CLEANED,
-            preallocate=False,
-        )
-        try:
-            done = fill(writer)
-        except BaseException:
-            writer.close(trim=False)
-            raise
-        writer.close()
-        _dress(directory, base, group)
-        io.flush_directory(directory)
-    except BaseException:
-        with suppress(OSError):
-            remove_cleaned(directory, base)
-        raise
-    return done
-
-
-def _append(writer: SegmentWriter, result: Filtered) -> None:
-    data = result.parts[0] if len(result.parts) == 1 else result.data
-    writer.append([data], scan_all(memoryview(data), on_bad_crc="ignore"))
-
-
-def _dress(directory: Path, base: int, segments: Sequence[SegmentInfo]) -> None:
-    """Give new files owner and permissions of the first old log, and the time of the last."""
-    model, modified = os.stat(segments[0].path), os.stat(segments[-1].path).st_mtime_ns
-    for path in names_of(directory, base, CLEANED):
-        with suppress(FileNotFoundError):
-            io.dress_like(path, model)
-            io.set_modified(path, modified)
-
-
-def names_of(directory: Path, base_offset: int, suffix: str) -> list[Path]:
-    """The names of a segment's files, whether they are there or not."""
-    return [directory / (segment_name(base_offset, kind) + suffix) for kind in KINDS]
-
-
-def remove_cleaned(directory: Path, base_offset: int) -> None:
-    """Remove the `.cleaned` files of a segment, if there are any.
-
-    Raises:
-        OSError: the disk refuses.
-    """
-    for path in names_of(directory, base_offset, CLEANED):
-        io.unlink(path, missing_ok=True)
-
-
-def swap_in(state: LogState, group: Sequence[SegmentInfo], size: int) -> int:
-    """Put the `.cleaned` files of a group in its place, lasting when this returns.
-
-    Args:
-        state: the log; its lock is held meanwhile.
-        group: the old segments, rising.
-        size: of the new log.
-
-    Returns:
-        The bytes that the disk gets back.
-
-    Raises:
-        StalePlanError: the log has not all of them any more; nothing was done.
-        OSError: the disk refuses. The log has failed then; the next opening puts it in order.
-    """
-    with state.changing():
-        if not set(group) <= set(state.sealed):
-            raise StalePlanError("segments went while they were compacted", path=state.path)
-        before = state.deletions.freed_bytes
-        base = group[0].base_offset
-        with state.all_or_poison():
-            taken = _rename(state.path, base, CLEANED, SWAP)
-            state.flush_names()
-            new = SegmentInfo(state.files_of(base), size, is_last=False)
-            state.replace_segments({info.base_offset for info in group}, (new,))
-            _remove_old(state, group)
-            state.flush_names()
-            _rename(state.path, base, SWAP, "")
-            state.flush_names()
-        state.publish()
-        return state.deletions.freed_bytes - before - taken
-
-
-def _remove_old(state: LogState, group: Sequence[SegmentInfo]) -> None:
-    first, *others = group
-    for path in files_of_segment(first.files):
-        if path.with_name(path.name + SWAP).exists():
-            state.deletions.add_freed(io.bytes_given_back(path))
-        else:
-            state.deletions.unlink(path)
-    for info in others:
-        unlink_segment(state, info)
-
-
-def _rename(directory: Path, base: int, old: str, new: str) -> int:
-    """Rename the files of the new segment; answers how many bytes of disk they have."""
-    taken = 0
-    sources, targets = names_of(directory, base, old), names_of(directory, base, new)
-    for source, target in zip(sources, targets, strict=True):
-        with suppress(FileNotFoundError):
-            taken += os.stat(source).st_blocks * 512
-            io.rename(source, target)
-    return taken
-
-
-def keep_group(state: LogState, group: Sequence[SegmentInfo], backup: Backup) -> None:
-    """Keep the files of a group, and the snapshots that go with it.
-
-    Raises:
-        OSError: the disk refuses.
-    """
-    for info in group:
-        for path in files_of_segment(info.files):
-            backup.keep_file(path)
-    for info in group[1:]:
-        snapshot = state.snapshots.path(info.base_offset)
-        if snapshot is not None:
-            backup.keep_file(snapshot)

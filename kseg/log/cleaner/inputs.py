@@ -28,13 +28,6 @@ from kseg.files.log_file import Tile
 from kseg.files.mapping import Mapping as FileMapping
 from kseg.format.header import stop_error
 from kseg.format.times import Time
-from kseg.log.cleaner.values import (
-    ACTIVE,
-    HIGH_WATERMARK,
-    LAST_STABLE,
-    MIN_LAG,
-    CompactionPlan,
-)
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.producers.entry import ProducerEntry
@@ -42,10 +35,9 @@ from kseg.log.producers.snapshots import SnapshotFiles, feed_segment
 from kseg.log.producers.state import ProducerState
 from kseg.log.reader.version import HighWatermark, SegmentInfo
 from kseg.log.reader.view import LogView
-from kseg.log.segment.index_entries import timestamp_of_first
 from kseg.log.segment.reader import Segment
 from kseg.log.validate.batches import check_rising
-from kseg.log.writer.retention import high_watermark_of, largest_timestamp_of
+from kseg.log.writer.retention import high_watermark_of
 from kseg.log.writer.state import LogState
 
 #: Segments that become one.
@@ -188,51 +180,6 @@ def _producers_of(view: LogView, config: LogConfig, now_ms: int) -> Mapping[int,
     return state.entries
 
 
-def bounded_plan(
-    inputs: CleanerInputs, clean_offset: int | None, *, ignore_lag: bool
-) -> CompactionPlan:
-    """A plan with the bounds of a pass, and nothing to do yet.
-
-    Args:
-        inputs: of the log.
-        clean_offset: the end of the clean part; None without one, or if it lies outside of the log.
-        ignore_lag: ignore the age of records.
-
-    Raises:
-        CorruptIndexError, FormatError: the age of a segment cannot be read.
-        OSError: a file cannot be read.
-    """
-    start = inputs.log_start_offset
-    if clean_offset is None or not start <= clean_offset <= inputs.log_end_offset:
-        clean_offset = start
-    limits = [
-        (inputs.active_base_offset, ACTIVE),
-        (inputs.high_watermark, HIGH_WATERMARK),
-        (inputs.last_stable_offset, LAST_STABLE),
-    ]
-    young = None if ignore_lag else _first_young(inputs, clean_offset)
-    if young is not None:
-        limits.append((young.base_offset, MIN_LAG))
-    limit, why = min(limits, key=lambda pair: pair[0])
-    end = _base_at(inputs, max(limit, clean_offset))
-    dirty = between(inputs.segments, min(clean_offset, end), end)
-    return CompactionPlan(
-        path=inputs.path,
-        config=inputs.config,
-        now_ms=inputs.now_ms,
-        log_start_offset=start,
-        log_end_offset=inputs.log_end_offset,
-        high_watermark=inputs.high_watermark,
-        last_stable_offset=inputs.last_stable_offset,
-        first_dirty_offset=clean_offset,
-        first_uncleanable_offset=end,
-        clean_bytes=sum(info.size for info in inputs.segments if info.base_offset < clean_offset),
-        cleanable_bytes=sum(info.size for info in dirty),
-        end_offset=clean_offset,
-        why_uncleanable=why,
-    )
-
-
 def between(
     segments: tuple[SegmentInfo, ...], start_offset: int, end_offset: int
 ) -> tuple[SegmentInfo, ...]:
@@ -241,46 +188,6 @@ def between(
         return ()
     first = bisect_right(segments, start_offset, key=lambda info: info.base_offset) - 1
     return tuple(info for info in segments[max(first, 0) :] if info.base_offset < end_offset)
-
-
-def is_due(inputs: CleanerInputs, plan: CompactionPlan) -> bool:
-    """Whether a broker would compact the log now: it is dirty enough, or for too long."""
-    config = inputs.config
-    if plan.dirty_ratio > config.min_cleanable_dirty_ratio:
-        return True
-    since = inputs.now_ms - config.max_compaction_lag_ms
-    if not plan.cleanable_bytes or since <= 0:
-        return False
-    for info in _dirty(inputs, plan.first_dirty_offset):
-        with inputs.open_segment(info) as segment:
-            if 0 < (timestamp_of_first(segment) or 0) < since:
-                return True
-    return False
-
-
-def _base_at(inputs: CleanerInputs, offset: int) -> int:
-    """The base of the sealed segment that can hold an offset, or else of the active one."""
-    active = inputs.active_base_offset
-    if offset >= active:
-        return active
-    held = between(inputs.segments, offset, active)
-    return held[0].base_offset if held else active
-
-
-def _dirty(inputs: CleanerInputs, first_dirty_offset: int) -> tuple[SegmentInfo, ...]:
-    return between(inputs.segments, first_dirty_offset, inputs.active_base_offset)
-
-
-def _first_young(inputs: CleanerInputs, first_dirty_offset: int) -> SegmentInfo | None:
-    """The first dirty segment with a record younger than `min.compaction.lag.ms`."""
-    lag = inputs.config.min_compaction_lag_ms
-    if lag <= 0:
-        return None
-    young = inputs.now_ms - lag
-    for info in _dirty(inputs, first_dirty_offset):
-        if largest_timestamp_of(info) > young:
-            return info
-    return None
 
 
 def group_segments(

@@ -39,6 +39,7 @@ _HOMES = {
     ),
     "kseg.log.recovery.lost": ("Lost", "lost_ranges"),
     "kseg.log.recovery.plan": ("Action", "FileSeen", "Plan", "Report", "look_at"),
+    "kseg.log.recovery.recover": ("RecoveryOptions",),
     "kseg.log.recovery.reindex": ("KINDS", "REINDEX_CLASSES"),
 }
 __all__, __getattr__ = door(__name__, _HOMES)

@@ -21,5 +21,6 @@ from kseg.log.recovery.plan import FileSeen as FileSeen
 from kseg.log.recovery.plan import Plan as Plan
 from kseg.log.recovery.plan import Report as Report
 from kseg.log.recovery.plan import look_at as look_at
+from kseg.log.recovery.recover import RecoveryOptions as RecoveryOptions
 from kseg.log.recovery.reindex import KINDS as KINDS
 from kseg.log.recovery.reindex import REINDEX_CLASSES as REINDEX_CLASSES

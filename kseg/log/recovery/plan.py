@@ -254,6 +254,9 @@ class Report(Table):
         return kept_bytes(self.kept)
 
 
+Plan.REPORT = Report
+
+
 class CutReport(Report):
     """The result of a change that may cut the end of a log."""
 

@@ -227,6 +227,17 @@ class ReindexPlan(Plan[ReindexReport]):
         found = f"{len(self.files)} files change" if self.files else "nothing to do"
         return f"{self.path}: {found}, {len(self.findings)} findings"
 
+    def again(self, path: Path) -> ReindexPlan:
+        """The same plan for the files as they are now.
+
+        Args:
+            path: the directory, or that of a copy.
+
+        Raises:
+            OSError: something cannot be read.
+        """
+        return _Reindexing(replace(self, path=path, seen=look_at(path)), None).plan()
+
     def do(self, backup: Backup | None, progress: Progress | None) -> ReindexReport:
         """Replace each file by a rename; it keeps owner, permissions and time of modification.
 

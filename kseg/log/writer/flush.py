@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from kseg.errors import KsegError
@@ -263,6 +265,32 @@ def opened(
             lease.leave(clean=clean)
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a plan opens its log for appending.
+
+    Attributes:
+        path: the partition directory.
+        config, high_watermark: as for `Log.open`.
+        state: a log that is open for appending already; None to open one.
+    """
+
+    path: Path
+    config: LogConfig
+    high_watermark: HighWatermark | None = None
+    state: LogState | None = None
+
+    def __reduce__(self) -> tuple[type[Opening], tuple[object, ...]]:
+        """In another process the log is not open."""
+        return Opening, (self.path, self.config, self.high_watermark)
+
+    def opened(self, now: Time) -> AbstractContextManager[LogState]:
+        """The log, open for appending; its clock shows a time if it is opened here."""
+        if self.state is not None:
+            return nullcontext(self.state)
+        return opened(self.path, self.config, now=now, high_watermark=self.high_watermark)
+
+
 def _finish(state: LogState) -> None:
     flush(state, whole=True)
     state.epochs.flush()
@@ -282,6 +310,7 @@ def _release(state: LogState) -> None:
 __all__ = [
     "CHECKPOINT_INTERVAL_MS",
     "UNFLUSHED_MAX",
+    "Opening",
     "base_after",
     "close",
     "flush",

@@ -31,13 +31,12 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kseg.constants import INT64_MAX
-from kseg.errors import StalePlanError, UnsupportedFormatError
+from kseg.constants import INT64_MAX, Progress
+from kseg.errors import StalePlanError, UncleanShutdownError, UnsupportedFormatError
 from kseg.files import io, metadata
 from kseg.files.index import TimeIndex, TimeIndexEntry
 from kseg.files.names import FileKind, list_partition, segment_name
 from kseg.format.times import Time
-from kseg.frames import Table
 from kseg.log import data_directory, disk_room
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
@@ -47,6 +46,8 @@ from kseg.log.epochs import LeaderEpochs
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.reader.version import END, HighWatermark, SegmentInfo
 from kseg.log.reader.view import LogView
+from kseg.log.recovery.backup import Backup
+from kseg.log.recovery.plan import Plan, Report
 from kseg.log.segment.index_entries import latest_from
 from kseg.log.segment.reader import Segment
 from kseg.log.tier.history import RemoteHistory, expired, history_of, tiered
@@ -69,6 +70,11 @@ LOG_START: Final = "log start"
 SIZE: Final = "size"
 TIME: Final = "time"
 
+_KINDS: Final = (
+    *(FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX),
+    FileKind.SNAPSHOT,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class RetiredSegment:
@@ -90,7 +96,46 @@ class RetiredSegment:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class RetentionPlan(Table):
+class RetentionReport(Report):
+    """The changes that retention made.
+
+    Attributes:
+        freed_bytes: bytes that the disk gets back for all their files, now or when the renamed
+            files are removed. A file with a second name, as in a backup, counts nothing.
+        log_start_offset: where the log starts now.
+        files: the renamed files, under their new names.
+    """
+
+    COLUMNS = "path"
+
+    log_start_offset: int = 0
+    files: tuple[Path, ...] = ()
+
+    @property
+    def segments_count(self) -> int:
+        """How many segments went."""
+        return len(self.plan.segments)
+
+    @property
+    def deleted_bytes(self) -> int:
+        """Bytes of their logs."""
+        return int(self.plan.deleted_bytes)
+
+    @property
+    def title(self) -> str:
+        """The size of the deletion, and the start of the log."""
+        return (
+            f"{self.segments_count} segments went, {self.deleted_bytes} bytes; "
+            f"the log starts at {self.log_start_offset}"
+        )
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The renamed files."""
+        return [{"path": str(path)} for path in self.files]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RetentionPlan(Plan[RetentionReport]):
     """The changes that retention would make to a log.
 
     Attributes:
@@ -110,10 +155,11 @@ class RetentionPlan(Table):
             tier. The offsets above are those of the local part then.
         is_unclean: whether the log was not closed in good order, so that only closed segments in
             front of the recovery point go.
-        opening: how the `apply` of `plan_retention`'s plan opens the log.
+        opening: how the plan of `plan_retention` opens the log.
     """
 
     COLUMNS = "base_offset path bytes why largest_timestamp"
+    KEEPS = False
 
     path: Path
     now_ms: int
@@ -129,12 +175,66 @@ class RetentionPlan(Table):
     why: str = ""
     remote: RemoteHistory | None = None
     is_unclean: bool = False
-    opening: Any = field(default=None, compare=False)
+    opening: flush.Opening | None = field(default=None, compare=False)
 
     @property
     def is_noop(self) -> bool:
         """Whether nothing goes."""
         return not self.segments
+
+    @property
+    def is_done(self) -> bool:
+        """Never: a log that is opened removes the files that were to be deleted by now."""
+        return False
+
+    def do(
+        self,
+        backup: Backup | None,
+        _progress: Progress | None,
+        *,
+        again: Callable[[LogState], RetentionPlan] | None = None,
+        unclean: bool = True,
+    ) -> RetentionReport:
+        """Delete the segments that go.
+
+        Files are renamed to `.deleted` and removed after `file_delete_delay_ms`: with a later call
+        of this kind, or when the log is closed. If the log was not closed in good order, closed
+        segments in front of the recovery point are deleted at once, and the others stay.
+
+        Args:
+            backup: keeps the files that go; None for no backup.
+            again: plans once more when the log is open, which may have cut its end.
+            unclean: whether anything is deleted if the log was not closed in good order.
+
+        Raises:
+            StalePlanError: the log has changed since the plan was made; nothing was done.
+            UncleanShutdownError: the log was not closed in good order, and all that expires may
+                need a recovery; nothing was done.
+            LogLockedError: another process, or a log of this one, writes there; nothing was done.
+            KsegError: the log has failed.
+            OSError: the disk refuses. Another plan deletes the rest. A full disk that would get too
+                little back from whole segments stays as it was.
+        """
+        assert self.opening is not None
+        try:
+            with self.opening.opened(self.now_ms) as state:
+                plan = self if again is None else again(state)
+                _check_fresh(state, plan)
+                plan._keep(backup)
+                report = apply_state(state, plan)
+        except UncleanShutdownError:
+            early = before_recovery(self)
+            if early.is_noop or not unclean:
+                raise
+            early._keep(backup)
+            report = apply_unloaded(early)
+        return report if backup is None else replace(report, kept=tuple(backup.kept))
+
+    def _keep(self, backup: Backup | None) -> None:
+        if backup is not None:
+            for segment in self.segments:
+                for kind in _KINDS:
+                    backup.keep_file(self.path / segment_name(segment.base_offset, kind))
 
     @property
     def deleted_bytes(self) -> int:
@@ -176,40 +276,6 @@ class RetentionPlan(Table):
         lines = [f"delete {each.path} ({each.bytes} bytes): {each.why}" for each in self.segments]
         start = f"{self.path}: log start {self.log_start_offset} -> {self.new_log_start_offset}"
         return "\n".join([start, *(["a new segment first"] if self.rolls else []), *lines, *held])
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class RetentionReport(Table):
-    """The changes that retention made.
-
-    Attributes:
-        segments_count: how many went.
-        deleted_bytes: of their logs.
-        log_start_offset: where the log starts now.
-        files: the renamed files, under their new names.
-        freed_bytes: bytes that the disk gets back for all their files, now or when the renamed
-            files are removed. A file with a second name, as in a backup, counts nothing.
-    """
-
-    COLUMNS = "path"
-
-    segments_count: int
-    deleted_bytes: int
-    log_start_offset: int
-    files: tuple[Path, ...] = ()
-    freed_bytes: int = 0
-
-    @property
-    def title(self) -> str:
-        """The size of the deletion, and the start of the log."""
-        return (
-            f"{self.segments_count} segments went, {self.deleted_bytes} bytes; "
-            f"the log starts at {self.log_start_offset}"
-        )
-
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
-        """The renamed files."""
-        return [{"path": str(path)} for path in self.files]
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +362,7 @@ def plan_view(
     high_watermark: HighWatermark | None = None,
     tier: TierLog | None = None,
 ) -> RetentionPlan:
-    """As `kseg.log.cleanup.plan_retention`, for a log that is open for reading."""
+    """As `kseg.change.retain.plan_retention`, for a log that is open for reading."""
     path = view.path
     if any(info.files.kafka07 for info in view.segments):
         raise UnsupportedFormatError("a log of Kafka 0.7 is only read here", path=path)
@@ -330,7 +396,7 @@ def plan_state(
     now_ms: Time | None = None,
     tier: TierLog | None = None,
 ) -> RetentionPlan:
-    """As `kseg.log.cleanup.plan_retention`, for a log open for appending."""
+    """As `kseg.change.retain.plan_retention`, for a log open for appending."""
     with state.lock:
 
         def largest_timestamp(info: SegmentInfo) -> int:
@@ -434,7 +500,7 @@ def delete_old_segments(
 
 
 def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
-    """As `kseg.log.cleanup.RetentionPlan.apply`, for a log open for appending.
+    """As `RetentionPlan.do`, for a log open for appending.
 
     The log's start is stored before a file is renamed. So segments that a crash brings back lie
     below it. On a disk too full for that, whole segments are removed first, at once
@@ -446,7 +512,7 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
         _check_fresh(state, plan)
         state.deletions.remove_due(state.now_ms())
         if plan.is_noop:
-            return RetentionReport(0, 0, state.log_start_offset)
+            return RetentionReport(plan, log_start_offset=state.log_start_offset)
         freed_before = state.deletions.freed_bytes
         going = {each.base_offset for each in plan.segments}
         if plan.remote is None:
@@ -474,9 +540,7 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
         # From here on the first segment's base says where the log starts.
         state.note_offsets(write=True)
         freed = state.deletions.freed_bytes - freed_before
-        return RetentionReport(
-            len(going), plan.deleted_bytes, state.log_start_offset, files, freed_bytes=freed
-        )
+        return RetentionReport(plan, (), freed, state.log_start_offset, files)
 
 
 def before_recovery(plan: RetentionPlan) -> RetentionPlan:
@@ -539,7 +603,7 @@ def apply_unloaded(plan: RetentionPlan) -> RetentionReport:
             epochs.flush()
     finally:
         lease.leave()
-    return RetentionReport(len(files), plan.deleted_bytes, first, freed_bytes=freed)
+    return RetentionReport(plan, (), freed, first)
 
 
 def _delete(state: LogState, gone: Sequence[SegmentInfo]) -> tuple[Path, ...]:

@@ -83,6 +83,8 @@ class TruncationPlan(Plan[TruncationReport]):
         remote: its segments in a tier, and the effect of the cut on them; None without a tier.
         left_open: transactions whose marker goes and whose first record stays: the producer's id
             and the offset of that record.
+        config: the settings of the log; Kafka's defaults if None.
+        now_ms: its clock; the machine's if None.
     """
 
     REPORT = TruncationReport
@@ -96,6 +98,8 @@ class TruncationPlan(Plan[TruncationReport]):
     seen: tuple[FileSeen, ...] = ()
     remote: RemoteHistory | None = None
     left_open: tuple[tuple[int, int], ...] = ()
+    config: LogConfig | None = None
+    now_ms: Time | None = None
 
     @property
     def truncated_bytes(self) -> int:
@@ -140,8 +144,7 @@ class TruncationPlan(Plan[TruncationReport]):
 
         Args:
             backup: as for `Plan.do`.
-            config: the settings of the log; Kafka's defaults if None.
-            now: the clock; the machine's if None.
+            config, now: in place of those of the plan.
 
         Raises:
             StalePlanError: files have changed since the plan was made; nothing was done.
@@ -160,8 +163,11 @@ class TruncationPlan(Plan[TruncationReport]):
                 last = plan_of(self.path, version, version.log_end.offset - 1)
                 last.keep_files(backup)
                 freed = cut_unfollowed(last)
-            settings = config or LogConfig()
-            with flush.opened(self.path, settings, now=now, recover=unfollowed) as state:
+            settings, time = (
+                config or self.config or LogConfig(),
+                self.now_ms if now is None else now,
+            )
+            with flush.opened(self.path, settings, now=time, recover=unfollowed) as state:
                 plan_of(state.path, state.version, self.log_end_offset).keep_files(backup)
                 truncate_to(state, self.log_end_offset)
                 start, end = state.log_start_offset, state.log_end_offset

@@ -35,6 +35,7 @@ from kseg.analysis.info import Summary
 from kseg.analysis.units import Unit, UnitKind
 from kseg.analysis.verify import verify as verify_here
 from kseg.catalog.catalog import paths_of
+from kseg.change.compact import PLAN_CLASSES
 from kseg.constants import Progress
 from kseg.files import io
 from kseg.files.mapping import Mapping as FileMapping
@@ -43,7 +44,6 @@ from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.selection import StrPaths
 from kseg.format.header import BatchHeader
 from kseg.format.times import Time
-from kseg.log.cleanup import PLAN_CLASSES
 from kseg.log.copies import BatchSeen
 from kseg.log.recovery import REINDEX_CLASSES, TRAIL_CLASSES, Finding, Lost, look_at
 from kseg.log.salvage import LostOffsets

@@ -8,7 +8,7 @@ partition alone. A run that goes on plans again the partitions that have changed
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -17,6 +17,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from kseg import plan_reindex
 from kseg.analysis.units import run_units
 from kseg.catalog.catalog import Catalog
+from kseg.change.compact import (
+    CleanupOptions,
+    ClosedPartition,
+    CompactionOptions,
+    closed_partition,
+    plan_cleanup,
+    run_cleanup,
+)
+from kseg.change.run import ChangeOptions, has_segments, home_of
+from kseg.change.run import run as run_plans
 from kseg.constants import Progress
 from kseg.errors import KsegError
 from kseg.files.names import (
@@ -24,16 +34,14 @@ from kseg.files.names import (
     FileKind,
 )
 from kseg.format.times import Time
-from kseg.log.cleanup import Cleanup, ClosedPartition, CompactionOptions
 from kseg.log.clock import now_of
-from kseg.log.closed import Change, has_segments, home_of, reindex_at
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import refuse_cluster_metadata
 from kseg.log.recovery import (
     KINDS,
     Action,
     Finding,
-    Kept,
+    Report,
     kept_bytes,
     look_at,
 )
@@ -222,23 +230,24 @@ def compact(
         KsegError: `job` is of another job.
     """
     chosen = options or CompactOptions()
-    how = Cleanup(now_of(chosen.now_ms), chosen.high_watermark, chosen.how)
-    settings, findings = _settings(_partitions(paths), chosen)
-    found = [how.of(path, each) for path, each in settings.items() if has_segments(path)]
+    how = CleanupOptions(now_of(chosen.now_ms), chosen.high_watermark, chosen.how)
+    known, findings = _settings(_partitions(paths), chosen)
+    settings = {path: each for path, each in known.items() if has_segments(path)}
     runner = SparkRunner(lambda: spark, "compact", now_ms=chosen.now_ms, job=job)
-    units = [_ClosedUnit.of(one.path, one) for one in found]
+    units = [_ClosedUnit.of(path, each) for path, each in settings.items()]
     answers = run_units(units, partial(_look, how=how), threads=runner, progress=progress)
-    planned = {path: plans for path, *plans in answers}
-    for one in found:
-        one.plan, one.deletion, one.finding = planned[one.path]
-    keep = chosen.backup_directory is not None
-    change = Change(apply, backup_directory=chosen.backup_directory, keep=keep)
+    plans = {path: (plan, deletion, finding) for path, plan, deletion, finding in answers}
+    found = []
+    for path, each in settings.items():
+        plan, deletion, finding = plans[path]
+        partition = closed_partition(path, each, how)
+        found.append(replace(partition, plan=plan, deletion=deletion, finding=finding))
     going = [one for one in found if apply and not one.is_noop]
     sizes = [(one, one.plan.bytes if one.plan else 0) for one in going]
-    done, outcome = _change(spark, sizes, partial(_compact, how=how, change=change), progress)
-    changed = {one.path: one for one in done}
+    place = _place(chosen, how.now_ms, keep=chosen.backup_directory is not None)
+    done, outcome = _change(spark, sizes, partial(run_cleanup, options=place), progress)
     return CompactResult(
-        partitions=tuple(changed.get(one.path, one) for one in found),
+        partitions=tuple(done.get(one.path, one) for one in found),
         applied=apply,
         tasks=runner.tasks + outcome.pop("tasks"),
         skipped=runner.skipped,
@@ -284,11 +293,10 @@ def reindex(
     answers = run_units(units, work, threads=runner, progress=progress)
     found = {plan.path: plan for plan in answers}
     plans = tuple(found[path] for path in partitions)
-    change = Change(apply, backup_directory=chosen.backup_directory, keep=chosen.keep)
     going = [plan for plan in plans if apply and not plan.is_noop]
     sizes = [(plan, sum(each.size for each in plan.segments)) for plan in going]
-    act = partial(_reindex, change=change, now_ms=now_of(chosen.now_ms))
-    _done, outcome = _change(spark, sizes, act, progress)
+    place = _place(chosen, now_of(chosen.now_ms), keep=chosen.keep)
+    _done, outcome = _change(spark, sizes, partial(_reindex, options=place), progress)
     return ReindexResult(
         plans=plans,
         applied=apply,
@@ -360,79 +368,72 @@ class _ClosedUnit:
 # ---- in a worker ---------------------------------------------------------------------------------
 
 
-def _look(unit: _ClosedUnit, *, how: Cleanup) -> tuple[Any, ...]:
+def _look(unit: _ClosedUnit, *, how: CleanupOptions) -> tuple[Any, ...]:
     """The path of a partition, its plans, and the damage."""
-    partition: ClosedPartition = unit.subject
-    how.plan(partition)
-    return partition.path, partition.plan, partition.deletion, partition.finding
+    planned = plan_cleanup(Path(unit.path), unit.subject, how)
+    return planned.path, planned.plan, planned.deletion, planned.finding
 
 
 def _plan(unit: _ClosedUnit, **how: Any) -> ReindexPlan:
     return plan_reindex(Path(unit.path), config=unit.subject, **how)
 
 
-def _compact(
-    ones: Sequence[ClosedPartition], *, how: Cleanup, change: Change
-) -> list[tuple[ClosedPartition, Sequence[Kept]]]:
-    how.apply_all(ones, change)
-    return [(one, one.kept) for one in ones]
-
-
-def _reindex(
-    plans: Sequence[ReindexPlan], *, change: Change, now_ms: int
-) -> list[tuple[ReindexPlan, Sequence[Kept]]]:
-    with change.holding(plan.path for plan in plans):
-        return [reindex_at(plan, plan.path, change, now_ms) for plan in plans]
+def _reindex(plans: Sequence[ReindexPlan], *, options: ChangeOptions) -> list[Report]:
+    return run_plans(plans, options, ReindexPlan.again)
 
 
 # ---- changes -------------------------------------------------------------------------------------
 
 
+def _place(options: _ClosedOptions, now_ms: int, *, keep: bool) -> ChangeOptions:
+    return ChangeOptions(now_ms, True, backup_directory=options.backup_directory, keep=keep)
+
+
 def _change(
     spark: SparkSession,
     sizes: Iterable[tuple[Any, int]],
-    act: Callable[[Sequence[Any]], Any],
+    act: Callable[[Sequence[Any]], list[Report]],
     progress: Progress | None,
-) -> tuple[list[Any], dict[str, Any]]:
+) -> tuple[dict[Path, Any], dict[str, Any]]:
     """Change partitions, those of a data directory in one task.
 
     Args:
         spark: the session.
-        sizes: partitions, as values with a `path`, and how large each is.
-        act: changes the partitions of one data directory; answers each with its backup.
+        sizes: plans, and how large each partition is.
+        act: applies the plans of one data directory.
         progress: called now and then with tasks done and tasks in all.
 
     Returns:
-        The changed partitions; and the `tasks`, `backups` and `kept_bytes` of the result.
+        The plans that were carried out, by path; and the `tasks`, `backups` and `kept_bytes` of the
+        result.
     """
     homes: dict[Path, list[tuple[Any, int]]] = {}
-    for one, size in sizes:
-        homes.setdefault(home_of(one.path), []).append((one, size))
+    for plan, size in sizes:
+        homes.setdefault(home_of(plan.path), []).append((plan, size))
     items = [
-        Item(tuple(one for one, _size in ones), sum(size for _one, size in ones))
-        for _home, ones in sorted(homes.items())
+        Item(tuple(plan for plan, _size in plans), sum(size for _plan, size in plans))
+        for _home, plans in sorted(homes.items())
     ]
     ran = run(spark, items, partial(_apply, act=act), progress=progress)
-    backups = {backup for _changed, names, _size in ran.answers for backup in names}
-    return [one for changed, _names, _size in ran.answers for one in changed], {
+    reports = [done for answer, _size in ran.answers for done in answer]
+    return {done.plan.path: done.plan for done in reports}, {
         "tasks": ran.tasks,
-        "backups": tuple(sorted(backups)),
-        "kept_bytes": sum(size for _changed, _names, size in ran.answers),
+        "backups": tuple(sorted({str(each.backup) for done in reports for each in done.kept})),
+        "kept_bytes": sum(size for _answer, size in ran.answers),
     }
 
 
 def _apply(
-    homes: Sequence[Sequence[Any]], *, act: Callable[[Sequence[Any]], Any]
-) -> tuple[list[Any], set[str], int]:
+    homes: Sequence[Sequence[Any]], *, act: Callable[[Sequence[Any]], list[Report]]
+) -> tuple[list[Report], int]:
     """Change some data directories, in a worker; an error of one does not stop the others."""
-    changed: list[tuple[Any, Sequence[Kept]]] = []
+    reports: list[Report] = []
     failed: list[KsegError | OSError] = []
-    for ones in homes:
+    for plans in homes:
         try:
-            changed += act(ones)
+            reports += act(plans)
         except (KsegError, OSError) as error:
             failed.append(error)
     if failed:
         raise failed[0]
-    kept = [each for _one, more in changed for each in more]
-    return [one for one, _kept in changed], {str(each.backup) for each in kept}, kept_bytes(kept)
+    return reports, kept_bytes(each for done in reports for each in done.kept)

@@ -20,9 +20,8 @@ import pyarrow as pa
 import kseg
 from kseg import BatchBuilder, BatchOptions, Compression, Log, LogConfig
 from kseg.broker import AppendOrigin
+from kseg.change.recode import plan_recoding
 from kseg.control import ControlType
-from kseg.log.closed import Change
-from kseg.log.recoding import Recoding
 from kseg.log.topic_policy import RetentionRules
 from kseg.spark.sink import SinkPaths, commit, parse_sink_options, stage
 from tests.interop.broker.broker import Row
@@ -200,11 +199,9 @@ def recoded(directory: Path, codec: Compression) -> Held:
         path = Path(home) / directory.name
         path.mkdir()
         held = appended(path, Compression((codec + 1) % len(Compression)))
-        how = Recoding(codec, None, BEGIN_MS)
-        one = how.plan(path, RetentionRules(CONFIG))
-        assert one.going
-        how.apply_all([one], Change(apply=True, keep=False))
-        assert not one.findings
+        plan = plan_recoding(path, RetentionRules(CONFIG), codec, None, BEGIN_MS)
+        assert plan.going
+        assert not plan.apply().plan.findings
         put_in_place(path, directory)
     return held
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kseg.log import cleanup, closed
-from kseg.log.cleaner.values import CompactionPlan
-from kseg.log.cleanup import plan_compaction
+from kseg.change import compact
+from kseg.change.compact import CompactionPlan, plan_compaction
+from kseg.change.run import ChangeOptions
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.settings import settings
@@ -55,7 +55,7 @@ def test_apply_does_what_was_planned_without_planning_again(
         planned.append(args)
         return plan_compaction(*args, **how)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(cleanup, "plan_compaction", plan)
+    monkeypatch.setattr(compact, "plan_compaction", plan)
     ran = kseg("compact", data / "users-0", *COMPACT, "--now", NOW, "--apply")
     assert ran.code == 0
     assert len(planned) == 1
@@ -67,13 +67,11 @@ def test_a_log_that_changed_after_its_plan_is_planned_again(data: Path, count: i
     path = data / "users-0"
     config = {"cleanup.policy": "compact", "segment.bytes": "1000"}
     found = settings([data], config=config).of(path)
-    how = cleanup.Cleanup(NOW_MS)
-    one = how.of(path, found)
-    how.plan(one)
+    planned = compact.plan_cleanup(path, found, compact.CleanupOptions(NOW_MS))
     with Log.open(path, mode="append", config=CONFIG, now_ms=lambda: NOW_MS) as log:
         log.clean(force=True)
         fill(log, count, 4)
-    how.apply(one, closed.Change(apply=True, keep=False))
-    assert one.finding is None
+    (done,) = compact.run_cleanup([planned], ChangeOptions(NOW_MS, apply=True, keep=False))
+    assert done.plan.finding is None
     assert len(keys_of(path)) == 4
     assert offsets_of(path) == [36 + count + each for each in range(4)]

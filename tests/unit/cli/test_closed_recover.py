@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from kseg.change import recover as recovering
 from kseg.cli import output
 from kseg.cli.output import Bar
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
 from kseg.files.metadata import CleanShutdown, read_clean_shutdown
-from kseg.log import closed
 from kseg.log.log import Log
 from kseg.reports import RecoveryReport
 from tests.golden import made
@@ -54,7 +54,7 @@ def test_an_interrupted_run_goes_on_where_it_was(
     kseg: Kseg, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is recovered is noted at once: a run that is killed then has it on the disk."""
-    real, noted = closed.recover, []
+    real, noted = recovering.recover, []
     point = data / "recovery-point-offset-checkpoint"
 
     def interrupted(path: Path, **how: Any) -> RecoveryReport:
@@ -65,8 +65,8 @@ def test_an_interrupted_run_goes_on_where_it_was(
             raise KeyboardInterrupt
         return real(path, **how)
 
-    monkeypatch.setattr(closed, "recover", interrupted)
-    monkeypatch.setattr(closed, "_NOTED_SECONDS", -1.0)
+    monkeypatch.setattr(recovering, "recover", interrupted)
+    monkeypatch.setattr(recovering, "_NOTED_SECONDS", -1.0)
     ran = kseg("recover", data, *HOW, "--apply", "--jobs", "2")
     assert (ran.code, "interrupted: 1 of 2 partitions are in order" in ran.err) == (130, True)
     assert noted == [{TopicPartition("t", 0): 24}]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.log.recoding import Recoding
+from kseg.change.recode import RecodingPlan
 from tests.golden import made
 from tests.unit.cli.conftest import Kseg, made_in
 
@@ -22,7 +22,7 @@ def test_an_interrupted_run_says_what_stays(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Recoding, "apply_all", interrupt)
+    monkeypatch.setattr(RecodingPlan, "do", interrupt)
     ran = kseg("convert", data, "--codec", "zstd", "--apply")
     assert ran.code == 130
     assert "finished segments stay, the others are as they were" in ran.err

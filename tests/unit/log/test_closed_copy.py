@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kseg.change.copies import copy_partition
 from kseg.errors import LogLockedError
-from kseg.log.closed import copy_partition
 from tests.unit.files.foreign import holding
 from tests.unit.log.logs import failing
 

@@ -15,6 +15,7 @@ import pytest
 
 import kseg
 from kseg.analysis.verify import verify
+from kseg.change.copies import copy_partition
 from kseg.cli.main import run
 from kseg.errors import UnreadableError
 from kseg.files import io
@@ -23,7 +24,6 @@ from kseg.files.log_file import LogFile
 from kseg.files.mapping import MappedFile
 from kseg.format.encode import encode_batch
 from kseg.format.options import BatchOptions
-from kseg.log.closed import copy_partition
 from kseg.log.log import Log
 from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.recover import plan_recovery

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 import kseg
+from kseg.change.recode import RecodingPlan, plan_recoding
 from kseg.constants import Compression
 from kseg.errors import LogLockedError
 from kseg.format.header import FIELDS
 from kseg.format.request import FIELDS as COLUMNS
-from kseg.log.closed import Change
 from kseg.log.config import LogConfig
-from kseg.log.recoding import RecodedPartition, Recoding
 from kseg.log.segment.reader import Segment
 from kseg.log.topic_policy import KRAFT, REMOTE, RetentionRules
 from tests.builders import ABORT, GZIP, batch, control_batch, messages, record, write_segment
@@ -72,12 +71,13 @@ def rows(path: Path) -> Any:
     ]
 
 
-def recoded(path: Path, codec: Compression, **settings: Any) -> RecodedPartition:
-    how = Recoding(codec, None, NOW)
-    rules = RetentionRules(LogConfig(**settings))
-    one = how.plan(path, rules)
-    how.apply_all([one], Change(apply=True, keep=False))
-    return one
+def planned(path: Path, codec: Compression, **settings: Any) -> RecodingPlan:
+    return plan_recoding(path, RetentionRules(LogConfig(**settings)), codec, None, NOW)
+
+
+def recoded(path: Path, codec: Compression, **settings: Any) -> RecodingPlan:
+    done: RecodingPlan = planned(path, codec, **settings).apply().plan
+    return done
 
 
 @pytest.mark.parametrize("codec", Compression)
@@ -111,17 +111,15 @@ def test_all_but_the_codec_stays(log: Path, codec: Compression) -> None:
 def test_times_owner_and_a_backup_are_kept(log: Path, tmp_path: Path) -> None:
     old = {path.name: path.read_bytes() for path in log.glob("*.log")}
     modified = (log / f"{0:020d}.log").stat().st_mtime_ns
-    how = Recoding(Compression.ZSTD, 19, NOW)
-    one = how.plan(log, RetentionRules(LogConfig()))
+    one = plan_recoding(log, RetentionRules(LogConfig()), Compression.ZSTD, 19, NOW)
     assert [each.why for each in one.segments] == ["", "unchanged", "", "active"]
     assert {path.name: path.read_bytes() for path in log.glob("*.log")} == old
-    how.apply_all([one], Change(apply=True, backup_directory=str(tmp_path / "kept")))
+    done = one.apply(backup=tmp_path / "kept")
     assert (log / f"{0:020d}.log").stat().st_mtime_ns == modified
-    kept = {each.kept.name: each.kept.read_bytes() for each in one.kept}
+    kept = {each.kept.name: each.kept.read_bytes() for each in done.kept}
     assert kept[f"{0:020d}.log"] == old[f"{0:020d}.log"]
-    assert (
-        one.segments[0].kept_bytes == (log / f"{0:020d}.log").stat().st_size < one.segments[0].bytes
-    )
+    size = (log / f"{0:020d}.log").stat().st_size
+    assert done.plan.segments[0].kept_bytes == size < one.segments[0].bytes
 
 
 def test_a_batch_above_the_limit_stays(log: Path) -> None:
@@ -152,10 +150,9 @@ def test_damage_stops_one_segment_alone(log: Path) -> None:
 def test_some_logs_are_left_alone(log: Path) -> None:
     before = {path: path.read_bytes() for path in log.iterdir()}
     for word in (KRAFT, REMOTE):
-        one = Recoding(Compression.ZSTD, None, NOW).plan(
-            log, RetentionRules(LogConfig(), skipped=word, why="it is said")
-        )
-        assert (one.left_alone, one.segments) == ("it is said", [])
+        rules = RetentionRules(LogConfig(), skipped=word, why="it is said")
+        one = plan_recoding(log, rules, Compression.ZSTD, None, NOW)
+        assert (one.left_alone, one.segments, one.is_noop) == ("it is said", (), True)
     with kseg.Log.open(log, mode="append", now_ms=lambda: NOW), pytest.raises(LogLockedError):
         recoded(log, Compression.ZSTD)
     (log.parent / ".kafka_cleanshutdown").unlink(missing_ok=True)
@@ -169,8 +166,7 @@ def test_a_log_that_was_not_closed_is_refused(log: Path) -> None:
 
 
 def test_a_log_that_changed_since_is_refused(log: Path) -> None:
-    how = Recoding(Compression.ZSTD, None, NOW)
-    one, other = (how.plan(log, RetentionRules(LogConfig())) for _ in range(2))
-    how.apply_all([one], Change(apply=True, keep=False))
+    one, other = (planned(log, Compression.ZSTD) for _ in range(2))
+    one.apply()
     with pytest.raises(kseg.StalePlanError):
-        how.apply_all([other], Change(apply=True, keep=False))
+        other.apply()

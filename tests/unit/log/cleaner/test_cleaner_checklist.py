@@ -11,9 +11,9 @@ import kseg
 from kseg.errors import CorruptRecordError
 from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.format.values import BinaryColumn
-from kseg.log.cleaner.clean import Pass
 from kseg.log.cleaner.inputs import CleanerInputs, group_segments
 from kseg.log.cleaner.judge import LastOffsets, read_decisions, read_keys
+from kseg.log.cleaner.rewrite import Pass
 from kseg.log.log import Log
 from kseg.log.writer import flush
 from tests import reference

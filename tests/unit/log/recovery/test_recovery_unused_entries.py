@@ -11,10 +11,10 @@ import pytest
 
 from kseg.analysis.doctor import doctor
 from kseg.analysis.verify import verify
+from kseg.change.copies import copy_partition
 from kseg.change.truncate import plan_truncation
 from kseg.files import metadata
 from kseg.log import index_rules
-from kseg.log.closed import copy_partition
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import TopicPartition, enter
 from kseg.log.log import Log

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from kseg.change.retain import plan_retention
 from kseg.errors import StalePlanError, UnsupportedFormatError
 from kseg.files import io
 from kseg.files.names import SegmentFiles
-from kseg.log.cleanup import plan_retention
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.reader.version import SegmentInfo

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from kseg.change.retain import plan_retention
 from kseg.errors import StalePlanError
 from kseg.files import checkpoints, metadata
 from kseg.files.checkpoints import TopicPartition
-from kseg.log.cleanup import plan_retention
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.writer.retention import LOG_START, apply_state

@@ -1,0 +1,362 @@
+"""Plans of compaction; `kseg.log.cleaner` has the rules, and compacts.
+
+`plan_cleanup` plans compaction and retention of a partition that no process has open, as one
+change: a broker's cleaner does both for a topic with the policy `compact,delete`. Damage stops the
+compaction of one partition alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kseg._door import renamed
+from kseg.change.retain import opening_of, plan_retention, segments_that_stay, state_or_view
+from kseg.change.run import ChangeOptions, run
+from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES, Progress, StopReason
+from kseg.errors import (
+    CorruptIndexError,
+    FormatError,
+    KsegError,
+    LimitExceededError,
+    OffsetsOutOfOrderError,
+    UncleanShutdownError,
+)
+from kseg.files import io
+from kseg.format.times import Time
+from kseg.log.cleaner.clean import (
+    CompactionOptions,
+    CompactionPlan,
+    CompactionReport,
+    plan_inputs,
+)
+from kseg.log.cleaner.inputs import CleanerInputs
+from kseg.log.cleaner.values import CompactedGroup, CompactedSegment
+from kseg.log.config import CONFIG_CLASSES, ConfigLike, LogConfig
+from kseg.log.data_directory import partition_of
+from kseg.log.log import Log
+from kseg.log.reader.version import HighWatermark
+from kseg.log.reader.view import LogView
+from kseg.log.recovery.backup import Backup, Kept
+from kseg.log.recovery.plan import Plan, Report
+from kseg.log.tier.history import RemoteHistory, tiered
+from kseg.log.topic_policy import RetentionRules, compaction_rules, known_topics
+from kseg.log.writer.flush import Opening
+from kseg.log.writer.retention import (
+    RetentionPlan,
+    RetiredSegment,
+    StayingSegment,
+    before_recovery,
+    plan_state,
+)
+from kseg.log.writer.state import LogState
+
+if TYPE_CHECKING:
+    from kseg.log.settings.joined import PartitionSettings
+    from kseg.log.tier.tier import TierLike, TierLog
+
+#: The damage that stops compaction of one partition, while the others go on.
+_DAMAGE: Final = (FormatError, CorruptIndexError, LimitExceededError, OffsetsOutOfOrderError)
+
+
+@renamed(now_ms="now")
+def plan_compaction(
+    log: Log | io.StrPath,
+    *,
+    config: ConfigLike | RetentionRules | None = None,
+    now: Time | None = None,
+    high_watermark: HighWatermark | None = None,
+    from_start: bool = False,
+    force: bool = False,
+    rules: str = COMPACTION_RULES[-1],
+    map_bytes: int = COMPACTION_MAP_BYTES,
+    measure: bool = True,
+    verify_crc: bool = True,
+) -> CompactionPlan:
+    """Plan the compaction of a log; changes nothing.
+
+    Args:
+        log: a partition directory, or a log that is open for reading or for appending.
+        config: the settings, or the answer of `compaction_rules`. None means the log's own, or
+            no setting for a log that is open for reading.
+        now: the time that counts; None for the log's clock, or the machine's.
+        high_watermark: as for `Log.open`, which takes it for a log that is open for appending.
+        from_start: compact from the log's start, not from where `cleaner-offset-checkpoint` says.
+        force: also compact segments that are too young or have too little to clean. Records that
+            are not replicated or not decided stay, and so does the active segment.
+        rules: the release whose rules count: "3.9", where magic 0 and 1 stays; "4.0", where it
+            becomes magic 2; "4.4", where an emptied batch stays at the high watermark only.
+        map_bytes: memory for keys, 24 bytes each; where it is too little, compaction takes several
+            passes.
+        measure: count the bytes that go, which takes as long as compaction does.
+        verify_crc: refuse a log with a batch that does not match its checksum. Kafka's cleaner
+            compares no checksums, and gives each batch that it changes a checksum that fits.
+
+    Raises:
+        ValueError: a high watermark for a log that is open for appending, or too little memory.
+        CorruptIndexError: `cleaner-offset-checkpoint`, or an index, is malformed.
+        FormatError, LimitExceededError: a batch is damaged; the log cannot be compacted at all.
+        UnsupportedFormatError: the log is one of Kafka 0.7.
+        OSError: a file cannot be read.
+    """
+    options = CompactionOptions(from_start, force, rules, map_bytes, measure)
+    source = state_or_view(log, high_watermark)
+    known = config if isinstance(config, RetentionRules) else _rules(source, config)
+    if isinstance(source, LogState):
+        inputs = CleanerInputs.of_state(source, known.config, now)
+    else:
+        inputs = CleanerInputs.of_view(source, known.config, now, high_watermark)
+    inputs = replace(inputs, on_bad_crc="stop" if verify_crc else "ignore")
+    plan = plan_inputs(inputs, known, options)
+    return replace(plan, opening=opening_of(source, known.config, high_watermark))
+
+
+def _rules(source: LogState | LogView, config: ConfigLike | None) -> RetentionRules:
+    directory = source.path.resolve()
+    partition = partition_of(directory)
+    if config is None:
+        config = source.config if isinstance(source, LogState) else LogConfig()
+    topic = partition and partition.topic
+    return compaction_rules(known_topics(directory.parent), topic, LogConfig.of(config))
+
+
+# ---- compaction and retention of closed partitions -----------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupOptions:
+    """How one run compacts closed partitions and deletes old segments.
+
+    Attributes:
+        now_ms: the time that counts.
+        high_watermark: as for `Log.open`.
+        options: of compaction; None for retention alone.
+        tier: as for `plan_retention`.
+    """
+
+    now_ms: int
+    high_watermark: HighWatermark | None = None
+    options: CompactionOptions | None = field(default_factory=CompactionOptions)
+    tier: TierLike | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ClosedPartition(Plan[Report]):
+    """A partition that no process has open, with the plans and results of a cleanup.
+
+    Attributes:
+        path: the directory that is changed: its own, or that of its copy.
+        origin: its directory.
+        settings: of the partition.
+        how: of the run.
+        rules: the rules of compaction; None for retention alone.
+        old: the rules of retention; None if segments do not get too old.
+        remote: the partition with its history in a tier; None for none.
+        plan, deletion: of compaction, and of retention.
+        staying: of retention alone, why segments stay.
+        done: the report of compaction.
+        finding: the damage for which the partition stays as it is; or of retention alone, that the
+            log was not closed in good order.
+        kept: the files in the backup.
+        freed_bytes: the bytes that the disk gets back.
+    """
+
+    KEEPS = False
+
+    path: Path
+    origin: Path
+    settings: PartitionSettings
+    how: CleanupOptions
+    rules: RetentionRules | None = None
+    old: RetentionRules | None = None
+    remote: TierLog | None = None
+    plan: CompactionPlan | None = None
+    deletion: RetentionPlan | None = None
+    staying: tuple[StayingSegment, ...] = ()
+    done: CompactionReport | None = None
+    finding: KsegError | None = None
+    kept: tuple[Kept, ...] = ()
+    freed_bytes: int = 0
+
+    @property
+    def is_noop(self) -> bool:
+        """Whether nothing changes."""
+        compacts = self.plan is not None and not self.plan.is_idle
+        deletes = self.deletion is not None and not self.deletion.is_noop
+        return self.finding is not None or not (compacts or deletes)
+
+    @property
+    def backup_bytes(self) -> int | None:
+        """As that of the first plan."""
+        return 0 if self.plan is None else self.plan.backup_bytes
+
+    def planned(self) -> ClosedPartition:
+        """The same with plans; nothing changes.
+
+        Raises:
+            KsegError: of retention alone, the log is damaged.
+            UnsupportedFormatError: the log is one of Kafka 0.7.
+            OSError: a file cannot be read.
+        """
+        how: dict[str, Any] = {"now": self.how.now_ms, "high_watermark": self.how.high_watermark}
+        plan, deletion, remote = None, None, None
+        stays: tuple[StayingSegment, ...] = ()
+        try:
+            with Log.open(self.path) as log:
+                if self.how.options is not None:
+                    options = asdict(self.how.options)
+                    plan = plan_compaction(log, config=self.rules, **how, **options)
+                if self.old is not None:
+                    remote = tiered(self.path, self.how.tier)
+                    deletion = plan_retention(log, config=self.old, tier=remote, **how)
+                    if plan is None and deletion.skipped is None:
+                        with suppress(KsegError, OSError):  # where a time cannot be read
+                            stays = segments_that_stay(log, deletion, config=self.old.config)
+        except _DAMAGE as error:
+            if self.rules is None:
+                raise
+            return replace(self, finding=error)
+        return replace(self, plan=plan, deletion=deletion, staying=stays, remote=remote)
+
+    def at(self, place: Path) -> ClosedPartition:
+        """The same for a copy, which has no checkpoint of the high watermark beside it.
+
+        Args:
+            place: the copy.
+        """
+        plan, deletion, mark = self.plan, self.deletion, self.how.high_watermark
+        if plan is not None:
+            mark = plan.high_watermark if mark is None else mark
+            plan = replace(plan, opening=Opening(place, plan.config, mark))
+        if deletion is not None and self.old is not None:
+            mark = deletion.high_watermark if mark is None else mark
+            deletion = replace(deletion, opening=Opening(place, self.old.config, mark))
+        return replace(self, path=place, plan=plan, deletion=deletion)
+
+    def do(self, backup: Backup | None, progress: Progress | None) -> Report:
+        """Compact the log, then delete segments by what is left of it.
+
+        Args:
+            backup, progress: as for `Plan.do`.
+
+        Raises:
+            UncleanShutdownError: the log was not closed in good order. Retention alone deletes what
+                needs no recovery; if that is nothing, it notes this as the finding.
+            KsegError: of retention alone, the log is damaged.
+            OSError: the disk refuses, or is full; finished steps stay.
+        """
+        freed, plan, done, deletion = 0, self.plan, None, self.deletion
+        finding: KsegError | None = None
+        in_place = self.path == self.origin
+        try:
+            if plan is not None:
+                done = plan.do(backup, progress, again=self._compaction)
+                plan, freed = replace(done.plan, opening=plan.opening), done.freed_bytes
+            if deletion is not None:
+                early = done is None and in_place
+                report = deletion.do(backup, progress, again=self._retention, unclean=early)
+                deletion = replace(report.plan, opening=deletion.opening)
+                freed += report.freed_bytes
+        except _DAMAGE as error:
+            if self.rules is None:
+                raise
+            finding = error
+        except UncleanShutdownError as error:
+            if self.rules is not None or deletion is None or not in_place:
+                raise
+            finding, deletion = error, before_recovery(deletion)
+        partition = replace(
+            self,
+            plan=plan,
+            deletion=deletion,
+            done=done,
+            finding=finding,
+            kept=() if backup is None else tuple(backup.kept),
+            freed_bytes=freed,
+        )
+        return Report(partition, partition.kept, freed)
+
+    def _compaction(self, state: LogState) -> CompactionPlan:
+        assert self.rules is not None
+        assert self.how.options is not None
+        inputs = CleanerInputs.of_state(state, self.rules.config, self.how.now_ms)
+        return plan_inputs(inputs, self.rules, self.how.options)
+
+    def _retention(self, state: LogState) -> RetentionPlan:
+        now, tier = self.how.now_ms, self.remote
+        return plan_state(state, config=self.old, now_ms=now, tier=tier)
+
+
+def closed_partition(
+    path: Path, settings: PartitionSettings, how: CleanupOptions, *, of_one_log: bool = False
+) -> ClosedPartition:
+    """A partition with its rules of compaction and retention, and no plans yet.
+
+    Args:
+        path: the directory.
+        settings: of the partition.
+        how: of the run.
+        of_one_log: as for `PartitionSettings.retention_rules`.
+    """
+    rules = None if how.options is None else settings.compaction_rules()
+    old = None
+    if rules is None or (rules.skipped is None and rules.config.deletes):
+        old = settings.retention_rules(of_one_log=of_one_log)
+    return ClosedPartition(path, path, settings, how, rules, old)
+
+
+def plan_cleanup(
+    path: Path, settings: PartitionSettings, how: CleanupOptions, *, of_one_log: bool = False
+) -> ClosedPartition:
+    """Plan compaction and retention by the settings of a partition, and change nothing.
+
+    For the arguments see `closed_partition`, for the errors `ClosedPartition.planned`.
+    """
+    return closed_partition(path, settings, how, of_one_log=of_one_log).planned()
+
+
+def run_cleanup(
+    plans: Sequence[ClosedPartition],
+    options: ChangeOptions,
+    on_lost_mark: Callable[[Path], object] | None = None,
+) -> list[Report]:
+    """Apply cleanups, and give their reports in the same order.
+
+    Args:
+        plans: from `plan_cleanup`.
+        options, on_lost_mark: as for `kseg.change.run.run`.
+
+    Raises:
+        UncleanShutdownError: no log could be changed, since none was closed in good order; or that
+            is so of one to be compacted.
+        KsegError, OSError: as `kseg.change.run.run` does.
+    """
+    reports = run(plans, options, ClosedPartition.at, on_lost_mark=on_lost_mark)
+    pairs = zip(plans, reports, strict=True)
+    faults = [done.plan.finding for plan, done in pairs if not (options.is_plan or plan.is_noop)]
+    hindered = [fault for fault in faults if isinstance(fault, UncleanShutdownError)]
+    if hindered and len(hindered) == len(faults):
+        raise hindered[-1]
+    return reports
+
+
+#: The classes of plans and their parts.
+PLAN_CLASSES: Final = (
+    *(CompactionPlan, CompactedGroup, CompactedSegment, RetentionPlan),
+    *(RetiredSegment, RemoteHistory, Opening, StopReason, *CONFIG_CLASSES),
+)
+
+__all__ = [
+    "PLAN_CLASSES",
+    "CleanupOptions",
+    "ClosedPartition",
+    "CompactionOptions",
+    "CompactionPlan",
+    "closed_partition",
+    "plan_cleanup",
+    "plan_compaction",
+    "run_cleanup",
+]

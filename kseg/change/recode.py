@@ -1,0 +1,232 @@
+"""Closed segments in another codec: planned by their headers, rewritten, swapped in.
+
+Only batches of magic 2 change, each by itself: the bytes of its records, the codec in its
+attributes, its length and its checksum. Offsets, times and their type, sequences, producers,
+epochs, delete horizons and the transactional flag stay. A batch stays as it is if it is a control
+batch, has no records, has the codec already, or would be larger than `max.message.bytes`. A segment
+stays if no batch changes, if it is the active one, or if it is damaged.
+
+The new files are swapped in as those of compaction (`kseg.log.cleaner.rewrite`), so a kill leaves
+the old files of a segment or the new ones. Damage stops one segment alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kseg.constants import SEGMENT_BYTES_MAX, Compression, Progress
+from kseg.errors import (
+    FormatError,
+    KsegError,
+    LimitExceededError,
+    OffsetsOutOfOrderError,
+    StalePlanError,
+    at_path,
+)
+from kseg.files import io
+from kseg.format.columns import scan_all
+from kseg.format.convert import Converter, Target
+from kseg.log.cleaner.inputs import CleanerInputs, walk_sound
+from kseg.log.cleaner.rewrite import keep_group, swap_in, write_cleaned
+from kseg.log.cleaner.values import ACTIVE, UNCHANGED, CompactedSegment
+from kseg.log.reader.version import SegmentInfo
+from kseg.log.reader.view import LogView
+from kseg.log.recovery.backup import Backup
+from kseg.log.recovery.plan import Action, Plan, Report
+from kseg.log.segment.writer import SegmentWriter
+from kseg.log.topic_policy import UNTOUCHED, RetentionRules
+from kseg.log.writer import flush
+from kseg.log.writer.state import LogState
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RecodingPlan(Plan[Report]):
+    """The segments of a log that get another codec, or have got it.
+
+    Attributes:
+        path: the partition directory.
+        rules: of its retention: they say whether it is left alone, and have its settings.
+        codec: the codec that batches get.
+        target: the same with its level; with a level batches of the codec change, too.
+        now_ms: the time that counts.
+        segments: rewritten ones, with their new sizes once that is done; the others with the
+            reason.
+        findings: the damage for which segments stay.
+    """
+
+    KEEPS = False
+
+    path: Path
+    rules: RetentionRules
+    codec: Compression
+    target: Target
+    now_ms: int
+    segments: tuple[CompactedSegment, ...] = ()
+    findings: tuple[KsegError, ...] = ()
+
+    @property
+    def left_alone(self) -> str:
+        """Why no segment is looked at; empty if they are."""
+        return self.rules.why if self.rules.skipped in UNTOUCHED else ""
+
+    @property
+    def going(self) -> list[CompactedSegment]:
+        """The segments that are rewritten."""
+        return [segment for segment in self.segments if not segment.why]
+
+    def planned(self, path: Path) -> RecodingPlan:
+        """The same plan for the files as they are now.
+
+        Args:
+            path: the directory.
+
+        Raises:
+            UnsupportedFormatError: the log is one of Kafka 0.7.
+            KsegError, OSError: a segment cannot be read.
+        """
+        if self.left_alone:
+            return self
+        view, target = LogView.open(path), self.target
+        segments = (_planned(view, info, target) for info in view.segments)
+        return replace(self, path=path, segments=tuple(segments))
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """The changed segments."""
+        return tuple(map(self._action, self.going))
+
+    def _action(self, segment: CompactedSegment) -> Action:
+        codec = self.codec.label
+        why = f"its batches of magic 2 become {codec}"
+        if segment.kept_bytes is not None:
+            why = f"it has {segment.kept_bytes} bytes now, with batches in {codec}"
+        return Action("convert", str(segment.path), segment.bytes, why)
+
+    @property
+    def backup_bytes(self) -> None:
+        """Nothing is known before segments are rewritten."""
+
+    def do(self, backup: Backup | None, progress: Progress | None) -> Report:
+        """Write segments in the codec, each by itself, and put them in their places.
+
+        Args:
+            backup: keeps the old files; None for no backup.
+            progress: called behind each segment with the bytes that are done, and all of them.
+
+        Raises:
+            UncleanShutdownError: the log was not closed in good order; nothing was done.
+            LogLockedError: another process, or a log of this one, writes there; nothing was done.
+            StalePlanError: the log has changed since the plan was made.
+            OSError: the disk refuses, or is full; finished segments stay.
+        """
+        done, findings, freed = list(self.segments), list[KsegError](), 0
+        walked, total = 0, sum(segment.bytes for segment in self.going)
+        with flush.opened(self.path, self.rules.config, now=self.now_ms) as state:
+            for number, segment in enumerate(self.segments):
+                if segment.why:
+                    continue
+                try:
+                    done[number], given = recode(state, segment, self.target, backup)
+                except (FormatError, LimitExceededError, OffsetsOutOfOrderError) as error:
+                    findings.append(error)
+                    done[number] = replace(segment, why="damaged")
+                    continue
+                freed += given
+                walked += segment.bytes
+                if progress is not None:
+                    progress(walked, total)
+        plan = replace(self, segments=tuple(done), findings=tuple(findings))
+        return Report(plan, () if backup is None else tuple(backup.kept), freed)
+
+
+def plan_recoding(
+    path: Path, rules: RetentionRules, codec: Compression, level: int | None, now_ms: int
+) -> RecodingPlan:
+    """Say for each segment whether it is rewritten, or why it stays; only headers are read.
+
+    Args:
+        path: the partition directory.
+        rules: as `PartitionSettings.retention_rules` has them.
+        codec: the codec that batches get.
+        level: its level; None for Kafka's default.
+        now_ms: the time that counts.
+
+    Raises:
+        KsegError, OSError: a segment cannot be read.
+    """
+    target = Target(2, codec, level, recoded_bytes_max=rules.config.max_message_bytes)
+    return RecodingPlan(path, rules, codec, target, now_ms).planned(path)
+
+
+def _planned(view: LogView, info: SegmentInfo, target: Target) -> CompactedSegment:
+    one = CompactedSegment(info.base_offset, info.path, info.size)
+    if info.is_last or info.files.kafka07:
+        return replace(one, why=ACTIVE if info.is_last else UNCHANGED)
+    with view.open_segment(info) as segment:
+        for table in segment.headers():
+            data = (table.magic >= 2) & ~table.is_control & (table.record_count > 0)
+            has_level = target.level is not None and target.compression != Compression.NONE
+            if (data & ((table.codec != target.compression) | has_level)).any():
+                return one
+    return replace(one, why=UNCHANGED)
+
+
+def recode(
+    state: LogState, planned: CompactedSegment, target: Target, backup: Backup | None
+) -> tuple[CompactedSegment, int]:
+    """Write a segment in another codec and put it in its place.
+
+    Args:
+        state: a log open for appending.
+        planned: the segment.
+        target: the form of its new batches.
+        backup: keeps the old files; None for none.
+
+    Returns:
+        The segment, with its new bytes; and the bytes that the disk gets back.
+
+    Raises:
+        StalePlanError: the log has not that segment any more.
+        FormatError, LimitExceededError: a batch is damaged, or the segment would be too large; it
+            is as it was.
+        OSError: the disk refuses, or is full; likewise.
+    """
+    with state.cleaning:
+        found = [info for info in state.sealed if info.base_offset == planned.base_offset]
+        if not found or found[0].size != planned.bytes:
+            raise StalePlanError("the log is not as the plan saw it", path=planned.path)
+        (info,) = found
+        if not io.has_room(state.path, info.size):
+            reason = f"no room on the disk: {info.size} bytes are needed to rewrite a segment"
+            raise OSError(errno.ENOSPC, reason, os.fspath(info.path))
+        inputs = CleanerInputs.of_state(state)
+        size = write_cleaned(inputs, (info,), lambda writer: _fill(inputs, info, target, writer))
+        if backup is not None:
+            keep_group(state, (info,), backup)
+        return replace(planned, kept_bytes=size), swap_in(state, (info,), size)
+
+
+def _fill(inputs: CleanerInputs, info: SegmentInfo, target: Target, writer: SegmentWriter) -> int:
+    """Write the batches of a segment after conversion; returns their bytes."""
+    size, converter = 0, Converter(target)
+    with inputs.open_segment(info) as segment:
+        for tile in walk_sound(segment):
+            if not len(tile.table):
+                continue
+            try:
+                data = b"".join(converter.convert(tile.data, tile.table, tile.base))
+            except KsegError as error:
+                raise at_path(error, info.path) from None
+            size += len(data)
+            if size > SEGMENT_BYTES_MAX:
+                reason = f"it would pass the {SEGMENT_BYTES_MAX} bytes of a segment"
+                raise LimitExceededError(reason, path=info.path)
+            writer.append([data], scan_all(memoryview(data), on_bad_crc="ignore"))
+        for entry in segment.txn_index.entries():
+            writer.txn_index.append(entry)
+    writer.become_inactive()
+    writer.flush()
+    return size

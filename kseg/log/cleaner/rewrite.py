@@ -1,0 +1,342 @@
+"""One pass of a compaction: segments written anew, and swapped in.
+
+Memory holds a stretch of the log and its filtered form, for segments of any size. The swap leaves
+the old files or the new ones at each kill:
+
+    1. `.cleaned` becomes `.swap`, the log first. As long as one `.cleaned` is there, a start throws
+       all of them away.
+    2. The old files of the group go, except those that the new files replace by their names.
+    3. `.swap` becomes the plain name, the log first. A start does steps 2 and 3 where it finds
+       `.swap`.
+
+Names are lasting after each step, and the old files go only when the names of step 1 are lasting.
+
+Source: Kafka `Cleaner.cleanSegments`, `Cleaner.cleanInto`, `LocalLog.replaceSegments`; Kafka
+renames old files to `.deleted` and removes them later.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from kseg.constants import COMPACTION_RULES
+from kseg.errors import KsegError, StalePlanError, at_path
+from kseg.files import io
+from kseg.files.log_file import Tile
+from kseg.files.names import FileKind, segment_name
+from kseg.format.columns import scan_all
+from kseg.format.retain import Filtered, filter_walked
+from kseg.format.workspace import Workspace
+from kseg.log.cleaner.inputs import (
+    CleanerInputs,
+    Group,
+    group_segments,
+    walk_sound,
+)
+from kseg.log.cleaner.judge import Judge, LastBatches, read_decisions, read_keys
+from kseg.log.cleaner.values import (
+    CompactedGroup,
+    CompactedSegment,
+)
+from kseg.log.pending_deletes import files_of_segment
+from kseg.log.reader.version import SegmentInfo
+from kseg.log.recovery.backup import Backup
+from kseg.log.recovery.load_context import CLEANED, SWAP
+from kseg.log.segment.reader import Segment
+from kseg.log.segment.writer import SegmentWriter
+from kseg.log.writer.removal import unlink_segment
+from kseg.log.writer.state import LogState
+
+_T = TypeVar("_T")
+
+#: The files of a segment, in the order in which Kafka renames them.
+KINDS: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pass:
+    """One pass: its end, its groups, and the rules by which each is written.
+
+    Attributes:
+        inputs: the log.
+        judge: decides about batches and records.
+        rules: the release.
+        end_offset: where the pass ends.
+        groups: rising.
+        old_tombstones_since_ns: tombstones of magic 0 and 1 stay in files modified later.
+        workspace: memory to use again.
+    """
+
+    inputs: CleanerInputs
+    judge: Judge
+    rules: str
+    end_offset: int
+    groups: list[Group]
+    old_tombstones_since_ns: int
+    workspace: Workspace
+
+    @classmethod
+    def of(cls, inputs: CleanerInputs, dirty: range, *, rules: str, map_bytes: int) -> Pass:
+        """Read the keys of the dirty part, as many as there is memory for.
+
+        Args:
+            inputs: the log.
+            dirty: the offsets from the first dirty one up to the first that must not be cleaned.
+            rules: the release.
+            map_bytes: memory for keys.
+
+        Raises:
+            ValueError: there is no memory for one key.
+            FormatError, LimitExceededError: a batch is damaged.
+            OSError: a file cannot be read.
+        """
+        decisions = read_decisions(inputs, dirty)
+        last_offsets = read_keys(inputs, dirty, decisions, map_bytes)
+        producers = LastBatches.of(inputs.producers.values())
+        is_shown = dirty.stop if rules in COMPACTION_RULES[:2] else inputs.high_watermark
+        judge = Judge(last_offsets, decisions, producers, is_shown, inputs.now_ms)
+        end = last_offsets.latest_offset + 1
+        reached = [info for info in inputs.segments if info.base_offset < end]
+        clean = [info for info in inputs.segments if info.base_offset < dirty.start]
+        since = 0
+        if clean:  # when the last clean segment was written, less the time that tombstones stay
+            modified = os.stat(clean[-1].path).st_mtime_ns
+            since = modified - inputs.config.delete_retention_ms * 1_000_000
+        groups = group_segments(reached, inputs.config, dirty.stop)
+        return cls(inputs, judge, rules, end, groups, since, Workspace())
+
+    def write(self, group: Group) -> CompactedGroup:
+        """Write the `.cleaned` files of a group, lasting when this returns.
+
+        A segment that does not change is not written; one alone is measured first.
+
+        Raises:
+            FormatError, LimitExceededError: a batch is damaged; no new file is there.
+            OSError: a file cannot be read, or the disk refuses; as before.
+        """
+        remove_cleaned(self.inputs.path, group[0].base_offset)
+        if len(group) == 1:
+            counts = self.judge.unkeyed_records, self.judge.removed_tombstones
+            done = self.filter(group, whole=True)
+            if not done.changes:
+                return done
+            self.judge.unkeyed_records, self.judge.removed_tombstones = counts
+
+        def fill(writer: SegmentWriter) -> CompactedGroup:
+            done = self.filter(group, writer)
+            self._finish(group, writer)
+            return done
+
+        return write_cleaned(self.inputs, group, fill)
+
+    def filter(
+        self, group: Group, writer: SegmentWriter | None = None, *, whole: bool = False
+    ) -> CompactedGroup:
+        """Filter each segment; measures a group without a writer.
+
+        Args:
+            group: the segments.
+            writer: takes the batches that stay.
+            whole: stop at the first stretch that is not copied whole: the segment changes.
+
+        Raises:
+            FormatError, LimitExceededError: a batch is damaged.
+            OSError: a file cannot be read, or the disk refuses.
+        """
+        segments: list[CompactedSegment] = []
+        records = kept_records = copied = 0
+        removed = self.judge.removed_tombstones
+        for info in group:
+            modified = os.stat(info.path).st_mtime_ns
+            self.judge.old_tombstones = modified > self.old_tombstones_since_ns
+            kept = 0
+            with self.inputs.open_segment(info) as segment:
+                for result in self._filtered(segment):
+                    kept += result.bytes_retained
+                    records += result.messages_read
+                    kept_records += result.messages_retained
+                    copied += result.bytes_copied
+                    if whole and result.bytes_copied != result.bytes_read:
+                        break
+                    if writer is not None and result.bytes_retained:
+                        _append(writer, result)
+            segments.append(CompactedSegment(info.base_offset, info.path, info.size, kept))
+        removes = self.judge.removed_tombstones > removed
+        changes = len(group) > 1 or copied != group[0].size
+        return CompactedGroup(tuple(segments), records, kept_records, removes, changes)
+
+    def _filtered(self, segment: Segment) -> Iterator[Filtered]:
+        for tile in walk_sound(segment, on_bad_crc=self.inputs.on_bad_crc):
+            if len(tile.table):
+                try:
+                    yield self._filter(tile)
+                except KsegError as error:
+                    raise at_path(error, segment.path) from None
+
+    def _filter(self, tile: Tile) -> Filtered:
+        verdict = self.judge.judge(tile.table)
+        located = self.judge.located
+        filtered = filter_walked(
+            tile.data,
+            tile.table,
+            verdict,
+            self.judge.keep,
+            located=located,
+            base=tile.base,
+            horizon_ms=self.inputs.now_ms + self.inputs.config.delete_retention_ms,
+            rules=self.rules,
+            workspace=self.workspace,
+        )
+        self.judge.count(located)
+        return filtered
+
+    def _finish(self, group: Group, writer: SegmentWriter) -> None:
+        """Give the new segment the indexes of a segment without further appends."""
+        bases = [info.base_offset for info in self.inputs.segments]
+        end = bases[bases.index(group[-1].base_offset) + 1]
+        for entry in self.judge.decisions.entries_within(group[0].base_offset, end):
+            writer.txn_index.append(entry)
+        writer.become_inactive()
+        writer.flush()
+
+
+def write_cleaned(inputs: CleanerInputs, group: Group, fill: Callable[[SegmentWriter], _T]) -> _T:
+    """Write the `.cleaned` files of a group, lasting when this returns.
+
+    Args:
+        inputs: the log.
+        group: the segments that they are to replace.
+        fill: writes the new segment; its answer is that of this function.
+
+    Raises:
+        Exception: `fill` raised it; no new file is there.
+        OSError: the disk refuses; likewise.
+    """
+    directory, base = inputs.path, group[0].base_offset
+    try:
+        writer = SegmentWriter.open(
+            directory,
+            base,
+            inputs.config,
+            create=True,
+            now_ms=inputs.now_ms,
+            suffix=CLEANED,
+            preallocate=False,
+        )
+        try:
+            done = fill(writer)
+        except BaseException:
+            writer.close(trim=False)
+            raise
+        writer.close()
+        _dress(directory, base, group)
+        io.flush_directory(directory)
+    except BaseException:
+        with suppress(OSError):
+            remove_cleaned(directory, base)
+        raise
+    return done
+
+
+def _append(writer: SegmentWriter, result: Filtered) -> None:
+    data = result.parts[0] if len(result.parts) == 1 else result.data
+    writer.append([data], scan_all(memoryview(data), on_bad_crc="ignore"))
+
+
+def _dress(directory: Path, base: int, segments: Sequence[SegmentInfo]) -> None:
+    """Give new files owner and permissions of the first old log, and the time of the last."""
+    model, modified = os.stat(segments[0].path), os.stat(segments[-1].path).st_mtime_ns
+    for path in names_of(directory, base, CLEANED):
+        with suppress(FileNotFoundError):
+            io.dress_like(path, model)
+            io.set_modified(path, modified)
+
+
+def names_of(directory: Path, base_offset: int, suffix: str) -> list[Path]:
+    """The names of a segment's files, whether they are there or not."""
+    return [directory / (segment_name(base_offset, kind) + suffix) for kind in KINDS]
+
+
+def remove_cleaned(directory: Path, base_offset: int) -> None:
+    """Remove the `.cleaned` files of a segment, if there are any.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    for path in names_of(directory, base_offset, CLEANED):
+        io.unlink(path, missing_ok=True)
+
+
+def swap_in(state: LogState, group: Sequence[SegmentInfo], size: int) -> int:
+    """Put the `.cleaned` files of a group in its place, lasting when this returns.
+
+    Args:
+        state: the log; its lock is held meanwhile.
+        group: the old segments, rising.
+        size: of the new log.
+
+    Returns:
+        The bytes that the disk gets back.
+
+    Raises:
+        StalePlanError: the log has not all of them any more; nothing was done.
+        OSError: the disk refuses. The log has failed then; the next opening puts it in order.
+    """
+    with state.changing():
+        if not set(group) <= set(state.sealed):
+            raise StalePlanError("segments went while they were compacted", path=state.path)
+        before = state.deletions.freed_bytes
+        base = group[0].base_offset
+        with state.all_or_poison():
+            taken = _rename(state.path, base, CLEANED, SWAP)
+            state.flush_names()
+            new = SegmentInfo(state.files_of(base), size, is_last=False)
+            state.replace_segments({info.base_offset for info in group}, (new,))
+            _remove_old(state, group)
+            state.flush_names()
+            _rename(state.path, base, SWAP, "")
+            state.flush_names()
+        state.publish()
+        return state.deletions.freed_bytes - before - taken
+
+
+def _remove_old(state: LogState, group: Sequence[SegmentInfo]) -> None:
+    first, *others = group
+    for path in files_of_segment(first.files):
+        if path.with_name(path.name + SWAP).exists():
+            state.deletions.add_freed(io.bytes_given_back(path))
+        else:
+            state.deletions.unlink(path)
+    for info in others:
+        unlink_segment(state, info)
+
+
+def _rename(directory: Path, base: int, old: str, new: str) -> int:
+    """Rename the files of the new segment; answers how many bytes of disk they have."""
+    taken = 0
+    sources, targets = names_of(directory, base, old), names_of(directory, base, new)
+    for source, target in zip(sources, targets, strict=True):
+        with suppress(FileNotFoundError):
+            taken += os.stat(source).st_blocks * 512
+            io.rename(source, target)
+    return taken
+
+
+def keep_group(state: LogState, group: Sequence[SegmentInfo], backup: Backup) -> None:
+    """Keep the files of a group, and the snapshots that go with it.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    for info in group:
+        for path in files_of_segment(info.files):
+            backup.keep_file(path)
+    for info in group[1:]:
+        snapshot = state.snapshots.path(info.base_offset)
+        if snapshot is not None:
+            backup.keep_file(snapshot)
