@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 from kseg import KsegError
@@ -39,7 +40,7 @@ from kseg.files.selection import Selection
 from kseg.format.times import iso_text
 from kseg.log.data_directory import EntryKind
 from kseg.log.recovery import Action, Report
-from kseg.reports import CompactionPlan, RetentionPlan
+from kseg.reports import CompactionPlan, PartitionSettings, RetentionPlan
 
 
 def retain(
@@ -108,21 +109,41 @@ def _clean_up(
 
     The findings are those in the sources of the settings.
     """
+    kinds = [EntryKind.LOG] if cleanup.options else [EntryKind.LOG, EntryKind.CLUSTER_METADATA]
+    directories, settings, findings, alone = logs_with_settings(
+        directories, selection, given, kinds
+    )
+    plans = [plan_cleanup(path, each, cleanup, of_one_log=alone) for path, each in settings.items()]
+    reports = run_cleanup(plans, options, report_lost_mark)
+    of_settings = (each for plan in plans for each in plan.settings.findings)
+    return directories, reports, [*findings, *of_settings]
+
+
+def logs_with_settings(
+    directories: Paths,
+    selection: Selection,
+    given: GivenSettings,
+    kinds: Sequence[EntryKind] = (EntryKind.LOG,),
+) -> tuple[Paths, dict[Path, PartitionSettings], tuple[KsegError, ...], bool]:
+    """Choose closed logs to change, and look for their settings.
+
+    Args:
+        directories, selection, given: of the command line.
+        kinds: of directories that count, where more than one is chosen.
+
+    Returns:
+        The data directories; the settings by partition; the findings in their sources; and whether
+        one partition directory was named.
+    """
     directories, given = data_directories(directories, given)
     catalog = catalog_of(directories, selection, strict=True)
     found = list(catalog)
     known = known_settings(found, given, directories)
-    kinds = [EntryKind.LOG] if cleanup.options else [EntryKind.LOG, EntryKind.CLUSTER_METADATA]
     if len(found) > 1:  # an empty or deleted log has no retention, unless it is asked for by name
         found = [each for each in found if has_segments(each.path, kinds)]
-    of_one_log = len(catalog) == 1 and not catalog.data_directories
-    plans = [
-        plan_cleanup(each.path, known.of(each.path), cleanup, of_one_log=of_one_log)
-        for each in found
-    ]
-    reports = run_cleanup(plans, options, report_lost_mark)
-    of_settings = (each for plan in plans for each in plan.settings.findings)
-    return directories, reports, [*known.findings, *of_settings]
+    alone = len(catalog) == 1 and not catalog.data_directories
+    settings = {each.path: known.of(each.path) for each in found}
+    return directories, settings, tuple(known.findings), alone
 
 
 def _topic_of(one: ClosedPartition) -> str:

@@ -171,6 +171,7 @@ def report(
     actions: Sequence[Action],
     as_json: bool,
     counts_room: bool = True,
+    remedy: str = "--apply does it, -o DIR does it in a copy",
     **fields: Any,
 ) -> Exit:
     """Print the plans, or the changes that were made; returns the exit code.
@@ -183,6 +184,7 @@ def report(
         actions: the actions, done or planned, in order.
         as_json: one document instead of a table.
         counts_room: whether the bytes that the disk gets back are shown.
+        remedy: how to carry out the plan.
         fields: more fields of the document.
     """
     kept = [each for done in reports for each in done.kept]
@@ -194,13 +196,15 @@ def report(
     if options.keeps and options.backup_directory is None:
         _say_of_other_disks(actions, kept)
     freed = sum(done.freed_bytes for done in reports) if options.apply else 0
+    if verb == "convert":  # another codec may take more room
+        freed = max(0, freed)
     return say(
         verb,
         path,
         actions=actions,
         applied=not options.is_plan,
         backups=sorted({str(each.backup) for each in kept}),
-        remedy="--apply does it, -o DIR does it in a copy",
+        remedy=remedy,
         room=(freed, kept_bytes(kept)) if counts_room else None,
         as_json=as_json,
         **fields,

@@ -7,18 +7,17 @@ from functools import partial
 import click
 
 from kseg.change.recode import RecodingPlan, plan_recoding
-from kseg.change.run import has_segments, run
+from kseg.change.run import run
 from kseg.cli import output
-from kseg.cli.closed import change_of, say, share_out
+from kseg.cli.cleanup import logs_with_settings
+from kseg.cli.closed import change_of, report, share_out
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
 from kseg.cli.parsing import CODECS, GivenSettings, Paths
-from kseg.cli.paths import catalog_of
-from kseg.cli.settings import data_directories, have_damage, known_settings, say_of_settings
+from kseg.cli.settings import have_damage, say_of_settings
 from kseg.constants import Compression
 from kseg.documents import fields_of
 from kseg.files.selection import Selection
 from kseg.format.compress import check_level
-from kseg.log.recovery import kept_bytes
 
 
 def recode(
@@ -42,17 +41,10 @@ def recode(
     if level is not None:
         with usage_errors():
             check_level(kind, level)
-    directories, given = data_directories(directories, given)
-    catalog = catalog_of(directories, selection, strict=True)
-    found = list(catalog)
-    known = known_settings(found, given, directories)
-    if len(found) > 1:
-        found = [each for each in found if has_segments(each.path)]
-    alone = len(catalog) == 1 and not catalog.data_directories
-    settings = [known.of(each.path) for each in found]
+    directories, settings, of_settings, alone = logs_with_settings(directories, selection, given)
     plans = [
-        plan_recoding(each.path, one.retention_rules(of_one_log=alone), kind, level, options.now_ms)
-        for each, one in zip(found, settings, strict=True)
+        plan_recoding(path, each.retention_rules(of_one_log=alone), kind, level, options.now_ms)
+        for path, each in settings.items()
     ]
     share = partial(share_out, verb="convert", jobs=1)
     try:
@@ -62,23 +54,21 @@ def recode(
         raise
     plans = [done.plan for done in reports]
     damage = [one_line(error) for plan in plans for error in plan.findings]
-    findings = [*known.findings, *(each for plan in plans for each in plan.findings)]
+    findings = [*of_settings, *(each for plan in plans for each in plan.findings)]
     if not as_json:
-        say_of_settings(known.findings, settings)
+        say_of_settings(of_settings, settings.values())
         output.write_lines(
             f"left alone: {plan.path}: {plan.left_alone}" for plan in plans if plan.left_alone
         )
     complain(*(f"kseg: not changed: {line}" for line in damage))
-    kept = [each for done in reports for each in done.kept]
-    code = say(
+    code = report(
         "convert",
         output.path_field(directories),
+        options,
+        reports,
         actions=[action for plan in plans for action in plan.actions],
-        applied=apply,
-        backups=sorted({str(each.backup) for each in kept}),
-        remedy="--apply does it",
-        room=(max(0, sum(done.freed_bytes for done in reports)), kept_bytes(kept)),
         as_json=as_json,
+        remedy="--apply does it",
         codec=codec,
         level=level,
         partitions=[_document(plan) for plan in plans],

@@ -21,10 +21,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from kseg._door import renamed
 from kseg.constants import INT64_MAX, Progress
+from kseg.documents import fields_of
 from kseg.errors import KsegError, NotALogError, TierError
 from kseg.files import io, lock, metadata
 from kseg.files.checkpoints import EpochEntry, TopicPartition
@@ -48,6 +49,10 @@ from kseg.stores.path import local_path_at
 
 if TYPE_CHECKING:
     from kseg.log.tier.tier import TierLike
+
+
+#: Fields of a segment in a document.
+_OF_SEGMENTS: Final = "base_offset size keep_bytes index_entries time_index_entries why"
 
 
 class RecoveryReport(CutReport):
@@ -265,29 +270,16 @@ class RecoveryPlan(Plan[RecoveryReport]):
         Args:
             applied: whether the plan was applied, for the document.
         """
-        segments = [
-            {
-                "base_offset": segment.base_offset,
-                "size": segment.size,
-                "keep_bytes": segment.keep_bytes,
-                "index_entries": segment.index_entries,
-                "time_index_entries": segment.time_index_entries,
-                "why": segment.why,
-            }
-            for segment in self.segments
-        ]
         return {
             "applied": applied,
-            "path": self.path,
-            "as_broker": self.as_broker,
-            "clean": self.clean,
-            "log_start_offset": self.log_start_offset,
-            "log_end_offset": self.log_end_offset,
-            "recovery_point": self.recovery_point,
-            "truncated_bytes": self.truncated_bytes,
+            **fields_of(
+                self,
+                "path as_broker clean log_start_offset log_end_offset recovery_point"
+                " truncated_bytes",
+            ),
             "truncated_at": None if self.truncated_at is None else asdict(self.truncated_at),
             "lost": [lost.to_dict() for lost in self.lost],
-            "segments": segments,
+            "segments": [fields_of(segment, _OF_SEGMENTS) for segment in self.segments],
             "leftovers": list(self.temporary_files),
             "actions": [asdict(action) for action in self.actions],
             "findings": [finding.noted() for finding in self.findings],
