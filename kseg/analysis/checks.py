@@ -124,10 +124,10 @@ def _stretch(path: str, first: int, last: int) -> _Stretch:
     return path, start, end
 
 
-def _same(one: _Stretch, other: _Stretch) -> bool:
-    if one[2] - one[1] != other[2] - other[1]:
+def _same(earlier: _Stretch, later: _Stretch) -> bool:
+    if earlier[2] - earlier[1] != later[2] - later[1]:
         return False
-    return all(a == b for a, b in zip_longest(_windows(one), _windows(other)))
+    return all(a == b for a, b in zip_longest(_windows(earlier), _windows(later)))
 
 
 def _windows(stretch: _Stretch) -> Iterator[bytes]:
@@ -137,7 +137,7 @@ def _windows(stretch: _Stretch) -> Iterator[bytes]:
             yield bytes(file.read(at, min(_WINDOW_BYTES, end - at)))
 
 
-def check_across(examined: Examined, found: Findings) -> None:
+def check_across(examined: Examined, findings: Findings) -> None:
     """Compare segments with each other, and with the small files that describe them."""
     by_partition: dict[str, list[SegmentSummary]] = defaultdict(list)
     for segment in examined.segments:
@@ -145,14 +145,14 @@ def check_across(examined: Examined, found: Findings) -> None:
     ends = {}  # the end of a log is not known if its last batches are damaged
     for path, segments in by_partition.items():
         segments.sort(key=lambda segment: segment.base_offset)
-        _check_segments(segments, found)
-        _check_gaps(path, segments, found)
+        _check_segments(segments, findings)
+        _check_gaps(path, segments, findings)
         if segments[-1].whole:
             ends[path] = _end_offset(segments)
     started = {
-        one.directory.rstrip(os.sep): one.offsets
-        for one in examined.checkpoints
-        if one.name == FileKind.LOG_START.value
+        checkpoint.directory.rstrip(os.sep): checkpoint.offsets
+        for checkpoint in examined.checkpoints
+        if checkpoint.name == FileKind.LOG_START.value
     }
     for partition in examined.partitions:
         if partition.path not in by_partition:
@@ -160,16 +160,18 @@ def check_across(examined: Examined, found: Findings) -> None:
         segments = by_partition.get(partition.path, [])
         if segments and not segments[0].kafka07:
             end = ends.get(partition.path)
-            _check_snapshots(partition, end, found)
-            facts = ((each.base_offset, each.whole, each.transactions) for each in segments)
-            judge_transactions(partition.begun, facts, found)
+            _check_snapshots(partition, end, findings)
+            facts = (
+                (segment.base_offset, segment.whole, segment.transactions) for segment in segments
+            )
+            judge_transactions(partition.begun, facts, findings)
             starts = started.get(os.path.dirname(partition.path))
             has_starts = starts is not None and partition.key not in starts
-            _check_epochs(partition, end, segments, found, has_starts=has_starts)
+            _check_epochs(partition, end, segments, findings, has_starts=has_starts)
     keys = {partition.path: partition.key for partition in examined.partitions}
     live = {partition.path for partition in examined.partitions if partition.live}
     for checkpoint in examined.checkpoints:
-        _check_offsets(checkpoint, ends, keys, live, found)
+        _check_offsets(checkpoint, ends, keys, live, findings)
 
 
 def _end_offset(segments: Sequence[SegmentSummary]) -> int:
@@ -178,14 +180,14 @@ def _end_offset(segments: Sequence[SegmentSummary]) -> int:
     return last.base_offset if last.last_offset is None else last.last_offset + 1
 
 
-def _check_segments(segments: Sequence[SegmentSummary], found: Findings) -> None:
+def _check_segments(segments: Sequence[SegmentSummary], findings: Findings) -> None:
     farthest = segments[0]  # of those in front: it may go on past more than one
     for before, segment in pairwise(segments):
         if (before.last_offset or -1) >= (farthest.last_offset or -1):
             farthest = before
         name, last = os.path.basename(farthest.path), farthest.last_offset
         if last is not None and last >= segment.base_offset and not segment.kafka07:
-            found.add(
+            findings.add(
                 "offset-order",
                 segment.path,
                 f"the segment starts at {segment.base_offset}, {name} before it ends at {last}"
@@ -196,7 +198,7 @@ def _check_segments(segments: Sequence[SegmentSummary], found: Findings) -> None
         name = os.path.basename(before.path)
         if before.epochs and segment.epochs and segment.epochs[0][0] < before.epochs[-1][0]:
             epoch, offset = segment.epochs[0]
-            found.add(
+            findings.add(
                 "leader-epoch-order",
                 segment.path,
                 f"leader epoch {epoch} follows {before.epochs[-1][0]}, which ends {name}",
@@ -204,7 +206,7 @@ def _check_segments(segments: Sequence[SegmentSummary], found: Findings) -> None
             )
 
 
-def _check_gaps(partition: str, segments: Sequence[SegmentSummary], found: Findings) -> None:
+def _check_gaps(partition: str, segments: Sequence[SegmentSummary], findings: Findings) -> None:
     """Offsets that no segment has, and compaction did not take.
 
     Either the policy is known, or the segments on both sides have a record for each offset.
@@ -218,7 +220,7 @@ def _check_gaps(partition: str, segments: Sequence[SegmentSummary], found: Findi
     for first, before, segment in gaps:
         if COMPACT in policy if policy else not (before.dense and segment.dense):
             continue
-        found.add(
+        findings.add(
             "segment-gap",
             segment.path,
             f"no segment has offsets {first} to {segment.base_offset - 1}: a segment may be "
@@ -241,10 +243,10 @@ def _known_policy(partition: str) -> str | None:
     return None if policy is None or policy.source == "default" else policy.value
 
 
-def _check_snapshots(partition: PartitionSummary, end: int | None, found: Findings) -> None:
+def _check_snapshots(partition: PartitionSummary, end: int | None, findings: Findings) -> None:
     for path, offset in partition.snapshots:
         if end is not None and offset > end:
-            found.add(
+            findings.add(
                 "snapshot-ahead",
                 path,
                 f"the log ends at offset {end}",
@@ -257,7 +259,7 @@ def _check_epochs(
     partition: PartitionSummary,
     end: int | None,
     segments: Sequence[SegmentSummary],
-    found: Findings,
+    findings: Findings,
     *,
     has_starts: bool,
 ) -> None:
@@ -274,13 +276,15 @@ def _check_epochs(
         # A topic that was set to an older format has had its checkpoint deleted.
         older = any(segment.magics_seen & 3 for segment in segments)
         if changes and not older and not partition.bare:
-            found.add("epochs-missing", partition.path, "batches have leader epochs, the log none")
+            findings.add(
+                "epochs-missing", partition.path, "batches have leader epochs, the log none"
+            )
         return
     epochs = partition.epochs
     if epochs is None:
         return
     if epochs and has_starts and epochs[0][1] < segments[0].base_offset:
-        found.add(
+        findings.add(
             "segment-gap",
             segments[0].path,
             f"no segment has offsets {epochs[0][1]} to {segments[0].base_offset - 1}, of which "
@@ -288,7 +292,7 @@ def _check_epochs(
             offset=epochs[0][1],
         )
     if epochs and end is not None and epochs[-1][1] > end:
-        found.add(
+        findings.add(
             "epochs-ahead",
             partition.epochs_path,
             f"epoch {epochs[-1][0]} starts at {epochs[-1][1]}, the log ends at {end}",
@@ -300,7 +304,7 @@ def _check_epochs(
         at = bisect_right(starts, offset) - 1
         # Offsets before the first entry were deleted by moving the log start.
         if at >= 0 and epochs[at][0] != epoch:
-            found.add(
+            findings.add(
                 "epochs-wrong",
                 partition.epochs_path,
                 f"the batch at offset {offset} has epoch {epoch}, the checkpoint says "
@@ -314,7 +318,7 @@ def _check_offsets(
     ends: dict[str, int],
     keys: dict[str, tuple[str, int] | None],
     live: set[str],
-    found: Findings,
+    findings: Findings,
 ) -> None:
     paths = {
         key: path
@@ -329,7 +333,7 @@ def _check_offsets(
         if end is not None and offset > end:
             many = "1 record is" if offset - end == 1 else f"{offset - end} records are"
             missing = f": {many} missing" if is_flushed else ""
-            found.add(
+            findings.add(
                 "log-start-ahead" if starts else "checkpoint-ahead",
                 checkpoint.path,
                 f"{key[0]}-{key[1]} is said to be at offset {offset}, its log ends at {end}"
@@ -360,7 +364,7 @@ class LogChecks:
         base_offset: from its name; None for files whose names have no offset.
         is_last: nothing of the partition follows, so a torn tail is benign.
         deep: decode every record, and not only those inside older compressed messages.
-        found: where findings go.
+        findings: what is wrong so far.
         first_offset, last_offset: of the good batches so far.
         epochs: (leader epoch, first offset) where the epoch changes.
         batches, records: counted so far.
@@ -378,7 +382,7 @@ class LogChecks:
     is_last: bool
     deep: bool
     inflated_max: int
-    found: Findings
+    findings: Findings
     first_offset: int | None = None
     last_offset: int | None = None
     epochs: list[tuple[int, int]] = field(default_factory=list)
@@ -431,18 +435,18 @@ class LogChecks:
         """
         self._report_times()
         if self._has_transactions and self._has_plain and self.damaged_at is None:
-            for each in headers():
-                self._check_transactions(each)
+            for batches in headers():
+                self._check_transactions(batches)
         if table.stop in (StopReason.END, StopReason.LIMIT):
             return
         self.note_damage(table.end_position, self.last_offset)
         left = size - table.end_position
         benign = self.is_last and table.stop in _BENIGN
-        wanted = f", the batch there wants {table.needed}" if table.needed > left else ""
-        self.found.add(
+        needed = f", the batch there wants {table.needed}" if table.needed > left else ""
+        self.findings.add(
             stop_code(table.stop, is_last=self.is_last),
             self.path,
-            f"{stop_error(table).reason}: {left} bytes are left{wanted}",
+            f"{stop_error(table).reason}: {left} bytes are left{needed}",
             position=table.end_position,
             offset=None if self.last_offset is None else self.last_offset + 1,
             severity="warning" if benign else "error",
@@ -460,9 +464,13 @@ class LogChecks:
         ):
             if mask.any():
                 row = int(np.where(mask, values, _INT64_MIN).argmax())
-                here = int(values[row]), int(table.position[row]), int(table.last_offset[row])
-                count, largest = self._odd_times.get(code, (0, here))
-                largest = here if here[0] > largest[0] else largest
+                largest_of_table = (
+                    int(values[row]),
+                    int(table.position[row]),
+                    int(table.last_offset[row]),
+                )
+                count, largest = self._odd_times.get(code, (0, largest_of_table))
+                largest = largest_of_table if largest_of_table[0] > largest[0] else largest
                 self._odd_times[code] = count + int(np.count_nonzero(mask)), largest
 
     def _report_times(self) -> None:
@@ -473,7 +481,7 @@ class LogChecks:
                 many = "1 batch has" if count == 1 else f"{count} batches have"
                 word, time = ("earliest", ~time) if code == "time-negative" else ("latest", time)
                 text = f"{many} such a time, the {word} {iso_text(time)}"
-                self.found.add(code, self.path, text, position=position, offset=offset)
+                self.findings.add(code, self.path, text, position=position, offset=offset)
 
     def note_damage(self, position: int, last_offset: int | None) -> None:
         """Remember where the first damage begins, and the last sound offset in front of it."""
@@ -496,8 +504,8 @@ class LogChecks:
         for header in chosen.take(slice(PER_CODE_MAX)):
             offset = header.base_offset if header.base_offset >= 0 else header.last_offset
             text = message.format(b=header)
-            self.found.add(code, self.path, text, position=header.position, offset=offset)
-        self.found.count_more(code, self.path, len(chosen) - PER_CODE_MAX)
+            self.findings.add(code, self.path, text, position=header.position, offset=offset)
+        self.findings.count_more(code, self.path, len(chosen) - PER_CODE_MAX)
 
     def _check_headers(self, table: BatchTable) -> None:
         codec, magic, count = table.codec, table.magic, table.record_count
@@ -569,10 +577,10 @@ class LogChecks:
 
     def _check_epochs(self, table: BatchTable) -> None:
         epochs = table.leader_epoch
-        known = (table.magic >= 2) & (epochs >= 0)
-        if not known.any():
+        has_epoch = (table.magic >= 2) & (epochs >= 0)
+        if not has_epoch.any():
             return
-        table = table if known.all() else table.take(known)
+        table = table if has_epoch.all() else table.take(has_epoch)
         epochs = table.leader_epoch
         previous = np.empty_like(epochs)
         previous[0] = self.epochs[-1][0] if self.epochs else -1
@@ -627,7 +635,7 @@ class LogChecks:
         text = error.reason
         if error.record_index is not None:
             text = f"record {error.record_index}: {text}"
-        self.found.add(code, self.path, text, position=error.position, offset=error.offset)
+        self.findings.add(code, self.path, text, position=error.position, offset=error.offset)
 
     def _check_records(
         self, table: BatchTable, position: Int64s, offset: Int64s, timestamp: Int64s
@@ -671,7 +679,7 @@ def examine_segment(
     Raises:
         OSError: a file is missing or cannot be read.
     """
-    found = Findings()
+    findings = Findings()
     lost: tuple[Lost, ...] = ()
     live = held_by_another(unit.path)  # asked once for all files of the segment
     if mapping == "auto":
@@ -679,9 +687,9 @@ def examine_segment(
     with LogFile.open(unit.path, mapping) as log:
         size = log.size
         checks = LogChecks(
-            unit.path, unit.base_offset, unit.is_last, deep, inflated_max, found, now_ms=now_ms
+            unit.path, unit.base_offset, unit.is_last, deep, inflated_max, findings, now_ms=now_ms
         )
-        indexes, index_sizes = _open_indexes(unit, size, mapping, found, live=live)
+        indexes, index_sizes = _open_indexes(unit, size, mapping, findings, live=live)
         stop, kafka07 = StopReason.LIMIT, log.kafka07
         unreadable: list[UnreadableError] = []
         trail: TxnTrail | None = None
@@ -697,23 +705,23 @@ def examine_segment(
                 checks.note_damage(checks.reached, checks.last_offset)
                 checks.feed(behind)
             stop = StopReason.LIMIT if unreadable else table.stop
-            if not _check_kraft(unit.path, table, found):
+            if not _check_kraft(unit.path, table, findings):
                 checks.finish(table, size, log.headers)
             # Bytes behind a damaged batch may belong to it: its end is not known.
             index_stop = StopReason.BAD_CRC if checks.bad_crc_count else stop
             trail = indexes.finish(index_stop, log.headers)
             if unit.partition is None and not unreadable:
-                judge_transactions((), [(unit.base_offset or 0, True, trail)], found)
+                judge_transactions((), [(unit.base_offset or 0, True, trail)], findings)
             lost = _lost_in(log, unit, checks)
         except CorruptRecordError as error:  # of the file, not of a batch: those are in the table
             # No broker appends to an object: without it nothing of it is checked.
-            found.add(
+            findings.add(
                 *("changed", unit.path, error.reason),
                 position=error.position,
                 severity="error" if is_remote(unit.path) else None,
             )
-        for each in unreadable:
-            found.add_unreadable(each)
+        for unreadable_range in unreadable:
+            findings.add_unreadable(unreadable_range)
     summary = SegmentSummary(
         partition=unit.partition or "",
         path=unit.path,
@@ -732,7 +740,7 @@ def examine_segment(
         bytes=size + sum(index_sizes),
         batches=checks.batches,
         records=checks.records,
-        findings=found.taken(),
+        findings=findings.taken(),
         lost=lost,
         segments=(summary,) if unit.partition is not None else (),
     )
@@ -742,7 +750,7 @@ def examine_segment(
 _OF_KRAFT: Final = frozenset({FileKind.CHECKPOINT_KRAFT, FileKind.BOOTSTRAP})
 
 
-def _check_kraft(path: str, table: BatchTable, found: Findings) -> bool:
+def _check_kraft(path: str, table: BatchTable, findings: Findings) -> bool:
     """Check a snapshot or a bootstrap file of KRaft; returns whether the file is one."""
     kind = file_name(path).kind
     if kind not in _OF_KRAFT:
@@ -753,7 +761,7 @@ def _check_kraft(path: str, table: BatchTable, found: Findings) -> bool:
         is_bootstrap = kind is FileKind.BOOTSTRAP
         (settings.bootstrap_level if is_bootstrap else settings.check_snapshot)(path)
     except KsegError as error:
-        found.add(
+        findings.add(
             "kraft-snapshot", path, error.reason, position=error.position, offset=error.offset
         )
     return True
@@ -815,13 +823,13 @@ def _join(tables: list[BatchTable]) -> BatchTable:
 
 
 def _open_indexes(
-    unit: Unit, log_bytes: int, mapping: Mapping, found: Findings, *, live: bool
+    unit: Unit, log_bytes: int, mapping: Mapping, findings: Findings, *, live: bool
 ) -> tuple[IndexChecks, list[int]]:
     """The checks of a segment's indexes, and the sizes of the files that are there."""
     base = unit.base_offset or 0
     believed = unit.believed and not live
     log = IndexPlace(unit.path, base, unit.is_last, -1, log_bytes, mapping, live, believed)
-    checks, sizes = IndexChecks(log, found), []
+    checks, sizes = IndexChecks(log, findings), []
     whole = unit.partition is not None and not unit.path.endswith(".kafka")
     for kind, path in (
         (FileKind.INDEX, unit.index),
@@ -829,7 +837,7 @@ def _open_indexes(
         (FileKind.TXNINDEX, unit.txn_index),
     ):
         if path is not None or whole or kind is FileKind.TXNINDEX:
-            with found.noting_unreadable():
+            with findings.noting_unreadable():
                 sizes.append(checks.add(kind, path))
     return checks, [size for size in sizes if size >= 0]
 
@@ -851,21 +859,23 @@ _FORMATS: Final[dict[FileKind, tuple[str, Callable[[str], Any]]]] = {
 
 def examine_partition(files: PartitionFiles) -> Examined:
     """Examine everything in a partition directory but its segments."""
-    found, path = Findings(), name_of(files.path)
+    findings, path = Findings(), name_of(files.path)
     snapshots = [(name_of(s.path), s.name.base_offset or 0) for s in files.snapshots]
-    first = next((each.base_offset for each in files.segments if not each.kafka07), None)
+    first = next((segment.base_offset for segment in files.segments if not segment.kafka07), None)
     begun: tuple[ProducerSnapshotEntry, ...] = ()
     for snapshot, offset in snapshots:
-        entries = check_snapshot(snapshot, offset, found)
+        entries = check_snapshot(snapshot, offset, findings)
         if offset == first:
-            begun = tuple(each for each in entries if each.current_txn_first_offset >= 0)
+            begun = tuple(
+                producer for producer in entries if producer.current_txn_first_offset >= 0
+            )
     epochs = None
     if files.leader_epochs is not None:
-        epochs = check_epochs(name_of(files.leader_epochs), found)
+        epochs = check_epochs(name_of(files.leader_epochs), findings)
     if files.metadata is not None:
-        _read_small(FileKind.PARTITION_METADATA, name_of(files.metadata), found)
-    _check_names(files, found)
-    known = [file for file in (files.leader_epochs, files.metadata) if file is not None]
+        _read_small(FileKind.PARTITION_METADATA, name_of(files.metadata), findings)
+    _check_names(files, findings)
+    small_files = [file for file in (files.leader_epochs, files.metadata) if file is not None]
     name = files.name
     summary = PartitionSummary(
         path=path,
@@ -874,54 +884,54 @@ def examine_partition(files: PartitionFiles) -> Examined:
         epochs=epochs,
         snapshots=tuple(snapshots),
         begun=begun,
-        bare=not (snapshots or known),
+        bare=not (snapshots or small_files),
         live=held_by_another(os.path.join(path, FileKind.LEADER_EPOCHS.value)),
     )
-    paths: list[str | Path] = [*known, *(snapshot for snapshot, _ in snapshots)]
+    paths: list[str | Path] = [*small_files, *(snapshot for snapshot, _ in snapshots)]
     return Examined(
-        files=len(paths), bytes=_bytes(paths), findings=found.taken(), partitions=(summary,)
+        files=len(paths), bytes=_bytes(paths), findings=findings.taken(), partitions=(summary,)
     )
 
 
 def examine_data_directory(listing: DataDirectory) -> Examined:
     """Examine the checkpoints and ids of a data directory, and names that are not Kafka's."""
-    found, path = Findings(), name_of(listing.path)
-    kept: list[CheckpointSummary] = []
+    findings, path = Findings(), name_of(listing.path)
+    summaries: list[CheckpointSummary] = []
     for entry in listing.files:
         if entry.name.suffix is not None:
-            _check_leftover(entry, found)
+            _check_leftover(entry, findings)
         elif entry.name.kind in OFFSET_CHECKPOINTS:
-            kept += check_offset_checkpoint(path, entry, found)
+            summaries += check_offset_checkpoint(path, entry, findings)
         elif entry.name.kind is FileKind.META_PROPERTIES:
-            _read_small(FileKind.META_PROPERTIES, name_of(entry.path), found)
+            _read_small(FileKind.META_PROPERTIES, name_of(entry.path), findings)
     for stranger in listing.foreign:
         if stranger.is_dir() and entry_of(stranger).kind is not EntryKind.CACHE:
-            found.add("foreign-directory", str(stranger), "not a partition directory")
+            findings.add("foreign-directory", str(stranger), "not a partition directory")
     return Examined(
         files=len(listing.files),
         bytes=_bytes(entry.path for entry in listing.files),
-        findings=found.taken(),
-        checkpoints=tuple(kept),
+        findings=findings.taken(),
+        checkpoints=tuple(summaries),
     )
 
 
 def examine_file(path: str, kind: FileKind, base_offset: int | None) -> Examined:
     """Examine a small file by itself: an index without its log, a snapshot, a checkpoint."""
-    found = Findings()
+    findings = Findings()
     size = io.size_at(path)
     if kind in CHECKED:
-        IndexChecks(IndexPlace(path, base_offset or 0, is_last=True), found).add(kind, path)
+        IndexChecks(IndexPlace(path, base_offset or 0, is_last=True), findings).add(kind, path)
     elif kind is FileKind.SNAPSHOT:
-        check_snapshot(path, base_offset, found)
+        check_snapshot(path, base_offset, findings)
     elif kind is FileKind.LEADER_EPOCHS:
-        check_epochs(path, found)
+        check_epochs(path, findings)
     elif kind in _FORMATS:
-        _read_small(kind, path, found)
-    return Examined(files=1, bytes=size, findings=found.taken())
+        _read_small(kind, path, findings)
+    return Examined(files=1, bytes=size, findings=findings.taken())
 
 
 def check_snapshot(
-    path: str, offset: int | None, found: Findings
+    path: str, offset: int | None, findings: Findings
 ) -> tuple[ProducerSnapshotEntry, ...]:
     """Check a producer snapshot: its checksum and shape, and that no entry lies past its offset.
 
@@ -933,15 +943,15 @@ def check_snapshot(
     except CorruptIndexError as error:
         # Byte 2 is the checksum field.
         code = "snapshot-crc" if error.position == 2 else "snapshot-format"
-        found.add(code, path, error.reason, position=error.position, offset=offset)
+        findings.add(code, path, error.reason, position=error.position, offset=offset)
         return ()
     except LimitExceededError as error:
-        found.add("unreadable", path, error.reason)
+        findings.add("unreadable", path, error.reason)
         return ()
     if offset is None:
         return entries
     for number, entry in producer_snapshot.entries_beyond(entries, offset):
-        found.add(
+        findings.add(
             "snapshot-offset",
             path,
             f"producer {entry.producer_id} has offset {entry.last_offset}, its transaction "
@@ -952,39 +962,41 @@ def check_snapshot(
     return entries
 
 
-def check_epochs(path: str, found: Findings) -> tuple[tuple[int, int], ...] | None:
+def check_epochs(path: str, findings: Findings) -> tuple[tuple[int, int], ...] | None:
     """Check a leader epoch checkpoint by itself; returns its entries as Kafka loads them."""
-    read = _read_small(FileKind.LEADER_EPOCHS, path, found)
+    read = _read_small(FileKind.LEADER_EPOCHS, path, findings)
     if read is None:
         return None
     if read.entries != read.effective:
-        found.add("epochs-order", path, f"{len(read.entries) - len(read.effective)} entries lost")
+        findings.add(
+            "epochs-order", path, f"{len(read.entries) - len(read.effective)} entries lost"
+        )
     return tuple((entry.epoch, entry.start_offset) for entry in read.effective)
 
 
 def check_offset_checkpoint(
-    directory: str, entry: NamedFile, found: Findings
+    directory: str, entry: NamedFile, findings: Findings
 ) -> Iterable[CheckpointSummary]:
     """Check an offset checkpoint; returns its offsets, if it can be read."""
     path = name_of(entry.path)
-    read = _read_small(entry.name.kind, path, found)
+    read = _read_small(entry.name.kind, path, findings)
     if read is None:
         return ()
     offsets = {(key.topic, key.partition): offset for key, offset in read.items()}
     return (CheckpointSummary(directory, path, entry.name.kind.value, offsets),)
 
 
-def _check_leftover(entry: NamedFile, found: Findings) -> None:
+def _check_leftover(entry: NamedFile, findings: Findings) -> None:
     """Note a file of interrupted work; what is being written is no fault, and is replaced."""
     if entry.name.suffix != "tmp":
-        found.add("leftover", name_of(entry.path), f"a file in transit: .{entry.name.suffix}")
+        findings.add("leftover", name_of(entry.path), f"a file in transit: .{entry.name.suffix}")
 
 
-def _check_names(files: PartitionFiles, found: Findings) -> None:
+def _check_names(files: PartitionFiles, findings: Findings) -> None:
     for entry in files.temporary_files:
-        _check_leftover(entry, found)
+        _check_leftover(entry, findings)
     for entry in files.orphans:
-        found.add("orphan-index", str(entry.path), "there is no log of this base offset")
+        findings.add("orphan-index", str(entry.path), "there is no log of this base offset")
     is_of_kraft = files.name is not None and files.name.topic == CLUSTER_METADATA
     for stranger in files.foreign:
         if stranger.is_dir():
@@ -992,30 +1004,32 @@ def _check_names(files: PartitionFiles, found: Findings) -> None:
         try:
             twin = parse_name(stranger.name)
         except NotALogError as error:
-            found.add("name", str(stranger), error.reason)
+            findings.add("name", str(stranger), error.reason)
             continue
         if twin is None and is_of_kraft and stranger.name.endswith(".checkpoint"):
-            found.add("name", str(stranger), "no offset and epoch of a snapshot")
+            findings.add("name", str(stranger), "no offset and epoch of a snapshot")
         if twin is not None and twin.base_offset is not None:
-            found.add("name", str(stranger), f"a second file of base offset {twin.base_offset}")
+            findings.add("name", str(stranger), f"a second file of base offset {twin.base_offset}")
     for segment in files.segments:
         name = segment.log.name
         digits = name.partition(".")[0]
         if segment.base_offset < 0:
-            found.add("name", str(segment.log), f"base offset {segment.base_offset} is negative")
+            findings.add("name", str(segment.log), f"base offset {segment.base_offset} is negative")
         elif len(digits) != 20 and not segment.kafka07:
-            found.add("name-digits", str(segment.log), f"{digits!r} has {len(digits)} characters")
+            findings.add(
+                "name-digits", str(segment.log), f"{digits!r} has {len(digits)} characters"
+            )
 
 
-def _read_small(kind: FileKind, path: str, found: Findings) -> Any:
+def _read_small(kind: FileKind, path: str, findings: Findings) -> Any:
     """Read a small file; if it breaks its format, note a finding and return None."""
     code, read = _FORMATS[kind]
     try:
         return read(path)
     except CorruptIndexError as error:
-        found.add(code, path, error.reason, position=error.position)
+        findings.add(code, path, error.reason, position=error.position)
     except KsegError as error:
-        found.add("unreadable", path, error.reason)
+        findings.add("unreadable", path, error.reason)
     return None
 
 

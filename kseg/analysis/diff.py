@@ -163,9 +163,12 @@ class CopySeen(Documented):
 
     def to_dict(self) -> dict[str, Any]:
         """As in `--json`."""
-        found = Documented.to_dict(self)
-        found |= {"unknown": found["unknown"][:LISTED_MAX], "unknown_count": len(self.unknown)}
-        return found | {"error": found.pop("error")}
+        document = Documented.to_dict(self)
+        document |= {
+            "unknown": document["unknown"][:LISTED_MAX],
+            "unknown_count": len(self.unknown),
+        }
+        return document | {"error": document.pop("error")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,13 +237,13 @@ class PartitionDiff(Documented):
     @property
     def ok(self) -> bool:
         """Whether all copies are the same, and fully readable."""
-        return all(one.relation == "same" for one in self.compared)
+        return all(pair.relation == "same" for pair in self.compared)
 
     @property
     def copies(self) -> Iterator[CopySeen]:
         """All of them."""
         yield self.first
-        yield from (one.copy for one in self.compared)
+        yield from (pair.copy for pair in self.compared)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -265,39 +268,41 @@ class Diff(VerbReport, Table):
         """The copies but the first ones; `relation` is a word of `RELATIONS`."""
         return [
             {
-                **fields_of(each, "topic partition first=first.path"),
+                **fields_of(partition, "topic partition first=first.path"),
                 **fields_of(
-                    one,
+                    pair,
                     "path=copy.path relation log_start_offset=copy.log_start_offset"
                     " log_end_offset=copy.log_end_offset same_batches differences=difference_count",
                 ),
-                "differs_at": one.divergence and one.divergence.first_offset,
-                "error": one.copy.error,
+                "differs_at": pair.divergence and pair.divergence.first_offset,
+                "error": pair.copy.error,
             }
-            for each in self.partitions
-            for one in each.compared
+            for partition in self.partitions
+            for pair in partition.compared
         ]
 
     @property
     def ok(self) -> bool:
         """Whether nothing differs and nothing is unknown."""
-        return all(one.ok for one in self.partitions)
+        return all(partition.ok for partition in self.partitions)
 
     @property
     def totals(self) -> dict[str, int]:
         """How many copies have each relation to the first of their partition."""
-        found = Counter(one.relation for each in self.partitions for one in each.compared)
-        return {word: found[word] for word in RELATIONS if found[word]}
+        counts = Counter(
+            pair.relation for partition in self.partitions for pair in partition.compared
+        )
+        return {word: counts[word] for word in RELATIONS if counts[word]}
 
     @property
     def bytes(self) -> int:
         """Of the log files that were read."""
-        return sum(copy.bytes for each in self.partitions for copy in each.copies)
+        return sum(copy.bytes for partition in self.partitions for copy in partition.copies)
 
     @property
     def batches(self) -> int:
         """That were read."""
-        return sum(copy.batches for each in self.partitions for copy in each.copies)
+        return sum(copy.batches for partition in self.partitions for copy in partition.copies)
 
 
 def joined(first: Int64s, last: Int64s) -> tuple[Int64s, Int64s]:
@@ -343,11 +348,11 @@ def _pieces(copy: Copy, rows: Int64s) -> Iterator[RecordColumns]:
 
 
 def _aligned(
-    one: Iterator[RecordColumns], other: Iterator[RecordColumns]
+    first: Iterator[RecordColumns], other: Iterator[RecordColumns]
 ) -> Iterator[tuple[RecordColumns | None, RecordColumns | None]]:
     """Pieces of both with all records up to the same offset."""
-    held = [next(one, None), next(other, None)]
-    sources = (one, other)
+    held = [next(first, None), next(other, None)]
+    sources = (first, other)
     while held[0] is not None or held[1] is not None:
         until = min(OFFSETS_END if piece is None else int(piece.offset[-1]) for piece in held)
         taken: list[RecordColumns | None] = []
@@ -376,10 +381,10 @@ def _compared(
     common, mine, theirs = np.intersect1d(offsets[0], offsets[1], return_indices=True)
     differing = epochs = _NONE
     if pieces[0] is not None and pieces[1] is not None and len(common):
-        one, other = take_rows(pieces[0], mine), take_rows(pieces[1], theirs)
-        differs = _differing(one, other)
+        of_first, of_other = take_rows(pieces[0], mine), take_rows(pieces[1], theirs)
+        differs = _differing(of_first, of_other)
         differing = common[differs]
-        epochs = common[~differs & (one.leader_epoch != other.leader_epoch)]
+        epochs = common[~differs & (of_first.leader_epoch != of_other.leader_epoch)]
     lacks, compacted = [], []
     for side in (0, 1):
         alone = np.setdiff1d(offsets[side], common, assume_unique=True)
@@ -397,41 +402,41 @@ def _is_compacted(offsets: Int64s, other: Copy, rows: Int64s) -> Bools:
     """
     at = np.searchsorted(rows[:, LAST], offsets)
     inside = np.zeros(len(offsets), np.bool_)
-    known = at < len(rows)
-    inside[known] = rows[at[known], FIRST] <= offsets[known]
+    is_inside = at < len(rows)
+    inside[is_inside] = rows[at[is_inside], FIRST] <= offsets[is_inside]
     return inside | (offsets < other.clean_offset)
 
 
 # ---- columns -------------------------------------------------------------------------------------
 
 
-def _differing(one: RecordColumns, other: RecordColumns) -> Bools:
+def _differing(first: RecordColumns, other: RecordColumns) -> Bools:
     """bool[n]: which of the records of two pieces of one length differ."""
-    differs: Bools = one.timestamp != other.timestamp
-    differs |= _differing_binary(one.key, other.key)
-    differs |= _differing_binary(one.value, other.value)
-    differs |= _differing_headers(one.headers, other.headers)
+    differs: Bools = first.timestamp != other.timestamp
+    differs |= _differing_binary(first.key, other.key)
+    differs |= _differing_binary(first.value, other.value)
+    differs |= _differing_headers(first.headers, other.headers)
     return differs
 
 
-def _differing_binary(one: BinaryColumn, other: BinaryColumn) -> Bools:
-    sizes = one.sizes()
+def _differing_binary(first: BinaryColumn, other: BinaryColumn) -> Bools:
+    sizes = first.sizes()
     differs: Bools = sizes != other.sizes()
-    if not differs.any() and np.array_equal(one.data, other.data):
+    if not differs.any() and np.array_equal(first.data, other.data):
         return differs
     alike = np.flatnonzero(~differs)
-    mine, theirs = take_binary(one, alike), take_binary(other, alike)
+    mine, theirs = take_binary(first, alike), take_binary(other, alike)
     at = np.flatnonzero(mine.data != theirs.data)
     rows = np.searchsorted(mine.offsets, at, side="right") - 1
     differs[alike[rows]] = True
     return differs
 
 
-def _differing_headers(one: HeadersColumn, other: HeadersColumn) -> Bools:
-    counts = np.diff(one.offsets)
+def _differing_headers(first: HeadersColumn, other: HeadersColumn) -> Bools:
+    counts = np.diff(first.offsets)
     differs: Bools = counts != np.diff(other.offsets)
     alike = np.flatnonzero(~differs)
-    mine, theirs = take_headers(one, alike), take_headers(other, alike)
+    mine, theirs = take_headers(first, alike), take_headers(other, alike)
     inner = _differing_binary(mine.keys, theirs.keys)
     inner |= _differing_binary(mine.values, theirs.values)
     owners = np.repeat(alike, counts[alike])
@@ -459,14 +464,14 @@ class Pair:
         self._differing = Ranges()
         self._batches: list[tuple[BatchSeen, BatchSeen]] = []
 
-    def feed(self, one: Int64s, other: Int64s) -> None:
+    def feed(self, first: Int64s, other: Int64s) -> None:
         """Compare the batches of a window, of the first copy and of the other one."""
-        mine, theirs = twins(one, other)
+        mine, theirs = twins(first, other)
         self._same += len(mine)
-        self._note_epochs(one[mine], other[theirs])
-        if len(mine) == len(one) == len(other):
+        self._note_epochs(first[mine], other[theirs])
+        if len(mine) == len(first) == len(other):
             return
-        left = (self._compared(without(one, mine)), self._compared(without(other, theirs)))
+        left = (self._compared(without(first, mine)), self._compared(without(other, theirs)))
         differs = (overlapping(left[0], left[1]), overlapping(left[1], left[0]))
         lacking = (
             self._lacking(0, left[0][~differs[0]]),
@@ -483,10 +488,10 @@ class Pair:
     def _compared(self, rows: Int64s) -> Int64s:
         return rows[rows[:, LAST] >= self._start]
 
-    def _note_epochs(self, one: Int64s, other: Int64s) -> None:
-        differ = one[:, EPOCH] != other[:, EPOCH]
+    def _note_epochs(self, first: Int64s, other: Int64s) -> None:
+        differ = first[:, EPOCH] != other[:, EPOCH]
         if differ.any():
-            rows = self._compared(one[differ])
+            rows = self._compared(first[differ])
             self._epochs.add(*_offsets_of(rows))
 
     def _lacking(self, side: int, rows: Int64s) -> Int64s:
@@ -503,11 +508,11 @@ class Pair:
         """Note ranges of offsets, with the first batch of each side in those that are listed."""
         self._differing.add(first, last, count)
         for begins, _ in self._differing.listed[len(self._batches) :]:
-            one, other = (
+            of_first, of_other = (
                 _batch_from(copy, rows, begins)
                 for copy, rows in zip(self._copies, sides, strict=True)
             )
-            self._batches.append((one, other))
+            self._batches.append((of_first, of_other))
 
     def _feed_records(self, differing: _Sides, lacking: _Sides) -> None:
         """Compare the records of differing batches, and of batches that one side lacks."""
@@ -522,8 +527,8 @@ class Pair:
                     (self._lacks[side], lacks[side]),
                     (self._compacted[side], compacted[side]),
                 ):
-                    known = self._known_to(1 - side, offsets, offsets)
-                    offsets = offsets[known & (offsets >= self._start)]
+                    is_known = self._known_to(1 - side, offsets, offsets)
+                    offsets = offsets[is_known & (offsets >= self._start)]
                     ranges.add(offsets, offsets, len(offsets))
 
     def value(self, other: CopySeen) -> Compared:
@@ -560,9 +565,9 @@ def _offsets_of(rows: Int64s) -> tuple[Int64s, Int64s, int]:
     return rows[:, FIRST], rows[:, LAST], len(rows)
 
 
-def _merged(one: Int64s, other: Int64s) -> Int64s:
+def _merged(first: Int64s, other: Int64s) -> Int64s:
     """Rows of one copy in their order again."""
-    rows = np.concatenate((one, other))
+    rows = np.concatenate((first, other))
     return rows[np.argsort(rows[:, LAST], kind="stable")]
 
 
@@ -615,8 +620,15 @@ def plan(
         ValueError, NotALogError, OSError: see there.
     """
     return [
-        DiffUnit(each.topic, each.partition, each.copies, records, mapping, _cost(each.copies))
-        for each in join_copies(paths, chosen)
+        DiffUnit(
+            partition.topic,
+            partition.partition,
+            partition.copies,
+            records,
+            mapping,
+            _cost(partition.copies),
+        )
+        for partition in join_copies(paths, chosen)
     ]
 
 
@@ -635,7 +647,7 @@ def examine(unit: DiffUnit) -> PartitionDiff:
     are found first. A copy whose files change during the comparison, as by retention, is read once
     more.
     """
-    if sum(each.is_readable for each in unit.copies) > 1:
+    if sum(copy.is_readable for copy in unit.copies) > 1:
         with suppress(KsegError, OSError):
             return _partition_diff(unit, checks=False)
     with suppress(KsegError, OSError):
@@ -644,9 +656,9 @@ def examine(unit: DiffUnit) -> PartitionDiff:
         return _partition_diff(unit)
     except (KsegError, OSError) as error:
         why = f"it changed while it was read: {text_of(error)}"
-        failed = [CopySeen(each.path, each.topic_id, error=why) for each in unit.copies]
-        others = tuple(Compared(seen, "unreadable") for seen in failed[1:])
-        return PartitionDiff(unit.topic, unit.partition, failed[0], others)
+        failed = [CopySeen(copy.path, copy.topic_id, error=why) for copy in unit.copies]
+        compared = tuple(Compared(seen, "unreadable") for seen in failed[1:])
+        return PartitionDiff(unit.topic, unit.partition, failed[0], compared)
 
 
 def _seen(asked: CopyPath, copy: Copy | CopySeen) -> CopySeen:
@@ -676,7 +688,7 @@ def _partition_diff(unit: DiffUnit, *, checks: bool = True) -> PartitionDiff:
     Raises:
         KsegError, OSError: a copy has changed since it was read, or may not be sound.
     """
-    copies = [_read_copy(each, unit, checks=checks) for each in unit.copies]
+    copies = [_read_copy(copy_path, unit, checks=checks) for copy_path in unit.copies]
     readable = [copy for copy in copies if isinstance(copy, Copy)]
     pairs = iter(_pairs(unit, readable))
     at = copies.index(readable[0]) if readable else 0
@@ -708,8 +720,8 @@ def _pairs(unit: DiffUnit, copies: list[Copy]) -> list[Pair]:
     """Compare the first of some copies with each other one, in one walk over all."""
     pairs = [Pair(copies[0], other, records=unit.records) for other in copies[1:]]
     if pairs:
-        for _, (first, *others) in windows(copies):
-            for pair, rows in zip(pairs, others, strict=True):
+        for _, (first, *other_rows) in windows(copies):
+            for pair, rows in zip(pairs, other_rows, strict=True):
                 pair.feed(first, rows)
     return pairs
 
@@ -753,18 +765,18 @@ def diff(
         >>> diff("data/orders-0", "backup/orders-0").ok  # doctest: +SKIP
         True
     """
-    selection, here = Selection.of(topics, partitions), list[tuple[str | None, int | None]]()
+    selection, listed = Selection.of(topics, partitions), list[tuple[str | None, int | None]]()
 
     def chosen(topic: str | None, partition: int | None) -> bool:
-        here.append((topic, partition))
+        listed.append((topic, partition))
         return selection.takes(topic, partition)
 
     paths = paths_of(copies) if copies else ()
     try:
         units = plan(paths, records=records, mapping=mapping, chosen=chosen)
     except NotALogError:
-        if here and not any(selection.takes(*each) for each in here):
-            raise ValueError(selection.why_nothing(here)) from None
+        if listed and not any(selection.takes(*name) for name in listed):
+            raise ValueError(selection.why_nothing(listed)) from None
         raise
     return report(run_units(units, examine, threads=threads, progress=progress))
 
@@ -791,9 +803,15 @@ def diff_of(
     return report(run_units(units, examine, threads=threads, progress=progress))
 
 
-def report(found: Iterable[PartitionDiff]) -> Diff:
+def report(partitions: Iterable[PartitionDiff]) -> Diff:
     """Join the findings for each partition, in any order."""
-    return Diff(tuple(sorted(found, key=lambda one: (one.topic or "", one.partition or 0))))
+    return Diff(
+        tuple(
+            sorted(
+                partitions, key=lambda partition: (partition.topic or "", partition.partition or 0)
+            )
+        )
+    )
 
 
 __all__ = [

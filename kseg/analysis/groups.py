@@ -206,9 +206,9 @@ def build(name: str, records: GroupRecords, names: Names) -> Built:
     for prefix, kind in _KINDS.items():
         if records.live(f"{prefix}_METADATA"):
             return _modern(name, kind, prefix, records, names)
-    found = records.live(_CLASSIC)
-    if found:
-        return _classic(name, found[""], records.log_partition)
+    classic = records.live(_CLASSIC)
+    if classic:
+        return _classic(name, classic[""], records.log_partition)
     return Built(Group(name, "", "Dead", log_partition=records.log_partition))
 
 
@@ -218,7 +218,7 @@ def simple(name: str, log_partition: int) -> Built:
 
 
 def _classic(name: str, value: Fields, log_partition: int) -> Built:
-    members = tuple(_classic_member(name, each) for each in value["members"])
+    members = tuple(_classic_member(name, member) for member in value["members"])
     kind, changed = value["protocolType"] or "", value.get("currentStateTimestamp", -1)
     group = Group(
         *(name, "Classic", "Stable" if members else "Empty", kind, value["protocol"]),
@@ -227,14 +227,18 @@ def _classic(name: str, value: Fields, log_partition: int) -> Built:
         members=len(members),
         log_partition=log_partition,
     )
-    topics = [each.topics for each in members]
+    topics = [member.topics for member in members]
     if not kind or (not members and changed == -1):
         return Built(group, members)
     if not members:
         return Built(group, members, "state")
     if kind != "consumer" or value["protocol"] is None or None in topics:
         return Built(group, members, "")
-    return Built(group, members, subscribed=frozenset(one for each in topics for one in each or ()))
+    return Built(
+        group,
+        members,
+        subscribed=frozenset(topic for subscription in topics for topic in subscription or ()),
+    )
 
 
 def _classic_member(group: str, value: Fields) -> Member:
@@ -242,8 +246,8 @@ def _classic_member(group: str, value: Fields) -> Member:
     parts = None
     if isinstance(assignment, dict):
         parts = tuple(
-            {"topic": each["topic"], "partitions": list(each["partitions"]), "role": None}
-            for each in assignment["assignedPartitions"]
+            {"topic": topic["topic"], "partitions": list(topic["partitions"]), "role": None}
+            for topic in assignment["assignedPartitions"]
         )
     return Member(
         *(group, value["memberId"], value.get("groupInstanceId")),
@@ -269,14 +273,23 @@ def _modern(name: str, kind: str, prefix: str, records: GroupRecords, names: Nam
     assignment_epoch = target.get("assignmentEpoch", 0)
     targets = records.live(f"{prefix}_TARGET_ASSIGNMENT_MEMBER")
     current = records.live(f"{prefix}_CURRENT_MEMBER_ASSIGNMENT")
-    found = records.live(f"{prefix}_MEMBER_METADATA")
+    metadata = records.live(f"{prefix}_MEMBER_METADATA")
     members = tuple(
-        _member(name, each, found[each], current.get(each, {}), targets.get(each), names)
-        for each in sorted(found)
+        _member(
+            name,
+            member_id,
+            metadata[member_id],
+            current.get(member_id, {}),
+            targets.get(member_id),
+            names,
+        )
+        for member_id in sorted(metadata)
     )
     topology = records.live("STREAMS_GROUP_TOPOLOGY").get("")
     has_topology = topology and topology["epoch"] == value.get("validatedTopologyEpoch")
-    settled = all((each.state, each.epoch) == (_STABLE[kind], assignment_epoch) for each in members)
+    settled = all(
+        (member.state, member.epoch) == (_STABLE[kind], assignment_epoch) for member in members
+    )
     if not members:
         state = "Empty"
     elif kind == "Streams" and not has_topology:
@@ -287,13 +300,16 @@ def _modern(name: str, kind: str, prefix: str, records: GroupRecords, names: Nam
         state = "Stable" if settled or kind == "Share" else "Reconciling"
     group = Group(
         *(name, kind, state, kind.lower()),
-        next((each for one in found.values() if (each := one.get("serverAssignor"))), None),
+        next(
+            (assignor for value in metadata.values() if (assignor := value.get("serverAssignor"))),
+            None,
+        ),
         *(value["epoch"], assignment_epoch, None, len(members)),
         log_partition=records.log_partition,
     )
-    subscribed = {topic for each in members for topic in each.topics or ()}
-    for each in records.live(f"{prefix}_REGULAR_EXPRESSION").values():
-        subscribed.update(each["topics"])
+    subscribed = {topic for member in members for topic in member.topics or ()}
+    for expression in records.live(f"{prefix}_REGULAR_EXPRESSION").values():
+        subscribed.update(expression["topics"])
     if topology and members:
         for part in topology["subtopologies"]:
             subscribed.update(part["sourceTopics"])
@@ -317,19 +333,19 @@ def _member(
 
 def _parts(value: Fields, names: Names) -> tuple[Fields, ...]:
     """The partitions, or tasks, of an assignment."""
-    found = [
+    parts = [
         {
-            "topic": names.get(each["topicId"]) or id_text(each["topicId"]),
-            "partitions": list(each["partitions"]),
+            "topic": names.get(part["topicId"]) or id_text(part["topicId"]),
+            "partitions": list(part["partitions"]),
             "role": None,
         }
-        for each in (*value.get("assignedPartitions", ()), *value.get("topicPartitions", ()))
+        for part in (*value.get("assignedPartitions", ()), *value.get("topicPartitions", ()))
     ]
     for tasks, role in _TASKS.items():
-        for each in value.get(tasks, ()):
-            partitions = list(each["partitions"])
-            found.append({"topic": each["subtopologyId"], "partitions": partitions, "role": role})
-    return tuple(found)
+        for task in value.get(tasks, ()):
+            partitions = list(task["partitions"])
+            parts.append({"topic": task["subtopologyId"], "partitions": partitions, "role": role})
+    return tuple(parts)
 
 
 # ---- share groups --------------------------------------------------------------------------------
@@ -358,26 +374,30 @@ class Delivery:
             for first, last, count, state in self.batches
             if max(first, start) <= last
         )
-        bounds = sorted({offset for each in begun for offset in (each[0], each[1] + 1)})
-        found, here, at = dict.fromkeys(_DELIVERY.values(), 0), list[tuple[int, int, int]](), 0
+        bounds = sorted({offset for batch in begun for offset in (batch[0], batch[1] + 1)})
+        counts, open_batches, at = (
+            dict.fromkeys(_DELIVERY.values(), 0),
+            list[tuple[int, int, int]](),
+            0,
+        )
         for first, end in pairwise(bounds):
             while at < len(begun) and begun[at][0] <= first:
-                heappush(here, (*begun[at][2:], begun[at][1]))
+                heappush(open_batches, (*begun[at][2:], begun[at][1]))
                 at += 1
-            while here and here[0][2] < first:
-                heappop(here)
-            if here and (state := _DELIVERY.get(-here[0][1])):
-                found[state] += end - first
-        return found
+            while open_batches and open_batches[0][2] < first:
+                heappop(open_batches)
+            if open_batches and (state := _DELIVERY.get(-open_batches[0][1])):
+                counts[state] += end - first
+        return counts
 
     def row(self, group: str, topic: str, partition: int, end: int | None, word: Any) -> ShareState:
         """The state, beside the end of its partition."""
         start, done = self.last["startOffset"], self.last.get("deliveryCompleteCount", -1)
-        known = end is not None and start >= 0 and done >= 0
+        has_lag = end is not None and start >= 0 and done >= 0
         counts: dict[str, Any] = self.counts()
         return ShareState(
             *(group, topic, partition, start, end, word),
-            max((end or 0) - start - done, 0) if known else None,
+            max((end or 0) - start - done, 0) if has_lag else None,
             None if done < 0 else done,
             sum(counts.values()),
             **counts,
@@ -391,27 +411,28 @@ def deliver(record: InternalRecord, into: dict[tuple[str, UUID, int], Delivery])
     """Apply a record of `__share_group_state`, in the order of the log."""
     key: Any = record.key
     value: Any = record.value
-    place = (key["groupId"], key["topicId"], key["partition"])
+    partition = (key["groupId"], key["topicId"], key["partition"])
     if value is None:
         if record.name == "SHARE_SNAPSHOT":
-            into.pop(place, None)
+            into.pop(partition, None)
         return
     batches = [
-        (each["firstOffset"], each["lastOffset"], each["deliveryCount"], each["deliveryState"])
-        for each in value["stateBatches"]
+        (batch["firstOffset"], batch["lastOffset"], batch["deliveryCount"], batch["deliveryState"])
+        for batch in value["stateBatches"]
     ]
-    if record.name == "SHARE_SNAPSHOT" or place not in into:
-        into[place] = Delivery(value, batches)
+    if record.name == "SHARE_SNAPSHOT" or partition not in into:
+        into[partition] = Delivery(value, batches)
         return
-    known = into[place]
-    kept = ("snapshotEpoch", "stateEpoch")
+    delivery = into[partition]
+    unchanged = ("snapshotEpoch", "stateEpoch")
     changed = {
-        name: each
-        for name, each in value.items()
-        if name not in kept and not (each == -1 and name in ("startOffset", "leaderEpoch"))
+        name: field_value
+        for name, field_value in value.items()
+        if name not in unchanged
+        and not (field_value == -1 and name in ("startOffset", "leaderEpoch"))
     }
-    known.last = known.last | changed
-    known.batches += batches
+    delivery.last = delivery.last | changed
+    delivery.batches += batches
 
 
 # ---- the answer ----------------------------------------------------------------------------------
@@ -543,9 +564,9 @@ def groups(
     notes = Notes()
     question = _Question(Home(paths, notes), group, lag_to, retention_minutes * _MINUTE_MS)
     before = None if since is None else question.answer(moments[1], progress)
-    found = question.answer(moments[0], progress)
-    changes = () if before is None else tuple(_changes(before, found))
-    return replace(found, changes=Rows(changes, GroupChange), findings=notes.taken())
+    answer = question.answer(moments[0], progress)
+    changes = () if before is None else tuple(_changes(before, answer))
+    return replace(answer, changes=Rows(changes, GroupChange), findings=notes.taken())
 
 
 @dataclass(frozen=True, slots=True)
@@ -574,24 +595,32 @@ class _Question:
                 partition = np.full(len(columns["group"]), log.partition, np.int64)
                 parts.append(columns | {"log_partition": partition})
         is_modern = any(
-            name not in _NOT_MODERN for each in records.values() for name in each.values
+            name not in _NOT_MODERN
+            for group_records in records.values()
+            for name in group_records.values
         )
         names = home.topic_names if is_modern else {}
         built = {
-            name: build(name, each, names)
-            for name, each in sorted(records.items())
+            name: build(name, group_records, names)
+            for name, group_records in sorted(records.items())
             if fnmatchcase(name, self.glob)
         }
-        assigned = {place for each in built.values() for place in _assigned(each)}
+        assigned = {partition for group in built.values() for partition in _assigned(group)}
         commits = self._commits(parts, assigned, at)
         share = self._share(at, progress, logs)
-        found = _with_commits(built, commits, self.retention_ms)
+        chosen_groups = _with_commits(built, commits, self.retention_ms)
         lags: dict[str, list[int | None]] = {}
         for state in share:
             lags.setdefault(state.group, []).append(state.lag)
-        found = tuple(_with_share(each, lags.get(each.group, [])) for each in found)
-        members = Rows(tuple(member for each in built.values() for member in each.members), Member)
-        return Groups(found, members, Commits(commits), share, Rows((), GroupChange), tuple(logs))
+        chosen_groups = tuple(
+            _with_share(group, lags.get(group.group, [])) for group in chosen_groups
+        )
+        members = Rows(
+            tuple(member for group in built.values() for member in group.members), Member
+        )
+        return Groups(
+            chosen_groups, members, Commits(commits), share, Rows((), GroupChange), tuple(logs)
+        )
 
     def _commits(self, parts: list[_Columns], assigned: set[_Place], at: int | None) -> _Columns:
         """The commits of the chosen groups in order, with their lag.
@@ -603,7 +632,7 @@ class _Question:
         """
         columns = joined(parts or [NO_COMMITS])
         group, names = _codes(columns["group"])
-        live = {place[0] for place in assigned}
+        live = {partition[0] for partition in assigned}
         of_live = np.flatnonzero(np.array([name in live for name in names], np.bool_)[group])
         texts = (columns[name][of_live].tolist() for name in ("group", "topic", "partition"))
         unread = sorted(assigned.difference(zip(*texts, strict=True)))
@@ -624,8 +653,8 @@ class _Question:
         starts = np.flatnonzero((np.diff(places, axis=0, prepend=-1) != 0).any(axis=1))
         for some in np.split(by_place, starts[1:]):
             if len(some):
-                place = (topics[topic[some[0]]], int(columns["partition"][some[0]]))
-                if directory := self.home.views.get(place):
+                partition = (topics[topic[some[0]]], int(columns["partition"][some[0]]))
+                if directory := self.home.views.get(partition):
                     with self.home.noting_unreadable(directory):
                         self._lag(directory, at, some, columns["offset"], ends | words)
         columns["pending"] = columns.pop("producer_id")
@@ -645,21 +674,21 @@ class _Question:
         into["lag"][rows] = np.where(behind, NONE, np.maximum(end - offsets[rows], 0))
         into["outside"][rows[offsets[rows] < start]] = "before-start"
         into["outside"][rows[behind]] = "behind-end"
-        last, known = _last_time(view, end), dict[int, int]()
+        last, times = _last_time(view, end), dict[int, int]()
         for row, offset in zip(rows.tolist(), offsets[rows].tolist(), strict=True):
             if offset >= end or last is None:
                 into["lag_ms"][row] = 0 if offset >= end else NONE
             else:
-                if offset not in known:
-                    known[offset] = _time_from(view, max(offset, start))
-                if known[offset] != NONE:
-                    into["lag_ms"][row] = max(last - known[offset], 0)
+                if offset not in times:
+                    times[offset] = _time_from(view, max(offset, start))
+                if times[offset] != NONE:
+                    into["lag_ms"][row] = max(last - times[offset], 0)
 
     def _end(self, view: LogView, at: int | None) -> tuple[int, str]:
         """The end that lag is measured to, and its source."""
         if at is not None:
-            found = view.lookup_time(at + 1)
-            return (view.log_end_offset if found is None else found.offset), "time"
+            first_later = view.lookup_time(at + 1)
+            return (view.log_end_offset if first_later is None else first_later.offset), "time"
         if self.lag_to == LAG_TO[1]:
             return view.last_stable_offset, self.lag_to
         end = self.home.high_watermark(view.path)
@@ -667,14 +696,14 @@ class _Question:
 
     def _share(self, at: int | None, progress: Progress | None, logs: list[LogTaken]) -> Rows:
         """The states of share groups."""
-        found: dict[tuple[str, UUID, int], Delivery] = {}
+        deliveries: dict[tuple[str, UUID, int], Delivery] = {}
         for log, chunks in self.home.values(InternalTopic.SHARE, at, progress):
             logs.append(log)
             for chunk in chunks:
                 for row in self.home.decoded(InternalTopic.SHARE, chunk):
-                    deliver(row.record, found)
+                    deliver(row.record, deliveries)
         rows = []
-        for (group, topic_id, partition), state in sorted(found.items()):
+        for (group, topic_id, partition), state in sorted(deliveries.items()):
             if fnmatchcase(group, self.glob):
                 topic = self.home.topic_names.get(topic_id) or id_text(topic_id)
                 directory = self.home.views.get((topic, partition))
@@ -785,16 +814,16 @@ def _with_commits(
     """The groups with the sums over their commits; fills in when each commit expires."""
     code, names = _codes(commits["group"])
     pending, lag = commits["pending"] != NONE, commits["lag"]
-    found = dict(built)
+    groups = dict(built)
     first = np.searchsorted(code, np.arange(len(names)))
     for rank, name in enumerate(names):
-        known = found.get(name)
-        if known is None or known.group.state == "Dead":
-            found[name] = simple(name, int(commits["log_partition"][first[rank]]))
-    expires = commits["expires_ms"] = _expiry([found[name] for name in names], code, commits)
+        recorded = groups.get(name)
+        if recorded is None or recorded.group.state == "Dead":
+            groups[name] = simple(name, int(commits["log_partition"][first[rank]]))
+    expires = commits["expires_ms"] = _expiry([groups[name] for name in names], code, commits)
     expires[expires != NONE] += retention_ms
-    own = (expires != NONE) & (commits["expire_timestamp"] != NONE)
-    expires[own] = commits["expire_timestamp"][own]
+    has_expiry = (expires != NONE) & (commits["expire_timestamp"] != NONE)
+    expires[has_expiry] = commits["expire_timestamp"][has_expiry]
     bounds = [*first.tolist(), len(code)]
     unread = commits["offset"] == NONE
     is_open = unread | (commits["outside"] == "behind-end")
@@ -802,14 +831,14 @@ def _with_commits(
         rows = slice(bounds[rank], bounds[rank + 1])
         counts = ~pending[rows] & (lag[rows] != NONE)
         due = expires[rows][expires[rows] != NONE]
-        group = found[name].group._replace(
+        group = groups[name].group._replace(
             commits=int(np.count_nonzero(~pending[rows] & ~unread[rows])),
             pending=int(np.count_nonzero(pending[rows])),
             lag=int(lag[rows][counts].sum()) if counts.any() and not is_open[rows].any() else None,
             expires_ms=int(due.min()) if len(due) else None,
         )
-        found[name] = replace(found[name], group=group)
-    return tuple(found[name].group for name in sorted(found))
+        groups[name] = replace(groups[name], group=group)
+    return tuple(groups[name].group for name in sorted(groups))
 
 
 def _expiry(built: Sequence[Built], code: Any, commits: _Columns) -> Any:
@@ -821,14 +850,14 @@ def _expiry(built: Sequence[Built], code: Any, commits: _Columns) -> Any:
         commits: its columns.
     """
     states = [
-        each.group.state_timestamp_ms if each.expires_from == "state" else None for each in built
+        group.group.state_timestamp_ms if group.expires_from == "state" else None for group in built
     ]
     by_state = np.array([NONE if time is None else time for time in states], np.int64)
-    by_commit = np.array([each.expires_from == "commit" for each in built], np.bool_)
+    by_commit = np.array([group.expires_from == "commit" for group in built], np.bool_)
     if not len(code):
         return np.empty(0, np.int64)
     since = np.where(by_commit[code], commits["commit_timestamp"], by_state[code])
-    if any(each.subscribed for each in built):
+    if any(group.subscribed for group in built):
         pairs = zip(code.tolist(), commits["topic"].tolist(), strict=True)
         since[[topic in built[at].subscribed for at, topic in pairs]] = NONE
     since[commits["pending"] != NONE] = NONE
@@ -837,18 +866,20 @@ def _expiry(built: Sequence[Built], code: Any, commits: _Columns) -> Any:
 
 def _changes(before: Groups, after: Groups) -> Iterator[GroupChange]:
     """The differences between two answers."""
-    olds, news = ({each.group: each for each in found} for found in (before, after))
+    olds, news = ({group.group: group for group in answer} for answer in (before, after))
     for name in sorted({*olds, *news}):
         for what in ("type", "state", "epoch", "members"):
-            pair = [getattr(known.get(name), what, None) for known in (olds, news)]
+            pair = [
+                getattr(groups_by_name.get(name), what, None) for groups_by_name in (olds, news)
+            ]
             if pair[0] != pair[1]:
                 yield GroupChange(name, None, None, what, *pair)
-    commits = [_by_place(found.commits.rows(), "offset") for found in (before, after)]
-    share = [_by_place(found.share.table_rows(), "start_offset") for found in (before, after)]
+    commits = [_by_place(answer.commits.rows(), "offset") for answer in (before, after)]
+    share = [_by_place(answer.share.table_rows(), "start_offset") for answer in (before, after)]
     for what, (old, new) in (("offset", commits), ("start_offset", share)):
-        for place in sorted({*old, *new}):
-            if old.get(place) != new.get(place):
-                yield GroupChange(*place, what, old.get(place), new.get(place))
+        for partition in sorted({*old, *new}):
+            if old.get(partition) != new.get(partition):
+                yield GroupChange(*partition, what, old.get(partition), new.get(partition))
 
 
 def _by_place(rows: Iterable[Mapping[str, Any]], field: str) -> dict[tuple[str, str, int], int]:

@@ -64,9 +64,9 @@ class Summary:
             return
         self.batches += len(table)
         counts = table.record_count
-        known = bool((counts >= 0).all())
+        has_counts = bool((counts >= 0).all())
         self.records = (
-            self.records + int(counts.sum()) if known and self.records is not None else None
+            self.records + int(counts.sum()) if has_counts and self.records is not None else None
         )
         self.codecs.update(np.unique(table.codec).tolist())
         self.magics.update(np.unique(table.magic).tolist())
@@ -114,12 +114,12 @@ class Summary:
         return self.document() | {name: cell_of(time) for name, time in times.items()}
 
 
-def _least(one: int | None, other: int | None) -> int | None:
-    return min((value for value in (one, other) if value is not None), default=None)
+def _least(first: int | None, other: int | None) -> int | None:
+    return min((value for value in (first, other) if value is not None), default=None)
 
 
-def _greatest(one: int | None, other: int | None) -> int | None:
-    return max((value for value in (one, other) if value is not None), default=None)
+def _greatest(first: int | None, other: int | None) -> int | None:
+    return max((value for value in (first, other) if value is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class PartitionInfo:
 
     def document(self) -> dict[str, Any]:
         """The fields as they stand in JSON."""
-        found = {
+        document = {
             **fields_of(self, "dir path topic partition remote_start_offset log_start_offset"),
             **fields_of(self, "log_end_offset last_stable_offset"),
             "segments": len(self.segments),
@@ -206,8 +206,8 @@ class PartitionInfo:
             **self.summary.document(),
         }
         if self.dir is not None:
-            found |= fields_of(self, "leader_epochs leftovers")
-        return {**found, "segment_files": [one.document() for one in self.segments]}
+            document |= fields_of(self, "leader_epochs leftovers")
+        return {**document, "segment_files": [segment.document() for segment in self.segments]}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -228,22 +228,22 @@ class Infos(Listed[PartitionInfo]):
     @property
     def title(self) -> str:
         """The number of partitions, and their size."""
-        return f"{len(self)} partitions, {sum(one.bytes for one in self)} bytes"
+        return f"{len(self)} partitions, {sum(partition.bytes for partition in self)} bytes"
 
     def to_json(self) -> dict[str, Any]:
         """The document of `kseg info --json`."""
-        return {"partitions": [one.document() for one in self]}
+        return {"partitions": [partition.document() for partition in self]}
 
     def table_rows(self) -> Sequence[Mapping[str, Any]]:
         """The numbers of each; `directory` is the path."""
         return [
             {
-                **fields_of(one, "directory=path topic partition"),
-                "segments": len(one.segments),
-                **fields_of(one, "bytes log_start_offset log_end_offset last_stable_offset"),
-                **one.summary.cells(),
+                **fields_of(partition, "directory=path topic partition"),
+                "segments": len(partition.segments),
+                **fields_of(partition, "bytes log_start_offset log_end_offset last_stable_offset"),
+                **partition.summary.cells(),
             }
-            for one in self
+            for partition in self
         ]
 
 
@@ -288,13 +288,13 @@ def info(
     catalog = Catalog.of(paths, selection, replicas="all", on_error=on_error, files="all")
     skipped = list(catalog.skipped) if on_error == "skip" else None
     units = [
-        Unit(UnitKind.BATCHES if one.is_file else UnitKind.PARTITION, name_of(one.path))
-        for one in catalog
+        Unit(UnitKind.BATCHES if partition.is_file else UnitKind.PARTITION, name_of(partition.path))
+        for partition in catalog
     ]
     answers = run_units(units, _of_unit, threads=threads, progress=progress, skipped=skipped)
-    found = {one.path: one for one in answers}
-    kept = tuple(found[unit.path] for unit in units if unit.path in found)
-    return Infos(kept, tuple(skipped or ()))
+    by_path = {answer.path: answer for answer in answers}
+    answers_in_order = tuple(by_path[unit.path] for unit in units if unit.path in by_path)
+    return Infos(answers_in_order, tuple(skipped or ()))
 
 
 def _of_unit(unit: Unit) -> PartitionInfo:
@@ -312,8 +312,8 @@ def info_of_file(path: Path) -> PartitionInfo:
         NotALogError: it holds none.
         OSError: it is missing or cannot be read.
     """
-    known = classify_path(path)
-    if known.file is None or not known.file.kind.holds_batches:
+    path_class = classify_path(path)
+    if path_class.file is None or not path_class.file.kind.holds_batches:
         raise NotALogError("a file without batches; 'kseg dump' shows its entries", path=path)
     faults: list[KsegError] = []
     with Segment.open(path) as segment:
@@ -340,8 +340,8 @@ def info_of_partition(path: Path) -> PartitionInfo:
     total, faults = Summary(), list[KsegError]()
     segments = []
     with Log.open(path) as log:
-        for one in log.segments:
-            with log.open_segment(one) as segment:
+        for segment_info in log.segments:
+            with log.open_segment(segment_info) as segment:
                 segments.append(_segment(segment, faults))
             total.merge(segments[-1].summary)
         return PartitionInfo(
@@ -350,16 +350,16 @@ def info_of_partition(path: Path) -> PartitionInfo:
             partition=log.partition,
             log_start_offset=log.log_start_offset,
             log_end_offset=log.log_end_offset,
-            bytes=sum(one.bytes for one in segments),
+            bytes=sum(facts.bytes for facts in segments),
             summary=total,
             segments=tuple(segments),
-            leader_epochs=_known(lambda: log.leader_epochs, faults),
-            leftovers=tuple(each.path.name for each in log.files.temporary_files),
+            leader_epochs=_value_or_fault(lambda: log.leader_epochs, faults),
+            leftovers=tuple(file.path.name for file in log.files.temporary_files),
             faults=tuple(faults),
             path=fspath(path),
             remote_start_offset=log.view.remote_start_offset,
             notes=tuple(filter(None, [log.view.remote_warning])),
-            last_stable_offset=_known(lambda: log.last_stable_offset, []),
+            last_stable_offset=_value_or_fault(lambda: log.last_stable_offset, []),
         )
 
 
@@ -376,15 +376,15 @@ def _segment(segment: Segment, faults: list[KsegError]) -> SegmentFacts:
         last_offset=summary.last_offset,
         bytes=segment.size,
         summary=summary,
-        index_entries=_known(lambda: _count(segment.offset_index), faults),
-        time_index_entries=_known(lambda: _count(segment.time_index), faults),
-        txn_index_entries=_known(lambda: len(segment.txn_index) or None, faults),
+        index_entries=_value_or_fault(lambda: _count(segment.offset_index), faults),
+        time_index_entries=_value_or_fault(lambda: _count(segment.time_index), faults),
+        txn_index_entries=_value_or_fault(lambda: len(segment.txn_index) or None, faults),
         end_position=table.end_position,
         stop=table.stop.name,
     )
 
 
-def _known(get: Callable[[], _Value], faults: list[KsegError]) -> _Value | None:
+def _value_or_fault(get: Callable[[], _Value], faults: list[KsegError]) -> _Value | None:
     """A value; None, and a fault, where its file is broken."""
     try:
         return get()
@@ -428,11 +428,11 @@ class Topics(Listed[TopicSize]):
     @property
     def title(self) -> str:
         """The names."""
-        return ", ".join(each.topic for each in self)
+        return ", ".join(size.topic for size in self)
 
     def table_rows(self) -> Sequence[Mapping[str, Any]]:
         """The attributes of each topic."""
-        return [asdict(each) for each in self]
+        return [asdict(size) for size in self]
 
 
 def topics(
@@ -457,17 +457,17 @@ def topics(
         >>> [(each.topic, each.partitions) for each in topics(".")]
         [('clicks', 2), ('orders', 2), ('payments', 1)]
     """
-    found: dict[str, TopicSize] = {}
+    sizes: dict[str, TopicSize] = {}
     chosen = Catalog.of(paths, Selection.of(topics, partitions), replicas="all")
-    directories = {one.directory: one for one in chosen}
+    directories = {partition.directory: partition for partition in chosen}
     for done, (directory, source) in enumerate(directories.items(), 1):
         view = LogView.open(directory)
         name = source.topic or directory.name
-        size = found.setdefault(name, TopicSize(name))
+        size = sizes.setdefault(name, TopicSize(name))
         size.partitions += 1
         size.segments += len(view.segments)
         size.bytes += sum(info.size for info in view.segments)
         size.offsets += view.log_end_offset - view.log_start_offset
         if progress is not None:
             progress(done, len(directories))
-    return Topics(tuple(found[name] for name in sorted(found)))
+    return Topics(tuple(sizes[name] for name in sorted(sizes)))

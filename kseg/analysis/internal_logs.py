@@ -155,7 +155,7 @@ class Rows(Listed[Any]):
 
     def table_rows(self) -> Sequence[Mapping[str, Any]]:
         """The fields of each value; times in ms."""
-        return [document(each) for each in self]
+        return [document(value) for value in self]
 
 
 class ColumnTable(Table):
@@ -188,7 +188,7 @@ class ColumnTable(Table):
         """Each row, None for a number that is not there."""
         names = tuple(self.columns)
         for first in range(0, len(self), _ROWS):
-            parts = (each[first : first + _ROWS].tolist() for each in self.columns.values())
+            parts = (column[first : first + _ROWS].tolist() for column in self.columns.values())
             lists = [[None if value == NONE else value for value in part] for part in parts]
             for values in zip(*lists, strict=True):
                 yield dict(zip(names, values, strict=True))
@@ -227,16 +227,16 @@ class Taken(WholeBatches):
         """A function that leaves out later batches, and notes the others."""
 
         def keep(table: BatchTable) -> BatchTable:
-            wanted = table if also is None else also(table)
-            early = wanted.max_timestamp <= self._at
+            chosen = table if also is None else also(table)
+            early = chosen.max_timestamp <= self._at
             if self.left_out is None:
-                self._look_for_gaps(wanted, early)
+                self._look_for_gaps(chosen, early)
             if not early.all():
-                wanted = wanted.take(early)
-            if len(wanted) and (self.last is None or wanted.last_offset[-1] >= self.last[1]):
-                last = wanted[len(wanted) - 1]
+                chosen = chosen.take(early)
+            if len(chosen) and (self.last is None or chosen.last_offset[-1] >= self.last[1]):
+                last = chosen[len(chosen) - 1]
                 self.last = (last.base_offset, last.last_offset, last.max_timestamp)
-            return wanted
+            return chosen
 
         return keep
 
@@ -273,48 +273,61 @@ class Home:
         """
         catalog = Catalog.of(paths, replicas=age_of)
         self.notes = notes
-        self.sources = [each for each in catalog if not each.is_file and each.topic is not None]
+        self.sources = [
+            partition
+            for partition in catalog
+            if not partition.is_file and partition.topic is not None
+        ]
         self._checkpoints = cache(partial(DirectoryFiles.read, locked=False))
-        homes = {each.path.resolve().parent for each in self.sources}
+        homes = {partition.path.resolve().parent for partition in self.sources}
         clusters = {name for home in homes if (name := _cluster_id(home)) is not None}
         if len(clusters) > 1:
             reason = f"the directories are of several clusters: {', '.join(sorted(clusters))}"
             raise NotALogError(reason, path=catalog.partitions[0].path)
         self.missing: dict[InternalTopic, list[int]] = {}
         self.cluster: Cluster | None = None
-        for each in self.sources:
-            if each.topic == InternalTopic.METADATA:
-                self.cluster = read_cluster(each.path, past_damage=True)
+        for partition in self.sources:
+            if partition.topic == InternalTopic.METADATA:
+                self.cluster = read_cluster(partition.path, past_damage=True)
                 for error in self.cluster.findings[:PER_CODE_MAX]:
-                    notes.note("metadata-log", error.path or each.path, error.reason, error.offset)
+                    notes.note(
+                        "metadata-log", error.path or partition.path, error.reason, error.offset
+                    )
 
     def of_topic(self, topic: InternalTopic) -> list[Partition]:
         """The partitions of an internal topic; those that are missing are noted."""
-        found = {each.partition or 0: each for each in self.sources if each.topic == topic}
-        known: set[int] = set(range(max(found, default=-1)))
+        by_number = {
+            partition.partition or 0: partition
+            for partition in self.sources
+            if partition.topic == topic
+        }
+        numbers: set[int] = set(range(max(by_number, default=-1)))
         if self.cluster is not None and topic in self.cluster.ids:
-            known |= self.cluster.partitions.get(self.cluster.ids[topic], {}).keys()
-        missing = self.missing[topic] = sorted(known - found.keys())
+            numbers |= self.cluster.partitions.get(self.cluster.ids[topic], {}).keys()
+        missing = self.missing[topic] = sorted(numbers - by_number.keys())
         if missing:
             words = "partition is" if len(missing) == 1 else "partitions are"
             message = f"{len(missing)} {words} not here: {some_of(missing)}"
             self.notes.note("partition-missing", topic, message)
-        return [found[number] for number in sorted(found)]
+        return [by_number[number] for number in sorted(by_number)]
 
     @cached_property
     def views(self) -> dict[tuple[str, int], Path]:
         """The directory of each partition, by topic and number."""
-        return {(each.topic or "", each.partition or 0): each.path for each in self.sources}
+        return {
+            (partition.topic or "", partition.partition or 0): partition.path
+            for partition in self.sources
+        }
 
     @cached_property
     def topic_names(self) -> dict[UUID, str]:
         """Names of topics by their ids, of the metadata log and of `partition.metadata` files."""
-        found = {} if self.cluster is None else dict(self.cluster.topics)
-        for each in self.sources:
+        names = {} if self.cluster is None else dict(self.cluster.topics)
+        for partition in self.sources:
             with suppress(CorruptIndexError, OSError):
-                path = each.path / FileKind.PARTITION_METADATA.value
-                found.setdefault(metadata.read_partition_metadata(path).uuid, each.topic or "")
-        return found
+                path = partition.path / FileKind.PARTITION_METADATA.value
+                names.setdefault(metadata.read_partition_metadata(path).uuid, partition.topic or "")
+        return names
 
     def high_watermark(self, directory: Path) -> int | None:
         """The high watermark in the checkpoint beside a partition; None without an entry."""
@@ -334,9 +347,9 @@ class Home:
     ) -> Iterator[tuple[LogTaken, Iterator[RecordColumns]]]:
         """The last values of each partition of a topic up to a time; see `LastValues.taken`."""
         views = list[tuple[Partition, LogView]]()
-        for each in self.of_topic(topic):
-            with self.noting_unreadable(each.path):
-                views.append((each, LogView.open(each.path)))
+        for partition in self.of_topic(topic):
+            with self.noting_unreadable(partition.path):
+                views.append((partition, LogView.open(partition.path)))
         total, done = sum(info.size for _, view in views for info in view.segments), 0
         for source, view in views:
             with self.noting_unreadable(source.path):
@@ -368,8 +381,8 @@ class Home:
             message = f"compaction has passed offset {taken.left_out}, the first one left out"
             self.notes.note("compacted-since", path, message, taken.left_out)
         base, last, time = taken.last or (None, None, None)
-        place = (path, topic.value, source.partition or 0)
-        log = LogTaken(*place, base, last, time, view.log_end_offset, compacted)
+        name = (path, topic.value, source.partition or 0)
+        log = LogTaken(*name, base, last, time, view.log_end_offset, compacted)
         return log, values.taken()
 
     def decoded(self, topic: InternalTopic, columns: RecordColumns) -> Iterator[InternalRow]:

@@ -113,7 +113,7 @@ _KEYS: Final = {
 _BETWEEN: Final = ("elections", "changes")
 #: The last columns of each table.
 _STAMP: Final = ("offset", "timestamp", "certain")
-_OF_PARTITIONS: Final = [each.partition(":")[0] for each in _COLUMNS["partitions"].split()[2:]]
+_OF_PARTITIONS: Final = [column.partition(":")[0] for column in _COLUMNS["partitions"].split()[2:]]
 #: The tables that `topics` narrows; the others do without.
 _OF_TOPICS: Final = ("topics", "partitions", "configs")
 _LEVELS: Final = {2: "topic", 4: "broker", 8: "broker-logger", 16: "client-metrics", 32: "group"}
@@ -212,7 +212,7 @@ class Metadata(Table):
     @property
     def title(self) -> str:
         """The end, and the numbers of objects."""
-        numbers = ", ".join(each.title for each in self.tables.values() if len(each))
+        numbers = ", ".join(table.title for table in self.tables.values() if len(table))
         return f"up to offset {self.end_offset}: {numbers}"
 
     def __getitem__(self, kind: str) -> MetadataTable:
@@ -227,7 +227,7 @@ class Metadata(Table):
 
     def table_rows(self) -> Sequence[Mapping[str, Any]]:
         """The names of the tables with the numbers of their rows."""
-        return [{"table": kind, "rows": len(each)} for kind, each in self.tables.items()]
+        return [{"table": kind, "rows": len(table)} for kind, table in self.tables.items()]
 
     def changes_since(self, before: Metadata) -> MetadataTable:
         """The differences from another state.
@@ -244,11 +244,11 @@ class Metadata(Table):
         for kind in (kind for kind in _COLUMNS if kind not in _BETWEEN):
             old, new = before._raw.get(kind, {}), self._raw.get(kind, {})
             for key in sorted(old.keys() | new.keys(), key=str):
-                one, other = old.get(key), new.get(key)
-                differ = _differences(kind, one, other, show=self._show and before._show)
+                before_row, other = old.get(key), new.get(key)
+                differ = _differences(kind, before_row, other, show=self._show and before._show)
                 if differ is not None:
                     stamp = {name: other and other[name] for name in _STAMP}
-                    names = [(one or other or {})[name] for name in _KEYS[kind]]
+                    names = [(before_row or other or {})[name] for name in _KEYS[kind]]
                     rows.append({"table": kind, "key": names, **differ, **stamp})
         return MetadataTable(tuple(rows), "changes")
 
@@ -259,8 +259,10 @@ class Metadata(Table):
             **fields_of(self, "path cluster_id end_offset certain_end_offset timestamp"),
             **fields_of(self, "leader leader_epoch"),
             "last_batch": last and fields_of(last, "path position"),
-            **{kind: list(each) for kind, each in self.tables.items()},
-            "findings": [{**each.noted(), "severity": each.severity} for each in self.findings],
+            **{kind: list(table) for kind, table in self.tables.items()},
+            "findings": [
+                {**finding.noted(), "severity": finding.severity} for finding in self.findings
+            ],
         }
 
 
@@ -338,19 +340,19 @@ def metadata(
             show_secrets,
         )
 
-    found = state(at, at_offset)
+    answer = state(at, at_offset)
     if since is not None:
-        changes = found.changes_since(state(since_ms, None))
-        found = replace(found, tables={**found.tables, "changes": changes})
-    if chosen and not any(len(found.tables.get(kind, ())) for kind in ("topics", "changes")):
+        changes = answer.changes_since(state(since_ms, None))
+        answer = replace(answer, tables={**answer.tables, "changes": changes})
+    if chosen and not any(len(answer.tables.get(kind, ())) for kind in ("topics", "changes")):
         raise ValueError(f"the cluster has no topic {', '.join(map(repr, chosen.topics))}")
-    return found
+    return answer
 
 
 # ---- the logs ------------------------------------------------------------------------------------
 
 
-def _copies(given: Sequence[Path]) -> tuple[list[_Copy], str | None]:
+def _copies(directories: Sequence[Path]) -> tuple[list[_Copy], str | None]:
     """The metadata logs, the longest first; and the cluster's id.
 
     Raises:
@@ -358,7 +360,7 @@ def _copies(given: Sequence[Path]) -> tuple[list[_Copy], str | None]:
         ValueError: they are of several clusters.
     """
     logs, ids = {}, {}
-    for path in given:
+    for path in directories:
         log = path if path.name == f"{CLUSTER_METADATA}-0" else path / f"{CLUSTER_METADATA}-0"
         home, meta = log.parent, None
         with suppress(FileNotFoundError, NotADirectoryError, CorruptIndexError):
@@ -375,10 +377,10 @@ def _copies(given: Sequence[Path]) -> tuple[list[_Copy], str | None]:
         raise NotALogError(
             "no __cluster_metadata-0 is here: it is in another data directory of the broker, or"
             " ZooKeeper has the metadata, as before KRaft, where no log has it",
-            path=given[0],
+            path=directories[0],
         )
-    found = sorted(logs.values(), key=lambda copy: _end_of(copy[2]), reverse=True)
-    return found, next(iter(ids), None)
+    copies = sorted(logs.values(), key=lambda copy: _end_of(copy[2]), reverse=True)
+    return copies, next(iter(ids), None)
 
 
 def _end_of(batches: Int64s) -> tuple[int, int]:
@@ -405,7 +407,7 @@ def _read(
         raise OffsetOutOfRangeError(f"the log ends at offset {log_end}", path=path)
     ends = [None if at_offset is None else at_offset + 1]
     ends += [None if at_ms is None else end_at(batches, at_ms)]
-    end = min((each for each in ends if each is not None), default=None)
+    end = min((bound for bound in ends if bound is not None), default=None)
     total = log_end if end is None else end
     report = None if progress is None else partial(_tell, progress, total)
     after_ms = INT64_MAX if since_ms is None else since_ms
@@ -418,15 +420,15 @@ def _read(
             path=path,
         )
     voters = voters_of(cluster, log)
-    cluster.voters = cluster.voters or tuple(Voter(each, UUID(int=0)) for each in voters)
-    snapshots = [one.name.base_offset or 0 for one in list_partition(log).kraft_snapshots]
+    cluster.voters = cluster.voters or tuple(Voter(voter_id, UUID(int=0)) for voter_id in voters)
+    snapshots = [snapshot.name.base_offset or 0 for snapshot in list_partition(log).kraft_snapshots]
     of_voters = [held for _, node_id, held in copies if node_id in voters]
     certain = max(certain_end(of_voters, len(voters)), *snapshots, 0)
     level = cluster.facts["features"].get(("metadata.version",), _NO_LEVEL).fields["level"]
     newest_level = metadata_versions()[NEWEST_RELEASE][1]
     newer = [f"metadata.version {level} ({newest_level})"] if level > newest_level else []
     newer += [f"version {version} of {name}" for name, version in sorted(cluster.newer.items())]
-    configs = (name for each in cluster.configs.values() for name in each)
+    configs = (name for config in cluster.configs.values() for name in config)
     unknown = sorted({name for name in configs if not is_known(name)})
     told = (
         (
@@ -452,10 +454,14 @@ def _read(
             f"changes before offset {cluster.snapshot_end} are in a snapshot",
         ),
     )
-    findings = [_finding(each, path) for each in cluster.findings]
-    findings += [Finding("left-out", path, each) for each in cluster.notes]
+    findings = [_finding(error, path) for error in cluster.findings]
+    findings += [Finding("left-out", path, note) for note in cluster.notes]
     findings += [Finding(code, path, text, None, at) for code, is_so, at, text in told if is_so]
-    return cluster, certain, tuple(replace(one, severity=CODES[one.code][0]) for one in findings)
+    return (
+        cluster,
+        certain,
+        tuple(replace(finding, severity=CODES[finding.code][0]) for finding in findings),
+    )
 
 
 def _tell(progress: Progress, end: int, done: int) -> None:
@@ -472,20 +478,22 @@ def _finding(error: KsegError, log: str) -> Finding:
 
 def _raw_rows(cluster: Cluster, certain: int, chosen: Selection) -> dict[str, dict[Key, Row]]:
     """The rows of each table by their keys, with every value."""
-    found: dict[str, dict[Key, Row]] = {kind: {} for kind in _COLUMNS if kind not in _BETWEEN}
-    for kind, key, fields, place in _objects(cluster):
-        named = {name: _cell(name, each) for name, each in zip(_KEYS[kind], key, strict=True)}
+    tables: dict[str, dict[Key, Row]] = {kind: {} for kind in _COLUMNS if kind not in _BETWEEN}
+    for kind, key, fields, position in _objects(cluster):
+        named = {
+            name: _cell(name, key_part) for name, key_part in zip(_KEYS[kind], key, strict=True)
+        }
         if chosen and named.get("level") not in (_CLUSTER, "broker"):
             is_of_topic = kind in _OF_TOPICS and named.get("level", "topic") == "topic"
             if not is_of_topic or not chosen.takes(named.get("topic") or named["resource"], None):
                 continue
-        at = None if place is None or place.offset < 0 else place
-        row = {**named, **{name: _cell(name, each) for name, each in fields.items()}}
+        at = None if position is None or position.offset < 0 else position
+        row = {**named, **{name: _cell(name, cell) for name, cell in fields.items()}}
         row["offset"] = at and at.offset
         row["timestamp"] = at and at.time_ms
         row["certain"] = at is None or at.offset < certain
-        found[kind][key] = row
-    return found
+        tables[kind][key] = row
+    return tables
 
 
 def _elections(cluster: Cluster, certain: int, chosen: Selection) -> list[Row]:
@@ -496,7 +504,7 @@ def _elections(cluster: Cluster, certain: int, chosen: Selection) -> list[Row]:
     Source: Kafka `PartitionChangeBuilder.electAnyLeader`, `LeaderRecoveryState`.
     """
     rows = []
-    for topic_id, partition, before, record, place in cluster.elections:
+    for topic_id, partition, before, record, position in cluster.elections:
         topic = cluster.topics.get(topic_id, id_text(topic_id))
         if chosen and not chosen.takes(topic, partition):
             continue
@@ -515,9 +523,9 @@ def _elections(cluster: Cluster, certain: int, chosen: Selection) -> list[Row]:
                 "leader": leader,
                 "leader_epoch": before.leader_epoch + 1,
                 "isr_before": list(before.isr),
-                "offset": place.offset,
-                "timestamp": place.time_ms,
-                "certain": place.offset < certain,
+                "offset": position.offset,
+                "timestamp": position.time_ms,
+                "certain": position.offset < certain,
             }
         )
     return sorted(rows, key=lambda row: not row["unclean"])
@@ -531,19 +539,19 @@ def _objects(
         fields = {"directory_id": voter.directory_id, "endpoints": voter.endpoints}
         yield "voters", (voter.voter_id,), fields, None
     for kind, facts in cluster.facts.items():
-        for key, (known, place) in sorted(facts.items(), key=str):
-            fields = dict(known)
+        for key, (stored, position) in sorted(facts.items(), key=str):
+            fields = dict(stored)
             if kind == "topics":
-                fields["partitions"] = len(cluster.partitions.get(known["topic_id"], ()))
-            yield kind, key, fields, place
+                fields["partitions"] = len(cluster.partitions.get(stored["topic_id"], ()))
+            yield kind, key, fields, position
     for topic, topic_id in sorted(cluster.ids.items()):
-        for number, one in sorted(cluster.partitions.get(topic_id, {}).items()):
-            fields = {name: getattr(one, name) for name in _OF_PARTITIONS}
-            yield "partitions", (topic, number), fields, one.place
+        for number, partition in sorted(cluster.partitions.get(topic_id, {}).items()):
+            fields = {name: getattr(partition, name) for name in _OF_PARTITIONS}
+            yield "partitions", (topic, number), fields, partition.place
     for (kind_id, name), configs in sorted(cluster.configs.items()):
         level = _LEVELS.get(kind_id, str(kind_id)) if name or kind_id != BROKER else _CLUSTER
-        for config, (value, place) in sorted(configs.items()):
-            yield "configs", (level, name, config), {"value": value, "hidden": False}, place
+        for config, (value, position) in sorted(configs.items()):
+            yield "configs", (level, name, config), {"value": value, "hidden": False}, position
 
 
 def _cell(name: str, value: Any) -> Any:
@@ -555,19 +563,23 @@ def _cell(name: str, value: Any) -> Any:
         words = _WORDS[name].split()
         return words[value] if 0 < value < len(words) else str(value)
     if name == "endpoints":
-        found = [(*each.values(),) if isinstance(each, dict) else each for each in value]
-        return [f"{each[0]}://{each[1]}:{each[2]}" for each in found]
+        endpoints = [
+            (*endpoint.values(),) if isinstance(endpoint, dict) else endpoint for endpoint in value
+        ]
+        return [f"{endpoint[0]}://{endpoint[1]}:{endpoint[2]}" for endpoint in endpoints]
     if name == "entity":  # without a name it is the default of its type
-        return [kind if one is None else f"{kind}={one}" for kind, one in value]
+        return [
+            kind if entity_name is None else f"{kind}={entity_name}" for kind, entity_name in value
+        ]
     if value is None and name == "cordoned_directories":
         return None  # a broker before 4.3 does not say
     return list(map(_directory, value or ()))
 
 
 @lru_cache(maxsize=4096)
-def _directory(one: UUID) -> str:
+def _directory(directory_id: UUID) -> str:
     """A directory's id, or the word that stands for none; many partitions have the same ones."""
-    return _DIRECTORIES.get(one.int) or id_text(one)
+    return _DIRECTORIES.get(directory_id.int) or id_text(directory_id)
 
 
 def _masked(kind: str, row: Row, *, show: bool) -> Row:
@@ -587,7 +599,7 @@ def _differences(kind: str, old: Row | None, new: Row | None, *, show: bool) -> 
             return None
         names += ["hidden"] if kind == "configs" else []
     before, after = (
-        each and {name: _masked(kind, each, show=show)[name] for name in names}
-        for each in (old, new)
+        version and {name: _masked(kind, version, show=show)[name] for name in names}
+        for version in (old, new)
     )
     return {"before": before, "after": after}

@@ -59,7 +59,7 @@ def feed_registry(
     pages = ["/subjects?deleted=true"]
     for context in _entries(get, "/contexts"):
         pages.append(f"{pages[0]}&subjectPrefix={quote(f':{context}:', safe='')}")
-    subjects = list(dict.fromkeys(one for page in pages for one in _entries(get, page)))
+    subjects = list(dict.fromkeys(subject for page in pages for subject in _entries(get, page)))
     replay.path, replay.offset, replay.timestamp_ms = address, None, None
     for done, subject in enumerate(subjects, 1):
         page = f"/subjects/{quote(subject, safe='')}/versions"
@@ -76,12 +76,12 @@ def feed_registry(
 def _entries(get: Callable[[str], bytes], page: str, kind: type[Any] = str) -> list[Any]:
     """A page that is a list of texts or numbers."""
     try:
-        found = parse(get(page), "record-json")
+        entries = parse(get(page), "record-json")
     except RefusedError as error:
-        found = error.args[1]
-    if not isinstance(found, list) or not all(type(one) is kind for one in found):
-        raise NotALogError(f"not a schema registry: {page} has {repr(found)[:100]}")
-    return found
+        entries = error.args[1]
+    if not isinstance(entries, list) or not all(type(entry) is kind for entry in entries):
+        raise NotALogError(f"not a schema registry: {page} has {repr(entries)[:100]}")
+    return entries
 
 
 def _get(opener: OpenerDirector, address: str, page: str) -> bytes:
@@ -123,11 +123,11 @@ def _credentials(host: str) -> list[tuple[str, str]]:
     if token := os.environ.get(TOKEN):
         return [("Authorization", f"Bearer {''.join(token.split())}")]
     user = os.environ.get(USER_INFO)
-    place = Path(os.environ.get("NETRC") or "~/.netrc").expanduser()
-    if user is None and place.is_file():
+    netrc_path = Path(os.environ.get("NETRC") or "~/.netrc").expanduser()
+    if user is None and netrc_path.is_file():
         try:
-            found = netrc(place).authenticators(host)
+            login = netrc(netrc_path).authenticators(host)
         except NetrcParseError as error:  # its message may hold a password
-            raise OSError(f"{place}: line {error.lineno} cannot be read") from None
-        user = found and f"{found[0]}:{found[2]}"
+            raise OSError(f"{netrc_path}: line {error.lineno} cannot be read") from None
+        user = login and f"{login[0]}:{login[2]}"
     return [("Authorization", f"Basic {b64encode(user.encode()).decode()}")] if user else []

@@ -105,14 +105,17 @@ class BrokerReport(VerbReport, Table):
 
     def to_dict(self) -> dict[str, Any]:
         """The document of `kseg report --json`: those of the verbs; keys of `stats` are text."""
-        found = self.transactions
+        answer = self.transactions
         values = {
             "now_ms": self.now_ms,
-            "stats": [_with_texts(one, has_keys=self.has_keys) for one in self.stats.partitions],
+            "stats": [
+                _with_texts(partition, has_keys=self.has_keys)
+                for partition in self.stats.partitions
+            ],
             "explain": self.explain,
             "verify": self.verify.to_json(),
             "doctor": self.doctor,
-            "transactions": None if found is None else found.to_json(transactions=False),
+            "transactions": None if answer is None else answer.to_json(transactions=False),
             "subjects": self.subjects,
         }
         return {name: document(value) for name, value in values.items()}
@@ -121,7 +124,7 @@ class BrokerReport(VerbReport, Table):
         """The page."""
         charts, template = map(_stored, ("echarts.js", "report.html"))
         script = template.rpartition("<script>")[2].partition("</script>")[0]
-        hashes = " ".join(f"'sha256-{_digest(each)}'" for each in (charts, script))
+        hashes = " ".join(f"'sha256-{_digest(text)}'" for text in (charts, script))
         data = json.dumps(_numbers(self), ensure_ascii=False)
         for character, code in _IN_SCRIPTS.items():
             data = data.replace(character, code)
@@ -132,7 +135,7 @@ class BrokerReport(VerbReport, Table):
             "DATA": data,
         }
         # One pass: the text of a part is not looked at again.
-        return re.sub("@([A-Z]+)@", lambda found: parts[found[1]], template)
+        return re.sub("@([A-Z]+)@", lambda match: parts[match[1]], template)
 
     def write(self, path: StrPath) -> None:
         """Write the page into a new file.
@@ -263,14 +266,14 @@ def _transactions(paths: Sequence[str], now: int, progress: Progress | None) -> 
 
 def _subjects(paths: Sequence[str]) -> dict[str, str]:
     """The subjects of each id in the default context; other contexts have their own ids."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    subjects: defaultdict[str, list[str]] = defaultdict(list)
     try:
-        for one in schemas(paths):
-            if one.id is not None and one.context == ".":
-                found[str(one.id)].append(one.subject)
+        for schema in schemas(paths):
+            if schema.id is not None and schema.context == ".":
+                subjects[str(schema.id)].append(schema.subject)
     except (KsegError, ValueError):  # no registry's topic
         return {}
-    return {number: ", ".join(dict.fromkeys(names)) for number, names in found.items()}
+    return {number: ", ".join(dict.fromkeys(names)) for number, names in subjects.items()}
 
 
 def _part(progress: Progress | None, passed: int) -> Progress | None:
@@ -287,64 +290,66 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
-def _with_texts(one: PartitionReport, *, has_keys: bool) -> dict[str, Any]:
+def _with_texts(partition: PartitionReport, *, has_keys: bool) -> dict[str, Any]:
     """A row of `stats`, its keys as text."""
-    row = one.document()
+    row = partition.document()
     keys = row.pop("top_keys", None)
     if keys is not None and has_keys:
-        row["top_keys"] = [{**each, "key": _text(each["key"])} for each in keys]
+        row["top_keys"] = [{**key, "key": _text(key["key"])} for key in keys]
     return row
 
 
-def _numbers(found: BrokerReport) -> dict[str, Any]:
+def _numbers(report: BrokerReport) -> dict[str, Any]:
     """The document that the page's script draws; its size is bounded."""
-    topics = found.stats.topics  # sums that take time, so they are made once
+    topics = report.stats.topics  # sums that take time, so they are made once
     return {
-        "now": found.now_ms,
-        "made": iso_text(found.now_ms),
-        "paths": found.paths,
-        "ok": found.ok,
-        "broker": found.doctor.outcome.value,
-        "release": found.doctor.release,
-        "causes": [one.to_dict() for one in found.explain.totals],
-        "tree": _tree(found),
+        "now": report.now_ms,
+        "made": iso_text(report.now_ms),
+        "paths": report.paths,
+        "ok": report.ok,
+        "broker": report.doctor.outcome.value,
+        "release": report.doctor.release,
+        "causes": [total.to_dict() for total in report.explain.totals],
+        "tree": _tree(report),
         "topics": _topics(topics),
         "all": _all_topics(topics),
-        "keys": _keys(topics) if found.has_keys else None,
-        "due": _due(found.explain),
-        "findings": _findings(found),
-        "transactions": _undecided(found.transactions),
-        "subjects": {at: names[:_TEXT] for at, names in found.subjects.items()},
+        "keys": _keys(topics) if report.has_keys else None,
+        "due": _due(report.explain),
+        "findings": _findings(report),
+        "transactions": _undecided(report.transactions),
+        "subjects": {at: names[:_TEXT] for at, names in report.subjects.items()},
     }
 
 
-def _tree(found: BrokerReport) -> dict[str, Any]:
+def _tree(report: BrokerReport) -> dict[str, Any]:
     """Topics with their partitions, with their files: the largest of each, and the rest."""
     topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
     room = _ROWS * _SEGMENTS
-    for one in sorted(found.explain.partitions, key=lambda each: -each.bytes):
+    for partition in sorted(report.explain.partitions, key=lambda row: -row.bytes):
         files = [
             {"name": Path(row.path).name, "bytes": row.all_bytes, "note": _note(row)}
-            for row in one.rows
+            for row in partition.rows
         ]
-        kept = _largest(files, min(_SEGMENTS, max(room, 0)))
-        room -= len(kept)
-        name = Path(one.path).name
-        topics[one.topic or name].append({"name": name, "bytes": one.bytes, "children": kept})
+        children = _largest(files, min(_SEGMENTS, max(room, 0)))
+        room -= len(children)
+        name = Path(partition.path).name
+        topics[partition.topic or name].append(
+            {"name": name, "bytes": partition.bytes, "children": children}
+        )
     nodes: list[dict[str, Any]] = [
-        {"name": name, "bytes": sum(each["bytes"] for each in inside), "children": inside}
+        {"name": name, "bytes": sum(child["bytes"] for child in inside), "children": inside}
         for name, inside in topics.items()
     ]
     beside: list[dict[str, Any]] = [
         {"name": row.path, "bytes": row.all_bytes, "note": _note(row)}
-        for row in found.explain.elsewhere
+        for row in report.explain.elsewhere
     ]
     if beside:
-        size = sum(each["bytes"] for each in beside)
+        size = sum(node["bytes"] for node in beside)
         nodes.append({"name": "(beside partitions)", "bytes": size, "children": beside})
     for node in nodes:
         node["children"] = _largest(node["children"], _ROWS)
-    return {"name": "all", "bytes": found.explain.bytes, "children": _largest(nodes, _ROWS)}
+    return {"name": "all", "bytes": report.explain.bytes, "children": _largest(nodes, _ROWS)}
 
 
 def _note(row: Any) -> str:
@@ -355,32 +360,36 @@ def _note(row: Any) -> str:
 def _largest(rows: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
     """The rows with most bytes, and one for the others."""
     rows = sorted(rows, key=lambda row: (-row["bytes"], row["name"]))
-    kept, others = rows[:count], rows[count:]
-    if others:
-        size = sum(row["bytes"] for row in others)
-        kept.append({"name": f"({len(others)} others)", "bytes": size, "note": ""})
-    return [{**row, "name": row["name"][:_TEXT]} for row in kept]
+    largest, rest = rows[:count], rows[count:]
+    if rest:
+        size = sum(row["bytes"] for row in rest)
+        largest.append({"name": f"({len(rest)} others)", "bytes": size, "note": ""})
+    return [{**row, "name": row["name"][:_TEXT]} for row in largest]
 
 
 def _topics(topics: StatsByTopic) -> list[dict[str, Any]]:
     """The numbers of each topic, the largest first."""
-    rows = sorted(topics, key=lambda each: -each.stats.bytes)
-    kept = [
-        {"name": one.topic[:_TEXT], "partitions": one.partitions, **_sums(one.stats, at < _LINES)}
-        for at, one in enumerate(rows[:_ROWS])
+    rows = sorted(topics, key=lambda topic: -topic.stats.bytes)
+    largest = [
+        {
+            "name": topic.topic[:_TEXT],
+            "partitions": topic.partitions,
+            **_sums(topic.stats, at < _LINES),
+        }
+        for at, topic in enumerate(rows[:_ROWS])
     ]
-    if others := rows[_ROWS:]:
-        size = sum(one.stats.bytes for one in others)
-        kept.append({"name": f"({len(others)} others)", "bytes": size})
-    return kept
+    if rest := rows[_ROWS:]:
+        size = sum(topic.stats.bytes for topic in rest)
+        largest.append({"name": f"({len(rest)} others)", "bytes": size})
+    return largest
 
 
 def _all_topics(topics: StatsByTopic) -> dict[str, Any]:
     """The numbers of all topics together."""
-    sums = reduce(PartitionStats.merge, (one.stats for one in topics), PartitionStats())
+    sums = reduce(PartitionStats.merge, (topic.stats for topic in topics), PartitionStats())
     return {
         "topics": len(topics),
-        "partitions": sum(one.partitions for one in topics),
+        "partitions": sum(topic.partitions for topic in topics),
         **_sums(sums, has_times=True),
     }
 
@@ -410,22 +419,22 @@ def _keys(topics: StatsByTopic) -> list[dict[str, Any]]:
     """The keys with most bytes, of all topics."""
     keys: list[dict[str, Any]] = [
         {
-            "topic": one.topic[:_TEXT],
+            "topic": topic.topic[:_TEXT],
             "key": _text(key.key)[:_TEXT],
             "records": key.records,
             "bytes": key.bytes,
             "error": key.bytes_error,
         }
-        for one in topics
-        for key in one.top_keys
+        for topic in topics
+        for key in topic.top_keys
     ]
     return sorted(keys, key=lambda row: -row["bytes"])[:_ROWS]
 
 
-def _due(found: ExplainReport) -> list[dict[str, Any]]:
+def _due(explained: ExplainReport) -> list[dict[str, Any]]:
     """Bytes that expire, by day and cause, the next days first."""
     days = Counter[tuple[str, str]]()
-    for row in found.rows():
+    for row in explained.rows():
         day = iso_text(row.until_ms)
         if day is not None:
             days[day[:10], row.cause] += row.all_bytes
@@ -435,31 +444,31 @@ def _due(found: ExplainReport) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["day"], row["cause"]))[:_ROWS]
 
 
-def _undecided(found: Transactions | None) -> dict[str, Any]:
+def _undecided(answer: Transactions | None) -> dict[str, Any]:
     """The numbers of transactions by status, and those without a marker, the oldest first."""
-    if found is None:
+    if answer is None:
         return {"counts": {}, "rows": []}
     names = ("topic", "partition", "status", "producer_id", "transactional_id", "first_offset")
     more = ("records", "bytes", "start_ms", "holds", "why", "command")
-    rows = sorted(found, key=lambda one: one.start_ms)[:_ROWS]
-    cells = [{name: getattr(one, name) for name in (*names, *more)} for one in rows]
-    return {"counts": found.counts, "rows": list(_shortened(cells))}
+    rows = sorted(answer, key=lambda transaction: transaction.start_ms)[:_ROWS]
+    cells = [{name: getattr(transaction, name) for name in (*names, *more)} for transaction in rows]
+    return {"counts": answer.counts, "rows": list(_shortened(cells))}
 
 
-def _findings(found: BrokerReport) -> list[dict[str, Any]]:
+def _findings(report: BrokerReport) -> list[dict[str, Any]]:
     """The findings of verify and doctor, errors first, each with its advice."""
-    return list(_shortened(_cut(_all_findings(found))))
+    return list(_shortened(_cut(_all_findings(report))))
 
 
-def _all_findings(found: BrokerReport) -> Iterator[dict[str, Any]]:
+def _all_findings(report: BrokerReport) -> Iterator[dict[str, Any]]:
     for verb, rows in (
-        ("verify", found.verify.table_rows()),
-        ("doctor", found.doctor.table_rows()),
+        ("verify", report.verify.table_rows()),
+        ("doctor", report.doctor.table_rows()),
     ):
         for row in rows:
             names = ("severity", "code", "path", "message", "advice")
             yield {"verb": verb} | {name: row[name] for name in names}
-    for skipped in found.stats.skipped:
+    for skipped in report.stats.skipped:
         yield {
             "verb": "stats",
             "severity": "error",
@@ -472,12 +481,12 @@ def _all_findings(found: BrokerReport) -> Iterator[dict[str, Any]]:
 
 def _cut(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     order = {"error": 0, "warning": 1}
-    found = sorted(rows, key=lambda row: order.get(row["severity"], 2))
-    if len(found) > _ROWS:
-        more = f"{len(found) - _ROWS} more findings: kseg verify and kseg doctor list all"
-        blank = dict.fromkeys(found[0], "")
-        found = [*found[:_ROWS], {**blank, "message": more}]
-    return found
+    findings = sorted(rows, key=lambda row: order.get(row["severity"], 2))
+    if len(findings) > _ROWS:
+        more = f"{len(findings) - _ROWS} more findings: kseg verify and kseg doctor list all"
+        blank = dict.fromkeys(findings[0], "")
+        findings = [*findings[:_ROWS], {**blank, "message": more}]
+    return findings
 
 
 def _shortened(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -67,9 +67,9 @@ def schemas(
             raise ValueError("at is for the topic of a registry: a registry says what is now")
         feed_registry(replay, paths, progress)
         return replay.answer()
-    given = paths_of(paths)
-    files = [path for path in given if path.suffix in KINDS and not path.is_dir()]
-    logs = [path for path in given if path not in files]
+    all_paths = paths_of(paths)
+    files = [path for path in all_paths if path.suffix in KINDS and not path.is_dir()]
+    logs = [path for path in all_paths if path not in files]
     if logs:
         _feed_logs(replay, logs, at, topic, progress)
     for path in files:

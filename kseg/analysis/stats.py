@@ -203,13 +203,13 @@ class Timeline:
     def merge(self, other: Timeline) -> Timeline:
         """Both together."""
         width = max(self.width, other.width)
-        one, two = self.widened(width), other.widened(width)
+        first, second = self.widened(width), other.widened(width)
         return _binned(
             width,
-            np.concatenate((one.bins, two.bins)),
-            np.concatenate((one.records, two.records)),
-            np.concatenate((one.sizes, two.sizes)),
-            one.untimed + two.untimed,
+            np.concatenate((first.bins, second.bins)),
+            np.concatenate((first.records, second.records)),
+            np.concatenate((first.sizes, second.sizes)),
+            first.untimed + second.untimed,
         )
 
     def widened(self, width: int) -> Timeline:
@@ -244,8 +244,8 @@ def _binned(
     if (np.diff(bins) < 0).any():  # no longer in runs of equal bins
         order = np.argsort(bins, kind="stable")
         return _binned(width, bins[order], records[order], sizes[order], untimed)
-    found = Timeline(width, bins, records, sizes, untimed)
-    return found if len(bins) <= BINS_MAX else found.widened(width + 1)
+    timeline = Timeline(width, bins, records, sizes, untimed)
+    return timeline if len(bins) <= BINS_MAX else timeline.widened(width + 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -329,26 +329,24 @@ class KeyTotals:
         """The `count` keys with most bytes; of equal ones the smaller hash."""
         if len(self.hashes) <= count:
             return self
-        kept, gone = _parted(self.hashes, self.sizes, count)
+        top, gone = _parted(self.hashes, self.sizes, count)
         lost = max(self.lost, int((self.sizes[gone] + self.errors[gone]).max()))
-        hashes = self.hashes[kept]
+        hashes = self.hashes[top]
         names = {value: self.names[value] for value in hashes.tolist()}
-        return KeyTotals(
-            hashes, self.records[kept], self.sizes[kept], self.errors[kept], names, lost
-        )
+        return KeyTotals(hashes, self.records[top], self.sizes[top], self.errors[top], names, lost)
 
     def top(self, count: int) -> tuple[TopKey, ...]:
         """The keys with most bytes, most first; keys with as many in the order of their bytes."""
-        kept = self.keep(max(count, 0))
+        table = self.keep(max(count, 0))
         rows = zip(
-            kept.hashes.tolist(),
-            kept.records.tolist(),
-            kept.sizes.tolist(),
-            kept.errors.tolist(),
+            table.hashes.tolist(),
+            table.records.tolist(),
+            table.sizes.tolist(),
+            table.errors.tolist(),
             strict=True,
         )
-        found = [TopKey(kept.names[value], *numbers) for value, *numbers in rows]
-        return tuple(sorted(found, key=lambda one: (-one.bytes, one.key)))
+        top_keys = [TopKey(table.names[value], *numbers) for value, *numbers in rows]
+        return tuple(sorted(top_keys, key=lambda top_key: (-top_key.bytes, top_key.key)))
 
 
 class KeyCounter:
@@ -358,15 +356,15 @@ class KeyCounter:
     the end is among them when it comes for the last time.
     """
 
-    def __init__(self, *, kept: int = KEPT_KEYS_MAX, counted: int = COUNTED_KEYS_MAX) -> None:
+    def __init__(self, *, keys_max: int = KEPT_KEYS_MAX, counted: int = COUNTED_KEYS_MAX) -> None:
         """Begin with no keys.
 
         Args:
-            kept: keys in the answer.
+            keys_max: keys in the answer.
             counted: keys added up at a time, at least twice as many.
         """
-        self._kept: Final = kept
-        self._counted: Final = max(counted, 2 * kept)
+        self._keys_max: Final = keys_max
+        self._counted: Final = max(counted, 2 * keys_max)
         self._table = KeyTable(self._counted)
         self._registers = np.zeros(_REGISTERS, np.uint8)
         self._names: dict[int, bytes] = {}
@@ -385,10 +383,10 @@ class KeyCounter:
         rows = np.flatnonzero(keys.is_valid())
         hashes, sizes = hashes[rows], np.ascontiguousarray(sizes[rows], np.int64)
         note_distinct(hashes, self._registers)
-        ones, numbers = np.ones(len(rows), np.int64), np.empty(len(rows), np.int32)
+        units, numbers = np.ones(len(rows), np.int64), np.empty(len(rows), np.int32)
         done = 0
         while True:
-            start, done = done, self._table.feed(hashes, sizes, ones, numbers, done)
+            start, done = done, self._table.feed(hashes, sizes, units, numbers, done)
             self._name(keys, rows[start:done], hashes[start:done], numbers[start:done])
             if done == len(rows):
                 return
@@ -408,15 +406,15 @@ class KeyCounter:
                 key = keys[int(rows[heavy[first]])]
                 assert key is not None
                 self._names[value] = key
-        if len(self._names) > 4 * self._kept:
+        if len(self._names) > 4 * self._keys_max:
             self._raise_bar()
 
     def _raise_bar(self) -> None:
-        """Drop the bytes of keys that have fallen behind the first `kept`."""
+        """Drop the bytes of keys that have fallen behind the first `keys_max`."""
         hashes, _records, sizes = self._arrays()
-        first, _ = _parted(hashes, sizes, self._kept)
+        first, _ = _parted(hashes, sizes, self._keys_max)
         hashes, sizes = hashes[first], sizes[first]
-        if len(first) == self._kept:
+        if len(first) == self._keys_max:
             self._bar = int(sizes.min())
             self._bar_hash = hashes[sizes == self._bar].max()
         self._keep_names(hashes)
@@ -435,25 +433,27 @@ class KeyCounter:
     def _shrink(self) -> None:
         """Start the table again with the larger half of the keys."""
         hashes, records, sizes = self._arrays()
-        kept, gone = _parted(hashes, sizes, self._counted // 2)
+        larger, gone = _parted(hashes, sizes, self._counted // 2)
         # A key that was dropped twice may have had as much each time.
         self._lost += int(sizes[gone].max())
         self._table = KeyTable(self._counted)
-        self._table.feed(hashes[kept], sizes[kept], records[kept], np.empty(len(kept), np.int32))
+        self._table.feed(
+            hashes[larger], sizes[larger], records[larger], np.empty(len(larger), np.int32)
+        )
 
     def distinct(self) -> DistinctCount:
         """How many different keys there were."""
         return DistinctCount(self._registers.copy())
 
     def totals(self) -> KeyTotals:
-        """The first `kept` keys, and a bound for the others."""
+        """The first `keys_max` keys, and a bound for the others."""
         hashes, records, sizes = self._arrays()
-        kept, gone = _parted(hashes, sizes, self._kept)
-        kept = kept[np.argsort(hashes[kept])]
+        top, gone = _parted(hashes, sizes, self._keys_max)
+        top = top[np.argsort(hashes[top])]
         lost = self._lost + (int(sizes[gone].max()) if len(gone) else 0)
-        names = {value: self._names[value] for value in hashes[kept].tolist()}
-        errors = np.full(len(kept), self._lost, np.int64)
-        return KeyTotals(hashes[kept], records[kept], sizes[kept], errors, names, lost)
+        names = {value: self._names[value] for value in hashes[top].tolist()}
+        errors = np.full(len(top), self._lost, np.int64)
+        return KeyTotals(hashes[top], records[top], sizes[top], errors, names, lost)
 
 
 def _parted(hashes: Uint64s, sizes: Int64s, count: int) -> tuple[Intps, Intps]:
@@ -592,16 +592,16 @@ class PartitionStats:
     def cells(self, top_keys: Iterable[TopKey]) -> dict[str, Any]:
         """The numbers for a table; those of records are None if records were not decoded."""
         records = self.records
-        found = {"segments": self.segments, "bytes": self.bytes, **self.summary.cells()}
+        cells = {"segments": self.segments, "bytes": self.bytes, **self.summary.cells()}
         if records is None:
-            return found | dict.fromkeys(_OF_RECORDS.split())
-        return found | {
+            return cells | dict.fromkeys(_OF_RECORDS.split())
+        return cells | {
             "record_bytes": records.sizes.total,
             "compression_ratio": records.sizes.total / self.bytes if self.bytes else None,
             "distinct_keys": records.distinct.estimate(),
             "null_keys": records.null_keys,
             "null_values": records.null_values,
-            "top_keys": [asdict(one) for one in top_keys],
+            "top_keys": [asdict(top_key) for top_key in top_keys],
         }
 
 
@@ -633,7 +633,7 @@ class PartitionReport:
     def document(self) -> dict[str, Any]:
         """The fields as they stand in JSON, but for the keys' bytes, which stay bytes."""
         stats, records = self.stats, self.stats.records
-        found: dict[str, Any] = {
+        document: dict[str, Any] = {
             **fields_of(self, "path dir topic partition"),
             **fields_of(stats, "log_start_offset log_end_offset segments bytes"),
             **stats.summary.document(),
@@ -642,8 +642,11 @@ class PartitionReport:
             "faults": stats.fault_count,
         }
         if records is not None:
-            found |= {**records.document(), "top_keys": [asdict(one) for one in self.top_keys]}
-        return found
+            document |= {
+                **records.document(),
+                "top_keys": [asdict(top_key) for top_key in self.top_keys],
+            }
+        return document
 
 
 @dataclass(frozen=True, slots=True)
@@ -672,17 +675,17 @@ class StatsByTopic(Listed[TopicStats]):
     @property
     def title(self) -> str:
         """The names."""
-        return ", ".join(one.topic for one in self)
+        return ", ".join(topic.topic for topic in self)
 
     def table_rows(self) -> Sequence[Cells[str, Any]]:
         """The numbers of each topic; `compression_ratio` is `record_bytes` by `bytes`."""
         return [
             {
-                "topic": one.topic,
-                "partitions": one.partitions,
-                **one.stats.cells(one.top_keys),
+                "topic": topic.topic,
+                "partitions": topic.partitions,
+                **topic.stats.cells(topic.top_keys),
             }
-            for one in self
+            for topic in self
         ]
 
 
@@ -707,18 +710,18 @@ class StatsReport(Table):
     @property
     def title(self) -> str:
         """The number of partitions, and their size."""
-        size = sum(one.stats.bytes for one in self.partitions)
+        size = sum(partition.stats.bytes for partition in self.partitions)
         return f"{len(self.partitions)} partitions, {size} bytes"
 
     def table_rows(self) -> Sequence[Cells[str, Any]]:
         """The numbers of each; `compression_ratio` is `record_bytes` by `bytes`."""
         return [
             {
-                **fields_of(one, "directory=path topic partition"),
-                **fields_of(one.stats, "log_start_offset log_end_offset"),
-                **one.stats.cells(one.top_keys),
+                **fields_of(partition, "directory=path topic partition"),
+                **fields_of(partition.stats, "log_start_offset log_end_offset"),
+                **partition.stats.cells(partition.top_keys),
             }
-            for one in self.partitions
+            for partition in self.partitions
         ]
 
     def to_json(self, *, encoding: str = "base64") -> dict[str, Any]:
@@ -727,26 +730,30 @@ class StatsReport(Table):
         Args:
             encoding: of keys: "base64", "utf8" or "hex".
         """
-        return {"partitions": [_encoded(one.document(), encoding) for one in self.partitions]}
+        return {
+            "partitions": [
+                _encoded(partition.document(), encoding) for partition in self.partitions
+            ]
+        }
 
     @property
     def topics(self) -> StatsByTopic:
         """The sums by topic: a table too. The top keys are those of all partitions together."""
         groups: dict[str, list[PartitionStats]] = {}
-        for one in self.partitions:
-            groups.setdefault(one.topic or one.path, []).append(one.stats)
+        for partition in self.partitions:
+            groups.setdefault(partition.topic or partition.path, []).append(partition.stats)
         sums = {name: reduce(PartitionStats.merge, stats) for name, stats in groups.items()}
         return StatsByTopic(
             tuple(
-                TopicStats(name, len(groups[name]), one, _top_of(one, self.top))
-                for name, one in sorted(sums.items())
+                TopicStats(name, len(groups[name]), topic_sum, _top_of(topic_sum, self.top))
+                for name, topic_sum in sorted(sums.items())
             )
         )
 
     @property
     def fault_count(self) -> int:
         """Batches and tails that could not be read, in all."""
-        return sum(one.stats.fault_count for one in self.partitions)
+        return sum(partition.stats.fault_count for partition in self.partitions)
 
 
 _ENCODERS: Final[Cells[str, Callable[[bytes], str]]] = {
@@ -831,8 +838,8 @@ def stats_of(
     answers = run_units(
         units, work, threads=threads, progress=progress, skipped=skipped, merge=merge_all
     )
-    found = report(merge_all(answers), options)
-    return replace(found, skipped=tuple(skipped or ()))
+    answer = report(merge_all(answers), options)
+    return replace(answer, skipped=tuple(skipped or ()))
 
 
 def examine(unit: Unit, options: StatsOptions) -> Stats:
@@ -857,26 +864,26 @@ def merge_all(answers: Iterable[Stats]) -> Stats:
     """Join answers, in any order."""
     joined: Stats = {}
     for answer in answers:
-        for path, one in answer.items():
-            known = joined.get(path)
-            joined[path] = one if known is None else known.merge(one)
+        for path, partition in answer.items():
+            before = joined.get(path)
+            joined[path] = partition if before is None else before.merge(partition)
     return joined
 
 
-def report(found: Stats, options: StatsOptions) -> StatsReport:
+def report(counts: Stats, options: StatsOptions) -> StatsReport:
     """Turn the counts into rows."""
-    rows = [_row(path, one, options.top) for path, one in found.items()]
+    rows = [_row(path, partition, options.top) for path, partition in counts.items()]
     order = sorted(rows, key=lambda row: (row.topic or "", row.partition or 0, row.path))
     return StatsReport(tuple(order), top=options.top)
 
 
-def _top_of(one: PartitionStats, top: int) -> tuple[TopKey, ...]:
-    return () if one.records is None else one.records.keys.top(top)
+def _top_of(partition: PartitionStats, top: int) -> tuple[TopKey, ...]:
+    return () if partition.records is None else partition.records.keys.top(top)
 
 
-def _row(path: str, one: PartitionStats, top: int) -> PartitionReport:
+def _row(path: str, numbers: PartitionStats, top: int) -> PartitionReport:
     topic = partition = name = None
-    if one.log_start_offset is not None:
+    if numbers.log_start_offset is not None:
         name = Path(path).resolve().name
         try:
             parsed = parse_partition_dir(name)
@@ -884,11 +891,11 @@ def _row(path: str, one: PartitionStats, top: int) -> PartitionReport:
         except NotALogError:
             pass  # a copy under another name
     else:
-        first, last = one.summary.first_offset, one.summary.last_offset
-        one = replace(
-            one, log_start_offset=first, log_end_offset=None if last is None else last + 1
+        first, last = numbers.summary.first_offset, numbers.summary.last_offset
+        numbers = replace(
+            numbers, log_start_offset=first, log_end_offset=None if last is None else last + 1
         )
-    return PartitionReport(path, name, topic, partition, one, _top_of(one, top))
+    return PartitionReport(path, name, topic, partition, numbers, _top_of(numbers, top))
 
 
 def _bounds(path: str) -> PartitionStats:

@@ -33,7 +33,7 @@ def describe(tier: Tier, log: TierLog) -> dict[str, Any]:
     first = None if log.local is None else log.local.first_offset
     read = {span.segment.id for span in spans}
     finished = log.finished
-    overlap = [one for one in finished if first is not None and one.end_offset >= first]
+    overlap = [copy for copy in finished if first is not None and copy.end_offset >= first]
     document: dict[str, Any] = {
         "path": str(view.path),
         **fields_of(view, "topic partition"),
@@ -44,12 +44,12 @@ def describe(tier: Tier, log: TierLog) -> dict[str, Any]:
         "local": {"segments": len(local), "bytes": sum(info.size for info in local)},
         "remote": {
             "segments": len(finished),
-            "bytes": sum(one.size for one in finished),
-            "read_segments": sum(one.id in read for one in finished),
-            "read_bytes": sum(one.size for one in finished if one.id in read),
+            "bytes": sum(copy.size for copy in finished),
+            "read_segments": sum(copy.id in read for copy in finished),
+            "read_bytes": sum(copy.size for copy in finished if copy.id in read),
         },
-        "overlap": {"segments": len(overlap), "bytes": sum(one.size for one in overlap)},
-        "holes": [list(one) for one in _holes(log)],
+        "overlap": {"segments": len(overlap), "bytes": sum(copy.size for copy in overlap)},
+        "holes": [list(hole) for hole in _holes(log)],
         "unread_objects": len(log.strays),
         "faults": [
             str(fault) if isinstance(fault, KsegError) else f"{fault.filename}: {os_reason(fault)}"
@@ -88,39 +88,39 @@ def examine_tier(log: TierLog, *, deep: bool, now_ms: int, threads: int = 1) -> 
         now_ms: times ahead of it are found.
         threads: segments that are read at a time.
     """
-    found = Findings()
+    findings = Findings()
     for fault in log.faults:
-        found.add(*_fault(log, fault))
+        findings.add(*_fault(log, fault))
     for url in log.strays:
-        found.add("tier-orphan", url, "no finished copy of a segment has this object")
+        findings.add("tier-orphan", url, "no finished copy of a segment has this object")
     for first, last in _holes(log):
-        found.add("tier-hole", str(log.view.path), f"offsets {first} to {last}", offset=first)
-    answers = [Examined(findings=found.taken())]
+        findings.add("tier-hole", str(log.view.path), f"offsets {first} to {last}", offset=first)
+    answers = [Examined(findings=findings.taken())]
     works: list[Work] = [
-        lambda put, one=one: put(one())  # type: ignore[misc]
-        for one in _examinations(log, deep=deep, now_ms=now_ms)
+        lambda put, examine=examination: put(examine())  # type: ignore[misc]
+        for examination in _examinations(log, deep=deep, now_ms=now_ms)
     ]
     run_in_order(works, answers.append, threads=min(threads, len(works)) or 1)
     return merge_all(answers)
 
 
 def _examinations(log: TierLog, *, deep: bool, now_ms: int) -> Iterator[partial[Examined]]:
-    for one in log.finished:
-        yield partial(_examine, log, one.id, deep=deep, now_ms=now_ms)
+    for copy in log.finished:
+        yield partial(_examine, log, copy.id, deep=deep, now_ms=now_ms)
 
 
 def _examine(log: TierLog, id_: str, *, deep: bool, now_ms: int) -> Examined:
     """Examine one copy: its objects, their sizes, every batch and index."""
     segment, objects = log.copies[id_]
-    found, path = Findings(), TierPath.of(objects, "log")
+    findings, path = Findings(), TierPath.of(objects, "log")
     names = ("index", "timeindex", "txnindex")
     try:
         size = objects.size("log")  # this reads the manifest, which says the indexes that there are
         index, time_index, txn_index = (
-            name_of(TierPath.of(objects, one)) if objects.has(one) else None for one in names
+            name_of(TierPath.of(objects, name)) if objects.has(name) else None for name in names
         )
         if size != segment.size:
-            found.add("tier-size", str(path), f"{size} bytes; the metadata say {segment.size}")
+            findings.add("tier-size", str(path), f"{size} bytes; the metadata say {segment.size}")
         for needed in names[:2]:
             objects.size(needed)
         unit = Unit(
@@ -134,14 +134,16 @@ def _examine(log: TierLog, id_: str, *, deep: bool, now_ms: int) -> Examined:
             unit, deep=deep, inflated_max=_INFLATED_MAX, mapping="never", now_ms=now_ms
         )
     except FileNotFoundError as error:
-        found.add("tier-object", str(error.filename), f"segment {id_}: {os_reason(error)}")
-        return Examined(findings=found.taken())
+        findings.add("tier-object", str(error.filename), f"segment {id_}: {os_reason(error)}")
+        return Examined(findings=findings.taken())
     except (KsegError, OSError) as error:
-        found.add(*_fault(log, error))
-        return Examined(findings=found.taken())
+        findings.add(*_fault(log, error))
+        return Examined(findings=findings.taken())
     if log.layout == "pinterest":  # it keeps no transaction indexes
-        kept = (one for one in seen.findings if not one.code.startswith("txn-index"))
-        seen = replace(seen, findings=tuple(kept))
-    elif any((one.last_offset or 0) > segment.end_offset for one in seen.segments):
-        found.add("tier-metadata", str(path), f"it goes on behind {segment.end_offset}, its end")
-    return merge_all((seen, Examined(findings=found.taken())))
+        other_findings = (
+            finding for finding in seen.findings if not finding.code.startswith("txn-index")
+        )
+        seen = replace(seen, findings=tuple(other_findings))
+    elif any((summary.last_offset or 0) > segment.end_offset for summary in seen.segments):
+        findings.add("tier-metadata", str(path), f"it goes on behind {segment.end_offset}, its end")
+    return merge_all((seen, Examined(findings=findings.taken())))

@@ -161,8 +161,8 @@ class Transactions(Listed[Undecided]):
     @property
     def counts(self) -> dict[str, int]:
         """The number of transactions of each status."""
-        found = Counter(self.transactions.columns["status"].tolist())
-        return {status: found[status] for status in STATUSES}
+        counts = Counter(self.transactions.columns["status"].tolist())
+        return {status: counts[status] for status in STATUSES}
 
     @property
     def title(self) -> str:
@@ -234,19 +234,20 @@ def find(
     notes = Notes()
     home = Home(paths, notes)
     clock_ms = now_ms if at is None else at
-    known = _Coordinator(home, at, clock_ms - max_timeout_minutes * _MINUTE_MS)
+    coordinator = _Coordinator(home, at, clock_ms - max_timeout_minutes * _MINUTE_MS)
     chosen = [
-        each.path
-        for each in home.sources
-        if selection.takes(each.topic, each.partition) and each.topic != InternalTopic.METADATA
+        partition.path
+        for partition in home.sources
+        if selection.takes(partition.topic, partition.partition)
+        and partition.topic != InternalTopic.METADATA
     ]
     views = list[LogView]()
     for path in chosen:
         with home.noting_unreadable(path):
             views.append(LogView.open(path))
     if not chosen and any(selection):
-        there = ((each.topic, each.partition) for each in home.sources)
-        raise NothingChosenError(selection.why_nothing(there))
+        names_here = ((partition.topic, partition.partition) for partition in home.sources)
+        raise NothingChosenError(selection.why_nothing(names_here))
     total, done = sum(info.size for view in views for info in view.segments), 0
     parts, undecided = [NO_TRANSACTIONS], list[Undecided]()
     for view in views:
@@ -254,7 +255,7 @@ def find(
             rows = _batches(view, at, notes)
             if rows is not None:
                 part = _part(view, rows, notes)
-                undecided += known.judge(view, part)
+                undecided += coordinator.judge(view, part)
                 part["duration_ms"] = _durations(part, clock_ms)
                 parts.append(part)
         done += sum(info.size for info in view.segments)
@@ -267,8 +268,8 @@ def find(
     return Transactions(
         tuple(undecided),
         TransactionRows(columns),
-        Rows(tuple(known.ids), TransactionalId),
-        tuple(known.logs),
+        Rows(tuple(coordinator.ids), TransactionalId),
+        tuple(coordinator.logs),
         notes.taken(),
     )
 
@@ -297,17 +298,17 @@ NO_TRANSACTIONS: Final[dict[str, Any]] = {
 
 def _batches(view: LogView, at: int | None, notes: Notes) -> Int64s | None:
     """int64[n, 10]: columns as in `_TAKEN` of data in transactions and markers; None for none."""
-    found, reached = list[Int64s](), view.log_start_offset
+    tables, reached = list[Int64s](), view.log_start_offset
     for info in view.segments:
         with view.open_segment(info) as segment:
             for table in segment.headers():
                 if len(table):
-                    found += _relevant(table, reached, at)
+                    tables += _relevant(table, reached, at)
                     reached = max(reached, int(table.last_offset.max()) + 1)
             fault = segment.stop_fault(table)
         if fault is not None:
             notes.note("log-damaged", fault.path or info.path, fault.reason, fault.offset)
-    return np.concatenate(found) if found else None
+    return np.concatenate(tables) if tables else None
 
 
 def _relevant(table: BatchTable, reached: int, at: int | None) -> list[Int64s]:
@@ -395,48 +396,52 @@ class _Coordinator:
                         self.ids.append(_transactional_id(row.record, log.partition))
         self.ids.sort()
         self.is_whole = bool(self.logs) and not home.missing[InternalTopic.TRANSACTIONS]
-        self._by_producer = {each.producer_id: each for each in self.ids if each.state != "Dead"}
+        self._by_producer = {
+            state.producer_id: state for state in self.ids if state.state != "Dead"
+        }
 
     def judge(self, view: LogView, part: dict[str, Any]) -> list[Undecided]:
         """Fill in the status of each transaction of a partition; returns the undecided ones."""
-        known = [self._by_producer.get(producer) for producer in part["producer_id"].tolist()]
+        states = [self._by_producer.get(producer) for producer in part["producer_id"].tolist()]
         outcome = part.pop("outcome")
-        names = [None if each is None else each.transactional_id for each in known]
+        names = [None if state is None else state.transactional_id for state in states]
         part["transactional_id"] = np.array([*names, None], object)[:-1]
         bumps = part["marker_epoch"] - part["producer_epoch"]
-        usual = np.array([0 if each is None else each.client_transaction_version for each in known])
-        usual = np.where([each is None for each in known], INT64_MAX, usual >= 2)
+        usual = np.array(
+            [0 if state is None else state.client_transaction_version for state in states]
+        )
+        usual = np.where([state is None for state in states], INT64_MAX, usual >= 2)
         status = np.where(outcome == ControlType.COMMIT, "committed", "aborted").astype(object)
         status[(outcome == ControlType.ABORT) & (bumps > usual)] = "fenced"
         undecided = list[Undecided]()
         for at in np.flatnonzero(outcome == -1).tolist():
             row: dict[str, Any] = {name: part[name][[at]].tolist()[0] for name in _OPEN_FIELDS}
             row["holds"] = "" if undecided else _held(view.path)
-            undecided.append(self._undecided(row, known[at]))
+            undecided.append(self._undecided(row, states[at]))
             status[at] = undecided[-1].status
         part["status"] = status
         return undecided
 
-    def _undecided(self, row: dict[str, Any], known: TransactionalId | None) -> Undecided:
+    def _undecided(self, row: dict[str, Any], state: TransactionalId | None) -> Undecided:
         """An open transaction, by the rules of `find-hanging`."""
         status, why = "open", "its last batch is younger than transactions may take"
         words: tuple[str, ...] = ()
         topic, partition = row["topic"], str(row["partition"])
-        if known is not None and f"{topic}-{partition}" in known.partitions:
-            if known.state in _PREPARED:
+        if state is not None and f"{topic}-{partition}" in state.partitions:
+            if state.state in _PREPARED:
                 status = "prepared"
-                why = f"the coordinator has {known.state}, and will write the marker"
+                why = f"the coordinator has {state.state}, and will write the marker"
             else:
-                why = f"the coordinator has {known.state}, and will end it at its timeout"
-                words = ("forceTerminateTransaction", "--transactionalId", known.transactional_id)
+                why = f"the coordinator has {state.state}, and will end it at its timeout"
+                words = ("forceTerminateTransaction", "--transactionalId", state.transactional_id)
         elif row["last_ms"] < self._old_ms and not self.is_whole:
             why = "__transaction_state is not here whole, so nothing says whether it hangs"
         elif row["last_ms"] < self._old_ms:
             status, why = "hanging", "no transactional id has its producer"
-            if known is not None:
-                why = f"the coordinator has {known.state} for its id, without this partition"
-            place = ("--topic", topic, "--partition", partition)
-            words = ("abort", *place, "--start-offset", str(row["first_offset"]))
+            if state is not None:
+                why = f"the coordinator has {state.state} for its id, without this partition"
+            of_partition = ("--topic", topic, "--partition", partition)
+            words = ("abort", *of_partition, "--start-offset", str(row["first_offset"]))
         command = command_line(*_SCRIPT, *words) if words else None
         return Undecided(**row, status=status, why=why, command=command)
 
@@ -451,9 +456,9 @@ def _transactional_id(record: Any, log_partition: int) -> TransactionalId:
         value["producerEpoch"],
         value["transactionTimeoutMs"],
         tuple(
-            f"{each['topic']}-{number}"
-            for each in value["transactionPartitions"] or ()
-            for number in each["partitionIds"]
+            f"{topic['topic']}-{number}"
+            for topic in value["transactionPartitions"] or ()
+            for number in topic["partitionIds"]
         ),
         None if start < 0 else start,
         value["transactionLastUpdateTimestampMs"],

@@ -97,9 +97,9 @@ def plan(catalog: Catalog, listings: Listings | None = None) -> list[Unit]:
     real = cache(os.path.realpath)
     for unit in _units_of(catalog, {} if listings is None else listings):
         is_directory = unit.kind in (UnitKind.DATA_DIRECTORY, UnitKind.PARTITION)
-        place = unit.path if is_directory else os.path.dirname(unit.path)
+        directory = unit.path if is_directory else os.path.dirname(unit.path)
         name = "" if is_directory else os.path.basename(unit.path)
-        units.setdefault((unit.kind, os.path.join(real(place), name)), unit)
+        units.setdefault((unit.kind, os.path.join(real(directory), name)), unit)
     return list(units.values())
 
 
@@ -150,8 +150,8 @@ def _is_believed(log: Path, following: int | None, said: _Said) -> bool:
     files = said(os.path.dirname(partition))
     if files.mark is not None or following is None:
         return files.mark is not None
-    known = bool(files.offsets[FileKind.RECOVERY_POINT])
-    return not known or following <= files.of(partition_of(partition)).recovery_point
+    has_recovery_points = bool(files.offsets[FileKind.RECOVERY_POINT])
+    return not has_recovery_points or following <= files.of(partition_of(partition)).recovery_point
 
 
 def _of_segment(
@@ -275,8 +275,8 @@ def run_units(
         LimitExceededError: a unit ran out of memory; it names the file.
     """
     if not isinstance(threads, int):
-        for found in threads.run(units, work, merge, progress):
-            yield from _taken(found, skipped)
+        for answer in threads.run(units, work, merge, progress):
+            yield from _taken(answer, skipped)
         return
     if threads < 1:
         raise ValueError(f"threads is {threads}, not 1 or more")

@@ -30,11 +30,11 @@ from kseg.reports import PartitionSettings, Settings
 class Findings:
     """Collects the findings of one unit of work, a bounded number of each code and file."""
 
-    __slots__ = ("_counts", "_kept")
+    __slots__ = ("_counts", "_findings")
 
     def __init__(self) -> None:
         """Start without any."""
-        self._kept: list[Finding] = []
+        self._findings: list[Finding] = []
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def add(
@@ -56,7 +56,7 @@ class Findings:
         self._counts[code, path] += 1
         if self._counts[code, path] <= PER_CODE_MAX:
             severity = finding.severity or CODES[code].severity
-            self._kept.append(replace(finding, severity=severity))
+            self._findings.append(replace(finding, severity=severity))
 
     def add_unreadable(self, error: UnreadableError) -> None:
         """Note that the disk cannot read bytes of a file."""
@@ -85,9 +85,9 @@ class Findings:
             if number > PER_CODE_MAX:
                 message = f"{number - PER_CODE_MAX} more like the {PER_CODE_MAX} listed"
                 rest = Finding(code, path, message, severity=CODES[code].severity)
-                self._kept.append(rest)
+                self._findings.append(rest)
         self._counts.clear()
-        return tuple(self._kept)
+        return tuple(self._findings)
 
 
 SCHEMA = "kseg.verify/1"
@@ -230,11 +230,17 @@ class Report(Table):
         """The findings, with the topic and partition of each as far as its path names them."""
         return [
             finding_row(
-                *(one.code, one.severity, os.fspath(one.path), one.message, one.advice),
-                offset=one.offset,
-                position=one.position,
+                *(
+                    finding.code,
+                    finding.severity,
+                    os.fspath(finding.path),
+                    finding.message,
+                    finding.advice,
+                ),
+                offset=finding.offset,
+                position=finding.position,
             )
-            for one in self.findings
+            for finding in self.findings
         ]
 
     def to_json(self) -> dict[str, Any]:
@@ -272,24 +278,24 @@ class KnownSettings:
 
     def _read(self, path: StrPath) -> PartitionSettings | str:
         home = Path(path).resolve().parent
-        known = self._by_home.get(home, "it is in none of the data directories")
-        if isinstance(known, str):
-            return f"the settings cannot be read: {known}"
+        settings = self._by_home.get(home, "it is in none of the data directories")
+        if isinstance(settings, str):
+            return f"the settings cannot be read: {settings}"
         try:
-            return known.of(path)
+            return settings.of(path)
         except (KsegError, OSError) as error:
             return f"its settings: {error}"
 
     @property
     def cluster(self) -> Cluster | None:
         """The cluster as the metadata log describes it; None without such a log."""
-        known = (each for each in self._by_home.values() if not isinstance(each, str))
-        return next((each.cluster for each in known if each.cluster is not None), None)
+        logs = (settings for settings in self._by_home.values() if not isinstance(settings, str))
+        return next((log.cluster for log in logs if log.cluster is not None), None)
 
     @property
     def errors(self) -> dict[Path, str]:
         """Why they cannot be read, by data directory."""
-        return {home: found for home, found in self._by_home.items() if isinstance(found, str)}
+        return {home: error for home, error in self._by_home.items() if isinstance(error, str)}
 
 
 def _read_log(sources: SettingSources, group: list[Path]) -> Settings | str:

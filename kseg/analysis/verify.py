@@ -177,22 +177,22 @@ def report_of(
     units: Iterable[Unit], answers: Iterable[Examined], skipped: Sequence[LeftOut]
 ) -> Report:
     """The report of all answers about units, and of the units that could not be read."""
-    found = report(merge_all([*answers, _unread(units, skipped), *_over_limits(units)]))
-    return replace(found, skipped=tuple(skipped))
+    answer = report(merge_all([*answers, _unread(units, skipped), *_over_limits(units)]))
+    return replace(answer, skipped=tuple(skipped))
 
 
 def _unread(units: Iterable[Unit], skipped: Iterable[LeftOut]) -> Examined:
     """The examination of what was skipped: its segments exist, and no log ends before them."""
-    found, reasons = Findings(), set[str]()
+    findings, reasons = Findings(), set[str]()
     for path, reason, error in skipped:
         reasons.add(str(path))
-        found.add("unreadable", str((error and error.filename) or path), reason)
+        findings.add("unreadable", str((error and error.filename) or path), reason)
     segments = tuple(
         _not_read(unit)
         for unit in units
         if unit.kind is UnitKind.SEGMENT and unit.partition and unit.path in reasons
     )
-    return Examined(findings=found.taken(), segments=segments)
+    return Examined(findings=findings.taken(), segments=segments)
 
 
 def _over_limits(units: Iterable[Unit]) -> Iterator[Examined]:
@@ -202,10 +202,10 @@ def _over_limits(units: Iterable[Unit]) -> Iterator[Examined]:
     with_log = [home for home in homes if (home / f"{CLUSTER_METADATA}-0").is_dir()]
     settings = KnownSettings(SettingSources(), with_log)
     for path in partitions:
-        known = settings.of(path) if path.absolute().parent in with_log else ""
-        if isinstance(known, str):
+        of_topic = settings.of(path) if path.absolute().parent in with_log else ""
+        if isinstance(of_topic, str):
             continue
-        limit = known.config.max_decompressed_message_bytes
+        limit = of_topic.config.max_decompressed_message_bytes
         if limit < RECORD_BYTES_MAX:
             yield Examined(findings=_larger_records(path, limit))
 
@@ -215,7 +215,7 @@ def _larger_records(path: Path, limit: int) -> tuple[Finding, ...]:
 
     Lengths and differences of a record are varints; each counts as one byte.
     """
-    found = Findings()
+    findings = Findings()
     names = ("position", "offset", "codec", "key", "value", "headers")
     for columns in LogView.open(path).read(columns=names, control=True, on_corrupt="skip"):
         headers = columns.headers
@@ -224,14 +224,14 @@ def _larger_records(path: Path, limit: int) -> tuple[Finding, ...]:
         contents = np.maximum(columns.key.sizes(), 0) + np.maximum(columns.value.sizes(), 0)
         sizes = contents + in_headers + _RECORD_BYTES_MIN
         for row in np.flatnonzero((sizes > limit) & (columns.codec != Compression.NONE)).tolist():
-            found.add(
+            findings.add(
                 "record-over-limit",
                 columns.source or str(path),
                 f"a record of {sizes[row]} bytes or more, and the topic's limit is {limit}",
                 position=int(columns.position[row]),
                 offset=int(columns.offset[row]),
             )
-    return found.taken()
+    return findings.taken()
 
 
 def _not_read(unit: Unit) -> SegmentSummary:
@@ -250,17 +250,19 @@ def examine(unit: Unit, options: VerifyOptions, listings: Listings | None = None
     Raises:
         OSError: a file is missing or cannot be read.
     """
-    found = Findings()
+    findings = Findings()
     answers: list[Examined] = []
-    with found.noting_unreadable():
-        answers.append(_examine(unit, options, found, {} if listings is None else listings))
+    with findings.noting_unreadable():
+        answers.append(_examine(unit, options, findings, {} if listings is None else listings))
     if answers:
         return answers[0]
     in_log = unit.kind is UnitKind.SEGMENT and unit.partition
-    return Examined(findings=found.taken(), segments=(_not_read(unit),) if in_log else ())
+    return Examined(findings=findings.taken(), segments=(_not_read(unit),) if in_log else ())
 
 
-def _examine(unit: Unit, options: VerifyOptions, found: Findings, listings: Listings) -> Examined:
+def _examine(
+    unit: Unit, options: VerifyOptions, findings: Findings, listings: Listings
+) -> Examined:
     if unit.kind in (UnitKind.PARTITION, UnitKind.DATA_DIRECTORY):
         return _examine_directory(unit, listings.pop(unit.path, None))
     if unit.kind is UnitKind.FILE:
@@ -278,11 +280,11 @@ def _examine(unit: Unit, options: VerifyOptions, found: Findings, listings: List
         if unit.partition is None:
             raise
         # It was there when the directory was listed: retention, most likely; not in a store.
-        found.add(
+        findings.add(
             *("changed", unit.path, "the file is gone"),
             severity="error" if is_remote(unit.path) else None,
         )
-        return Examined(findings=found.taken())
+        return Examined(findings=findings.taken())
 
 
 def _examine_directory(unit: Unit, listing: PartitionFiles | DataDirectory | None) -> Examined:
@@ -301,25 +303,32 @@ def _examine_listed(listing: PartitionFiles | DataDirectory) -> Examined:
 
 #: The numbers of an answer.
 _COUNTS: Final = ("files", "bytes", "batches", "records")
-_NAMES: Final = tuple(one.name for one in fields(Examined))
+_NAMES: Final = tuple(field.name for field in fields(Examined))
 
 
 def merge_all(answers: Iterable[Examined]) -> Examined:
     """Join answers; their order does not matter to the report."""
     values = zip(*map(attrgetter(*_NAMES), answers), strict=True)
     joined: dict[str, Any] = dict(zip(_NAMES, values, strict=False))
-    for name, each in joined.items():
-        joined[name] = sum(each) if name in _COUNTS else tuple(chain.from_iterable(each))
+    for name, values_of_all in joined.items():
+        joined[name] = (
+            sum(values_of_all) if name in _COUNTS else tuple(chain.from_iterable(values_of_all))
+        )
     return Examined(**joined)
 
 
 def report(examined: Examined) -> Report:
     """Add findings that only several segments and files show, and sort everything."""
-    found = Findings()
-    check_across(examined, found)
+    across = Findings()
+    check_across(examined, across)
     findings = sorted(
-        (*examined.findings, *found.taken()),
-        key=lambda one: (path_order(one.path), one.position or 0, one.code, one.message),
+        (*examined.findings, *across.taken()),
+        key=lambda finding: (
+            path_order(finding.path),
+            finding.position or 0,
+            finding.code,
+            finding.message,
+        ),
     )
     return Report(
         ok=all(finding.severity == "warning" for finding in findings),

@@ -51,7 +51,7 @@ class DoctorPlan:
 
     Attributes:
         release: of Kafka.
-        known: the entry of `COMPARED` for it; None for another release.
+        compared: the entry of `COMPARED` for it; None for another release.
         directories: the data directories.
         server: the settings of `server.properties`.
         settings: of the partitions.
@@ -59,7 +59,7 @@ class DoctorPlan:
     """
 
     release: str
-    known: str | None
+    compared: str | None
     directories: tuple[BrokerDirectory, ...]
     server: BrokerFile
     settings: KnownSettings
@@ -164,7 +164,9 @@ def doctor_of(
     chosen = tuple(part for part in parts if part.outlooks)
     if not chosen:
         outlooks = (outlook for whole in reports for outlook in whole.outlooks)
-        raise ValueError(selection.why_nothing((one.topic, one.partition) for one in outlooks))
+        raise ValueError(
+            selection.why_nothing((outlook.topic, outlook.partition) for outlook in outlooks)
+        )
     return chosen
 
 
@@ -197,12 +199,16 @@ def plan(
     )
     for directory in directories:
         _refuse_partition(directory)
-    settings = KnownSettings(sources, [each.path for each in directories if each.exists])
+    settings = KnownSettings(
+        sources, [directory.path for directory in directories if directory.exists]
+    )
     now_ms = now_of(now)
-    units = {unit.path: unit for each in directories for unit in _units(each, settings, now_ms)}
+    units = {
+        unit.path: unit for directory in directories for unit in _units(directory, settings, now_ms)
+    }
     release = release or _release_of(settings.cluster)
-    known = next((one for one in COMPARED if f"{release}.".startswith(f"{one}.")), None)
-    return DoctorPlan(release, known, directories, server, settings, tuple(units.values()))
+    compared = next((minor for minor in COMPARED if f"{release}.".startswith(f"{minor}.")), None)
+    return DoctorPlan(release, compared, directories, server, settings, tuple(units.values()))
 
 
 def report(asked: DoctorPlan, answers: Iterable[PartitionOutlook]) -> DoctorReport:
@@ -211,16 +217,16 @@ def report(asked: DoctorPlan, answers: Iterable[PartitionOutlook]) -> DoctorRepo
     node = Node.of(asked.release, asked.directories, asked.server, asked.settings, loads)
     rate = _rate(loads.values())
     loads |= {load.path: load for load in rules.judged(node)}
-    directories = tuple(_directory(node, each, loads, rate) for each in node.directories)
+    directories = tuple(_directory(node, directory, loads, rate) for directory in node.directories)
     outcomes = {
-        each.path: outlook.outcome
-        for each, outlook in zip(node.directories, directories, strict=True)
+        directory.path: outlook.outcome
+        for directory, outlook in zip(node.directories, directories, strict=True)
     }
     findings = tuple(rules.of_node(node, outcomes))
-    outcome = Outcome.worst([*outcomes.values(), *(one.outcome for one in findings)])
+    outcome = Outcome.worst([*outcomes.values(), *(finding.outcome for finding in findings)])
     as_of_ms = None if node.before is None else node.before.time_ms
     whole = DoctorReport(asked.release, outcome, rate, directories, findings, as_of_ms)
-    return _for_release(whole, known=asked.known)
+    return _for_release(whole, compared=asked.compared)
 
 
 def _release_of(cluster: Cluster | None) -> str:
@@ -229,7 +235,9 @@ def _release_of(cluster: Cluster | None) -> str:
     if fact is None:
         return NEWEST_RELEASE
     largest = {release: versions[1] for release, versions in metadata_versions().items()}
-    knowing = (each for each in reversed(COMPARED) if largest.get(each, 0) >= fact.fields["level"])
+    knowing = (
+        release for release in reversed(COMPARED) if largest.get(release, 0) >= fact.fields["level"]
+    )
     return next(knowing, NEWEST_RELEASE)
 
 
@@ -242,7 +250,7 @@ def _refuse_partition(directory: BrokerDirectory) -> None:
     if kind in (PathKind.PARTITION, PathKind.FILE):
         raise NotALogError(f"a {kind.value}; give the data directory that it is in", path=path)
     kinds = {entry.kind for entry in directory.entries if entry.path.name != rules.LOST_AND_FOUND}
-    has_checkpoint = any(each.value is not None for each in directory.read.values())
+    has_checkpoint = any(offsets.value is not None for offsets in directory.read.values())
     is_of_broker = directory.log_count or has_checkpoint or metadata.is_of_broker(path)
     if is_of_broker or EntryKind.UNKNOWN not in kinds:
         return
@@ -292,7 +300,7 @@ def _directory(
     paths = (os.fspath(entry.path) for entry in directory.entries)
     partitions = tuple(loads[path] for path in paths if path in loads)
     findings = tuple(rules.of_directory(node, directory, partitions))
-    outcomes = [*(load.outcome for load in partitions), *(one.outcome for one in findings)]
+    outcomes = [*(load.outcome for load in partitions), *(finding.outcome for finding in findings)]
     sizes = [load.swept_bytes for load in partitions]
     meta, threads = directory.meta, node.server.threads
     return DirectoryOutlook(
@@ -317,18 +325,19 @@ def _seconds(sizes: Sequence[int], threads: int, rate: float | None) -> float | 
     return None if rate is None else max(max(sizes), sum(sizes) / threads) / rate
 
 
-def _for_release(found: DoctorReport, *, known: str | None) -> DoctorReport:
+def _for_release(whole: DoctorReport, *, compared: str | None) -> DoctorReport:
     """The report without the outcomes that are not known for another release."""
-    if known in FOLLOWED:
-        return found
+    if compared in FOLLOWED:
+        return whole
     directories = tuple(
-        replace(each, outcome=_not_known(each.outcome, known=known)) for each in found.directories
+        replace(directory, outcome=_if_known(directory.outcome, compared=compared))
+        for directory in whole.directories
     )
-    outcome = _not_known(found.outcome, known=known)
-    if any(each.code in ("setting-refused", "feature-level") for each in found.findings):
+    outcome = _if_known(whole.outcome, compared=compared)
+    if any(finding.code in ("setting-refused", "feature-level") for finding in whole.findings):
         outcome = Outcome.FAILS
-    return replace(found, outcome=outcome, directories=directories)
+    return replace(whole, outcome=outcome, directories=directories)
 
 
-def _not_known(outcome: Outcome, *, known: str | None) -> Outcome:
-    return outcome if known is not None and outcome is Outcome.STARTS else Outcome.UNKNOWN
+def _if_known(outcome: Outcome, *, compared: str | None) -> Outcome:
+    return outcome if compared is not None and outcome is Outcome.STARTS else Outcome.UNKNOWN

@@ -168,7 +168,7 @@ class BrokerDirectory:
         ids: of `meta.properties`.
         mark: of a clean stop.
         read: the offsets of the checkpoints, by kind.
-        refused: the user of the directory, and by place the files that he may not use.
+        refused: the user of the directory, and by directory the files that he may not use.
         sizes: by name of a partition's directory, the bytes of each log file in it.
     """
 
@@ -259,12 +259,12 @@ def read_directory(path: Path, *, loads_logs: bool = True) -> BrokerDirectory:
     except OSError as error:
         return BrokerDirectory(path, loads_logs, Attempt(None, error))
     owner, sizes = os.stat(path), dict[str, list[int]]()
-    found = BrokerDirectory(path, loads_logs, Attempt(entries))
-    places = (path, *(entry.path for entry in found.entries))
+    listed = BrokerDirectory(path, loads_logs, Attempt(entries))
+    searched = (path, *(entry.path for entry in listed.entries))
     return BrokerDirectory(
         path,
         loads_logs,
-        found.listed,
+        listed.listed,
         os.statvfs(path),
         Attempt.of(lock.holder, path),
         Attempt.of(metadata.read_meta_properties, path / FileKind.META_PROPERTIES.value),
@@ -275,8 +275,8 @@ def read_directory(path: Path, *, loads_logs: bool = True) -> BrokerDirectory:
         },
         owner.st_uid,
         {
-            place: Attempt.of(_refused_in, place, owner, sizes if place != path else {})
-            for place in places
+            directory: Attempt.of(_refused_in, directory, owner, sizes if directory != path else {})
+            for directory in searched
         },
         sizes,
     )
@@ -286,18 +286,18 @@ def _read_offsets(path: Path) -> dict[TopicPartition, int]:
     return dict(checkpoints.read_offset_checkpoint(path))
 
 
-def _refused_in(place: Path, owner: os.stat_result, sizes: dict[str, list[int]]) -> list[str]:
+def _refused_in(directory: Path, owner: os.stat_result, sizes: dict[str, list[int]]) -> list[str]:
     """Note the sizes of logs; the files, or the directory, that an owner may not use."""
-    if not _may(os.stat(place), owner, 7):
-        return [place.name]
+    if not _may(os.stat(directory), owner, 7):
+        return [directory.name]
     refused = []
-    with os.scandir(place) as entries:
+    with os.scandir(directory) as entries:
         for entry in entries:
             if not entry.is_file():  # Kafka ignores a link without a target, too
                 continue
             if entry.name.endswith(".log"):
                 # The entry keeps its status for the next question.
-                sizes.setdefault(place.name, []).append(entry.stat().st_size)
+                sizes.setdefault(directory.name, []).append(entry.stat().st_size)
             if not _may(entry.stat(), owner, 6):
                 refused.append(entry.name)
     return refused
@@ -335,7 +335,8 @@ class Node:
         cluster: the part of it that is left after a start; None where that is not known.
         node_id: None where it is not known.
         logs: the partitions in the directories.
-        given: the partitions that the metadata log gives to this node, each with its topic's id.
+        assignments: the partitions that the metadata log gives to this node, each with its
+            topic's id.
     """
 
     release: str
@@ -350,7 +351,7 @@ class Node:
     cluster: Cluster | None
     node_id: int | None
     logs: Mapping[TopicPartition, DirectoryEntry]
-    given: Mapping[TopicPartition, tuple[UUID, Assigned]]
+    assignments: Mapping[TopicPartition, tuple[UUID, Assigned]]
 
     @classmethod
     def of(
@@ -364,7 +365,11 @@ class Node:
         """Find the quorum in the configuration, in the log and in its `quorum-state`."""
         before = settings.cluster
         log, meta = next(
-            ((each.metadata_log, each.meta) for each in directories if each.metadata_log),
+            (
+                (directory.metadata_log, directory.meta)
+                for directory in directories
+                if directory.metadata_log
+            ),
             (None, None),
         )
         voters = server.voters or (voters_of(before, log) if log is not None else ())
@@ -381,9 +386,12 @@ class Node:
                 # A node that only is a broker fetches the cut records before it judges by them.
                 is_broker = is_controller is False
                 cluster = None if is_broker else read_cluster(log, end_offset=load.cut_offset)
-        numbers = (server.node_id, *(each.meta.node_id for each in directories if each.meta))
+        numbers = (
+            server.node_id,
+            *(directory.meta.node_id for directory in directories if directory.meta),
+        )
         node_id = next((number for number in numbers if number is not None), None)
-        logs = [entry for each in directories for entry in each.logs]
+        logs = [entry for directory in directories for entry in directory.logs]
         return cls(
             release,
             directories,
@@ -397,13 +405,13 @@ class Node:
             cluster,
             node_id,
             {entry.partition: entry for entry in logs if entry.partition is not None},
-            dict(_all_given(understood(cluster), node_id)),
+            dict(_all_assignments(understood(cluster), node_id)),
         )
 
     @property
     def metadata_directory(self) -> Path | None:
         """The data directory with the metadata log: as configured, or the only candidate."""
-        candidates = (each.path for each in self.directories if each.metadata_log)
+        candidates = (directory.path for directory in self.directories if directory.metadata_log)
         path = self.server.metadata_directory or next(candidates, None)
         return None if path is None else path.resolve()
 
@@ -411,8 +419,9 @@ class Node:
     def is_kraft(self) -> bool:
         """Whether these are directories of KRaft's era, by their ids or their metadata log."""
         return any(
-            each.metadata_log is not None or (each.meta is not None and each.meta.version == 1)
-            for each in self.directories
+            directory.metadata_log is not None
+            or (directory.meta is not None and directory.meta.version == 1)
+            for directory in self.directories
         )
 
     @property
@@ -438,39 +447,44 @@ class Node:
     @property
     def lacks_log(self) -> bool:
         """Whether no metadata log is here, or one that no broker used, beside partitions."""
-        known = self.before
-        if self.log is None or known is None:
-            return self.log is None and known is None
-        is_whole = known.cut_at is None and (known.trusted or not known.end_offset)
-        is_new = not (known.topics or known.facts["brokers"])
+        cluster = self.before
+        if self.log is None or cluster is None:
+            return self.log is None and cluster is None
+        is_whole = cluster.cut_at is None and (cluster.trusted or not cluster.end_offset)
+        is_new = not (cluster.topics or cluster.facts["brokers"])
         return bool(self.logs) and is_whole and is_new
 
-    def id_of_place(self, assigned: Assigned) -> str | None:
+    def directory_id_of(self, assigned: Assigned) -> str | None:
         """The id of the data directory in which the metadata log has a partition of this node."""
-        place = assigned.directory_of(self.node_id or 0)
-        return None if place is None else id_text(place)
+        directory_id = assigned.directory_of(self.node_id or 0)
+        return None if directory_id is None else id_text(directory_id)
 
-    def place_of(self, assigned: Assigned) -> BrokerDirectory | None:
+    def directory_of(self, assigned: Assigned) -> BrokerDirectory | None:
         """The data directory in which a partition is, or would be made; None for another one."""
-        place = self.id_of_place(assigned)
-        places = [each for each in self.directories if each.loads_logs] or self.directories
-        by_id = {each.meta.directory_id: each for each in places if each.meta is not None}
-        paths = {each.path.resolve() for each in places}
+        directory_id = self.directory_id_of(assigned)
+        loaded = [home for home in self.directories if home.loads_logs] or self.directories
+        by_id = {home.meta.directory_id: home for home in loaded if home.meta is not None}
+        paths = {home.path.resolve() for home in loaded}
         configured = {path.resolve() for path in self.server.directories}
         is_replaced = configured and configured <= paths and len(by_id) == len(paths)
-        directory = None if place is None else by_id.get(place)
-        return places[0] if directory is None and (place is None or is_replaced) else directory
+        directory = None if directory_id is None else by_id.get(directory_id)
+        is_first = directory is None and (directory_id is None or is_replaced)
+        return loaded[0] if is_first else directory
 
-    def has_copy(self, place: BrokerDirectory, partition: TopicPartition) -> bool:
+    def has_copy(self, directory: BrokerDirectory, partition: TopicPartition) -> bool:
         """Whether a start turns an unfinished copy into the log of a partition of this node.
 
         Source: Kafka `LogManager.recoverAbandonedFutureLogs`.
         """
-        topic_id, assigned = self.given[partition]
-        place_id = self.id_of_place(assigned)
-        if place_id is None or place.meta is None or place.meta.directory_id != place_id:
+        topic_id, assigned = self.assignments[partition]
+        directory_id = self.directory_id_of(assigned)
+        if (
+            directory_id is None
+            or directory.meta is None
+            or directory.meta.directory_id != directory_id
+        ):
             return False
-        copies = (entry for entry in place.entries if entry.kind is EntryKind.FUTURE)
+        copies = (entry for entry in directory.entries if entry.kind is EntryKind.FUTURE)
         return any(
             copy.partition == partition and topic_id_of(copy.path) == topic_id for copy in copies
         )
@@ -478,9 +492,9 @@ class Node:
     def strangers(self) -> dict[str, list[str]]:
         """Partitions of this node that are not here, by the id of their data directory."""
         names: dict[str, list[str]] = {}
-        for partition, (_, assigned) in self.given.items():
-            directory_id = self.id_of_place(assigned)
-            if directory_id is not None and self.place_of(assigned) is None:
+        for partition, (_, assigned) in self.assignments.items():
+            directory_id = self.directory_id_of(assigned)
+            if directory_id is not None and self.directory_of(assigned) is None:
                 names.setdefault(directory_id, []).append(name_of(partition))
         return names
 
@@ -504,7 +518,7 @@ def understood(cluster: Cluster | None) -> Cluster | None:
     return cluster
 
 
-def _all_given(
+def _all_assignments(
     cluster: Cluster | None, node_id: int | None
 ) -> Iterator[tuple[TopicPartition, tuple[UUID, Assigned]]]:
     if cluster is None or not cluster.knows_replicas:

@@ -45,13 +45,13 @@ def of_snapshots(path: str) -> Iterator[BrokerFinding]:
             yield finding(sentence, Path(path, name), exception="NumberFormatException")
     listing = list_partition(path)
     snapshots = sorted(
-        (each.name.base_offset or 0, each.name.epoch or 0, each.path)
-        for each in listing.kraft_snapshots
+        (snapshot.name.base_offset or 0, snapshot.name.epoch or 0, snapshot.path)
+        for snapshot in listing.kraft_snapshots
     )
     first = listing.segments[0].base_offset if listing.segments else None
     for _, _, newest in snapshots[-1:]:
-        older = [offset for offset, _, place in snapshots if place != newest]
-        is_replayed = first is not None and (first == 0 or any(each >= first for each in older))
+        older = [offset for offset, _, snapshot in snapshots if snapshot != newest]
+        is_replayed = first is not None and (first == 0 or any(offset >= first for offset in older))
         try:
             check_snapshot(newest)
         except (KsegError, OSError) as error:
@@ -68,15 +68,15 @@ def _is_snapshot(name: str) -> bool:
 
 def of_bootstrap(home: Path, release: str) -> Iterator[BrokerFinding]:
     """The file from which a node takes the first records of a new cluster."""
-    place = home / FileKind.BOOTSTRAP.value
-    if not place.exists():
+    bootstrap = home / FileKind.BOOTSTRAP.value
+    if not bootstrap.exists():
         return
     try:
-        level = bootstrap_level(place)
+        level = bootstrap_level(bootstrap)
     except (KsegError, OSError) as error:
-        yield _unread(place, error, "metadata-snapshot.bootstrap")
+        yield _unread(bootstrap, error, "metadata-snapshot.bootstrap")
     else:
-        yield from _of_level(place, level, release)
+        yield from _of_level(bootstrap, level, release)
 
 
 def of_level(cluster: Cluster | None, log: Path, release: str) -> Iterator[BrokerFinding]:
@@ -86,7 +86,7 @@ def of_level(cluster: Cluster | None, log: Path, release: str) -> Iterator[Broke
         yield from _of_level(log, fact.fields["level"], release)
 
 
-def _of_level(place: Path, level: int, release: str) -> Iterator[BrokerFinding]:
+def _of_level(path: Path, level: int, release: str) -> Iterator[BrokerFinding]:
     versions = metadata_versions().get(".".join(release.split(".")[:2]))
     if versions is None or versions[0] <= level <= versions[1]:
         return
@@ -94,7 +94,7 @@ def _of_level(place: Path, level: int, release: str) -> Iterator[BrokerFinding]:
     first = release_of_level(level) if level > largest else None
     yield finding(
         "feature-level",
-        place,
+        path,
         level=level,
         release=release,
         least=least,
@@ -103,16 +103,16 @@ def _of_level(place: Path, level: int, release: str) -> Iterator[BrokerFinding]:
     )
 
 
-def _unread(place: Path, error: KsegError | OSError, remedy: str) -> BrokerFinding:
+def _unread(path: Path, error: KsegError | OSError, remedy: str) -> BrokerFinding:
     """A file that cannot be read, with Kafka's exception."""
     reason, exception = reason_of(error), "UncheckedIOException"
     if isinstance(error, KsegError):
         exception = error.kafka_exception or "CorruptRecordException"
-        if not place.stat().st_size:
+        if not path.stat().st_size:
             reason = "the file is empty"
-            if place.name != FileKind.BOOTSTRAP.value:
+            if path.name != FileKind.BOOTSTRAP.value:
                 exception = "NoSuchElementException"
-    return finding("metadata-snapshot", place, remedy, exception=exception, reason=reason)
+    return finding("metadata-snapshot", path, remedy, exception=exception, reason=reason)
 
 
 # ---- a log that is missing, or cut ---------------------------------------------------------------
@@ -122,7 +122,9 @@ def of_missing_log(node: Node) -> Iterator[BrokerFinding]:
     """The consequences where no directory of a node of KRaft has the metadata log."""
     directories, server = node.directories, node.server
     home = server.metadata_directory
-    if home is not None and home.resolve() not in {each.path.resolve() for each in directories}:
+    if home is not None and home.resolve() not in {
+        directory.path.resolve() for directory in directories
+    }:
         yield finding("not-given.metadata", home)
         return
     path = node.log or (home or directories[0].path) / LOG_NAME
@@ -141,8 +143,8 @@ def of_missing_log(node: Node) -> Iterator[BrokerFinding]:
         sentence,
         path,
         remedy,
-        records=records_in(node.loads[each] for each in paths if each in node.loads),
-        partitions=tuple(os.path.basename(each) for each in paths),
+        records=records_in(node.loads[log] for log in paths if log in node.loads),
+        partitions=tuple(os.path.basename(log) for log in paths),
         state=event("no-log" if node.log is None else "empty-log"),
         next=event(begin),
         lost=event(lost, count=len(paths)),
@@ -164,11 +166,11 @@ def of_damage(
     mend = advice(remedy, load.path)
     # Of one file, beside the log's records, these have their own advice.
     findings = [
-        one
-        if one.code == "metadata-snapshot" or one.exception == "NumberFormatException"
-        else replace(one, mend=mend if one.severity == "error" else None)
-        for one in load.findings
-        if one.code not in ("swept", "records-cut")
+        item
+        if item.code == "metadata-snapshot" or item.exception == "NumberFormatException"
+        else replace(item, mend=mend if item.severity == "error" else None)
+        for item in load.findings
+        if item.code not in ("swept", "records-cut")
     ]
     if load.lost_records != 0:
         findings.append(_cut(node, load, strays, remedy))
@@ -188,7 +190,7 @@ def of_damage(
                 reason=fault.reason,
             )
         )
-    outcome = Outcome.worst([load.outcome, *(one.outcome for one in findings)])
+    outcome = Outcome.worst([load.outcome, *(item.outcome for item in findings)])
     return replace(load, findings=tuple(findings), outcome=outcome)
 
 
@@ -199,10 +201,10 @@ def _cut(
     if node.is_controller is False:
         return finding("metadata-fetched.cut", load.path, extents=extents)
     has_others = node.voters is not None and node.voters > 1
-    names = tuple(os.path.basename(each.path) for each in strays)
-    topics = sorted({*node.forgotten_topics, *(each.topic for each in strays if each.topic)})
-    others = "another controller" if has_others else None
-    losses = [event("goes", extents=extents, others=others)]
+    names = tuple(os.path.basename(stray.path) for stray in strays)
+    topics = sorted({*node.forgotten_topics, *(stray.topic for stray in strays if stray.topic)})
+    leader = "another controller" if has_others else None
+    losses = [event("goes", extents=extents, others=leader)]
     losses += [
         event(name, names=some_of(owners, _NAMES_MAX), count=len(owners))
         for name, owners in (
@@ -229,7 +231,9 @@ def _changed_settings(node: Node) -> list[str]:
     if node.before is None or node.cluster is None:
         return []
     before, after = node.before.configs, node.cluster.configs
-    owners = (one for one in before.keys() | after.keys() if before.get(one) != after.get(one))
+    owners = (
+        owner for owner in before.keys() | after.keys() if before.get(owner) != after.get(owner)
+    )
     names = {
         name if kind != BROKER else f"broker {name}" if name else "all brokers"
         for kind, name in owners

@@ -141,7 +141,7 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
             findings.extend(_of_hidden(unit, plan) if plan.start_fault is None else ())
             findings.extend(_of_old_messages(plan))
         if entry.kind is EntryKind.DELETE:  # its records go in any case
-            findings = [one for one in findings if one.outcome is not Outcome.STARTS]
+            findings = [item for item in findings if item.outcome is not Outcome.STARTS]
         more = _outlook_fields(plan)
     except (KsegError, OSError) as error:
         findings, more = [_failure(error, unit.path)], {}
@@ -151,7 +151,7 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
         topic,
         partition,
         entry.kind.value,
-        Outcome.worst(one.outcome for one in findings),
+        Outcome.worst(item.outcome for item in findings),
         seconds=time.perf_counter() - begin if more else 0.0,
         findings=tuple(findings),
         **more,
@@ -172,20 +172,22 @@ def _plan(unit: PartitionUnit, *, as_broker: bool) -> RecoveryPlan:
 
 
 def _outlook_fields(plan: RecoveryPlan) -> dict[str, Any]:
-    walked = [one for one in plan.segments if one.walked]
-    logs = [each for each in plan.seen if each.name.endswith(f".{FileKind.LOG.value}")]
-    goes = (one for one in plan.actions if one.action == "delete")
-    deletes = any(one.path.endswith(f".{FileKind.LOG.value}") for one in goes)
+    walked = [segment for segment in plan.segments if segment.walked]
+    logs = [file for file in plan.seen if file.name.endswith(f".{FileKind.LOG.value}")]
+    goes = (action for action in plan.actions if action.action == "delete")
+    deletes = any(action.path.endswith(f".{FileKind.LOG.value}") for action in goes)
     return dict(
         segments=len(logs),
-        bytes=sum(each.size for each in logs),
+        bytes=sum(log.size for log in logs),
         swept_segments=len(walked),
-        swept_bytes=sum(one.size for one in walked),
+        swept_bytes=sum(segment.size for segment in walked),
         log_start_offset=plan.log_start_offset,
         log_end_offset=plan.log_end_offset,
         cut_offset=_lowest_cut(plan),
         truncated_bytes=plan.truncated_bytes,
-        written_bytes=sum(one.bytes for one in plan.actions if one.action in ("create", "replace")),
+        written_bytes=sum(
+            action.bytes for action in plan.actions if action.action in ("create", "replace")
+        ),
         lost=plan.lost,
         reads_itself=deletes or plan.first_unstable_offset is not None,
     )
@@ -195,9 +197,9 @@ def _lowest_cut(plan: RecoveryPlan) -> int | None:
     """The lowest offset at which a segment is cut; several may be."""
     if plan.truncated_at is None:
         return None
-    begins = (one.first_offset for one in plan.lost)
-    known = [each for each in begins if each is not None]
-    return min([plan.truncated_at.offset, *known])
+    begins = (lost.first_offset for lost in plan.lost)
+    first_offsets = [first_offset for first_offset in begins if first_offset is not None]
+    return min([plan.truncated_at.offset, *first_offsets])
 
 
 def _failure(
@@ -220,9 +222,11 @@ def _of_load(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]
     if plan.error is not None:
         yield _of_failed_load(unit, plan, plan.error, inflates=spoilt is not None)
         return
-    swept = [one for one in plan.segments if one.walked and one.size]
+    swept = [segment for segment in plan.segments if segment.walked and segment.size]
     if swept and entry_of(Path(plan.path)).kind is not EntryKind.CLUSTER_METADATA:
-        yield finding("swept", plan.path, size=sum(one.size for one in swept), why=swept[0].why)
+        yield finding(
+            "swept", plan.path, size=sum(segment.size for segment in swept), why=swept[0].why
+        )
     if plan.start_fault is not None:
         records, remedy = count_records(plan.lost), None if plan.start_advice else ""
         yield finding(
@@ -249,9 +253,9 @@ def _of_load(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]
     cut = plan.truncated_at
     if cut is not None and _may_inflate(cut.path, cut.position):
         yield finding("not-imitated", cut.path)
-    for each in plan.seen:
-        if each.name.startswith("-") and each.name.endswith(".log"):
-            yield finding("not-imitated.negative", plan.path, name=each.name)
+    for file in plan.seen:
+        if file.name.startswith("-") and file.name.endswith(".log"):
+            yield finding("not-imitated.negative", plan.path, name=file.name)
 
 
 def _of_failed_load(
@@ -330,7 +334,9 @@ def _of_tier(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]
     base = plan.segments[0].base_offset
     begin = epochs[0].start_offset if epochs else base
     deleted = unreferenced(log, epochs, start)
-    hidden = [one for one in log.finished if start <= one.end_offset and one.start_offset < begin]
+    hidden = [
+        copy for copy in log.finished if start <= copy.end_offset and copy.start_offset < begin
+    ]
     if not deleted and (not hidden or begin < base):
         return
     remedy = None
@@ -338,7 +344,7 @@ def _of_tier(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]
         with_tier_epochs(plan.path, epochs, start, Tier.beside(), is_lost=True)
     except KsegError:
         remedy = "tier-deleted.url"
-    first = max(start, min(one.start_offset for one in hidden))
+    first = max(start, min(copy.start_offset for copy in hidden))
     yield finding(
         "tier-deleted",
         plan.path,
@@ -359,11 +365,11 @@ def _of_indexes(unit: PartitionUnit) -> Iterator[BrokerFinding]:
     if held_by_another(os.path.join(unit.path, FileKind.PARTITION_METADATA.value)):
         return
     segments = list_partition(unit.path).segments
-    for number, each in enumerate(segments):
+    for number, segment in enumerate(segments):
         ends_at = segments[number + 1].base_offset if number + 1 < len(segments) else INT64_MAX
-        if each.kafka07 or not (unit.clean or ends_at <= unit.recovery_point):
+        if segment.kafka07 or not (unit.clean or ends_at <= unit.recovery_point):
             continue
-        fault = index_rules.fault_in(each)
+        fault = index_rules.fault_in(segment)
         if fault is not None and fault.code == "index-unused":
             yield finding("index-unused", unit.path, index=os.path.basename(fault.path))
             return
@@ -374,8 +380,8 @@ def _of_missing(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFindi
     listing = list_partition(unit.path)
     epochs: tuple[EpochEntry, ...] = ()
     with suppress(KsegError, FileNotFoundError):  # its load says so
-        place = os.path.join(unit.path, FileKind.LEADER_EPOCHS.value)
-        epochs = checkpoints.read_leader_epochs(place).effective
+        epochs_path = os.path.join(unit.path, FileKind.LEADER_EPOCHS.value)
+        epochs = checkpoints.read_leader_epochs(epochs_path).effective
     ranges = [*_gaps(listing.segments, unit), *_known_beyond(unit, plan, listing, epochs)]
     first = listing.segments[0].base_offset if listing.segments else 0
     if unit.clean and not unit.known_start and epochs and epochs[0].start_offset < first:
@@ -400,13 +406,13 @@ def _known_beyond(
     end = max([plan.log_end_offset, *(last + 1 for last in lasts if last is not None)])
     if unit.recovery_point == end:  # it ended there when it was closed, or repaired
         return
-    known, why = unit.known_end or 0, "and the checkpoints of the data directory know of them"
-    if known < end:
-        snapshots = [each.name.base_offset or 0 for each in listing.snapshots]
-        known = max([*snapshots, *(each.start_offset for each in epochs[-1:])], default=0)
+    known_end, why = unit.known_end or 0, "and the checkpoints of the data directory know of them"
+    if known_end < end:
+        snapshots = [snapshot.name.base_offset or 0 for snapshot in listing.snapshots]
+        known_end = max([*snapshots, *(epoch.start_offset for epoch in epochs[-1:])], default=0)
         why = "and a snapshot of producers or the leader epochs know of them"
-    if known > end and None not in lasts:
-        yield end, known, why
+    if known_end > end and None not in lasts:
+        yield end, known_end, why
 
 
 def _gaps(segments: Sequence[SegmentFiles], unit: PartitionUnit) -> Iterator[_Missing]:
@@ -448,15 +454,15 @@ def _of_old_messages(plan: RecoveryPlan) -> Iterator[BrokerFinding]:
 
 def _of_file(path: str, kind: FileKind, read: Callable[[str], object]) -> Iterator[BrokerFinding]:
     """Check a file that Kafka reads when a log is loaded, and creates again if it is missing."""
-    place = os.path.join(path, kind.value)
+    file = os.path.join(path, kind.value)
     try:
-        read(place)
+        read(file)
     except FileNotFoundError:
         return
     except (KsegError, OSError) as error:
         if kind is not FileKind.QUORUM_STATE:
-            yield _failure(error, place)
+            yield _failure(error, file)
             return
         exception = getattr(error, "kafka_exception", None) or "UncheckedIOException"
         fails: dict[str, Any] = {"outcome": Outcome.FAILS, "exception": exception}
-        yield replace(_failure(error, place, "quorum-state", **fails), path=place)
+        yield replace(_failure(error, file, "quorum-state", **fails), path=file)

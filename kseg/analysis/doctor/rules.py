@@ -99,8 +99,8 @@ def of_directory(
 
 
 def _unreadable(path: Path, error: KsegError | OSError) -> BrokerFinding:
-    place = getattr(error, "filename", None) or path
-    return finding("unreadable", place, reason=reason_of(error))
+    culprit = getattr(error, "filename", None) or path
+    return finding("unreadable", culprit, reason=reason_of(error))
 
 
 def _of_file_system(directory: BrokerDirectory, _loads: object) -> Findings:
@@ -127,7 +127,7 @@ def _of_meta_properties(directory: BrokerDirectory, _loads: object) -> Findings:
 
 
 def _of_checkpoints(directory: BrokerDirectory, loads: Sequence[PartitionOutlook]) -> Findings:
-    here = {entry.partition for entry in directory.entries}
+    partitions = {entry.partition for entry in directory.entries}
     for kind, (offsets, error) in directory.read.items():
         path = directory.path / kind.value
         if isinstance(error, CorruptIndexError):
@@ -136,7 +136,9 @@ def _of_checkpoints(directory: BrokerDirectory, loads: Sequence[PartitionOutlook
             values: dict[str, Any] = {"reason": reason_of(error), "partition": None}
             outcome = Outcome.UNKNOWN
             yield finding("checkpoint-format", path, "", outcome=outcome, position=None, **values)
-        gone = sorted(name_of(partition) for partition in offsets or () if partition not in here)
+        gone = sorted(
+            name_of(partition) for partition in offsets or () if partition not in partitions
+        )
         if gone:
             yield finding("checkpoint-entry", path, names=some_of(gone, 2))
 
@@ -181,7 +183,7 @@ def _of_mark(directory: BrokerDirectory, _loads: object) -> Findings:
 
 def _of_missing_checkpoints(directory: BrokerDirectory, _loads: object) -> Findings:
     """A broker of KRaft writes each checkpoint of its logs within a minute."""
-    has_led = any((each.path / FileKind.LEADER_EPOCHS.value).exists() for each in directory.logs)
+    has_led = any((log.path / FileKind.LEADER_EPOCHS.value).exists() for log in directory.logs)
     is_of_kraft = directory.meta is not None and directory.meta.version == 1
     for kind in CHECKPOINTS:
         path, sentence = directory.path / kind.value, f"checkpoint-missing.{kind.value}"
@@ -199,12 +201,16 @@ def _of_set_aside(directory: BrokerDirectory, _loads: object) -> Findings:
 
 
 def _of_rights(directory: BrokerDirectory, _loads: object) -> Findings:
-    for place, (names, error) in directory.refused.items():
+    for path, (names, error) in directory.refused.items():
         if error is not None:
-            yield _unreadable(place, error)
+            yield _unreadable(path, error)
         elif names:
             yield finding(
-                "rights", place, home=directory.path, names=some_of(names, 1), user=directory.user
+                "rights",
+                path,
+                home=directory.path,
+                names=some_of(names, 1),
+                user=directory.user,
             )
 
 
@@ -240,9 +246,9 @@ def _in_the_way(node: Node, directory: BrokerDirectory) -> Findings:
     futures = {
         entry.partition: entry.path for entry in directory.entries if entry.kind is EntryKind.FUTURE
     }
-    for partition, (topic_id, assigned) in node.given.items():
+    for partition, (topic_id, assigned) in node.assignments.items():
         path = directory.path / name_of(partition)
-        if node.place_of(assigned) is not directory or not os.path.lexists(path):
+        if node.directory_of(assigned) is not directory or not os.path.lexists(path):
             continue
         future, log = futures.get(partition), node.logs.get(partition)
         if log is None:
@@ -274,24 +280,25 @@ def _of_partition(node: Node, load: PartitionOutlook, entry: DirectoryEntry) -> 
     if not (is_copy or entry.kind is EntryKind.LOG) or partition is None or not cluster:
         return load
     topic_id = topic_id_of(entry.path)
-    given = None if is_copy else node.given.get(partition)  # the log of a copy is elsewhere
+    # The log of a copy is elsewhere.
+    assignment = None if is_copy else node.assignments.get(partition)
     is_there = os.path.lexists(entry.path / _METADATA)
     if topic_id is None and not is_there and load.outcome is Outcome.OFFLINE:
         return load  # perhaps not even its files can be listed
     if topic_id is None and is_there:  # its load says so
-        return load if given is None else _with_topic_id(load, entry.path, given[0])
+        return load if assignment is None else _with_topic_id(load, entry.path, assignment[0])
     why = event("no-id")
     if topic_id is not None:
         reason = cluster.stray_reason(partition, topic_id, node.node_id)
         if not reason or node.is_forgotten(entry.path):
             return load
         why = event("stray", reason=reason)
-    if given is None:
+    if assignment is None:
         added = finding("stray", load.path, why=why)
     else:
-        lines = _id_lines(entry.path, given[0])
+        lines = _id_lines(entry.path, assignment[0])
         what, records = event("renamed", why=why), records_in([load])
-        added = _without_records(node, given[1], load.path, what, "topic-id", records, **lines)
+        added = _without_records(node, assignment[1], load.path, what, "topic-id", records, **lines)
     return replace(load, findings=(*load.findings, added))
 
 
@@ -299,8 +306,8 @@ def _with_topic_id(load: PartitionOutlook, path: Path, topic_id: UUID) -> Partit
     """The load with the advice for its partition.metadata."""
     mend = advice("topic-id", path, **_id_lines(path, topic_id))
     findings = (
-        replace(one, mend=mend) if os.path.basename(one.path) == _METADATA else one
-        for one in load.findings
+        replace(item, mend=mend) if os.path.basename(item.path) == _METADATA else item
+        for item in load.findings
     )
     return replace(load, findings=tuple(findings))
 
@@ -318,21 +325,21 @@ def _id_lines(path: Path, topic_id: UUID) -> dict[str, str | Path]:
 
 def _of_absent(node: Node) -> Findings:
     """Partitions of this node that no directory has."""
-    for partition, (_, assigned) in node.given.items():
-        place = node.place_of(assigned)
-        if place is None or partition in node.logs:
+    for partition, (_, assigned) in node.assignments.items():
+        home = node.directory_of(assigned)
+        if home is None or partition in node.logs:
             continue
-        path = place.path / name_of(partition)
+        path = home.path / name_of(partition)
         # `_in_the_way` has the consequences of a file there.
-        if node.has_copy(place, partition) or os.path.lexists(path):
+        if node.has_copy(home, partition) or os.path.lexists(path):
             continue
-        unnamed = (each.path for each in node.directories if not each.loads_logs)
-        other = next((each for each in unnamed if (each / path.name).is_dir()), None)
+        unnamed = (directory.path for directory in node.directories if not directory.loads_logs)
+        other = next((parent for parent in unnamed if (parent / path.name).is_dir()), None)
         state = "absent" if other is None else "unnamed"
         what, records = event(state, other=other), _known_records(node, partition)
         remedy = f"partition-lost.{state}"
         yield _without_records(node, assigned, path, what, remedy, records, other=other)
-    if all(each.meta is not None for each in node.directories):
+    if all(directory.meta is not None for directory in node.directories):
         for directory_id, names in node.strangers().items():
             place_id = f"directory.id {directory_id}"
             yield finding("partition-elsewhere", place_id, names=_in_words(names))
@@ -356,14 +363,14 @@ def _without_records(
     **values: Any,
 ) -> BrokerFinding:
     """The consequence of a start that begins a partition of this node without records."""
-    others = [number for number in assigned.isr if number != node.node_id]
-    nodes = ", ".join(map(str, others)) or None
+    in_sync = [number for number in assigned.isr if number != node.node_id]
+    nodes = ", ".join(map(str, in_sync)) or None
     if node.cluster is not None and not node.is_controller:  # its metadata log may be old
         time = iso_text(node.cluster.time_ms) or "no known time"
         what += event("as-of", offset=node.cluster.end_offset, time=time)
     if node.node_id in assigned.adding:
         return finding("partition-elsewhere.copying", path, event=what, nodes=nodes)
-    if others and assigned.leader != node.node_id:
+    if in_sync and assigned.leader != node.node_id:
         return finding("partition-behind", path, event=what, nodes=nodes)
     lost: dict[str, Any] = {"records": records, "event": what, "nodes": nodes}
     return finding("partition-lost", path, remedy, **lost, **values)
@@ -414,23 +421,29 @@ def _of_unread_settings(node: Node) -> Findings:
 
 
 def _of_same_directory(node: Node) -> Findings:
-    for path, other, _ in _twice((each.path.resolve(), each.path) for each in node.directories):
+    for path, other, _ in _twice(
+        (directory.path.resolve(), directory.path) for directory in node.directories
+    ):
         yield finding("same-directory", path, other=other)
 
 
 def _of_ids(node: Node) -> Findings:
-    places = [(each.path / _META, each.meta) for each in node.directories if each.meta is not None]
-    places.sort(key=lambda place: str(place[0]))
+    meta_files = [
+        (directory.path / _META, directory.meta)
+        for directory in node.directories
+        if directory.meta is not None
+    ]
+    meta_files.sort(key=lambda pair: str(pair[0]))
     for name, expected, values in (
-        ("cluster.id", None, [(path, meta.cluster_id) for path, meta in places]),
-        ("node.id", node.server.node_id, [(path, meta.node_id) for path, meta in places]),
+        ("cluster.id", None, [(path, meta.cluster_id) for path, meta in meta_files]),
+        ("node.id", node.server.node_id, [(path, meta.node_id) for path, meta in meta_files]),
     ):
-        known = (value for _, value in values if value is not None)
-        first = next(known, None) if expected is None else expected
+        present_values = (value for _, value in values if value is not None)
+        first = next(present_values, None) if expected is None else expected
         for path, value in values:
             if value not in (None, first):
                 yield finding("ids", path, name=name, value=value, expected=first)
-    ids = [(meta.directory_id, path) for path, meta in places if meta.directory_id is not None]
+    ids = [(meta.directory_id, path) for path, meta in meta_files if meta.directory_id is not None]
     for directory_id, path in ids:
         if id_of(directory_id).int <= DIRECTORY_RESERVED_MAX:
             yield finding("ids.reserved", path, id=directory_id)
@@ -464,19 +477,27 @@ def _of_formatting(node: Node) -> Findings:
 def _of_unformatted(node: Node, directory: BrokerDirectory) -> BrokerFinding:
     """The likely history of a directory without ids, and the advice."""
     path = directory.path / _META
-    here = [name for name, entry in node.logs.items() if entry.path.parent == directory.path]
-    ids = Counter(node.id_of_place(node.given[each][1]) for each in here if each in node.given)
-    meta = next((each.meta for each in node.directories if each.meta is not None), None)
+    partitions = [name for name, entry in node.logs.items() if entry.path.parent == directory.path]
+    ids = Counter(
+        node.directory_id_of(node.assignments[partition][1])
+        for partition in partitions
+        if partition in node.assignments
+    )
+    meta = next((home.meta for home in node.directories if home.meta is not None), None)
     cluster_id = meta and meta.cluster_id
-    if here and cluster_id:
+    if partitions and cluster_id:
         lines = ["version=1", f"cluster.id={cluster_id}", f"node.id={node.node_id}"]
-        known = [each for each, _ in ids.most_common() if each is not None]
-        lines += [f"directory.id={each}" for each in known[:1]]
+        directory_ids = [
+            directory_id for directory_id, _ in ids.most_common() if directory_id is not None
+        ]
+        lines += [f"directory.id={directory_id}" for directory_id in directory_ids[:1]]
         text = command_line("\\n".join([*lines, ""]))
-        return finding("not-formatted", path, count=len(here), text=text)
+        return finding("not-formatted", path, count=len(partitions), text=text)
     strangers = node.strangers()
-    if strangers and not here:
-        lost = "; ".join(f"{_in_words(names)} in {place}" for place, names in strangers.items())
+    if strangers and not partitions:
+        lost = "; ".join(
+            f"{_in_words(names)} in {directory_id}" for directory_id, names in strangers.items()
+        )
         return finding("not-formatted.unmounted", path, lost=lost)
     return finding("not-formatted.new", path, cluster=command_line(cluster_id or "CLUSTER_ID"))
 
@@ -516,7 +537,7 @@ def _of_duplicates(node: Node) -> Findings:
 
 def _of_machine(node: Node) -> Findings:
     """Limits of a process, as this shell has them: a broker's may be others."""
-    segments = sum(each.log_count for each in node.directories)
+    segments = sum(directory.log_count for directory in node.directories)
     limit, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and segments + _FILES_BESIDE > limit:
         yield finding("open-files", "ulimit -n", segments=segments, limit=limit)
@@ -528,9 +549,9 @@ def _of_machine(node: Node) -> Findings:
 
 
 def _of_not_given(node: Node) -> Findings:
-    given = {each.path.resolve() for each in node.directories}
+    resolved = {directory.path.resolve() for directory in node.directories}
     for path in node.server.directories:
-        if path.resolve() not in given:
+        if path.resolve() not in resolved:
             yield finding("not-given", path)
 
 
@@ -551,7 +572,9 @@ _LAST: Final = (_of_duplicates, _of_machine, _of_not_given, _of_kraft_files)
 
 def _of_outcomes(node: Node, outcomes: Mapping[Path, Outcome]) -> Findings:
     """The consequences for the broker if directories do not come up."""
-    offline = [each for each in node.directories if outcomes[each.path] is Outcome.OFFLINE]
+    offline = [
+        directory for directory in node.directories if outcomes[directory.path] is Outcome.OFFLINE
+    ]
     for directory in offline:
         if directory.path.resolve() == node.metadata_directory:
             yield finding("metadata-offline", directory.path)

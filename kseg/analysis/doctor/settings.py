@@ -40,7 +40,7 @@ def of_properties(
         properties: everything in it.
         release: of Kafka.
     """
-    known = definitions("broker", release)
+    broker_definitions = definitions("broker", release)
     has_provider = any(_PROVIDER.fullmatch(name) for name in properties)
     plain = {
         name: text for name, text in properties.items() if not (has_provider and "${" in text)
@@ -61,7 +61,7 @@ def of_properties(
     for name in properties:
         if name.startswith(_BYTE_ORDER_MARK):
             yield finding("setting-ignored.mark", path, name=name.removeprefix(_BYTE_ORDER_MARK))
-        elif name not in known and name in definitions("topic", release):
+        elif name not in broker_definitions and name in definitions("topic", release):
             yield finding("setting-ignored", path, name=name, right=broker_name_of(name))
     if "process.roles" not in properties and int(release.partition(".")[0]) >= 4:
         yield finding("setting-missing", path)

@@ -15,7 +15,7 @@ from kseg.log.recovery import Lost
 
 def count_records(lost: Iterable[Lost | BrokerFinding]) -> int | None:
     """How many records go; None where that is not known."""
-    counts = [one.records for one in lost]
+    counts = [loss.records for loss in lost]
     return None if None in counts else sum(count or 0 for count in counts)
 
 
@@ -138,18 +138,23 @@ class DoctorReport(VerbReport, Table):
     def table_rows(self) -> Sequence[Mapping[str, Any]]:
         """The findings; `advice` is the attribute `mend` of a finding."""
         directories = {
-            id(one): directory.path
+            id(finding): directory.path
             for directory in self.directories
-            for findings in (directory.findings, *(each.findings for each in directory.partitions))
-            for one in findings
+            for findings in (
+                directory.findings,
+                *(outlook.findings for outlook in directory.partitions),
+            )
+            for finding in findings
         }
         return [
             {
-                "directory": directories.get(id(one)),
-                **finding_row(one.code, one.severity, one.path, one.message, one.mend),
-                **fields_of(one, "outcome exception records partitions"),
+                "directory": directories.get(id(finding)),
+                **finding_row(
+                    finding.code, finding.severity, finding.path, finding.message, finding.mend
+                ),
+                **fields_of(finding, "outcome exception records partitions"),
             }
-            for one in self.all_findings()
+            for finding in self.all_findings()
         ]
 
     def all_findings(self) -> Iterator[BrokerFinding]:
@@ -163,29 +168,33 @@ class DoctorReport(VerbReport, Table):
     @property
     def outlooks(self) -> tuple[PartitionOutlook, ...]:
         """All partitions."""
-        return tuple(one for directory in self.directories for one in directory.partitions)
+        return tuple(outlook for directory in self.directories for outlook in directory.partitions)
 
     @property
     def cluster_id(self) -> str | None:
         """Of the first directory that has one."""
-        return next((each.cluster_id for each in self.directories if each.cluster_id), None)
+        return next(
+            (directory.cluster_id for directory in self.directories if directory.cluster_id), None
+        )
 
     @property
     def node_id(self) -> int | None:
         """Of the first directory that has one."""
-        known = (each.node_id for each in self.directories if each.node_id is not None)
-        return next(known, None)
+        node_ids = (
+            directory.node_id for directory in self.directories if directory.node_id is not None
+        )
+        return next(node_ids, None)
 
     @property
     def losing(self) -> tuple[BrokerFinding, ...]:
         """The findings that take records from their readers."""
-        found = (one for one in self.all_findings() if one.code in LOSING)
-        return tuple(one for one in found if one.records != 0)
+        losing = (finding for finding in self.all_findings() if finding.code in LOSING)
+        return tuple(finding for finding in losing if finding.records != 0)
 
     @property
     def lacking(self) -> tuple[BrokerFinding, ...]:
         """The findings that a complete copy of the directories would not have."""
-        return tuple(one for one in self.all_findings() if one.code in LACKING)
+        return tuple(finding for finding in self.all_findings() if finding.code in LACKING)
 
     @property
     def lost_records(self) -> int | None:
@@ -196,5 +205,5 @@ class DoctorReport(VerbReport, Table):
     def ok(self) -> bool:
         """Whether the broker starts with all directories, and loses nothing."""
         return self.outcome is Outcome.STARTS and all(
-            one.severity != "error" for one in self.all_findings()
+            finding.severity != "error" for finding in self.all_findings()
         )

@@ -507,8 +507,8 @@ def advice(name: str, path: str | Path, /, **values: Any) -> str | None:
         key: command_line(value) if isinstance(value, Path) else value
         for key, value in values.items()
     }
-    place = Path(path)
-    home = place.absolute().parent
+    location = Path(path)
+    home = location.absolute().parent
     home = home.parent if home.name.startswith("__") else home
-    aside = command_line("mv", place, home.with_name(f"{home.name}.{place.name}"))
-    return filled(text, {"path": command_line(place), "aside": aside, **quoted})
+    aside = command_line("mv", location, home.with_name(f"{home.name}.{location.name}"))
+    return filled(text, {"path": command_line(location), "aside": aside, **quoted})

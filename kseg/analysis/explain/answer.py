@@ -89,7 +89,7 @@ class _Question:
 
     def units(self) -> tuple[KeepUnit, ...]:
         """The partitions to look at, each once."""
-        known = KnownSettings(self.sources, [home.path for home in self.homes])
+        settings = KnownSettings(self.sources, [home.path for home in self.homes])
         shown = tuple(sorted({*_DECIDING, *self.what_if}))
         units: dict[str, KeepUnit] = {}
         for home in self.homes:
@@ -97,9 +97,9 @@ class _Question:
                 path, cost = str(entry.path), 0
                 with suppress(OSError):
                     cost = sum(log_sizes(path))
-                own = known.of(entry.path)
+                of_partition = settings.of(entry.path)
                 units[path] = KeepUnit(
-                    path, own, home.of_one_log, shown, self.now_ms, cost, self.tier
+                    path, of_partition, home.of_one_log, shown, self.now_ms, cost, self.tier
                 )
         return tuple(units.values())
 
@@ -107,36 +107,44 @@ class _Question:
         """The same with the settings of `what_if`; None without any."""
         if not (self.what_if or self.topic_what_if):
             return None
-        joined = {topic: dict(each) for topic, each in self.sources.topic_config.items()}
-        for topic, each in self.topic_what_if.items():
-            joined[topic] = {**joined.get(topic, {}), **each}
+        joined = {topic: dict(words) for topic, words in self.sources.topic_config.items()}
+        for topic, words in self.topic_what_if.items():
+            joined[topic] = {**joined.get(topic, {}), **words}
         sources = replace(self.sources, topic_config=joined, supposed=self.what_if)
         return replace(self, sources=sources)
 
-    def supposed_for(self, one: PartitionKeeps) -> bool:
+    def supposed_for(self, partition: PartitionKeeps) -> bool:
         """Whether settings are supposed for a partition, as it is by the settings that are."""
-        return one.topic in self.topic_what_if or (one.is_known and not one.is_internal)
+        return partition.topic in self.topic_what_if or (
+            partition.is_known and not partition.is_internal
+        )
 
-    def own(self, partitions: Iterable[PartitionKeeps]) -> dict[str, tuple[str, ...]]:
+    def topics_with_values(
+        self, partitions: Iterable[PartitionKeeps]
+    ) -> dict[str, tuple[str, ...]]:
         """The topics with a value of their own of a supposed setting, by setting."""
-        found: dict[str, set[str]] = {}
-        for one in partitions:
-            for name in self.what_if.keys() - self.topic_what_if.get(one.topic or "", {}).keys():
-                has_own = name in one.settings and one.settings[name].source in OF_TOPICS
-                if has_own and one.topic is not None:
-                    found.setdefault(name, set()).add(one.topic)
-        return {name: tuple(sorted(topics)) for name, topics in sorted(found.items())}
+        topics: dict[str, set[str]] = {}
+        for partition in partitions:
+            for name in (
+                self.what_if.keys() - self.topic_what_if.get(partition.topic or "", {}).keys()
+            ):
+                has_own = (
+                    name in partition.settings and partition.settings[name].source in OF_TOPICS
+                )
+                if has_own and partition.topic is not None:
+                    topics.setdefault(name, set()).add(partition.topic)
+        return {name: tuple(sorted(topics)) for name, topics in sorted(topics.items())}
 
     @property
     def words(self) -> tuple[str, ...]:
         """The settings to suppose, as a command line has them."""
         plain = [f"{name}={text}" for name, text in self.what_if.items()]
-        own = [
+        of_topics = [
             f"{topic}:{name}={text}"
-            for topic, each in self.topic_what_if.items()
-            for name, text in each.items()
+            for topic, words in self.topic_what_if.items()
+            for name, text in words.items()
         ]
-        return (*plain, *own)
+        return (*plain, *of_topics)
 
 
 @renamed(data_directories="paths", now_ms="now")
@@ -189,40 +197,46 @@ def explain(
         'younger-than-retention'
     """
     sources = SettingSources(metadata_directory, broker_config, config or {}, topic_config or {})
-    selection, given = Selection.of(topics, partitions), local_paths_of(paths)
+    selection, directories = Selection.of(topics, partitions), local_paths_of(paths)
     if broker_config is not None:
         os.stat(broker_config)
     sources.check()
     if what_if is not None and not isinstance(what_if, Mapping):
         raise TypeError(f'what_if is a dict such as {{"retention.ms": "1"}}, not {what_if!r}')
     codec_words = {"": _codec_words(what_if or {})}
-    codec_words |= {topic: _codec_words(each) for topic, each in (topic_what_if or {}).items()}
-    what_if = _others(what_if or {})
+    codec_words |= {
+        topic: _codec_words(topic_words) for topic, topic_words in (topic_what_if or {}).items()
+    }
+    what_if = _but_codecs(what_if or {})
     topic_what_if = {
-        topic: others for topic, each in (topic_what_if or {}).items() if (others := _others(each))
+        topic: other_words
+        for topic, topic_words in (topic_what_if or {}).items()
+        if (other_words := _but_codecs(topic_words))
     }
     SettingSources(config=what_if, topic_config=topic_what_if).check()
-    homes = _chosen([_directory_at(each) for each in given], selection)
+    homes = _chosen([_directory_at(path) for path in directories], selection)
     asked = _Question(
         homes, replace(sources, supposed={}), now_of(now), what_if, topic_what_if, tier
     )
 
     def run(question: _Question) -> tuple[PartitionKeeps, ...]:
         answers = run_units(question.units(), examine, threads=threads, progress=progress)
-        return tuple(sorted(answers, key=lambda one: path_order(one.path)))
+        return tuple(sorted(answers, key=lambda partition: path_order(partition.path)))
 
-    kept, places = run(asked), [home.path for home in homes]
+    keeps, places = run(asked), [home.path for home in homes]
     deleted, unknown = open_deleted(() if selection else places)
     rows = [row for home in homes for row in home.rows]
-    found = ExplainReport(asked.now_ms, kept, (*rows, *deleted), tuple(unknown))
+    report = ExplainReport(asked.now_ms, keeps, (*rows, *deleted), tuple(unknown))
     supposed = asked.supposed()
     if supposed is not None:
-        taken = [one for one in kept if asked.supposed_for(one)]
-        paths = {one.path for one in taken}
-        then = [one for one in run(supposed) if one.path in paths]
-        found = replace(found, what_if=_differences(kept, then, asked.words, asked.own(taken)))
+        taken = [partition for partition in keeps if asked.supposed_for(partition)]
+        paths = {partition.path for partition in taken}
+        then = [partition for partition in run(supposed) if partition.path in paths]
+        report = replace(
+            report, what_if=_differences(keeps, then, asked.words, asked.topics_with_values(taken))
+        )
     cores = threads if isinstance(threads, int) else 1
-    return replace(found, codecs=tuple(_estimates(kept, codec_words, cores)))
+    return replace(report, codecs=tuple(_estimates(keeps, codec_words, cores)))
 
 
 def _codec_words(words: Mapping[str, str]) -> dict[str, str]:
@@ -231,23 +245,23 @@ def _codec_words(words: Mapping[str, str]) -> dict[str, str]:
     Raises:
         ValueError: a value is invalid.
     """
-    found = {name: text for name, text in words.items() if name in codecs.WORDS}
-    codecs.choices_of(found)
-    return found
+    of_codecs = {name: text for name, text in words.items() if name in codecs.WORDS}
+    codecs.choices_of(of_codecs)
+    return of_codecs
 
 
-def _others(words: Mapping[str, str]) -> dict[str, str]:
+def _but_codecs(words: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in words.items() if name not in codecs.WORDS}
 
 
 def _estimates(
-    kept: Sequence[PartitionKeeps], words: Mapping[str, Mapping[str, str]], threads: int
+    keeps: Sequence[PartitionKeeps], words: Mapping[str, Mapping[str, str]], threads: int
 ) -> Iterator[codecs.CodecEstimate]:
     """Estimates for other codecs; Kafka's own topics only if they are named."""
     places: dict[str, list[Path]] = {}
-    for one in kept:
-        if one.topic is not None and one.kind == EntryKind.LOG.value:
-            places.setdefault(one.topic, []).append(Path(one.path))
+    for partition in keeps:
+        if partition.topic is not None and partition.kind == EntryKind.LOG.value:
+            places.setdefault(partition.topic, []).append(Path(partition.path))
     for topic, paths in places.items():
         general = {} if is_internal(topic) else words[""]
         choices = codecs.choices_of({**general, **words.get(topic, {})})
@@ -270,7 +284,9 @@ def _chosen(homes: list[_Directory], selection: Selection) -> list[_Directory]:
             selection.why_nothing(entry.partition for entry in entries if entry.partition)
         )
     return [
-        replace(home, entries=tuple(one for one in home.entries if one.path in taken), rows=())
+        replace(
+            home, entries=tuple(entry for entry in home.entries if entry.path in taken), rows=()
+        )
         for home in homes
     ]
 
@@ -281,34 +297,36 @@ def _directory_at(path: Path) -> _Directory:
     Raises:
         FileNotFoundError, NotADirectoryError: it does not exist, or is a file.
     """
-    known = None
+    path_class = None
     with suppress(KsegError, OSError):
-        known = classify_path(path)
-    if known is not None and known.kind is PathKind.PARTITION:
-        place = path if path.parent != path else path.resolve()
-        return _Directory(place.parent, (entry_of(place),), of_one_log=True)
+        path_class = classify_path(path)
+    if path_class is not None and path_class.kind is PathKind.PARTITION:
+        partition = path if path.parent != path else path.resolve()
+        return _Directory(partition.parent, (entry_of(partition),), of_one_log=True)
     try:
-        listing = (known and known.data_directory) or list_data_directory(path)
+        listing = (path_class and path_class.data_directory) or list_data_directory(path)
         rows = tuple(_beside(listing))
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
         return _Directory(path, (), of_one_log=False, rows=(unknown(path, error),))
     copies = [entry_of(partition.path) for partition in listing.partitions]
-    others = [entry_of(place) for place in listing.foreign if place.is_dir()]
-    entries = (*copies, *(entry for entry in others if entry.kind not in _NO_PARTITION))
+    foreign = [entry_of(directory) for directory in listing.foreign if directory.is_dir()]
+    entries = (*copies, *(entry for entry in foreign if entry.kind not in _NO_PARTITION))
     return _Directory(path, entries, of_one_log=False, rows=rows)
 
 
 def _beside(listing: DataDirectory) -> Iterator[KeptFile]:
     """The files of a data directory beside its partitions, and its backups."""
-    kinds = {place: entry_of(place).kind for place in listing.foreign if place.is_dir()}
-    caches = [place for place, kind in kinds.items() if kind is EntryKind.CACHE]
-    yield from (whole(place, "remote-index-cache") for place in caches)
+    kinds = {
+        directory: entry_of(directory).kind for directory in listing.foreign if directory.is_dir()
+    }
+    caches = [directory for directory, kind in kinds.items() if kind is EntryKind.CACHE]
+    yield from (whole(directory, "remote-index-cache") for directory in caches)
     yield from (whole(file.path, "metadata") for file in listing.files)
-    for place in listing.foreign:
-        if kinds.get(place, EntryKind.UNKNOWN) is EntryKind.UNKNOWN:
-            yield whole(place, "foreign")
+    for stranger in listing.foreign:
+        if kinds.get(stranger, EntryKind.UNKNOWN) is EntryKind.UNKNOWN:
+            yield whole(stranger, "foreign")
     root = backup_root(listing.path)
     try:
         names = sorted(os.listdir(root))
@@ -327,12 +345,12 @@ def _differences(
     before: Sequence[PartitionKeeps],
     then: Sequence[PartitionKeeps],
     words: Words,
-    own: Mapping[str, tuple[str, ...]],
+    own_values: Mapping[str, tuple[str, ...]],
 ) -> WhatIf:
-    was = {(row.path, row.cause): row for one in before for row in one.rows}
-    dates = {row.path: row.until_ms for one in before for row in one.rows}
+    was = {(row.path, row.cause): row for partition in before for row in partition.rows}
+    dates = {row.path: row.until_ms for partition in before for row in partition.rows}
     goes, sooner, stays = [], [], []
-    for row in (row for one in then for row in one.rows if row.base_offset is not None):
+    for row in (row for partition in then for row in partition.rows if row.base_offset is not None):
         old = dates.get(row.path)
         if row.cause in (DUE, COMPACTION_DUE):
             if (row.path, row.cause) not in was:
@@ -341,7 +359,7 @@ def _differences(
             stays.append(row)
         elif row.until_ms is not None and _is_later(old, row.until_ms):
             sooner.append(row)
-    return WhatIf(words, tuple(goes), tuple(sooner), tuple(stays), own)
+    return WhatIf(words, tuple(goes), tuple(sooner), tuple(stays), own_values)
 
 
 def _is_later(one_ms: int | None, other_ms: int) -> bool:

@@ -198,7 +198,7 @@ class KeepUnit:
 
     Attributes:
         path: its directory.
-        own: its settings; the reason in words where they cannot be read.
+        settings: its settings; the reason in words where they cannot be read.
         of_one_log: as of `PartitionSettings.retention_rules`.
         shown: names of the settings for the answer.
         now_ms: the clock.
@@ -207,7 +207,7 @@ class KeepUnit:
     """
 
     path: str
-    own: PartitionSettings | str
+    settings: PartitionSettings | str
     of_one_log: bool
     shown: tuple[str, ...]
     now_ms: int
@@ -231,14 +231,14 @@ def examine(unit: KeepUnit) -> PartitionKeeps:
     except OSError as error:
         rows.append(unknown(unit.path, error))
     topic, partition = entry.partition or (None, None)
-    found = PartitionKeeps(unit.path, topic, partition, entry.kind.value, tuple(rows))
+    keeps = PartitionKeeps(unit.path, topic, partition, entry.kind.value, tuple(rows))
     if log is not None:
-        found = replace(found, remote=history_of(log))
-    if isinstance(unit.own, str):
-        return found
-    values = unit.own.values
+        keeps = replace(keeps, remote=history_of(log))
+    if isinstance(unit.settings, str):
+        return keeps
+    values = unit.settings.values
     settings = {name: values[name] for name in unit.shown if name in values}
-    return replace(found, settings=settings)
+    return replace(keeps, settings=settings)
 
 
 def _of_log(unit: KeepUnit, files: PartitionFiles) -> Iterator[KeptFile]:
@@ -252,27 +252,29 @@ def _of_log(unit: KeepUnit, files: PartitionFiles) -> Iterator[KeptFile]:
 
 def _of_segments(unit: KeepUnit, files: PartitionFiles, sizes: _Sizes) -> tuple[KeptFile, ...]:
     """The segments; all of them are unknown if one cannot be read, so that none counts twice."""
-    if isinstance(unit.own, str):
-        why = unit.own
+    if isinstance(unit.settings, str):
+        why = unit.settings
     else:
         try:
-            return tuple(_kept_segments(unit, unit.own, sizes))
+            return tuple(_segments_by_cause(unit, unit.settings, sizes))
         except (KsegError, OSError) as error:
             why = text_of(error)
-    return tuple(sizes.row(each.log, UNKNOWN, each.base_offset, why=why) for each in files.segments)
+    return tuple(
+        sizes.row(segment.log, UNKNOWN, segment.base_offset, why=why) for segment in files.segments
+    )
 
 
 def _of_files(files: PartitionFiles) -> Iterator[KeptFile]:
     """The files outside of segments."""
     small = (path for path in (files.leader_epochs, files.metadata) if path is not None)
     pairs = (
-        *((each.path, "snapshot") for each in (*files.snapshots, *files.kraft_snapshots)),
+        *((file.path, "snapshot") for file in (*files.snapshots, *files.kraft_snapshots)),
         *((path, "metadata") for path in small),
         *(
-            (each.path, _TEMPORARY.get(each.path.suffix, "leftover"))
-            for each in files.temporary_files
+            (file.path, _TEMPORARY.get(file.path.suffix, "leftover"))
+            for file in files.temporary_files
         ),
-        *((each.path, "leftover") for each in files.orphans),
+        *((file.path, "leftover") for file in files.orphans),
         *((path, "foreign") for path in files.foreign),
     )
     yield from (whole(path, cause) for path, cause in pairs)
@@ -285,12 +287,14 @@ class _Sizes:
         self.ahead = 0
         self._logs: dict[int, Disk] = {}
         self._indexes: dict[int, int] = {}
-        for each in files.segments:
-            is_last = each is files.segments[-1]
-            paths = [path for path in (each.index, each.time_index, each.txn_index) if path]
-            indexes = [_index_disk(each, path, is_last=is_last) for path in paths]
-            log = self._logs[each.base_offset] = disk_of(each.log)
-            self._indexes[each.base_offset] = sum(disk.bytes for disk in indexes)
+        for segment in files.segments:
+            is_last = segment is files.segments[-1]
+            paths = [
+                path for path in (segment.index, segment.time_index, segment.txn_index) if path
+            ]
+            indexes = [_index_disk(segment, path, is_last=is_last) for path in paths]
+            log = self._logs[segment.base_offset] = disk_of(segment.log)
+            self._indexes[segment.base_offset] = sum(disk.bytes for disk in indexes)
             self.ahead += sum(disk.ahead for disk in (log, *indexes))
 
     def row(self, path: Path, cause: str, base_offset: int, **more: Any) -> KeptFile:
@@ -315,15 +319,20 @@ def _index_disk(files: SegmentFiles, path: Path, *, is_last: bool) -> Disk:
     return disk
 
 
-def _kept_segments(unit: KeepUnit, own: PartitionSettings, sizes: _Sizes) -> Iterator[KeptFile]:
+def _segments_by_cause(
+    unit: KeepUnit, settings: PartitionSettings, sizes: _Sizes
+) -> Iterator[KeptFile]:
     """The segments that retention takes, then the others, each with its cause."""
-    retention, compaction = own.retention_rules(of_one_log=unit.of_one_log), own.compaction_rules()
+    retention, compaction = (
+        settings.retention_rules(of_one_log=unit.of_one_log),
+        settings.compaction_rules(),
+    )
     with Log.open(unit.path) as log:
         plan = plan_retention(log, config=retention, now=unit.now_ms, tier=unit.tier)
         segments = {info.base_offset: info for info in log.view.segments}
-        for each in plan.segments:
-            del segments[each.base_offset]
-            yield sizes.row(each.path, DUE, each.base_offset, why=each.why)
+        for segment in plan.segments:
+            del segments[segment.base_offset]
+            yield sizes.row(segment.path, DUE, segment.base_offset, why=segment.why)
         if compaction.skipped is not None and plan.skipped is not None:
             for info in segments.values():
                 yield sizes.row(info.path, plan.skipped, info.base_offset, why=plan.why)
@@ -332,23 +341,23 @@ def _kept_segments(unit: KeepUnit, own: PartitionSettings, sizes: _Sizes) -> Ite
         if compaction.skipped is None:
             yield from _compacted(unit, compaction, log, left, plan.log_end_offset, sizes)
         else:
-            yield from (_staying(each, each.why, plan.why, sizes) for each in left)
+            yield from (_staying(segment, segment.why, plan.why, sizes) for segment in left)
 
 
-def _staying(each: StayingSegment, cause: str, why: str, sizes: _Sizes) -> KeptFile:
+def _staying(segment: StayingSegment, cause: str, why: str, sizes: _Sizes) -> KeptFile:
     holder = None
-    if each.holder is not None:
-        latest, path = each.holder
+    if segment.holder is not None:
+        latest, path = segment.holder
         holder = NewestRecord(latest.offset, latest.timestamp, str(path))
     return sizes.row(
-        each.path,
+        segment.path,
         cause,
-        each.base_offset,
+        segment.base_offset,
         why=why,
-        until_ms=each.until_ms,
+        until_ms=segment.until_ms,
         holder=holder,
-        grows_bytes=each.grows_bytes,
-        is_held=each.is_held,
+        grows_bytes=segment.grows_bytes,
+        is_held=segment.is_held,
     )
 
 
@@ -369,36 +378,43 @@ def _compacted(
     try:
         plan = plan_compaction(log, config=rules, now=unit.now_ms, verify_crc=False)
     except (KsegError, OSError) as error:
-        for each in left:
-            cause = "active" if each is left[-1] else "uncleanable"
-            yield _staying(each, cause, text_of(error), sizes)
+        for segment in left:
+            cause = "active" if segment is left[-1] else "uncleanable"
+            yield _staying(segment, cause, text_of(error), sizes)
         return
-    saved = {each.base_offset: each.saved_bytes for one in plan.groups for each in one.segments}
+    saved = {
+        cleaned.base_offset: cleaned.saved_bytes
+        for group in plan.groups
+        for cleaned in group.segments
+    }
     young = _young_until(log, plan)
-    ends = (*(each.base_offset for each in left[1:]), end_offset)
-    for each, end in zip(left, ends, strict=True):
-        cause = _cause_of(each, end, plan, is_last=each is left[-1])
-        row = _staying(each, cause, _words(cause, plan), sizes)
+    ends = (*(segment.base_offset for segment in left[1:]), end_offset)
+    for segment, end in zip(left, ends, strict=True):
+        cause = _cause_of(segment, end, plan, is_last=segment is left[-1])
+        row = _staying(segment, cause, _why(cause, plan), sizes)
         if cause == "min-compaction-lag":
             row = replace(row, until_ms=young)
-        yield from _parts(row, max(saved.get(each.base_offset) or 0, 0))
+        yield from _in_two_parts(row, max(saved.get(segment.base_offset) or 0, 0))
 
 
-def _cause_of(each: StayingSegment, end: int, plan: CompactionPlan, *, is_last: bool) -> str:
+def _cause_of(segment: StayingSegment, end: int, plan: CompactionPlan, *, is_last: bool) -> str:
     """The cause for which the cleaner leaves a segment."""
     if is_last:
         return "active"
-    if each.base_offset >= plan.first_uncleanable_offset:
+    if segment.base_offset >= plan.first_uncleanable_offset:
         return _UNCLEANED[plan.why_uncleanable]
     if end <= plan.first_dirty_offset:
         return "newest-of-key"
     if plan.skipped is not None:
         return "dirty-ratio"
-    left = next((one for one in plan.staying if one.base_offset == each.base_offset), None)
+    left = next(
+        (untouched for untouched in plan.staying if untouched.base_offset == segment.base_offset),
+        None,
+    )
     return "newest-of-key" if left is None else _UNCLEANED[left.why]
 
 
-def _words(cause: str, plan: CompactionPlan) -> str:
+def _why(cause: str, plan: CompactionPlan) -> str:
     if cause == "dirty-ratio":
         return plan.why
     offsets = {
@@ -423,7 +439,7 @@ def _young_until(log: Log, plan: CompactionPlan) -> int | None:
     )
 
 
-def _parts(row: KeptFile, saved: int) -> Iterator[KeptFile]:
+def _in_two_parts(row: KeptFile, saved: int) -> Iterator[KeptFile]:
     """A segment that the next pass makes smaller, in two parts: one goes, one stays."""
     if not saved:
         yield row

@@ -92,7 +92,7 @@ def choices_of(words: Mapping[str, str]) -> list[Choice]:
     names = [name.strip() for name in words.get(_TYPE, "").split(",") if name.strip()]
     if words and not names:
         raise ValueError(f"{', '.join(sorted(words))}: name the codec too: compression.type=zstd")
-    found = []
+    choices = []
     for name in names:
         codec = compression_named("none" if name == "uncompressed" else name)
         text = words.get(f"compression.{codec.label}.level")
@@ -101,8 +101,8 @@ def choices_of(words: Mapping[str, str]) -> list[Choice]:
         level = None if text is None else int(text)
         if level is not None:
             check_level(codec, level)
-        found.append(Choice(codec, level))
-    return found
+        choices.append(Choice(codec, level))
+    return choices
 
 
 def estimate(
@@ -158,14 +158,14 @@ def _places(
         return
     ends = np.cumsum([size for _, size in logs])
     for number in range(RUNS):
-        place, left, run = int((number + rng.random()) * total / RUNS), sample_bytes // RUNS, []
+        position, left, run = int((number + rng.random()) * total / RUNS), sample_bytes // RUNS, []
         while left > 0:
-            at = int(np.searchsorted(ends, place % total, "right"))
+            at = int(np.searchsorted(ends, position % total, "right"))
             path, size = logs[at]
-            start = place % total - (int(ends[at]) - size)
+            start = position % total - (int(ends[at]) - size)
             stop = min(size, start + left)
             run.append((path, start, stop))
-            place, left = place + stop - start, left - (stop - start)
+            position, left = position + stop - start, left - (stop - start)
         yield run
 
 
@@ -188,16 +188,16 @@ def _measure(run: list[tuple[Path, int, int]], choices: Sequence[Choice], put: P
     put((old, sums))
 
 
-def _first_from(segment: Segment, place: int, limit: int) -> int:
+def _first_from(segment: Segment, position: int, limit: int) -> int:
     """The position of the first batch from a place on, by the index and headers; else the limit."""
     positions = np.zeros(1, np.int64)
     with suppress(KsegError, OSError):  # without an index it walks
         positions = np.frombuffer(segment.offset_index.packed, ">i4")[1::2].astype(np.int64)
-    for start in (int(positions[positions <= place].max(initial=0)), 0):
+    for start in (int(positions[positions <= position].max(initial=0)), 0):
         for table in segment.headers(start=start, limit=limit):
-            found = table.position[table.position >= place]
-            if len(found):
-                return int(found[0])
+            batch_positions = table.position[table.position >= position]
+            if len(batch_positions):
+                return int(batch_positions[0])
         if start == 0 or segment.stop_fault(table) is None:
             break
     return limit

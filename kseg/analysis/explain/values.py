@@ -233,7 +233,7 @@ class ExplainReport(VerbReport, Table):
     @property
     def title(self) -> str:
         """The number of partitions, the size, and the causes of most bytes."""
-        causes = ", ".join(f"{one.cause} {one.bytes}" for one in self.totals[:3])
+        causes = ", ".join(f"{total.cause} {total.bytes}" for total in self.totals[:3])
         return f"{len(self.partitions)} partitions, {self.bytes} bytes: {causes}"
 
     def table_rows(self) -> Sequence[Mapping[str, Any]]:
@@ -288,10 +288,10 @@ def totals_of(rows: Iterable[KeptFile]) -> tuple[Total, ...]:
     totals = [
         Total(
             cause,
-            sum(size for size, _ in found),
-            len(found),
-            min((date for _, date in found if date is not None), default=None),
+            sum(size for size, _ in parts_of_cause),
+            len(parts_of_cause),
+            min((date for _, date in parts_of_cause if date is not None), default=None),
         )
-        for cause, found in parts.items()
+        for cause, parts_of_cause in parts.items()
     ]
-    return tuple(sorted(totals, key=lambda one: (-one.bytes, one.cause)))
+    return tuple(sorted(totals, key=lambda total: (-total.bytes, total.cause)))

@@ -25,7 +25,7 @@ def column(keys: list[bytes | None]) -> BinaryColumn:
 def counted(
     records: list[tuple[bytes | None, int]], *, kept: int, limit: int, piece: int
 ) -> KeyTotals:
-    counter = KeyCounter(kept=kept, counted=limit)
+    counter = KeyCounter(keys_max=kept, counted=limit)
     for at in range(0, len(records), piece):
         rows = records[at : at + piece]
         counter.feed(column([key for key, _ in rows]), np.array([size for _, size in rows]))
@@ -160,7 +160,7 @@ def test_joined_totals_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_of_keys_with_as_many_bytes_few_are_remembered_by_name() -> None:
-    counter = KeyCounter(kept=8, counted=1_000)
+    counter = KeyCounter(keys_max=8, counted=1_000)
     for at in range(0, 20_000, 100):
         keys = [b"key %d" % number for number in range(at, at + 100)]
         counter.feed(column(keys), np.full(100, 50))
