@@ -415,7 +415,8 @@ class OffsetIndexCheck(EntriesCheck):
         if self._first and offset < offsets[-1]:
             data = read(self.kind, 0, self._first * self.entry_bytes)
             entries = np.frombuffer(data, self.index.LAYOUT)
-            offsets, positions = entries["relative"] + self._place.base_offset, entries["position"]
+            relative, positions = entries["relative"].astype(np.int64), entries["position"]
+            offsets = relative + self._place.base_offset
         at = int(np.searchsorted(offsets, offset, "right")) - 1
         return max(int(positions[at]), 0) if at >= 0 else 0
 
