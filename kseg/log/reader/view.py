@@ -287,17 +287,17 @@ class LogView:
 
     @cached_property
     def log_end_offset(self) -> int:
-        """The offset after the last whole batch of the snapshot."""
+        """The offset after the last whole batch; of a last segment without batches, its base."""
         if self.version is not None:
             return self.version.log_end_offset
-        for info in reversed(self.segments):
-            if info.end_offset is not None:
-                return info.end_offset
-            with self.open_segment(info) as segment:
-                end = end_of(segment)
-            if end is not None:
-                return end
-        return self.segments[-1].base_offset if self.segments else 0
+        if not self.segments:
+            return 0
+        info = self.segments[-1]
+        if info.end_offset is not None:
+            return info.end_offset
+        with self.open_segment(info) as segment:
+            end = end_of(segment)
+        return info.base_offset if end is None else end
 
     @cached_property
     def last_stable_offset(self) -> int:

@@ -305,3 +305,12 @@ def test_a_misspelt_option_is_refused_at_once_with_those_that_there_are(tmp_path
             log.read(max_row=5)  # type: ignore[call-arg]
         with pytest.raises(TypeError, match="limit"):
             list(log.records(limit=5))  # type: ignore[call-arg]
+
+
+def test_a_log_ends_where_its_empty_last_segment_begins(tmp_path: Path) -> None:
+    """Compaction or an erasure may have taken the last batches in front of it."""
+    directory = tmp_path / "t-0"
+    write_segment(directory, 0, batch([record(b"x")]))
+    write_segment(directory, 8)
+    with Log.open(directory) as log:
+        assert (log.log_start_offset, log.log_end_offset) == (0, 8)
