@@ -33,8 +33,10 @@ from kseg.format.header import (
 )
 from kseg.format.reader import End, PieceReader
 from kseg.format.request import (
+    ANY_RECORD,
     FIELDS_DEFAULT,
     INFLATED_BYTES_MAX,
+    Needle,
     Request,
     narrow,
 )
@@ -267,6 +269,7 @@ def decode_whole(
     inflated_max: int = INFLATED_BYTES_MAX,
     workspace: Workspace | None = None,
     on_error: OnError | None = None,
+    contains: Needle = ANY_RECORD,
 ) -> Iterator[WholeBatches]:
     """Decode the batches of a table, control batches too, without cutting any.
 
@@ -280,6 +283,7 @@ def decode_whole(
         workspace: memory to use again.
         on_error: called with each fault instead of raising it; of a damaged batch only the records
             in front of the damage are given, if any.
+        contains: as of `Request`.
 
     Raises:
         FormatError, LimitExceededError: as `kseg.format.columns.decode`.
@@ -291,6 +295,7 @@ def decode_whole(
         control=True,
         verify_crc=verify_crc,
         inflated_max=inflated_max,
+        contains=contains,
     )
     pieces = decode(data, table, request, base=base, workspace=workspace, on_error=on_error)
     for columns in pieces:

@@ -66,6 +66,7 @@ from kseg.format.workspace import Workspace
 Decide: TypeAlias = "Callable[[BatchTable], Verdict]"
 Keep: TypeAlias = "Callable[[RecordColumns], Bools]"
 KeepWhole: TypeAlias = "Callable[[WholeBatches], Bools]"
+Edit: TypeAlias = "Callable[[WholeBatches], WholeBatches]"
 
 
 #: The results for a batch, in the order of the kernel.
@@ -199,11 +200,14 @@ class Verdict:
         empty_txn: bool[n], the markers of transactions that have no data left; None for no batch.
         known: uint8[n], each a `Known`: records are read where nothing is known of them; None if
             nothing is known of any batch.
+        edited: bool[n], batches that are written again even if all their records stay; None for no
+            batch.
     """
 
     retention: Uint8s
     empty_txn: Bools | None = None
     known: Uint8s | None = None
+    edited: Bools | None = None
 
     @classmethod
     def same(cls, retention: Retention, count: int) -> Verdict:
@@ -318,6 +322,7 @@ def filter_walked(
     keep: KeepWhole,
     *,
     located: KeepLocated | None = None,
+    edit: Edit | None = None,
     base: int = 0,
     horizon_ms: int,
     rules: str,
@@ -337,8 +342,10 @@ def filter_walked(
         located: answers as `keep` for usual batches of magic 2, for records at their places; it is
             called first, and `keep` for the other batches. None to call `keep` for all, as if the
             output has a bound, or checksums are compared.
+        edit: changes the values of records before `keep` is asked; None to change none.
         base: file position of `data[0]`.
-        horizon_ms: the time until which tombstones and markers stay that have none yet.
+        horizon_ms: the time until which tombstones and markers stay that have none yet; -1 to give
+            them no such time.
         rules, output_bytes, fields, inflated_max: as for `filter_batches`.
         verify_crc: compare checksums, where the walk has not done that.
         workspace: memory to use again.
@@ -367,7 +374,7 @@ def filter_walked(
         rewrite.take_located(located)
     asked = (*FIELDS_DEFAULT, *(name for name in fields if name not in FIELDS_DEFAULT))
     pieces = rewrite.pieces(tuple(name for name in asked if name != "position"))
-    for whole in pieces:
+    for whole in pieces if edit is None else map(edit, pieces):
         mask = keep(whole)
         if len(mask) != len(whole.columns):
             raise ValueError(f"{len(mask)} answers for {len(whole.columns)} records")
@@ -560,6 +567,8 @@ class _Rewrite:
             due |= self.verdict.empty_txn[batches]
         horizons = due & ~self._has_horizon(batches)
         whole_again = (kept == whole.counts) & ~horizons
+        if self.verdict.edited is not None:
+            whole_again &= ~self.verdict.edited[batches]
         whole_again &= self._has_one_magic(batches, whole_again)
         emptied = self.verdict.retention[batches] == Retention.RETAIN_EMPTY
         ways = np.where(kept > 0, _REBUILD, np.where(emptied, _EMPTY, _DROP)).astype(np.int8)
