@@ -233,6 +233,7 @@ def opened(
     now: Time | None = None,
     recover: bool = False,
     high_watermark: HighWatermark | None = None,
+    set_aside: bool = False,
 ) -> Iterator[LogState]:
     """Open a log for a change, and close it in the end.
 
@@ -241,6 +242,7 @@ def opened(
         config: the settings.
         now: the time of its clock; None for the machine's.
         recover, high_watermark: as for `Log.open`.
+        set_aside: as for `open_state`.
 
     Raises:
         KsegError, OSError: as `open_state` and `close` do.
@@ -254,6 +256,7 @@ def opened(
         now_ms=clock,
         mapping="never",
         high_watermark=high_watermark,
+        set_aside=set_aside,
     )
     clean = False
     try:

@@ -138,7 +138,7 @@ class LogState:
         *,
         config: LogConfig,
         now_ms: Callable[[], int],
-        partition: TopicPartition,
+        partition: TopicPartition | None,
         lease: DataDirectoryLease,
         mapping: Mapping,
         replicated: int | None,
@@ -635,6 +635,7 @@ def open_state(
     topic_id: UUID | None = None,
     known: PartitionOffsets | None = None,
     high_watermark: HighWatermark | None = None,
+    set_aside: bool = False,
 ) -> tuple[LogState, DataDirectoryLease]:
     """Open a log for appending; closing it leaves the lease.
 
@@ -648,11 +649,13 @@ def open_state(
         topic_id: to be recorded, or compared with the recorded one; None to skip this.
         known: how the log was left, in place of what the data directory says.
         high_watermark: see `Log.open`.
+        set_aside: also under a name by which a broker has put it aside; no checkpoint knows it
+            then.
 
     Raises:
         UncleanShutdownError: it was not closed in good order, and is not to be recovered.
         LogLockedError: another process, or another log of this one, writes there.
-        NotALogError: not a partition's name, or the name of a deleted partition.
+        NotALogError: not a partition's name, or one that was put aside.
         InconsistentTopicIdError: the topic has another id.
         KsegError: the log cannot be loaded.
         FileNotFoundError: the directory does not exist, and may not be created.
@@ -661,7 +664,7 @@ def open_state(
     """
     directory = local_path_at(path).resolve()
     name = parse_partition_dir(directory.name)
-    if name.suffix is not None:
+    if name.suffix is not None and not set_aside:
         raise NotALogError("not the name of a partition that may be appended to", path=path)
     if not directory.is_dir() and not create:
         os.stat(directory)  # says best itself that it is missing
@@ -669,7 +672,7 @@ def open_state(
     io.check_new_files(directory)
     if create:
         io.make_directories(directory.parent)
-    partition = TopicPartition(name.topic, name.partition)
+    partition = TopicPartition(name.topic, name.partition) if name.suffix is None else None
     lease = data_directory.enter(directory.parent)
     untouched = True
     try:
@@ -710,7 +713,8 @@ def open_state(
         )
         # A log may have lost its end. Offsets in front of the old point are then given again, and
         # new records there must not count as flushed.
-        lease.take_back(partition, loaded.recovery_point)
+        if partition is not None:
+            lease.take_back(partition, loaded.recovery_point)
     except BaseException:
         # A refusal has changed nothing: it must not take the mark from other holders of the lease.
         lease.leave(clean=untouched)
@@ -724,7 +728,7 @@ def _has_segments(directory: Path) -> bool:
 
 
 def _replicated(
-    given: HighWatermark | None, lease: DataDirectoryLease, partition: TopicPartition
+    given: HighWatermark | None, lease: DataDirectoryLease, partition: TopicPartition | None
 ) -> int | None:
     """See `LogState.replicated`; without a line a broker takes the log's start, and no less."""
     if given is None and metadata.is_of_broker(lease.path):
