@@ -46,6 +46,7 @@ _HOMES: Final = {
     "kseg.analysis.transactions": ("transactions",),
     "kseg.analysis.verify": ("verify",),
     "kseg.change.compact": ("plan_compaction",),
+    "kseg.change.erase": ("plan_erasure",),
     "kseg.change.retain": ("plan_retention",),
     "kseg.change.truncate": ("plan_truncation",),
     "kseg.constants": (

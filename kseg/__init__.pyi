@@ -25,6 +25,7 @@ from kseg.analysis.transactions import transactions as transactions
 from kseg.analysis.verify import verify as verify
 from kseg.catalog.catalog import Catalog as Catalog
 from kseg.change.compact import plan_compaction as plan_compaction
+from kseg.change.erase import plan_erasure as plan_erasure
 from kseg.change.retain import plan_retention as plan_retention
 from kseg.change.truncate import plan_truncation as plan_truncation
 from kseg.constants import Compression as Compression

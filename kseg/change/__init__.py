@@ -10,5 +10,6 @@ recover     recoveries of many partitions
 truncate    the plan of a cut back to an offset
 retain      the plan of a retention
 compact     the plan of a compaction; compaction and retention of closed partitions
+erase       records gone by key or by offset
 recode      closed segments in another codec
 """
