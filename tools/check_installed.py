@@ -41,6 +41,7 @@ VERBS: dict[str, tuple[str, int]] = {
     "merge": ("data backup -o merged", 0),
     "salvage": ("data -o salvaged", 0),
     "recover": ("data/clicks-0", 0),
+    "erase": ("data/clicks-0 --offset 5", 1),
     "reindex": ("data/clicks-0", 0),
     "truncate": ("data/clicks-1 --to 5", 1),
     "retain": ("data", 0),

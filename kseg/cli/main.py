@@ -43,6 +43,7 @@ VERBS = {
     "truncate": "Cut a log back to an offset; a plan unless --apply.",
     "retain": "Old segments that retention would delete, and why; --apply deletes them.",
     "compact": "The result of compaction; --apply runs it.",
+    "erase": "Records with some keys, or at some offsets: what would go; --apply erases them.",
     "stats": "What fills the disk: counts, bytes, times, codecs, record sizes, top keys.",
     "spark": "Jobs over many logs through Spark: verify, doctor, explain, diff, export and others.",
     "demo": "The tour, on a small real log: verify, show, decode, Spark; break it, repair it.",
@@ -55,7 +56,7 @@ _MODULES = {
     "stats doctor explain report diff demo completion",
     "move": "dump read export convert append",
     "repair": "recover reindex truncate salvage merge",
-    "clean": "retain compact",
+    "clean": "retain compact erase",
     "spark": "spark",
 }
 

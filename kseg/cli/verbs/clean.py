@@ -5,12 +5,16 @@ from __future__ import annotations
 import click
 
 from kseg.cli.options import (
+    LOCAL_PATH,
+    Option,
+    Parsed,
     WholeNumber,
     apply_option,
     change_options,
     directories_argument,
     flag,
     high_watermark_option,
+    jobs_option,
     json_option,
     output_option,
     segments_backup_option,
@@ -20,6 +24,17 @@ from kseg.cli.options import (
 )
 from kseg.cli.starting import verb
 from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES
+from kseg.records.query import parse_key, parse_offset_range
+
+
+def _rules_option(text: str) -> Option:
+    return click.option(
+        "--rules",
+        type=click.Choice(COMPACTION_RULES),
+        default=COMPACTION_RULES[-1],
+        show_default=True,
+        help=text,
+    )
 
 
 @verb(
@@ -74,15 +89,9 @@ def retain() -> None:
     settings_options,
     flag("--all", "from_start", help_text="From the log's start, clean or not."),
     flag("--force", help_text="Also what is not dirty enough, or too young."),
-    click.option(
-        "--rules",
-        type=click.Choice(COMPACTION_RULES),
-        default=COMPACTION_RULES[-1],
-        show_default=True,
-        help=(
-            "3.9 leaves magic 0 and 1 as they are; since 4.0 they become magic 2. Since 4.4, an "
-            "emptied batch stays at the high watermark only."
-        ),
+    _rules_option(
+        "3.9 leaves magic 0 and 1 as they are; since 4.0 they become magic 2. Since 4.4, an "
+        "emptied batch stays at the high watermark only."
     ),
     click.option(
         "--map-bytes",
@@ -114,4 +123,77 @@ def compact() -> None:
     size. With too little room, segments that need less come first. Another disk cannot provide the
     room: after a kill, records would be where no broker looks for them. Removed segments are only
     kept with --backup-dir, since a backup would fill the disk again.
+    """
+
+
+@verb(
+    directories_argument(required=True),
+    click.option("--key", type=Parsed("K", parse_key), help="All records with this key."),
+    click.option(
+        "--keys",
+        "keys_file",
+        type=LOCAL_PATH,
+        metavar="FILE",
+        help="All records with the keys in FILE, one a line.",
+    ),
+    click.option(
+        "--keys-format",
+        "encoding",
+        type=click.Choice(["text", "hex", "base64"]),
+        default="text",
+        show_default=True,
+        help="How the lines of FILE are written.",
+    ),
+    flag("--null-key", "null_key", help_text="All records without a key."),
+    click.option(
+        "--offset",
+        type=Parsed("A..B", parse_offset_range),
+        help="The records of one partition from offset A up to B, or at one offset.",
+    ),
+    flag(
+        "--tombstone",
+        "tombstones",
+        help_text="Leave the last record of each key, without its value and headers.",
+    ),
+    click.option(
+        "--check",
+        "report_file",
+        type=LOCAL_PATH,
+        metavar="REPORT",
+        help="Compare the logs with the JSON of an earlier run; with keys, say if they are back.",
+    ),
+    click.option(
+        "--secret",
+        "secret_file",
+        type=LOCAL_PATH,
+        metavar="FILE",
+        help="With --json: name the keys by their HMAC-SHA-256 with the bytes of FILE.",
+    ),
+    _rules_option(
+        "Up to 4.0 the last batch of the log stays as a header, even if no record is left in it; "
+        "since 4.4 the one at the high watermark."
+    ),
+    selection_options,
+    segments_backup_option,
+    apply_option,
+    settings_options,
+    jobs_option,
+    json_option,
+)
+def erase() -> None:
+    """Show which records with some keys, or at some offsets, would be erased from closed logs.
+
+    Each DIR is a partition directory, a data directory with all its partitions, or a broker's
+    server.properties. All records of a key go, so that no older one becomes the latest. Every other
+    record keeps its offset, time, sequence and transaction, and a segment without such a record is
+    not touched. Directories of the partition that a broker has put aside (-delete, -stray, -future)
+    are searched, too.
+
+    Changes nothing without --apply, which needs a broker that was stopped in good order, and room
+    for the largest segment that is rewritten. There is no backup without --backup-dir: it would
+    have what was erased. A replica that still has the records brings them back when it leads:
+    erase them on all brokers before one of them starts.
+
+    Kafka's own topics, topics with segments in a tier, damaged logs and logs with an open
+    transaction are left as they are. Exits 1 if no record is found.
     """
