@@ -128,6 +128,13 @@ class Recode:
     codec: Compression = Compression.ZSTD
 
 
+@dataclass(frozen=True, slots=True)
+class Erase:
+    """The records of a key go, as `kseg erase --apply` takes them out."""
+
+    key: bytes
+
+
 Step = (
     Append
     | Follow
@@ -145,4 +152,5 @@ Step = (
     | Mend
     | Compact
     | Recode
+    | Erase
 )

@@ -22,6 +22,7 @@ from typing import NoReturn
 from unittest.mock import patch
 
 from kseg.change.compact import plan_compaction
+from kseg.change.erase import erase, plan_erasure
 from kseg.change.recode import plan_recoding, recode
 from kseg.change.retain import plan_retention
 from kseg.change.truncate import plan_truncation
@@ -46,6 +47,7 @@ from tests.crash.steps import (
     Append,
     Compact,
     DeleteRecords,
+    Erase,
     FillUp,
     Flush,
     Follow,
@@ -382,6 +384,8 @@ class Teller:
                 self._compact(map_bytes)
             case Recode(codec):
                 self._recode(codec)
+            case Erase(key):
+                self._erase(key)
             case _:
                 raise AssertionError(step)
 
@@ -426,6 +430,15 @@ class Teller:
             plan = plan_recoding(log.path, RetentionRules(self.config), codec, None, self.clock)
             for segment in plan.going:
                 recode(log.state, segment, plan.target, None)
+
+        self._replace_segments(change)
+
+    def _erase(self, key: bytes) -> None:
+        """Take the records of a key out of the log."""
+
+        def change(log: Log) -> None:
+            plan = plan_erasure(log.path, keys=[key], config=self.config, now=self.clock)
+            erase(log.state, plan, None, None)
 
         self._replace_segments(change)
 

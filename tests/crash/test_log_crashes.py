@@ -36,6 +36,7 @@ from tests.crash.stories import (
     Author,
     Compact,
     DeleteRecords,
+    Erase,
     Flush,
     Mend,
     NewEpoch,
@@ -187,6 +188,15 @@ SMALL = {
         Append((plain(4),)),
         Flush(),
     ),
+    "erase": (
+        Append((keyed(1, b"a", b"b"),)),
+        Roll(),
+        Append((keyed(2, b"a"), keyed(3, b"c", b"a"))),
+        Flush(),
+        Erase(b"a"),
+        Append((keyed(4, b"a"),)),
+        Flush(),
+    ),
     "close and open": (Append((plain(1),)), Reopen(), Append((plain(2),)), Flush()),
 }
 
@@ -205,7 +215,7 @@ def test_every_state_of_a_small_story_is_sound(name: str) -> None:
     assert looked_at(run).distinct > 80
 
 
-@pytest.mark.parametrize("name", ["compact", "compact, and again"])
+@pytest.mark.parametrize("name", ["compact", "compact, and again", "erase"])
 def test_no_power_cut_while_segments_are_replaced_loses_a_record(name: str) -> None:
     story = Story(name, SMALL[name])
     looked_at(lambda root, tally: power_cuts(story, root, 400, name, tally))

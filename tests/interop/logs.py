@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tests.interop import compacted, damaged, interrupted, lives, salvaged
+from tests.interop import compacted, damaged, erased, interrupted, lives, salvaged
 from tests.interop.damaged import Outcome
 from tests.interop.kafka import RELEASE, Kafka
 from tests.interop.stories import story
@@ -108,6 +108,7 @@ KINDS: dict[str, Callable[[Kafka, str, int, Path], tuple[object, Outcome]]] = {
     "kseg-interrupted": partial(_interrupted, "kseg"),
     "damaged": partial(_damaged, "kafka"),
     "kseg-damaged": partial(_damaged, "kseg"),
+    "erased": erased.compared,
     "salvaged": _salvaged,
     "salvaged-of-chance": _salvaged_of_chance,
 }

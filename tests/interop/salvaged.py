@@ -14,7 +14,6 @@ from typing import Any
 
 from kseg import plan_salvage
 from kseg.log import data_directory
-from kseg.log.salvage import SalvagedPartition
 from tests.interop import damaged, lives
 from tests.interop.contents import contents, different
 from tests.interop.damaged import Outcome
@@ -53,12 +52,21 @@ def _salvaged(kafka: Kafka, source: Path, out: Path) -> Iterator[Found]:
     plan = plan_salvage(source, out=out)
     plan.apply()
     (partition,) = plan.partitions
-    yield from _taken(kafka, partition, out / partition.name)
+    yield from taken(kafka, partition.log_end_offset, out / partition.name)
 
 
-def _taken(kafka: Kafka, partition: SalvagedPartition, directory: Path) -> Iterator[Found]:
+def taken(
+    kafka: Kafka, log_end_offset: int, directory: Path, config: dict[str, str] | None = None
+) -> Iterator[Found]:
+    """Where Kafka does not take a log as it is, after a clean stop and after a crash."""
     beside, before = data_directory.offsets_beside(directory), contents(directory)
-    asked = {"op": "log", "dir": str(directory), "close": "crash", "steps": [], "config": {}}
+    asked = {
+        "op": "log",
+        "dir": str(directory),
+        "close": "crash",
+        "steps": [],
+        "config": config or {},
+    }
     now_ms = time.time_ns() // 1_000_000
     asked |= {"now_ms": now_ms, "log_start_offset": beside.log_start_offset}
     told: dict[str, Answer] = {}
@@ -70,8 +78,8 @@ def _taken(kafka: Kafka, partition: SalvagedPartition, directory: Path) -> Itera
             return
         told[name] = answer["loaded"]
         end = told[name]["log_end_offset"]
-        if end != partition.log_end_offset:
-            yield f"{name}, log_end_offset", end, partition.log_end_offset
+        if end != log_end_offset:
+            yield f"{name}, log_end_offset", end, log_end_offset
         after = _unexpired(contents(directory), now_ms)
         for file, theirs, ours in different(after, _unexpired(before, now_ms)):
             # In front of a last segment without batches Kafka makes one more in recovering.

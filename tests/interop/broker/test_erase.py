@@ -1,0 +1,98 @@
+"""A broker serves all the rest of a topic from which records were erased, and goes on with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import kseg
+from tests.interop.broker.broker import Broker, Row, wait_until
+from tests.interop.kafka import needed
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
+
+TOPIC, TABLE = "orders", "table"
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+#: A segment has few batches: its indexes are full soon.
+SMALL = {"segment_index_bytes": 60, "index_interval_bytes": 1}
+GONE, TEXT = b"user-3", b"personal data"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with needed():
+        found = Broker(tmp_path_factory.mktemp("broker"))
+    with found:
+        found.start()
+        found.create(TOPIC, 1, **SMALL)
+        found.create(TABLE, 1, cleanup_policy="compact", **SMALL)
+        for number, codec in enumerate(CODECS):
+            groups = [_group(number, "commit"), _group(number + 10, "abort")]
+            for topic in (TOPIC, TABLE):
+                found.produce(topic, [{"records": _records(number)}], compression_type=codec)
+                found.produce(
+                    topic, groups, transactional_id=f"{topic}-{number}", compression_type=codec
+                )
+        yield found
+
+
+def _records(number: int) -> list[dict[str, object]]:
+    return [
+        {
+            "key": b"user-%d" % (row % 7),
+            "value": (TEXT if row % 7 == 3 else b"other") * 9 + b"%d" % number,
+        }
+        for row in range(60)
+    ]
+
+
+def _group(number: int, end: str) -> dict[str, object]:
+    return {"records": _records(number), "end": end}
+
+
+def _rows(broker: Broker, topic: str) -> dict[str, list[Row]]:
+    isolations = ("read_uncommitted", "read_committed")
+    return {isolation: broker.consume(topic, 0, isolation) for isolation in isolations}
+
+
+def _bytes_of(broker: Broker, topic: str) -> bytes:
+    """All bytes of the files of a partition, and all that is compressed in them."""
+    directory = broker.data / f"{topic}-0"
+    raw = [path.read_bytes() for path in directory.iterdir() if path.is_file()]
+    for columns in kseg.scan(directory, control=True):
+        raw += [bytes(columns[name].data) for name in ("key", "value")]
+    return b"".join(raw)
+
+
+@pytest.mark.parametrize("topic", [TOPIC, TABLE])
+def test_all_the_rest_is_served_and_nothing_else(broker: Broker, topic: str) -> None:
+    before = _rows(broker, topic)
+    broker.stop()
+    assert TEXT in _bytes_of(broker, topic)
+    plan = kseg.plan_erasure(broker.data / f"{topic}-0", keys=[GONE])
+    assert (plan.refused, len(plan.segments) > 5) == (None, True)
+    plan.apply()
+    assert TEXT not in _bytes_of(broker, topic)
+    said = broker.start()
+    assert [line.text for line in said.about(f"{topic}-0") if "snapshot" not in line.text] == []
+    for isolation, rows in _rows(broker, topic).items():
+        assert rows == [row for row in before[isolation] if row.key != GONE], isolation
+
+    end = before["read_uncommitted"][-1].offset
+    (offsets,) = broker.produce(
+        topic, [{"records": _records(99), "end": "commit"}], transactional_id=f"{topic}-0"
+    )
+    assert offsets[0] > end
+    new = broker.consume(topic, 0, "read_committed")[-60:]
+    assert [row.key for row in new] == [record["key"] for record in _records(99)]
+
+
+def test_the_cleaner_runs_over_what_is_left(broker: Broker) -> None:
+    settings = {"min.cleanable.dirty.ratio": "0.001", "segment.ms": "1"}
+    broker.ask("configure", TABLE, configs=settings)
+    broker.produce(TABLE, [{"records": [{"key": b"last", "value": b"last"}]}])
+    cleaned = broker.data / "cleaner-offset-checkpoint"
+    wait_until(lambda: cleaned.exists() and f"{TABLE} 0" in cleaned.read_text("utf-8"), 120)
+    rows = broker.consume(TABLE, 0, "read_committed")
+    assert {row.key for row in rows} == {b"user-%d" % number for number in range(7)} | {b"last"}
