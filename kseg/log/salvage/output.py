@@ -60,7 +60,7 @@ class TargetSegment:
     """A segment to be written.
 
     Attributes:
-        base_offset: of it; no batch has a lower one.
+        base_offset: the offset in its name; no batch has a lower one.
         extents: whole batches, in the order of their offsets.
         tail: batches behind those, made by the caller.
     """
@@ -99,7 +99,7 @@ class TargetPartition:
 
     @property
     def name(self) -> str:
-        """Of its directory."""
+        """The name of its directory."""
         return f"{self.partition.topic}-{self.partition.partition}"
 
     @property
@@ -109,7 +109,7 @@ class TargetPartition:
 
     @property
     def bytes(self) -> int:
-        """Of its logs."""
+        """The size of its logs, in bytes."""
         return sum(
             len(segment.tail) + sum(extent.size for extent in segment.extents)
             for segment in self.segments
@@ -133,20 +133,20 @@ def check_output(out: io.StrPath, sources: Iterable[io.StrPath]) -> None:
         ValueError: it, or a source, is the URL of something in a store; or it lies in a data
             directory.
     """
-    target, place = Path(os.path.abspath(local_path_at(out))), beside(out)
+    target, beside_target = Path(os.path.abspath(local_path_at(out))), beside(out)
     refuse_in_data_directory(target, is_data=True)
     for source in sources:
         origin = local_path_at(source).resolve()
-        for one in (target.resolve(), place.resolve()):
-            if one == origin or origin in one.parents or one in origin.parents:
+        for directory in (target.resolve(), beside_target.resolve()):
+            if directory == origin or origin in directory.parents or directory in origin.parents:
                 raise KsegError(f"OUT must not lie in a source, or around one: {origin}", path=out)
     _refuse_others(target, frozenset(), "is not empty: name a new directory")
-    _refuse_others(place, _OURS, "holds files of other programs: move them")
+    _refuse_others(beside_target, _OURS, "holds files of other programs: move them")
 
 
-def _refuse_others(path: Path, known: frozenset[str], why: str) -> None:
+def _refuse_others(path: Path, accepted_names: frozenset[str], why: str) -> None:
     ownership.check_safe(path)
-    if path.exists() and not known.issuperset(os.listdir(path)):
+    if path.exists() and not accepted_names.issuperset(os.listdir(path)):
         raise FileExistsError(errno.EEXIST, why, os.fspath(path))
 
 
@@ -177,53 +177,53 @@ def write_output(
     """
     sources = list(sources)
     check_output(out, sources)
-    target, place = Path(os.path.abspath(out)), beside(out)
+    target, beside_target = Path(os.path.abspath(out)), beside(out)
     io.make_directories(target.parent)
-    total = sum(each.bytes for each in partitions)
+    total = sum(partition.bytes for partition in partitions)
     if not io.has_room(target.parent, total + finish_bytes):
         why = f"no room for {total + finish_bytes} bytes; nothing was written"
         raise OSError(errno.ENOSPC, why, os.fspath(target.parent))
     with ownership.private():
-        io.make_directories(place)
-    with claimed(place):
+        io.make_directories(beside_target)
+    with claimed(beside_target):
         check_output(out, sources)  # another run may have ended just now
-        _write(target, place, partitions, sources, finish, progress)
+        _write(target, beside_target, partitions, sources, finish, progress)
 
 
 def _write(
     target: Path,
-    place: Path,
+    beside_target: Path,
     partitions: Sequence[TargetPartition],
     sources: Sequence[io.StrPath],
     finish: Callable[[Path], None] | None,
     progress: Progress | None,
 ) -> None:
-    making = _begin(place, sources[0])
-    total = sum(each.bytes for each in partitions)
+    making = _begin(beside_target, sources[0])
+    total = sum(partition.bytes for partition in partitions)
     copier = _Copier(total, progress)
-    for each in partitions:
-        _write_logs(making, each, _source_of(each, sources), copier)
+    for partition in partitions:
+        _write_logs(making, partition, _source_of(partition, sources), copier)
     _derive(making, partitions)
     if finish is not None:
         with ownership.private():
-            finish(place)
-    io.flush_directory(place)
+            finish(beside_target)
+    io.flush_directory(beside_target)
     if target.is_dir():
         io.remove_directory(target)
     io.rename(making, target)
-    io.flush_directory(place)
+    io.flush_directory(beside_target)
     io.flush_directory(target.parent)
 
 
-def _begin(place: Path, source: io.StrPath) -> Path:
+def _begin(beside_target: Path, source: io.StrPath) -> Path:
     """Remove the files of an interrupted run; returns an empty directory to write in."""
     for name in sorted(_OURS):
-        left = place / name
+        left = beside_target / name
         if left.is_dir() and not left.is_symlink():
             io.remove_tree(left)
         else:
             io.unlink(left, missing_ok=True)
-    making = place / _MAKING
+    making = beside_target / _MAKING
     io.make_directory(making, like=ownership.of_copied_directory(source))
     return making
 
@@ -255,7 +255,7 @@ def _source_of(partition: TargetPartition, sources: Sequence[io.StrPath]) -> io.
         for extent in segment.extents:
             return os.path.dirname(extent.path)
     named = (Path(source, partition.name) for source in sources)
-    return next((place for place in named if place.is_dir()), sources[0])
+    return next((directory for directory in named if directory.is_dir()), sources[0])
 
 
 def _write_logs(
@@ -294,34 +294,34 @@ def _derive(making: Path, partitions: Sequence[TargetPartition]) -> None:
     lease = data_directory.enter(making)
     clean = False
     try:
-        for each in partitions:
-            if not each.is_derived:
-                _check_logs(making / each.name)
+        for partition in partitions:
+            if not partition.is_derived:
+                _check_logs(making / partition.name)
                 continue
             report = recover(
-                making / each.name,
+                making / partition.name,
                 clean=False,
                 recovery_point=0,
-                log_start_offset=each.log_start_offset,
+                log_start_offset=partition.log_start_offset,
                 keep_cut=False,
             )
             plan = report.plan
-            if plan.truncated_bytes or plan.log_end_offset != each.log_end_offset:
+            if plan.truncated_bytes or plan.log_end_offset != partition.log_end_offset:
                 raise StalePlanError(
                     f"the copy ends at offset {plan.log_end_offset}, not at "
-                    f"{each.log_end_offset}: a source has changed since the plan was made",
-                    path=making / each.name,
+                    f"{partition.log_end_offset}: a source has changed since the plan was made",
+                    path=making / partition.name,
                 )
-            epochs = joined_epochs(each.epochs, plan.epochs)
+            epochs = joined_epochs(partition.epochs, plan.epochs)
             if epochs != plan.epochs:
-                write_leader_epochs(making / each.name / FileKind.LEADER_EPOCHS.value, epochs)
-            first = min((one.base_offset for one in each.segments), default=0)
-            start = each.log_start_offset
+                write_leader_epochs(making / partition.name / FileKind.LEADER_EPOCHS.value, epochs)
+            first = min((segment.base_offset for segment in partition.segments), default=0)
+            start = partition.log_start_offset
             lease.note(
-                each.partition,
+                partition.partition,
                 log_start_offset=start or first,
                 first_offset=None if 0 < start < first else first,  # such a log starts in a tier
-                high_watermark=each.high_watermark,
+                high_watermark=partition.high_watermark,
             )
         clean = True
     finally:

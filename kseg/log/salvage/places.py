@@ -82,31 +82,31 @@ def place_runs(
     if not runs:
         return [], []
     pieces = list(runs)
-    if any(one.last_offset >= other.first_offset for one, other in pairwise(runs)):
+    if any(run.last_offset >= other.first_offset for run, other in pairwise(runs)):
         borders = np.array(
             sorted({at for run in runs for at in (run.first_offset, run.last_offset + 1)}), np.int64
         )
         pieces = [piece for run in runs for piece in _cut(run, borders)]
     stays = _growing(pieces, segments)
-    kept = [piece for piece, stay in zip(pieces, stays, strict=True) if stay]
+    placed = [piece for piece, stay in zip(pieces, stays, strict=True) if stay]
     refused = [
-        _refusal(piece, kept, hole)
+        _refusal(piece, placed, hole)
         for piece, hole in _with_holes(pieces, stays, segments[0].base_offset)
     ]
-    kept = _joined(kept)
+    placed = _joined(placed)
     if index is not None:
         differs = partial(_against_index, index=index)
-        kept, wrong = _without(kept, _contradicted(kept, differs), "offset-order")
+        placed, wrong = _without(placed, _contradicted(placed, differs), "offset-order")
         refused += wrong
-    kept, wrong = _without(
-        kept, _contradicted(kept, partial(_against_epochs, epochs=epochs)), "epoch-order"
+    placed, wrong = _without(
+        placed, _contradicted(placed, partial(_against_epochs, epochs=epochs)), "epoch-order"
     )
-    kept, falling = _without(kept, _falling(kept), "epoch-order")
+    placed, falling = _without(placed, _falling(placed), "epoch-order")
     refused += wrong + falling
     if agrees is not None:
-        kept, beside_gap = _without_doubts(kept, segments, agrees)
+        placed, beside_gap = _without_doubts(placed, segments, agrees)
         refused += beside_gap
-    return kept, refused
+    return placed, refused
 
 
 # ---- offsets -------------------------------------------------------------------------------------
@@ -123,8 +123,8 @@ def _cut(run: Span, borders: Int64s) -> Iterator[Span]:
     for _, table in provable_tables([run]):
         rows = np.searchsorted(table.last_offset, inner)
         inside = rows < len(table)
-        rows, here = rows[inside], inner[inside]
-        reach = (offset_orders(table)[rows] < here).nonzero()[0]
+        rows, crossed_borders = rows[inside], inner[inside]
+        reach = (offset_orders(table)[rows] < crossed_borders).nonzero()[0]
         cuts.update(table.position[rows].tolist())
         cuts.update((table.position[rows[reach]] + table.size[rows[reach]]).tolist())
         inner = inner[~inside]
@@ -141,8 +141,11 @@ def _growing(pieces: Sequence[Span], segments: Sequence[SegmentSeen]) -> list[bo
     batches = np.array([piece.batches for piece in pieces], np.int64)
     kinds = _kinds(pieces)
     stays: list[bool] = _common(first, last, batches, kinds, segments[0].base_offset).tolist()
-    ends = [*(each.base_offset for each in segments[1:]), INT64_MAX]
-    bounds = {each.path: (each.base_offset, end) for each, end in zip(segments, ends, strict=True)}
+    ends = [*(segment.base_offset for segment in segments[1:]), INT64_MAX]
+    bounds = {
+        segment.path: (segment.base_offset, end)
+        for segment, end in zip(segments, ends, strict=True)
+    }
     before = -1
     for number, piece in enumerate(pieces):
         begin, end = bounds[piece.path]
@@ -159,11 +162,11 @@ def _kinds(pieces: Sequence[Span]) -> Int64s:
         places.setdefault((piece.first_offset, piece.last_offset), []).append(number)
     kinds = np.arange(len(pieces))
     for numbers in places.values():
-        known: dict[tuple[tuple[int, ...], ...], int] = {}
+        number_of_marks: dict[tuple[tuple[int, ...], ...], int] = {}
         for number in numbers if len(numbers) > 1 else ():
             tables = provable_tables([pieces[number]])
             marks = tuple(mark for _, table in tables for mark in _marks(table))
-            kinds[number] = known.setdefault(marks, number)
+            kinds[number] = number_of_marks.setdefault(marks, number)
     return kinds
 
 
@@ -226,12 +229,12 @@ def _in_all_readings(
         back = np.arange(max(0, at - _BACK_MAX), at)
         back = np.concatenate(([0], back)) if back[0] else back
         back = back[last[back] < first[at]]
-        found = scores[back] + weights[at]
+        reading_scores = scores[back] + weights[at]
         if around is not None and (at <= count or end is not None):
             between = ahead_of[at] - ahead_of[back] - spans[back]
-            found = found + (first[at] == last[back] + 1 + between)
-        scores[at] = found.max()
-        joints.append(back[found == scores[at]])
+            reading_scores = reading_scores + (first[at] == last[back] + 1 + between)
+        scores[at] = reading_scores.max()
+        joints.append(back[reading_scores == scores[at]])
         ways[at] = int(ways[joints[at]].sum()) % _PRIME
     # How many best readings have a piece: those up to it times those from it on.
     behind = np.zeros(count + 2, np.int64)
@@ -258,23 +261,23 @@ def _with_holes(
     waiting: list[Span] = []
     for piece, stay in zip(pieces, stays, strict=True):
         if stay:
-            yield from ((one, (begin, piece.first_offset - 1)) for one in waiting)
+            yield from ((left_out, (begin, piece.first_offset - 1)) for left_out in waiting)
             waiting, begin = [], piece.last_offset + 1
         else:
             waiting.append(piece)
-    yield from ((one, (begin, INT64_MAX)) for one in waiting)
+    yield from ((left_out, (begin, INT64_MAX)) for left_out in waiting)
 
 
-def _refusal(piece: Span, kept: Sequence[Span], hole: tuple[int, int]) -> Span:
+def _refusal(piece: Span, placed: Sequence[Span], hole: tuple[int, int]) -> Span:
     """A piece that does not stay, and why."""
-    at = bisect_left(kept, piece.first_offset, key=lambda run: run.last_offset)
-    end = bisect_right(kept, piece.last_offset, key=lambda run: run.first_offset)
-    there = {mark for _, table in provable_tables(kept[at:end]) for mark in _marks(table)}
-    own = {mark for _, table in provable_tables([piece]) for mark in _marks(table)}
+    at = bisect_left(placed, piece.first_offset, key=lambda run: run.last_offset)
+    end = bisect_right(placed, piece.last_offset, key=lambda run: run.first_offset)
+    placed_marks = {mark for _, table in provable_tables(placed[at:end]) for mark in _marks(table)}
+    piece_marks = {mark for _, table in provable_tables([piece]) for mark in _marks(table)}
     first, last = stated = piece.first_offset, piece.last_offset
-    if own <= there:
+    if piece_marks <= placed_marks:
         return replace(piece, reason="duplicate")
-    if any(mark[0] <= last and first <= mark[1] for mark in there):
+    if any(mark[0] <= last and first <= mark[1] for mark in placed_marks):
         return replace(piece, reason="collision")
     other = hole[0], hole[0] + last - first
     places = (stated, other) if other[1] <= hole[1] and other != stated else (stated,)
@@ -295,12 +298,12 @@ def _marks(table: BatchTable) -> Iterator[tuple[int, ...]]:
 
 
 def _without_doubts(
-    kept: list[Span], segments: Sequence[SegmentSeen], agrees: Agrees
+    placed: list[Span], segments: Sequence[SegmentSeen], agrees: Agrees
 ) -> tuple[list[Span], list[Span]]:
     """The runs without single batches beside a gap of a log that is else dense, and these."""
-    pieces = _dense_pieces(kept)
-    numbers = {each.path: number for number, each in enumerate(segments)}
-    starts = [0, *accumulate(each.size for each in segments)]
+    pieces = _dense_pieces(placed)
+    numbers = {segment.path: number for number, segment in enumerate(segments)}
+    starts = [0, *accumulate(segment.size for segment in segments)]
     # The offsets and the bytes between each piece and the piece in front of it.
     missing, between = [], []
     last, end = segments[0].base_offset - 1, 0
@@ -312,7 +315,7 @@ def _without_doubts(
         last, end = piece.last_offset, start + piece.end
     gaps = [at for at in range(len(pieces)) if missing[at] > between[at]]
     if len(gaps) != 1:
-        return kept, []
+        return placed, []
     (gap,) = gaps
     touches = [not (offsets or size) for offsets, size in zip(missing, between, strict=True)]
     out: dict[int, Span] = {}
@@ -327,7 +330,7 @@ def _without_doubts(
             places = (stated, (hole, hole + span))
             out[at] = replace(pieces[at], reason="offset-order", places=places)
     rest = [piece for at, piece in enumerate(pieces) if at not in out]
-    return _joined(rest) if out else kept, list(out.values())
+    return _joined(rest) if out else placed, list(out.values())
 
 
 def _dense_pieces(runs: Sequence[Span]) -> list[Span]:
@@ -337,8 +340,8 @@ def _dense_pieces(runs: Sequence[Span]) -> list[Span]:
         cuts = [run.position, run.end]
         if not run.is_dense:
             cuts[1:1] = islice(_gap_positions(run), 2)
-        found = [run_between(run, start, end) for start, end in pairwise(cuts)]
-        pieces += [piece for piece in found if piece is not None]
+        parts = [run_between(run, start, end) for start, end in pairwise(cuts)]
+        pieces += [piece for piece in parts if piece is not None]
     return pieces if all(piece.is_dense is not False for piece in pieces) else []
 
 
@@ -353,10 +356,10 @@ def _gap_positions(run: Span) -> Iterator[int]:
 
 def _joined(runs: Iterable[Span]) -> list[Span]:
     """Runs that follow each other in a file, as one."""
-    found: list[Span] = []
+    joined: list[Span] = []
     for run in runs:
-        add_span(found, run)
-    return found
+        add_span(joined, run)
+    return joined
 
 
 # ---- contradicted single batches ----------------------------------------------------------------
@@ -367,15 +370,17 @@ def _contradicted(
     differs: Callable[[Span, BatchTable], Bools],
 ) -> list[Span]:
     """Batches that a file beside the log contradicts, whose neighbours it does not."""
-    found: dict[int, Span] = {}
+    contradicted: dict[int, Span] = {}
     count = 0
     for run, table in provable_tables(runs):
         for row in np.flatnonzero(differs(run, table)).tolist():
-            found[count + row] = span_of(run.path, table.take(slice(row, row + 1)))
-        if len(found) > _CONTRADICTED_MAX:
+            contradicted[count + row] = span_of(run.path, table.take(slice(row, row + 1)))
+        if len(contradicted) > _CONTRADICTED_MAX:
             return []
         count += len(table)
-    return [one for row, one in found.items() if not {row - 1, row + 1} & found.keys()]
+    return [
+        batch for row, batch in contradicted.items() if not {row - 1, row + 1} & contradicted.keys()
+    ]
 
 
 def _against_index(run: Span, table: BatchTable, index: Index) -> Bools:
@@ -397,9 +402,9 @@ def _against_index(run: Span, table: BatchTable, index: Index) -> Bools:
 
 def _against_epochs(run: Span, table: BatchTable, epochs: Sequence[EpochEntry]) -> Bools:
     """Batches of another epoch than the checkpoint has at their offsets, bool[n]."""
-    starts = np.array([one.start_offset for one in epochs], np.int64)
-    known = np.array([-1, *(one.epoch for one in epochs)], np.int64)
-    expected = known[np.searchsorted(starts, table.base_offset, side="right")]
+    starts = np.array([entry.start_offset for entry in epochs], np.int64)
+    checkpoint_epochs = np.array([-1, *(entry.epoch for entry in epochs)], np.int64)
+    expected = checkpoint_epochs[np.searchsorted(starts, table.base_offset, side="right")]
     differs = (expected >= 0) & (table.leader_epoch >= 0) & (expected != table.leader_epoch)
     contradicts: Bools = (table.magic >= 2) & (differs | (table.leader_epoch < -1))
     return contradicts
@@ -412,12 +417,14 @@ def _falling(runs: Sequence[Span]) -> list[Span]:
     begins: list[Span] = []
     for run, table in provable_tables(runs):
         rows = np.flatnonzero((table.magic >= 2) & (table.leader_epoch >= 0))
-        found = table.leader_epoch[rows]
-        changes = np.flatnonzero(np.diff(found, prepend=epochs[-1] if epochs else -1)).tolist()
+        batch_epochs = table.leader_epoch[rows]
+        changes = np.flatnonzero(
+            np.diff(batch_epochs, prepend=epochs[-1] if epochs else -1)
+        ).tolist()
         if counts:
             counts[-1] += changes[0] if changes else len(rows)
         for start, stop in pairwise([*changes, len(rows)]):
-            epochs.append(int(found[start]))
+            epochs.append(int(batch_epochs[start]))
             counts.append(stop - start)
             begins.append(span_of(run.path, table.take(rows[start : start + 1])))
     order = np.array(epochs, np.int64)
@@ -426,8 +433,8 @@ def _falling(runs: Sequence[Span]) -> list[Span]:
     counted, kinds = np.array(counts, np.int64), np.arange(len(order))
     stays = _common(2 * order + 1, 2 * order, counted, kinds, None)
     return [
-        one
-        for one, count, stay in zip(begins, counts, stays.tolist(), strict=True)
+        batch
+        for batch, count, stay in zip(begins, counts, stays.tolist(), strict=True)
         if count == 1 and not stay
     ]
 
@@ -437,10 +444,10 @@ def _without(
 ) -> tuple[list[Span], list[Span]]:
     """Runs without some of their batches, and these batches with a reason."""
     by_file: dict[str, list[Span]] = {}
-    for one in sorted(wrong, key=_position):
-        by_file.setdefault(one.path, []).append(one)
+    for batch in sorted(wrong, key=_position):
+        by_file.setdefault(batch.path, []).append(batch)
     left = [part for run in runs for part in _parts(run, by_file.get(run.path, ()))]
-    return left, [replace(one, reason=reason) for one in wrong]
+    return left, [replace(batch, reason=reason) for batch in wrong]
 
 
 def _parts(run: Span, wrong: Sequence[Span]) -> Iterator[Span]:
@@ -450,7 +457,7 @@ def _parts(run: Span, wrong: Sequence[Span]) -> Iterator[Span]:
         yield run
         return
     inside = wrong[first:end]
-    starts = [run.position, *(one.end for one in inside)]
+    starts = [run.position, *(batch.end for batch in inside)]
     for start, stop in zip(starts, [*map(_position, inside), run.end], strict=True):
         part = run_between(run, start, stop)
         if part is not None:

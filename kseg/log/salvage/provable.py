@@ -70,12 +70,12 @@ from kseg.log.salvage.values import (
     span_between,
 )
 
-#: Where in a partition: the number of a segment and a position in it.
-_Place = tuple[int, int]
+#: A position in a partition: the number of a segment, and the position in its file.
+_FilePosition = tuple[int, int]
 
 
 #: Offsets between two runs: the first one and the end; and where the runs end and begin.
-_Gap = tuple[int, int | None, _Place, _Place]
+_Gap = tuple[int, int | None, _FilePosition, _FilePosition]
 
 
 def lost_offsets(
@@ -98,36 +98,40 @@ def lost_offsets(
     Raises:
         CorruptRecordError, UnreadableError: a file is not as it was when it was read.
     """
-    numbers = {each.path: number for number, each in enumerate(segments)}
-    damage = _Damage(unprovable, segments)
+    numbers = {segment.path: number for number, segment in enumerate(segments)}
+    damage = _Damage(unprovable, segments, numbers)
     dense = is_dense(runs, segments)
-    found = []
+    ranges = []
     for gap in _gaps(runs, numbers, segments, begin, damage):
-        place, size = damage.inside(gap)
+        damage_span, size = damage.first_and_bytes(gap)
         first, end, _, (number, position) = gap
-        if place is None and (not dense or end is None):
+        if damage_span is None and (not dense or end is None):
             continue
         last = None if end is None else end - 1
         exact = dense and first >= compacted_to
-        found.append(
+        ranges.append(
             LostOffsets(
                 first,
                 last,
                 last - first + 1 if exact and last is not None else None,
                 not exact,
-                segments[number].path if place is None else place.path,
-                position if place is None else place.position,
+                segments[number].path if damage_span is None else damage_span.path,
+                position if damage_span is None else damage_span.position,
                 size,
             )
         )
-    return tuple(found)
+    return tuple(ranges)
 
 
 class _Damage:
-    """Damaged bytes by their places, and by the offsets that batches there say."""
+    """Damaged bytes by their positions, and by the offsets that damaged batches state."""
 
-    def __init__(self, unprovable: Sequence[Span], segments: Sequence[SegmentSeen]) -> None:
-        numbers = {each.path: number for number, each in enumerate(segments)}
+    def __init__(
+        self,
+        unprovable: Sequence[Span],
+        segments: Sequence[SegmentSeen],
+        numbers: dict[str, int],
+    ) -> None:
         # A file may be longer than its log, when it is made so ahead.
         behind = unprovable[-1] if unprovable else None
         if behind is not None and (behind.reason, behind.path, behind.end) != (
@@ -136,47 +140,51 @@ class _Damage:
             segments[-1].size,
         ):
             behind = None
-        found = [one for one in unprovable if one.reason not in HARMLESS and one is not behind]
+        damaged = [
+            span for span in unprovable if span.reason not in HARMLESS and span is not behind
+        ]
         stated = sorted(
-            ((one.first_offset, one) for one in found if one.first_offset >= 0),
+            ((span.first_offset, span) for span in damaged if span.first_offset >= 0),
             key=lambda pair: pair[0],
         )
-        self._by_place = _Sizes(((numbers[one.path], one.position), one) for one in found)
-        self._by_offset = _Sizes(((offset, 0), one) for offset, one in stated)
+        self._by_position = _SizesByKey(
+            ((numbers[span.path], span.position), span) for span in damaged
+        )
+        self._by_offset = _SizesByKey(((offset, 0), span) for offset, span in stated)
         self._stated = np.array([offset for offset, _ in stated], np.int64)
-        self.is_any = bool(found)
+        self.is_any = bool(damaged)
 
     def may_hide(self, first: Int64s, end: Int64s) -> Bools:
         """bool[n]: which offsets without a batch between others may be lost."""
         return np.searchsorted(self._stated, first) < np.searchsorted(self._stated, end)
 
-    def inside(self, gap: _Gap) -> tuple[Span | None, int]:
-        """The first damage between two runs, and its bytes in all; else by its offsets."""
+    def first_and_bytes(self, gap: _Gap) -> tuple[Span | None, int]:
+        """The first damaged span between two runs, by position or else by offset; and all bytes."""
         first, end, *places = gap
-        found = self._by_place.between(*places)
-        if found[0] is None and end is not None:
-            found = self._by_offset.between((first, 0), (end, 0))
-        return found
+        first_and_bytes = self._by_position.between(*places)
+        if first_and_bytes[0] is None and end is not None:
+            first_and_bytes = self._by_offset.between((first, 0), (end, 0))
+        return first_and_bytes
 
 
-class _Sizes:
-    """Damaged bytes under keys that grow."""
+class _SizesByKey:
+    """Damaged spans under ascending keys."""
 
-    def __init__(self, pairs: Iterable[tuple[_Place, Span]]) -> None:
-        self._keys: list[_Place] = []
-        self._found: list[Span] = []
+    def __init__(self, pairs: Iterable[tuple[_FilePosition, Span]]) -> None:
+        self._keys: list[_FilePosition] = []
+        self._spans: list[Span] = []
         self._sums = [0]
-        for key, one in pairs:
+        for key, span in pairs:
             self._keys.append(key)
-            self._found.append(one)
-            self._sums.append(self._sums[-1] + one.size)
+            self._spans.append(span)
+            self._sums.append(self._sums[-1] + span.size)
 
-    def between(self, first: _Place, end: _Place) -> tuple[Span | None, int]:
-        """The first one of `[first, end)`, and their bytes in all."""
+    def between(self, first: _FilePosition, end: _FilePosition) -> tuple[Span | None, int]:
+        """The first span with a key in `[first, end)`, and the bytes of all of these."""
         begins, ends = bisect_left(self._keys, first), bisect_left(self._keys, end)
         if begins >= ends:
             return None, 0
-        return self._found[begins], self._sums[ends] - self._sums[begins]
+        return self._spans[begins], self._sums[ends] - self._sums[begins]
 
 
 def _gaps(
@@ -196,25 +204,25 @@ def _gaps(
     if first.first_offset > begin:
         yield begin, first.first_offset, (0, 0), (numbers[first.path], first.position)
     yield from _inner_gaps(first, numbers[first.path], damage)
-    for one, other in pairwise(runs):
-        if other.first_offset > one.last_offset + 1:
-            places = (numbers[one.path], one.end), (numbers[other.path], other.position)
-            yield one.last_offset + 1, other.first_offset, *places
+    for run, other in pairwise(runs):
+        if other.first_offset > run.last_offset + 1:
+            places = (numbers[run.path], run.end), (numbers[other.path], other.position)
+            yield run.last_offset + 1, other.first_offset, *places
         yield from _inner_gaps(other, numbers[other.path], damage)
     # A segment begins where the log ended, so all in front of its base offset was there once.
-    end, place, base = last.last_offset + 1, (numbers[last.path], last.end), segments[-1]
-    if base.base_offset > end and place[0] < len(segments) - 1:
-        yield end, base.base_offset, place, (len(segments) - 1, 0)
-        end, place = base.base_offset, (len(segments) - 1, 0)
-    yield end, None, place, (len(segments), 0)
+    end, file_position, base = last.last_offset + 1, (numbers[last.path], last.end), segments[-1]
+    if base.base_offset > end and file_position[0] < len(segments) - 1:
+        yield end, base.base_offset, file_position, (len(segments) - 1, 0)
+        end, file_position = base.base_offset, (len(segments) - 1, 0)
+    yield end, None, file_position, (len(segments), 0)
 
 
 def _inner_gaps(run: Span, number: int, damage: _Damage) -> Iterator[_Gap]:
     """Offsets that batches next to each other leave out, where damage elsewhere may hide them."""
     for first, end, position in gap_columns(run) if damage.is_any else ():
         for row in np.flatnonzero(damage.may_hide(first, end)).tolist():
-            place = number, int(position[row])
-            yield int(first[row]), int(end[row]), place, place
+            file_position = number, int(position[row])
+            yield int(first[row]), int(end[row]), file_position, file_position
 
 
 #: Sound runs of one segment that are looked at; the bytes behind them are reported, not kept.
@@ -256,11 +264,11 @@ def read_provable(
         >>> read_provable("orders-0").lost  # doctest: +SKIP
         ()
     """
-    known = classify_path(Path(path))
-    listing = known.partition_files
-    if known.kind is not PathKind.PARTITION or listing is None:
+    classified = classify_path(Path(path))
+    listing = classified.partition_files
+    if classified.kind is not PathKind.PARTITION or listing is None:
         raise NotALogError("this is not a partition directory", path=path)
-    old = [each for each in listing.segments if each.kafka07]
+    old = [segment_files for segment_files in listing.segments if segment_files.kafka07]
     if old:
         raise UnsupportedFormatError("files of Kafka 0.7 cannot be salvaged", path=old[0].log)
     files = listing.segments
@@ -269,9 +277,13 @@ def read_provable(
     seen: list[SegmentSeen] = []
     runs: list[Span] = []
     unprovable: list[Span] = []
-    total = sum(each.log.stat().st_size for each in files)
-    for each in files:
-        seen.append(_read_segment(each, each is files[-1], bounds, proved or {}, runs, unprovable))
+    total = sum(segment_files.log.stat().st_size for segment_files in files)
+    for segment_files in files:
+        seen.append(
+            _read_segment(
+                segment_files, segment_files is files[-1], bounds, proved or {}, runs, unprovable
+            )
+        )
         if progress is not None:
             progress(sum(segment.size for segment in seen), total)
     offsets = data_directory.offsets_beside(path)
@@ -280,10 +292,10 @@ def read_provable(
     agrees = partial(_agrees, files, proved or {}, compacted_to)
     evidence = (epochs_of(Path(path)), agrees, partial(_index, files)) if weighs else ((), None)
     runs, refused = place_runs(runs, seen, *evidence)
-    numbers = {each.path: number for number, each in enumerate(seen)}
-    unprovable = sorted(unprovable + refused, key=lambda one: (numbers[one.path], one.position))
+    numbers = {segment.path: number for number, segment in enumerate(seen)}
+    unprovable = sorted(unprovable + refused, key=lambda span: (numbers[span.path], span.position))
     end = runs[-1].last_offset + 1 if runs else 0
-    end = max([end, *(each.base_offset for each in seen[-1:])])
+    end = max([end, *(segment.base_offset for segment in seen[-1:])])
     # A start like this would let a broker delete everything here.
     beyond = offsets.log_start_offset if offsets.log_start_offset > end else None
     start = offsets.log_start_offset if beyond is None else 0
@@ -316,7 +328,9 @@ def clean_offset_of(path: Path, partition: TopicPartition | None) -> int:
 
 def _index(files: Sequence[SegmentFiles], path: str) -> OffsetEntries | None:
     """The entries of the offset index of a log file, as far as they can be read."""
-    return next((_entries(each) for each in files if str(each.log) == path), None)
+    return next(
+        (_entries(segment_files) for segment_files in files if str(segment_files.log) == path), None
+    )
 
 
 def _agrees(
@@ -328,7 +342,7 @@ def _agrees(
     """Whether something beside the log has the offsets of a batch."""
     if run.position in proved.get(run.path, ()) or compacted_to >= run.first_offset:
         return True
-    bases = [each.base_offset for each in files]
+    bases = [segment_files.base_offset for segment_files in files]
     number = max(bisect_right(bases, run.first_offset) - 1, 0)
     if run.first_offset == bases[number] or run.last_offset + 1 in bases[number + 1 : number + 2]:
         return True
@@ -356,15 +370,15 @@ def _read_segment(
     """Search one segment; adds its runs, and the bytes between them."""
     with LogFile.open(files.log, mapping="never") as log:
         path, (first, last) = str(files.log), bounds
-        found = log.sound_runs(0, first_offset=first, last_offset=last, every=True)
+        sound_runs = log.sound_runs(0, first_offset=first, last_offset=last, every=True)
         sound = [
             Span(
                 path, run.position, run.bytes, run.order, run.last_offset, run.batches, run.records
             )
-            for run in islice(found, RUNS_MAX)
+            for run in islice(sound_runs, RUNS_MAX)
         ]
         chains = Chains(log, sound, _entries(files), proved.get(path, ()))
-        runs += chains.kept
+        runs += chains.log_runs
         unprovable += _UnkeptBytes(log, path, bounds, is_last=is_last).between(chains)
         return SegmentSeen(files.base_offset, path, log.size)
 
@@ -389,29 +403,29 @@ class _UnkeptBytes:
 
     def between(self, chains: Chains) -> Iterator[Span]:
         """The unkept bytes of each gap: first those that can be read, then the others."""
-        others = (replace(run, reason="not-anchored") for run in chains.others)
-        known = sorted((*chains.damaged, *others), key=lambda one: (one.position, -one.end))
-        positions = [one.position for one in known]
-        starts = [0, *(run.end for run in chains.kept)]
-        ends = [*(run.position for run in chains.kept), self._log.size]
+        unproved = (replace(run, reason="not-anchored") for run in chains.unproved_runs)
+        spans = sorted((*chains.damaged, *unproved), key=lambda span: (span.position, -span.end))
+        positions = [span.position for span in spans]
+        starts = [0, *(run.end for run in chains.log_runs)]
+        ends = [*(run.position for run in chains.log_runs), self._log.size]
         for start, end in zip(starts, ends, strict=True):
             if start < end:
                 inside = slice(bisect_left(positions, start), bisect_left(positions, end))
                 bad = list(self._log.unreadable_ranges(start, end))
-                for one in self._parts(start, end, known[inside]):
-                    yield from _without(one, bad)
+                for part in self._parts(start, end, spans[inside]):
+                    yield from _without(part, bad)
                 for first, last in bad:
                     yield Span(self._path, first, last - first, reason="unreadable")
 
-    def _parts(self, start: int, end: int, known: Iterable[Span]) -> Iterator[Span]:
+    def _parts(self, start: int, end: int, spans: Iterable[Span]) -> Iterator[Span]:
         """A gap cut where damaged batches and sound runs in it begin and end."""
-        for one in known:
-            if one.end <= start:
+        for span in spans:
+            if span.end <= start:
                 continue
-            if one.position > start:
-                yield self._damage(start, one.position)
-            yield one if one.reason else self._damage(max(one.position, start), one.end)
-            start = one.end
+            if span.position > start:
+                yield self._damage(start, span.position)
+            yield span if span.reason else self._damage(max(span.position, start), span.end)
+            start = span.end
         if start < end:
             yield self._damage(start, end)
 
@@ -445,12 +459,12 @@ class _UnkeptBytes:
         return "batch-fields" if within else "offset-order"
 
 
-def _without(one: Span, bad: list[tuple[int, int]]) -> Iterator[Span]:
+def _without(span: Span, bad: list[tuple[int, int]]) -> Iterator[Span]:
     """A span without the ranges of it that the disk cannot read."""
-    start = one.position
-    for first, last in (*bad, (one.end, one.end)):
-        if start < min(first, one.end):
-            yield replace(one, position=start, size=min(first, one.end) - start)
+    start = span.position
+    for first, last in (*bad, (span.end, span.end)):
+        if start < min(first, span.end):
+            yield replace(span, position=start, size=min(first, span.end) - start)
         start = max(start, last)
 
 
@@ -461,7 +475,7 @@ class _Proved:
     """Batches of the log by the offset index, or by another copy."""
 
     def __init__(self, log: LogFile, entries: OffsetEntries | None, proved: Sequence[int]) -> None:
-        self._log, self._others = log, proved
+        self._log, self._proved_positions = log, proved
         self._positions = self._offsets = np.empty(0, np.int64)
         if entries is not None:
             order = np.argsort(entries.positions, kind="stable")
@@ -469,12 +483,12 @@ class _Proved:
         self._at, self._agrees = 0, False
 
     def behind(self, position: int) -> int | None:
-        """The position of the first one behind a position; each call asks for a larger one."""
-        at = bisect_right(self._others, position)
-        found = self._others[at] if at < len(self._others) else None
+        """The first proved position behind a position; the positions asked for must ascend."""
+        at = bisect_right(self._proved_positions, position)
+        proved_position = self._proved_positions[at] if at < len(self._proved_positions) else None
         while self._at < len(self._positions):
             named = int(self._positions[self._at])
-            if found is not None and found <= named:
+            if proved_position is not None and proved_position <= named:
                 break
             if named > position and not self._agrees:
                 with suppress(UnreadableError):
@@ -483,7 +497,7 @@ class _Proved:
             if self._agrees:
                 return named
             self._at += 1
-        return found
+        return proved_position
 
     def deny(self, position: int) -> bool:
         """Whether an entry has another offset for the batch at a position."""
@@ -519,8 +533,8 @@ class Chains:
     """The sound batches of one file, distinguished.
 
     Attributes:
-        kept: runs of the log, by position.
-        others: runs that may be data of a record, by position.
+        log_runs: runs of the log, by position.
+        unproved_runs: runs that may be data of a record, by position.
         damaged: damaged batches with a known end, by position.
     """
 
@@ -542,15 +556,15 @@ class Chains:
         self._log, self._runs, self._proved = log, list(runs), _Proved(log, entries, proved)
         self._starts = [run.position for run in runs]
         self._budget = _SUMMED_SHARE * log.size + _SUMMED_MIN
-        self.kept: list[Span] = []
-        self.others: list[Span] = []
+        self.log_runs: list[Span] = []
+        self.unproved_runs: list[Span] = []
         self.damaged: list[Span] = []
         number, position, last = 0, 0, -1
         while position < log.size:
             at = self._run_at(position, number)
             if at is not None:
                 run = self._runs[at]
-                self.kept.append(run)
+                self.log_runs.append(run)
                 number, position, last = at + 1, run.end, run.last_offset
                 continue
             named = self._proved.behind(position)
@@ -562,12 +576,12 @@ class Chains:
             behind = bisect_left(self._starts, position, lo=number)
             if stops is None:
                 # Nothing says where the damaged batch ends.
-                self.others += self._runs[number:behind]
+                self.unproved_runs += self._runs[number:behind]
             else:
                 path = str(log.path)
                 self.damaged += (Span(path, at, end - at) for at, end in pairwise(stops))
             number = behind
-        self.others += self._runs[number:]
+        self.unproved_runs += self._runs[number:]
 
     # ---- over damaged batches --------------------------------------------------------------------
 
@@ -585,9 +599,9 @@ class Chains:
             at = stops[-1]
             if at == limit:
                 return stops
-            found = self._run_at(at, number) if at > start else None
-            if found is not None:
-                follows = self._runs[found].first_offset > last and not self._proved.deny(at)
+            run_number = self._run_at(at, number) if at > start else None
+            if run_number is not None:
+                follows = self._runs[run_number].first_offset > last and not self._proved.deny(at)
                 return stops if follows else None
             head = self._log.head_at(at)
             if claimed(head, at) is None:
@@ -603,15 +617,15 @@ class Chains:
 
     def _ends(self, position: int, size: int, number: int, limit: int) -> Iterator[int]:
         """Where the batch at a position may end, ascending, as long as there is a budget."""
-        own, reached = position + size, position + ENTRY_BYTES_MIN - 1
+        stored_end, reached = position + size, position + ENTRY_BYTES_MIN - 1
         limit = min(limit, position + _BATCH_MAX)
         for end in self._borders(reached + 1, number, limit):
-            for each in (own, end) if reached < own < end else (end,):
-                self._budget -= each - reached
+            for possible_end in (stored_end, end) if reached < stored_end < end else (end,):
+                self._budget -= possible_end - reached
                 if self._budget <= 0:
                     return
-                reached = each
-                yield each
+                reached = possible_end
+                yield possible_end
 
     def _borders(self, position: int, number: int, limit: int) -> Iterator[int]:
         """Where sound batches begin and end, from a position up to a limit; and the limit."""
@@ -628,20 +642,20 @@ class Chains:
 
     def _run_at(self, position: int, number: int) -> int | None:
         """The run, from a number on, one of whose batches begins at a position; cut there."""
-        found = bisect_right(self._starts, position, lo=number) - 1
-        if found < number or self._runs[found].end <= position:
+        run_number = bisect_right(self._starts, position, lo=number) - 1
+        if run_number < number or self._runs[run_number].end <= position:
             return None
-        if self._starts[found] == position:
-            return found
-        run = self._runs[found]
+        if self._starts[run_number] == position:
+            return run_number
+        run = self._runs[run_number]
         front = span_between(self._log, run.path, run.position, position)
         if front is None:
             return None
         back = span_between(self._log, run.path, position, run.end)
         assert back is not None
-        self._runs[found : found + 1] = [front, back]
-        self._starts[found : found + 1] = [front.position, back.position]
-        return found + 1
+        self._runs[run_number : run_number + 1] = [front, back]
+        self._starts[run_number : run_number + 1] = [front.position, back.position]
+        return run_number + 1
 
 
 def stored_size(head: bytes) -> int:

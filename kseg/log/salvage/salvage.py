@@ -149,70 +149,70 @@ class SalvagedPartition(Documented):
 
     @property
     def name(self) -> str:
-        """Of its directory in OUT."""
+        """The name of its directory in OUT."""
         return self.target.name
 
     @property
     def ok(self) -> bool:
         """Whether nothing is lost, and all that is kept can be read."""
-        is_harmless = (one.reason in HARMLESS | _NOTHING for one in self.unprovable)
+        is_harmless = (span.reason in HARMLESS | _NOTHING for span in self.unprovable)
         return not (self.lost or self.undecodable) and all(is_harmless)
 
     @property
     def lost_records(self) -> int | None:
         """How many records are lost; at most, where one range says so; None if not known."""
-        found = 0
-        for one in self.lost:
-            if one.last_offset is None:
+        records = 0
+        for lost_range in self.lost:
+            if lost_range.last_offset is None:
                 return None
-            found += one.last_offset - one.first_offset + 1
-        return found
+            records += lost_range.last_offset - lost_range.first_offset + 1
+        return records
 
     @property
     def at_most(self) -> bool:
         """Whether some lost offsets may have had no record."""
-        return any(one.at_most for one in self.lost)
+        return any(lost_range.at_most for lost_range in self.lost)
 
     @property
     def unproved_batches(self) -> int:
         """How many readable batches behind damage are not kept, since nothing proves them."""
-        return sum(one.batches for one in self.unprovable if one.reason == "not-anchored")
+        return sum(span.batches for span in self.unprovable if span.reason == "not-anchored")
 
     @property
     def duplicate_batches(self) -> int:
         """How many batches are in OUT already."""
-        return sum(one.batches for one in self.unprovable if one.reason in HARMLESS)
+        return sum(span.batches for span in self.unprovable if span.reason in HARMLESS)
 
     @cached_property
     def quarantined(self) -> tuple[Quarantined, ...]:
         """The bytes that are copied beside OUT, for each log file; sound bytes separately."""
         ends: dict[str, int] = {}
-        found = []
-        for one in sorted(self.unprovable, key=lambda one: bool(one.batches)):
-            if one.reason not in _NOT_COPIED:
-                folder = f"{self.name}/{READABLE}" if one.batches else self.name
-                path = f"{QUARANTINE}/{folder}/{Path(one.path).name}"
-                found.append(Quarantined(one, path, ends.get(path, 0)))
-                ends[path] = ends.get(path, 0) + one.size
-        return tuple(found)
+        quarantined = []
+        for span in sorted(self.unprovable, key=lambda span: bool(span.batches)):
+            if span.reason not in _NOT_COPIED:
+                folder = f"{self.name}/{READABLE}" if span.batches else self.name
+                path = f"{QUARANTINE}/{folder}/{Path(span.path).name}"
+                quarantined.append(Quarantined(span, path, ends.get(path, 0)))
+                ends[path] = ends.get(path, 0) + span.size
+        return tuple(quarantined)
 
     def to_dict(self) -> dict[str, Any]:
         """As in `--json`."""
-        places = {id(each.source): each for each in self.quarantined}
-        unprovable = [_unprovable(one, places.get(id(one))) for one in self.unprovable]
+        places = {id(part.source): part for part in self.quarantined}
+        unprovable = [_unprovable(span, places.get(id(span))) for span in self.unprovable]
         return Documented.to_dict(self) | {"unprovable": unprovable}
 
 
-def _unprovable(one: Span, place: Quarantined | None) -> dict[str, Any]:
+def _unprovable(span: Span, quarantined: Quarantined | None) -> dict[str, Any]:
     """Bytes that are not kept, as in `--json`."""
-    is_known = one.first_offset != NO_OFFSET
+    is_known = span.first_offset != NO_OFFSET
     return {
-        **fields_of(one, "path position size reason"),
-        "first_offset": one.first_offset if is_known else None,
-        "last_offset": one.last_offset if is_known else None,
-        **fields_of(one, "batches places"),
-        "quarantine": None if place is None else place.path,
-        "quarantine_position": None if place is None else place.position,
+        **fields_of(span, "path position size reason"),
+        "first_offset": span.first_offset if is_known else None,
+        "last_offset": span.last_offset if is_known else None,
+        **fields_of(span, "batches places"),
+        "quarantine": None if quarantined is None else quarantined.path,
+        "quarantine_position": None if quarantined is None else quarantined.position,
     }
 
 
@@ -235,7 +235,7 @@ class SalvagePlan(Table):
     @property
     def ok(self) -> bool:
         """Whether nothing is lost."""
-        return all(one.ok for one in self.partitions)
+        return all(partition.ok for partition in self.partitions)
 
     @property
     def beside(self) -> Path:
@@ -244,38 +244,38 @@ class SalvagePlan(Table):
 
     @property
     def kept_bytes(self) -> int:
-        """Of the new log files."""
-        return sum(one.target.bytes for one in self.partitions)
+        """The size of the new log files."""
+        return sum(partition.target.bytes for partition in self.partitions)
 
     @property
     def bytes(self) -> int:
-        """Of the log files that were read."""
-        return sum(one.bytes for one in self.partitions)
+        """The size of the log files that were read."""
+        return sum(partition.bytes for partition in self.partitions)
 
     @property
     def lost(self) -> tuple[LostOffsets, ...]:
         """Offsets that no sound batch has, of all partitions."""
-        return tuple(lost for one in self.partitions for lost in one.lost)
+        return tuple(lost for partition in self.partitions for lost in partition.lost)
 
     @property
     def quarantined(self) -> Iterator[Quarantined]:
         """The bytes that are copied beside OUT."""
-        return (each for one in self.partitions for each in one.quarantined)
+        return (part for partition in self.partitions for part in partition.quarantined)
 
     @property
     def quarantined_bytes(self) -> int:
-        """How many these are."""
-        return sum(each.source.size for each in self.quarantined)
+        """The number of bytes that are copied beside OUT."""
+        return sum(part.source.size for part in self.quarantined)
 
     def to_json(self) -> dict[str, Any]:
         """The document of `kseg salvage --json`, and `report.json`."""
         return {
             "path": list(self.sources),
             **fields_of(self, "out beside ok bytes kept_bytes"),
-            "batches": sum(one.batches for one in self.partitions),
-            "records": _sum([one.records for one in self.partitions]),
-            "lost_records": _sum([one.lost_records for one in self.partitions]),
-            "duplicates": sum(one.duplicate_batches for one in self.partitions),
+            "batches": sum(partition.batches for partition in self.partitions),
+            "records": _sum([partition.records for partition in self.partitions]),
+            "lost_records": _sum([partition.lost_records for partition in self.partitions]),
+            "duplicates": sum(partition.duplicate_batches for partition in self.partitions),
             **fields_of(self, "quarantined_bytes left_alone partitions"),
         }
 
@@ -307,19 +307,21 @@ class SalvagePlan(Table):
             OSError: the disk refuses, or has no room. `out` does not exist then.
         """
 
-        def finish(place: Path) -> None:
+        def finish(beside_target: Path) -> None:
             parts = list(self.quarantined)
-            _quarantine(place, parts)
-            folders = {folder for each in parts for folder in Path(each.path).parents}
+            _quarantine(beside_target, parts)
+            folders = {folder for part in parts for folder in Path(part.path).parents}
             for folder in sorted(folders - {Path()}):
-                io.flush_directory(place / folder)
+                io.flush_directory(beside_target / folder)
             document = {"schema": "kseg.salvage/1", **self.to_json()}
-            atomic.replace_file(place / REPORT, json.dumps(document, indent=1).encode() + b"\n")
+            atomic.replace_file(
+                beside_target / REPORT, json.dumps(document, indent=1).encode() + b"\n"
+            )
 
         write_output(
             self.out,
-            [each.target for each in self.partitions],
-            sources=[*self.sources, *(each.path for each in self.partitions)],
+            [partition.target for partition in self.partitions],
+            sources=[*self.sources, *(partition.path for partition in self.partitions)],
             finish=finish,
             finish_bytes=self.quarantined_bytes,
             progress=progress,
@@ -329,15 +331,16 @@ class SalvagePlan(Table):
     def __str__(self) -> str:
         """A line a partition."""
         return "\n".join(
-            f"{one.path}: {one.batches} batches kept, {len(one.lost)} ranges of offsets lost"
-            for one in self.partitions
+            f"{partition.path}: {partition.batches} batches kept, "
+            f"{len(partition.lost)} ranges of offsets lost"
+            for partition in self.partitions
         )
 
 
 def _sum(numbers: Sequence[int | None]) -> int | None:
     """The sum; None if one is not known."""
-    known = [one for one in numbers if one is not None]
-    return sum(known) if len(known) == len(numbers) else None
+    known_numbers = [number for number in numbers if number is not None]
+    return sum(known_numbers) if len(known_numbers) == len(numbers) else None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -354,7 +357,7 @@ class SalvageReport(Table):
 
     @property
     def title(self) -> str:
-        """That of the plan."""
+        """The title of the plan."""
         return self.plan.title
 
     def table_rows(self) -> Sequence[Mapping[str, Any]]:
@@ -414,7 +417,7 @@ class Transactions:
         Raises:
             CorruptRecordError, UnreadableError: a file has changed since it was read.
         """
-        self._lost = [each.first_offset for each in lost]
+        self._lost = [lost_range.first_offset for lost_range in lost]
         self._open: dict[int, tuple[int, int, int]] = {}
         self._epochs: dict[int, int] = {}
         self.damaged: list[DamagedTransaction] = []
@@ -425,14 +428,14 @@ class Transactions:
             is_transactional = table.is_transactional & (table.producer_id >= 0)
             if is_transactional.any():
                 for header in table[is_transactional]:
-                    self._take(header)
+                    self._note_batch(header)
         for producer, begun in self._open.items():
             if self._loses(begun[1], None):
-                self._note(producer, begun, is_open=True)
-        self.damaged.sort(key=lambda one: one.first_offset)
+                self._add_damaged(producer, begun, is_open=True)
+        self.damaged.sort(key=lambda transaction: transaction.first_offset)
 
-    def _take(self, header: BatchHeader) -> None:
-        """A batch of a transaction, or its marker."""
+    def _note_batch(self, header: BatchHeader) -> None:
+        """Note a batch of a transaction, or the marker that ends it."""
         producer = header.producer_id
         if not header.is_control:
             first = self._open.get(producer, (header.base_offset,))[0]
@@ -441,35 +444,37 @@ class Transactions:
             self._epochs[producer] = header.coordinator_epoch
             begun = self._open.pop(producer, None)
             if begun is not None and self._loses(begun[0], header.last_offset):
-                self._note(producer, (begun[0], header.last_offset, begun[2]), is_open=False)
+                self._add_damaged(producer, (begun[0], header.last_offset, begun[2]), is_open=False)
 
     def _loses(self, first: int, last: int | None) -> bool:
         at = bisect_left(self._lost, first)
         return at < len(self._lost) and (last is None or self._lost[at] <= last)
 
-    def _note(self, producer: int, begun: tuple[int, int, int], *, is_open: bool) -> None:
+    def _add_damaged(self, producer: int, begun: tuple[int, int, int], *, is_open: bool) -> None:
         first, last, epoch = begun
         coordinator = self._epochs.get(producer, 0)
         self.damaged.append(DamagedTransaction(producer, epoch, first, last, coordinator, is_open))
 
 
-def abort_markers(known: Transactions, offset: int) -> bytes:
-    """Markers that abort the open ones, each a batch of its own, from an offset on.
+def abort_markers(transactions: Transactions, offset: int) -> bytes:
+    """Markers that abort the open transactions, each a batch of its own, from an offset on.
 
     They have the leader epoch of the log's end and its largest timestamp.
     """
     made = []
-    for at, one in enumerate(each for each in known.damaged if each.is_open):
+    for at, transaction in enumerate(
+        transaction for transaction in transactions.damaged if transaction.is_open
+    ):
         builder = BatchBuilder(
             base_offset=offset + at,
-            producer_id=one.producer_id,
-            producer_epoch=one.producer_epoch,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
             transactional=True,
             control=True,
-            leader_epoch=known.leader_epoch,
+            leader_epoch=transactions.leader_epoch,
         )
         builder.append_end_marker(
-            ControlType.ABORT, one.coordinator_epoch, timestamp=known.max_timestamp
+            ControlType.ABORT, transaction.coordinator_epoch, timestamp=transactions.max_timestamp
         )
         made.append(builder.build().data)
     return b"".join(made)
@@ -479,15 +484,15 @@ def abort_markers(known: Transactions, offset: int) -> bytes:
 _QUORUM_STATE = "quorum-state"
 
 
-def up_to_first_gap(known: ProvablePartition) -> tuple[ProvablePartition, tuple[Path, ...]]:
+def up_to_first_gap(partition: ProvablePartition) -> tuple[ProvablePartition, tuple[Path, ...]]:
     """The part of the log of KRaft that may be kept, and the files that belong to it.
 
     Raises:
         KsegError, OSError: a file has changed, or cannot be read.
     """
-    covered = read_cluster(known.path).snapshot_end
-    kept: list[Span] = []
-    rest = list(known.runs)
+    covered = read_cluster(partition.path).snapshot_end
+    kept_runs: list[Span] = []
+    rest = list(partition.runs)
     end = 0
     while rest and rest[0].first_offset <= max(end, covered):
         run = rest.pop(0)
@@ -495,37 +500,35 @@ def up_to_first_gap(known: ProvablePartition) -> tuple[ProvablePartition, tuple[
         cut = next((int(behind[0]) for behind in gaps if len(behind)), run.end)
         front, behind = run_between(run, run.position, cut), run_between(run, cut, run.end)
         if front is not None:
-            kept.append(front)
+            kept_runs.append(front)
             end = front.last_offset + 1
         if behind is not None:
             rest.insert(0, behind)
             break
-    numbers = {each.path: number for number, each in enumerate(known.segments)}
-    left = [*known.unprovable, *(replace(run, reason="behind-gap") for run in rest)]
-    left.sort(key=lambda one: (numbers[one.path], one.position))
-    found = replace(
-        known,
-        runs=tuple(kept),
+    numbers = {segment.path: number for number, segment in enumerate(partition.segments)}
+    left = [*partition.unprovable, *(replace(run, reason="behind-gap") for run in rest)]
+    left.sort(key=lambda span: (numbers[span.path], span.position))
+    up_to_gap = replace(
+        partition,
+        runs=tuple(kept_runs),
         unprovable=tuple(left),
-        lost=lost_offsets(kept, left, known.segments, known.log_start_offset),
+        lost=lost_offsets(kept_runs, left, partition.segments, partition.log_start_offset),
         segments=tuple(
-            each
-            for number, each in enumerate(known.segments)
-            if not number or each.base_offset <= end
+            segment
+            for number, segment in enumerate(partition.segments)
+            if not number or segment.base_offset <= end
         ),
     )
     files = [
-        each.path
-        for each in list_partition(known.path).kraft_snapshots
-        if each.name.base_offset == covered
+        snapshot.path
+        for snapshot in list_partition(partition.path).kraft_snapshots
+        if snapshot.name.base_offset == covered
     ]
-    state = known.path / _QUORUM_STATE
-    return found, (*files, *([state] if state.is_file() else ()))
+    state = partition.path / _QUORUM_STATE
+    return up_to_gap, (*files, *([state] if state.is_file() else ()))
 
 
 _COPIED_BYTES: Final = 2**20
-#: Kinds of directories that may be named themselves.
-
 
 # ---- deciding ------------------------------------------------------------------------------------
 
@@ -573,14 +576,18 @@ def plan_salvage(
     check_output(out, directories)
     left_alone: list[Path] = []
     chosen = Selection.of(topics, partitions).choice
-    sources = _sources([Path(each) for each in directories], chosen, left_alone)
-    done = _Done(progress, sum(map(log_bytes, sources.values())))
+    sources = _sources([Path(directory) for directory in directories], chosen, left_alone)
+    done = _TotalProgress(progress, sum(map(log_bytes, sources.values())))
     tier = Tier.beside() if tier is None else tier
-    pieces = (partial(_put_plan, *each, abort_open, done, tier) for each in sorted(sources.items()))
+    pieces = (
+        partial(_put_plan, *source, abort_open, done, tier) for source in sorted(sources.items())
+    )
     with closing(in_order(pieces, threads=threads)) as results:
-        found = list(results)
-    names = tuple(os.fspath(each) for each in directories)
-    return SalvagePlan(names, Path(os.path.abspath(out)), tuple(found), tuple(map(str, left_alone)))
+        planned = list(results)
+    names = tuple(os.fspath(directory) for directory in directories)
+    return SalvagePlan(
+        names, Path(os.path.abspath(out)), tuple(planned), tuple(map(str, left_alone))
+    )
 
 
 def _sources(
@@ -589,7 +596,7 @@ def _sources(
     """The partitions under some paths; logs of KRaft in data directories are noted."""
     if not directories:
         raise ValueError("name a directory")
-    found: dict[TopicPartition, Path] = {}
+    paths: dict[TopicPartition, Path] = {}
     catalog = Catalog.of(
         directories,
         ALL if chosen is None else lambda *name: name[0] == CLUSTER_METADATA or chosen(*name),
@@ -607,18 +614,18 @@ def _sources(
             continue
         if chosen is not None and not chosen(name.topic, name.partition):
             continue
-        other = found.setdefault(TopicPartition(name.topic, name.partition), path)
+        other = paths.setdefault(TopicPartition(name.topic, name.partition), path)
         if other is not path:
             raise ValueError(
                 f"{other} and {path} are the same partition: 'kseg merge' makes one log of two"
             )
-    if not found:
+    if not paths:
         raise NotALogError("no partition here is chosen", path=directories[0])
-    return found
+    return paths
 
 
-class _Done:
-    """How far several partitions are, as one number."""
+class _TotalProgress:
+    """The progress of several partitions, as one number."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self._progress, self._total = progress, total
@@ -632,30 +639,35 @@ class _Done:
 
 
 def _put_plan(
-    partition: TopicPartition, path: Path, abort_open: bool, done: _Done, tier: TierLike, put: Put
+    partition: TopicPartition,
+    path: Path,
+    abort_open: bool,
+    done: _TotalProgress,
+    tier: TierLike,
+    put: Put,
 ) -> None:
     """Plan one partition."""
-    known = read_provable(path, progress=partial(done.note, path=path))
+    provable = read_provable(path, progress=partial(done.note, path=path))
     files: tuple[Path, ...] = ()
     is_kraft = partition.topic == CLUSTER_METADATA
     if is_kraft:
-        known, files = up_to_first_gap(known)
-    runs, lost = known.runs, known.lost
-    bases = [each.base_offset for each in known.segments] or [known.log_start_offset]
+        provable, files = up_to_first_gap(provable)
+    runs, lost = provable.runs, provable.lost
+    bases = [segment.base_offset for segment in provable.segments] or [provable.log_start_offset]
     segments = target_segments(runs, bases)
     end = max(bases[-1], runs[-1].last_offset + 1 if runs else 0)
     transactions = Transactions(runs, lost)
-    markers = sum(one.is_open for one in transactions.damaged) if abort_open else 0
+    markers = sum(transaction.is_open for transaction in transactions.damaged) if abort_open else 0
     if markers:
         segments = _with_tail(segments, abort_markers(transactions, end), end)
     offsets = data_directory.offsets_beside(path)
-    start, entries = known.log_start_offset, epochs_of(path)
+    start, entries = provable.log_start_offset, epochs_of(path)
     epochs = with_tier_epochs(path, entries, start, tier, is_lost=not entries)
     target = TargetPartition(
         partition,
         segments,
         end + markers,
-        topic_id=known.topic_id,
+        topic_id=provable.topic_id,
         log_start_offset=min(start, end),
         high_watermark=None if offsets.high_watermark is None else min(offsets.high_watermark, end),
         epochs=LeaderEpochs(None, epochs).within(start, end),
@@ -666,24 +678,24 @@ def _put_plan(
     plan = SalvagedPartition(
         path=str(path),
         partition=partition,
-        topic_id=known.topic_id,
+        topic_id=provable.topic_id,
         log_start_offset=max(target.log_start_offset, segments[0].base_offset),
         log_end_offset=target.log_end_offset,
-        bytes=sum(each.size for each in known.segments),
+        bytes=sum(segment.size for segment in provable.segments),
         batches=sum(run.batches for run in runs) + markers,
         records=None if records is None else records + markers,
         lost=lost,
-        unprovable=known.unprovable,
+        unprovable=provable.unprovable,
         transactions=tuple(transactions.damaged),
         markers=markers,
         target=target,
         indexed=any(
-            Path(one.path).with_suffix(".index").exists()
-            for one in known.unprovable
-            if one.reason == "not-anchored"
+            Path(span.path).with_suffix(".index").exists()
+            for span in provable.unprovable
+            if span.reason == "not-anchored"
         ),
         undecodable=tuple(_undecodable(runs)),
-        start_beyond_end=known.start_beyond_end,
+        start_beyond_end=provable.start_beyond_end,
     )
     put(plan)
 
@@ -697,7 +709,7 @@ def _undecodable(runs: Sequence[Span]) -> Iterator[LostOffsets]:
             for _ in segment.read(request, start_position=run.position, end_position=run.end):
                 pass
         broken = InvalidRecordError, DecompressionError
-        places = {each.position for each in faults if isinstance(each, broken)}
+        places = {fault.position for fault in faults if isinstance(fault, broken)}
         for _, table in provable_tables([run]) if places else ():
             for header in table:
                 if header.position in places:
@@ -725,23 +737,23 @@ def _with_tail(
 # ---- doing ---------------------------------------------------------------------------------------
 
 
-def _quarantine(place: Path, parts: Sequence[Quarantined]) -> None:
+def _quarantine(beside_target: Path, parts: Sequence[Quarantined]) -> None:
     """Copy bytes that are not kept; zeros as holes."""
-    for path, of_file in groupby(parts, key=lambda one: one.path):
-        io.make_directories((place / path).parent)
-        with io.WriteFile.open(place / path, exclusive=True) as file:
-            for one in of_file:
-                with MappedFile.open(one.source.path, "never") as source:
-                    _copy(source, one.source, file, one.position)
-            file.truncate(one.position + one.source.size)
+    for path, of_file in groupby(parts, key=lambda part: part.path):
+        io.make_directories((beside_target / path).parent)
+        with io.WriteFile.open(beside_target / path, exclusive=True) as file:
+            for part in of_file:
+                with MappedFile.open(part.source.path, "never") as source:
+                    _copy(source, part.source, file, part.position)
+            file.truncate(part.position + part.source.size)
             file.flush()
 
 
-def _copy(source: MappedFile, one: Span, file: io.WriteFile, position: int) -> None:
-    for start in range(0, one.size, _COPIED_BYTES):
-        size = min(_COPIED_BYTES, one.size - start)
+def _copy(source: MappedFile, span: Span, file: io.WriteFile, position: int) -> None:
+    for start in range(0, span.size, _COPIED_BYTES):
+        size = min(_COPIED_BYTES, span.size - start)
         try:
-            data = source.read(one.position + start, size)
+            data = source.read(span.position + start, size)
         except UnreadableError:
             continue  # the disk has got worse since the plan was made
         if any(data):

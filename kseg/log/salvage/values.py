@@ -83,23 +83,23 @@ class Span(Documented):
         return self.records == self.last_offset - self.first_offset + 1
 
     def and_then(self, behind: Span) -> Span:
-        """Both as one; the second follows the first in its file."""
-        known = self.records is not None and behind.records is not None
+        """Join this span and the one that follows it in its file."""
+        are_counted = self.records is not None and behind.records is not None
         return replace(
             self,
             size=self.size + behind.size,
             last_offset=behind.last_offset,
             batches=self.batches + behind.batches,
-            records=(self.records or 0) + (behind.records or 0) if known else None,
+            records=(self.records or 0) + (behind.records or 0) if are_counted else None,
         )
 
 
-def add_span(spans: list[Span], one: Span) -> None:
-    """Add provable batches to others, joined to the last ones if they follow in the same file."""
-    if spans and (spans[-1].path, spans[-1].end) == (one.path, one.position):
-        spans[-1] = spans[-1].and_then(one)
+def add_span(spans: list[Span], span: Span) -> None:
+    """Add a span to others, joined to the last one if it follows that in the same file."""
+    if spans and (spans[-1].path, spans[-1].end) == (span.path, span.position):
+        spans[-1] = spans[-1].and_then(span)
     else:
-        spans.append(one)
+        spans.append(span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class ProvablePartition:
 
 def is_dense(runs: Iterable[Span], segments: Sequence[SegmentSeen]) -> bool:
     """Whether each offset has a record; compaction leaves empty segments in front of others."""
-    return all(run.is_dense for run in runs) and all(each.size for each in segments[:-1])
+    return all(run.is_dense for run in runs) and all(segment.size for segment in segments[:-1])
 
 
 def offset_orders(table: BatchTable) -> Int64s:
@@ -238,11 +238,11 @@ def span_of(path: str, table: BatchTable) -> Span:
 
 def span_between(log: LogFile, path: str, start: int, end: int) -> Span | None:
     """The batches of an open file between two positions; None if no batch ends at the second."""
-    found: list[Span] = []
+    spans: list[Span] = []
     for _, table in log.headers_of([(start, end)]) if start < end else ():
         if len(table):
-            add_span(found, span_of(path, table))
-    return found[0] if found and found[0].end == end else None
+            add_span(spans, span_of(path, table))
+    return spans[0] if spans and spans[0].end == end else None
 
 
 def run_between(run: Span, start: int, end: int) -> Span | None:

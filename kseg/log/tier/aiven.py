@@ -148,10 +148,10 @@ def _manifest(root: Any) -> Manifest:
         plain = [min(chunk_size, file_size - at * chunk_size) + seal for at in range(count)]
         if sizes != plain:
             raise TierError("the sizes of the chunks do not sum up to that of the segment")
-    segment, place = _metadata(root.get("remoteLogSegmentMetadata"), file_size)
+    segment, topic_and_partition = _metadata(root.get("remoteLogSegmentMetadata"), file_size)
     return Manifest(
         segment,
-        *place,
+        *topic_and_partition,
         chunk_size,
         file_size,
         tuple(accumulate(sizes, initial=0)),
@@ -168,13 +168,13 @@ def _number(value: Any, least: int = 0, most: int = INT32_MAX) -> int:
     return value
 
 
-def _indexes(given: Any) -> dict[str, tuple[int, int]]:
-    found = {}
+def _indexes(segment_indexes: Any) -> dict[str, tuple[int, int]]:
+    ranges = {}
     for extension, name in INDEXES.items():
-        one = given.get(name) if name == "transaction" else given[name]
-        if one is not None:
-            found[extension] = (_number(one["position"]), _number(one["size"]))
-    return found
+        index = segment_indexes.get(name) if name == "transaction" else segment_indexes[name]
+        if index is not None:
+            ranges[extension] = (_number(index["position"]), _number(index["size"]))
+    return ranges
 
 
 def _chunk_sizes(table: Any, count: int) -> list[int]:
@@ -230,30 +230,34 @@ def decode_chunk_sizes(data: bytes, count: int) -> list[int]:
 
 
 def _metadata(
-    given: Any, size: int
+    metadata: Any, size: int
 ) -> tuple[RemoteSegment | None, tuple[str | None, str | None, int | None]]:
     """The segment, and its topic, topic id and partition, as the broker knew them."""
-    if given is None:
+    if metadata is None:
         return None, (None, None, None)
-    whole = given["remoteLogSegmentId"]
-    place = whole["topicIdPartition"]
-    named = place["topicPartition"]
-    epochs = sorted((int(epoch), start) for epoch, start in given["segmentLeaderEpochs"].items())
-    numbers = (given[name] for name in ("startOffset", "endOffset"))
-    start, end = (_number(one, most=2**63 - 2) for one in numbers)
+    whole = metadata["remoteLogSegmentId"]
+    topic_id_partition = whole["topicIdPartition"]
+    named = topic_id_partition["topicPartition"]
+    epochs = sorted((int(epoch), start) for epoch, start in metadata["segmentLeaderEpochs"].items())
+    numbers = (metadata[name] for name in ("startOffset", "endOffset"))
+    start, end = (_number(number, most=2**63 - 2) for number in numbers)
     segment = RemoteSegment(
         str(whole["id"]),
         start,
         end,
         tuple(EpochEntry(epoch, _number(first, most=2**63 - 2)) for epoch, first in epochs),
         size,
-        _number(given["maxTimestampMs"], -(2**63), 2**63 - 1),
-        _number(given["eventTimestampMs"], -(2**63), 2**63 - 1),
-        _number(given["brokerId"], -1),
-        no_aborted=given.get("txnIdxEmpty") or None,
+        _number(metadata["maxTimestampMs"], -(2**63), 2**63 - 1),
+        _number(metadata["eventTimestampMs"], -(2**63), 2**63 - 1),
+        _number(metadata["brokerId"], -1),
+        no_aborted=metadata.get("txnIdxEmpty") or None,
     )
     segment.check()
-    return segment, (str(named["topic"]), str(place["topicId"]), _number(named["partition"]))
+    return segment, (
+        str(named["topic"]),
+        str(topic_id_partition["topicId"]),
+        _number(named["partition"]),
+    )
 
 
 # ---- keys ----------------------------------------------------------------------------------------
@@ -275,9 +279,9 @@ def data_key(manifest: Manifest, keys: Keys, path: str) -> bytes | None:
         return None
     id_, sealed = manifest.data_key
     if id_ not in keys:
-        known = ", ".join(sorted(keys)) or "none"
+        key_ids = ", ".join(sorted(keys)) or "none"
         raise TierError(
-            f"the segment is encrypted with key pair {id_!r}; given are: {known}. Name its "
+            f"the segment is encrypted with key pair {id_!r}; given are: {key_ids}. Name its "
             f"private key: --tier-key {id_}=FILE",
             path=path,
         )
@@ -318,8 +322,8 @@ def _from_oaep(block: bytes) -> bytes | None:
         return None
     seed = _xor(block[1 : size + 1], _mask(block[size + 1 :], size))
     data = _xor(block[size + 1 :], _mask(seed, len(block) - size - 1))
-    padding, one, message = data[size:].partition(b"\x01")
-    sound = block[0] == 0 and data[:size] == hashlib.sha3_512().digest() and one
+    padding, separator, message = data[size:].partition(b"\x01")
+    sound = block[0] == 0 and data[:size] == hashlib.sha3_512().digest() and separator
     return message if sound and not padding.strip(b"\0") else None
 
 
@@ -328,8 +332,8 @@ def _mask(seed: bytes, size: int) -> bytes:
     return b"".join(hashlib.sha3_512(seed + at.to_bytes(4)).digest() for at in parts)[:size]
 
 
-def _xor(one: bytes, other: bytes) -> bytes:
-    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+def _xor(block: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(block, other, strict=True))
 
 
 # ---- bytes ---------------------------------------------------------------------------------------
@@ -366,12 +370,12 @@ def _inflate(data: bytes | memoryview, size: int | None, most: int) -> bytes:
         if claimed is None or claimed > most or (size is not None and claimed != size):
             raise TierError(f"a zstd frame claims {claimed} bytes, not {size or most}")
         decompressor = library.ZstdDecompressor()
-        found: bytes = decompressor.decompress(data, max_length=claimed + 1)
+        inflated: bytes = decompressor.decompress(data, max_length=claimed + 1)
     except library.ZstdError as error:
         raise TierError(f"zstd: {error}") from None
-    if len(found) != claimed or not decompressor.eof or decompressor.unused_data:
+    if len(inflated) != claimed or not decompressor.eof or decompressor.unused_data:
         raise TierError(f"a zstd frame claims {claimed} bytes and has others")
-    return found
+    return inflated
 
 
 class ChunkedFile(RangedFile):
@@ -430,9 +434,9 @@ class ChunkedFile(RangedFile):
         return data.toreadonly(), None
 
     def _opened(self, data: memoryview, size: int) -> bytes | memoryview:
-        found = unseal(data, self._key, self._manifest.aad)
+        opened = unseal(data, self._key, self._manifest.aad)
         if self._manifest.compressed:
-            found = _inflate(found, size, size)
-        if len(found) != size:
-            raise TierError(f"it has {len(found)} bytes of the segment, not {size}")
-        return found
+            opened = _inflate(opened, size, size)
+        if len(opened) != size:
+            raise TierError(f"it has {len(opened)} bytes of the segment, not {size}")
+        return opened

@@ -65,7 +65,7 @@ class RemoteHistory(Documented):
     behind: tuple[int, int] | None = None
 
     def lines(self, partition: str) -> Iterator[str]:
-        """In words; the partition's name is for a command."""
+        """Yield lines of text; `partition` is the name to show in a command."""
         copied = f"; it has {self.copied_bytes} bytes of the local segments, too"
         end = f"up to offset {self.highest_offset}"
         if self.segments and self.highest_offset < 0:
@@ -108,8 +108,8 @@ def tiered(
         ValueError: the partition is in a store.
         KsegError, OSError: the tier that was named cannot be read.
     """
-    place = local_path_at(path).resolve()
-    if not getattr(tier, "root", tier) and not has_tiers(place.parent):
+    directory = local_path_at(path).resolve()
+    if not getattr(tier, "root", tier) and not has_tiers(directory.parent):
         return None
     from kseg.log.tier.tier import Tier, TierLog  # most logs have none
 
@@ -118,9 +118,9 @@ def tiered(
     if not isinstance(tier, Tier):
         tier = Tier.beside() if tier is None else Tier.of(tier)
     try:
-        log = tier.log(place)
+        log = tier.log(directory)
     except (KsegError, OSError) as error:
-        is_empty = isinstance(error, NotALogError) and str(error.path) == str(place)
+        is_empty = isinstance(error, NotALogError) and str(error.path) == str(directory)
         if (tier.root or is_needed) and not is_empty:
             raise
         return None
@@ -153,11 +153,11 @@ def history_of(
         first,
         highest,
         len(log.finished),
-        sum(one.size for one in log.finished),
+        sum(segment.size for segment in log.finished),
         sum(copied),
         max(first, start),
         len(deleted),
-        sum(one.size for one in deleted),
+        sum(segment.size for segment in deleted),
         len(uncopied),
         sum(uncopied),
         (end, highest) if end <= highest else None,
@@ -178,7 +178,9 @@ def unreferenced(
     """
     first = epochs[0].epoch if epochs else INT32_MAX
     return tuple(
-        one for one in log.finished if one.end_offset >= start and one.epochs[-1].epoch < first
+        segment
+        for segment in log.finished
+        if segment.end_offset >= start and segment.epochs[-1].epoch < first
     )
 
 
@@ -219,11 +221,13 @@ def with_tier_epochs(
             "log-start-offset-checkpoint",
             path=path,
         )
-    copies = [one for one in log.finished if one.end_offset >= start]
+    copies = [segment for segment in log.finished if segment.end_offset >= start]
     copied = log.copied_epochs
-    found = joined_epochs(copied or (each for one in copies for each in one.epochs), epochs)
-    if copied or all(is_within(one, found) for one in copies):
-        return found
+    joined = joined_epochs(
+        copied or (entry for segment in copies for entry in segment.epochs), epochs
+    )
+    if copied or all(is_within(segment, joined) for segment in copies):
+        return joined
     if not is_lost:
         return tuple(epochs)
     raise TierError(f"{_LOST}, and the tier has copies of several leaders. {_NAME_IT}", path=path)
@@ -241,21 +245,24 @@ def expired(log: TierLog, config: LogConfig, now_ms: int) -> tuple[tuple[RemoteS
     """
     lineage, end, start = log.lineage, log.view.log_end_offset, log.view.log_start_offset
     local = () if log.local is None else log.local.segments
-    valid = {one.id for one in log.finished if is_within(one, lineage, end)}
+    valid = {segment.id for segment in log.finished if is_within(segment, lineage, end)}
     excess = 0
     if config.retention_bytes >= 0:
         excess = sum(info.size for info in local if info.base_offset >= log.highest_remote)
-        excess += sum(one.size for one in log.finished if one.id in valid) - config.retention_bytes
+        excess += (
+            sum(segment.size for segment in log.finished if segment.id in valid)
+            - config.retention_bytes
+        )
     oldest = now_ms - config.retention_ms if config.retention_ms >= 0 else -1
     first_epoch = lineage[0].epoch if lineage else -1
     going, new_start = [], start
-    for one in sorted(log.finished, key=attrgetter("start_offset")):
-        if one.end_offset >= start or one.epochs[-1].epoch > first_epoch:
-            if one.id not in valid:
+    for segment in sorted(log.finished, key=attrgetter("start_offset")):
+        if segment.end_offset >= start or segment.epochs[-1].epoch > first_epoch:
+            if segment.id not in valid:
                 continue
-            if not (0 <= one.max_timestamp <= oldest or one.size <= excess > 0):
+            if not (0 <= segment.max_timestamp <= oldest or segment.size <= excess > 0):
                 break
-            excess -= one.size
-            new_start = max(new_start, one.end_offset + 1)
-        going.append(one)
+            excess -= segment.size
+            new_start = max(new_start, segment.end_offset + 1)
+        going.append(segment)
     return tuple(going), new_start

@@ -66,8 +66,8 @@ class RemoteSegment:
         entries = self.epochs
         sound = 0 <= self.start_offset <= self.end_offset < INT64_MAX and self.size >= 0
         sound &= bool(entries) and entries[0].start_offset >= self.start_offset
-        for one, following in pairwise(entries):
-            sound &= one.epoch < following.epoch and one.start_offset <= following.start_offset
+        for entry, following in pairwise(entries):
+            sound &= entry.epoch < following.epoch and entry.start_offset <= following.start_offset
         if not sound or entries[-1].start_offset > self.end_offset:
             raise TierError(
                 f"segment {self.id}: offsets {self.start_offset} to {self.end_offset}, size "
@@ -107,7 +107,7 @@ class EpochIndex:
     """By epoch and offset, the segment that a broker reads. Takes copies in their order."""
 
     def __init__(self) -> None:
-        """Know no segment."""
+        """Start without segments."""
         self._epochs: dict[int, _Epoch] = {}
 
     def put(self, segment: RemoteSegment) -> None:
@@ -116,40 +116,43 @@ class EpochIndex:
             self._epochs.setdefault(epoch, _Epoch()).put(segment, start, end)
 
     def remove(self, segment: RemoteSegment) -> None:
-        """Take a copy out, whose removal has begun; the highest offsets stay."""
+        """Remove a copy whose removal has begun; the highest offsets stay."""
         for epoch, start, _end in _ranges(segment):
-            known = self._epochs.get(epoch)
-            if known is None or start not in known.segments:
+            epoch_segments = self._epochs.get(epoch)
+            if epoch_segments is None or start not in epoch_segments.segments:
                 continue
-            if known.segments[start][0].id == segment.id:
-                known.starts.remove(start)
-                del known.segments[start]
+            if epoch_segments.segments[start][0].id == segment.id:
+                epoch_segments.starts.remove(start)
+                del epoch_segments.segments[start]
 
     def find(self, epoch: int, offset: int) -> RemoteSegment | None:
         """The segment with an offset of an epoch; None without one."""
-        known = self._epochs.get(epoch)
-        at = 0 if known is None else bisect_right(known.starts, offset)
-        if known is None or not at:
+        epoch_segments = self._epochs.get(epoch)
+        at = 0 if epoch_segments is None else bisect_right(epoch_segments.starts, offset)
+        if epoch_segments is None or not at:
             return None
-        segment, end = known.segments[known.starts[at - 1]]
+        segment, end = epoch_segments.segments[epoch_segments.starts[at - 1]]
         return segment if offset <= end else None
 
     def highest(self, epoch: int) -> int:
         """The highest offset of an epoch that was ever copied; -1 without one."""
-        known = self._epochs.get(epoch)
-        return -1 if known is None else known.highest
+        epoch_segments = self._epochs.get(epoch)
+        return -1 if epoch_segments is None else epoch_segments.highest
 
     def spans(self, lineage: Sequence[EpochEntry]) -> Iterator[Span]:
-        """The segments for a reader of a lineage, ascending without overlap; each epoch is cut."""
+        """The span that a reader of a lineage takes from each segment, ascending, without overlap.
+
+        The records of an epoch count up to the start of the next epoch of the lineage.
+        """
         pending: Span | None = None
         for entry, following in pairwise((*lineage, EpochEntry(-1, INT64_MAX))):
-            known = self._epochs.get(entry.epoch)
-            if known is None:
+            epoch_segments = self._epochs.get(entry.epoch)
+            if epoch_segments is None:
                 continue
-            at = max(bisect_right(known.starts, entry.start_offset) - 1, 0)
-            until = bisect_left(known.starts, following.start_offset)
-            for start, next_start in pairwise((*known.starts[at:until], INT64_MAX)):
-                segment, last = known.segments[start]
+            at = max(bisect_right(epoch_segments.starts, entry.start_offset) - 1, 0)
+            until = bisect_left(epoch_segments.starts, following.start_offset)
+            for start, next_start in pairwise((*epoch_segments.starts[at:until], INT64_MAX)):
+                segment, last = epoch_segments.segments[start]
                 first = max(start, entry.start_offset)
                 end = min(last + 1, next_start, following.start_offset)
                 if end <= first:
@@ -201,18 +204,18 @@ def is_within(
 
 def without_empty(entries: Sequence[EpochEntry]) -> tuple[EpochEntry, ...]:
     """Epochs without empty ones: the next epoch begins at the same offset."""
-    kept = [
+    not_empty = [
         entry
         for entry, following in pairwise((*entries, EpochEntry(-1, -1)))
         if entry.start_offset != following.start_offset
     ]
-    return tuple(kept)
+    return tuple(not_empty)
 
 
 def clipped(entries: Sequence[EpochEntry], start: int, end: int) -> tuple[EpochEntry, ...]:
     """The epochs with records from `start` to `end`, inclusive; the first begins at `start`."""
-    found = []
+    entries_within = []
     for entry, following in pairwise((*entries, EpochEntry(-1, INT64_MAX))):
         if entry.start_offset <= end and following.start_offset > start:
-            found.append(EpochEntry(entry.epoch, max(entry.start_offset, start)))
-    return without_empty(found)
+            entries_within.append(EpochEntry(entry.epoch, max(entry.start_offset, start)))
+    return without_empty(entries_within)

@@ -84,14 +84,14 @@ class SegmentObjects:
 
     Attributes:
         base_offset: of the segment.
-        wanted: the URL that the log should have, for messages.
+        log_url: the URL that the log should have, for messages.
         places: the objects, by extension.
         keys: files of private keys, by the ids of key pairs.
         fault: why no file of the copy can be opened; None if they can.
     """
 
     base_offset: int
-    wanted: str
+    log_url: str
     places: Mapping[str, StoredObject]
     keys: Keys = field(default_factory=dict)
     fault: KsegError | OSError | None = None
@@ -101,7 +101,7 @@ class SegmentObjects:
     def __reduce__(self) -> tuple[Any, ...]:
         """The manifest is read again where it is unpickled."""
         return SegmentObjects, (
-            *(self.base_offset, self.wanted, self.places, dict(self.keys)),
+            *(self.base_offset, self.log_url, self.places, dict(self.keys)),
             self.fault,
         )
 
@@ -121,14 +121,14 @@ class SegmentObjects:
         if self._manifest is None:
             stored = self.places[MANIFEST]
             data = read_object(stored, bytes_max=aiven.MANIFEST_BYTES_MAX)
-            found = aiven.parse_manifest(data, stored.url)
+            manifest = aiven.parse_manifest(data, stored.url)
             log = self.places.get("log")
-            if log is not None and log.size != found.chunks[-1]:
+            if log is not None and log.size != manifest.chunks[-1]:
                 raise TierError(
-                    f"the chunks have {found.chunks[-1]} bytes, {log.url} has {log.size}",
+                    f"the chunks have {manifest.chunks[-1]} bytes, {log.url} has {log.size}",
                     path=stored.url,
                 )
-            self._manifest = found
+            self._manifest = manifest
         return self._manifest
 
     def has(self, extension: str) -> bool:
@@ -147,8 +147,8 @@ class SegmentObjects:
         """
         name = INDEXES if self.is_chunked and extension != "log" else extension
         if name not in self.places:
-            wanted = f"{self.wanted.removesuffix('.log')}.{name}"
-            raise FileNotFoundError(errno.ENOENT, "the tier lacks this object", wanted)
+            missing_url = f"{self.log_url.removesuffix('.log')}.{name}"
+            raise FileNotFoundError(errno.ENOENT, "the tier lacks this object", missing_url)
         return self.places[name]
 
     def open(self, extension: str) -> MappedFile:
@@ -293,5 +293,8 @@ class TierPath(PosixPath):
             for entry in entries
             if entry.current_txn_first_offset >= 0
         }
-        aborted = [(one.producer_id, one.first_offset, one.last_offset) for one in index.entries()]
+        aborted = [
+            (transaction.producer_id, transaction.first_offset, transaction.last_offset)
+            for transaction in index.entries()
+        ]
         return Decided(undecided, aborted)

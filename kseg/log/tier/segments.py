@@ -41,7 +41,7 @@ class Replay:
     """
 
     def __init__(self) -> None:
-        """Know no segment."""
+        """Start without segments."""
         self.segments: dict[str, RemoteSegment] = {}
         self.index = EpochIndex()
         self.faults: list[KsegError] = []
@@ -65,15 +65,15 @@ class Replay:
         Raises:
             TierError: the segment is not known, or cannot have this state now; nothing changes.
         """
-        known = self.segments.get(id_)
-        if known is not None and known.state > state >= SegmentState.DELETE_SEGMENT_STARTED:
+        segment = self.segments.get(id_)
+        if segment is not None and segment.state > state >= SegmentState.DELETE_SEGMENT_STARTED:
             return  # a broker repeats a removal that another one has ended
-        allowed = () if known is None else (known.state, *_FOLLOWING[known.state])
-        if known is None or state not in allowed:
-            was = "is not known" if known is None else f"is {known.state.name}"
+        allowed = () if segment is None else (segment.state, *_FOLLOWING[segment.state])
+        if segment is None or state not in allowed:
+            was = "is not known" if segment is None else f"is {segment.state.name}"
             raise TierError(f"segment {id_} {was}, and cannot have state {state}")
         changed = replace(
-            known,
+            segment,
             state=SegmentState(state),
             event_ms=event_ms,
             broker_id=broker_id,
@@ -91,27 +91,27 @@ Place = tuple[str, int, str]
 
 
 def replay(views: Iterable[LogView]) -> tuple[dict[Place, Replay], list[KsegError]]:
-    """Replay partitions of the metadata topic; also gives the faults of records that do not decode.
+    """Replay partitions of the metadata topic; return also the faults of undecodable records.
 
     All records of a partition are in one partition of that topic.
 
     Raises:
         KsegError, OSError: the metadata log itself cannot be read.
     """
-    found: dict[Place, Replay] = {}
+    replays: dict[Place, Replay] = {}
     faults: list[KsegError] = []
     for view in views:
         for offset, value in _values(view):
-            known = faults
+            record_faults = faults
             try:
                 fields = decode(InternalTopic.REMOTE, None, value).value
                 if isinstance(fields, dict) and "remoteLogSegmentId" in fields:
-                    own = found.setdefault(_place(fields), Replay())
-                    known = own.faults
-                    _apply(own, fields)
+                    partition_replay = replays.setdefault(_partition_of(fields), Replay())
+                    record_faults = partition_replay.faults
+                    _apply(partition_replay, fields)
             except (InvalidRecordError, TierError) as error:
-                known.append(TierError(error.reason, path=view.path, offset=offset))
-    return found, faults
+                record_faults.append(TierError(error.reason, path=view.path, offset=offset))
+    return replays, faults
 
 
 def _values(view: LogView) -> Iterator[tuple[int, bytes | None]]:
@@ -120,28 +120,28 @@ def _values(view: LogView) -> Iterator[tuple[int, bytes | None]]:
         yield from zip(columns["offset"].tolist(), columns["value"], strict=True)
 
 
-def _place(fields: dict[str, Any]) -> Place:
-    place = fields["remoteLogSegmentId"]["topicIdPartition"]
-    return place["name"], place["partition"], id_text(place["id"])
+def _partition_of(fields: dict[str, Any]) -> Place:
+    partition = fields["remoteLogSegmentId"]["topicIdPartition"]
+    return partition["name"], partition["partition"], id_text(partition["id"])
 
 
-def _apply(known: Replay, fields: dict[str, Any]) -> None:
+def _apply(partition_replay: Replay, fields: dict[str, Any]) -> None:
     id_, state = id_text(fields["remoteLogSegmentId"]["id"]), fields["remoteLogSegmentState"]
     if "startOffset" not in fields:
-        known.update(
+        partition_replay.update(
             id_, state, fields["eventTimestampMs"], fields["brokerId"], fields["customMetadata"]
         )
         return
     if state not in _FOLLOWING:
         raise TierError(f"segment {id_} has state {state}, which does not exist")
-    known.take(
+    partition_replay.take(
         RemoteSegment(
             id_,
             fields["startOffset"],
             fields["endOffset"],
             tuple(
-                EpochEntry(one["leaderEpoch"], one["offset"])
-                for one in fields["segmentLeaderEpochs"]
+                EpochEntry(entry["leaderEpoch"], entry["offset"])
+                for entry in fields["segmentLeaderEpochs"]
             ),
             fields["segmentSizeInBytes"],
             fields["maxTimestampMs"],
@@ -159,7 +159,7 @@ def parse_id(text: str) -> UUID | None:
     from kseg.internal.ids import id_of
 
     try:
-        found = id_of(text)
+        uuid = id_of(text)
     except ValueError:
         return None
-    return found if id_text(found) == text else None
+    return uuid if id_text(uuid) == text else None

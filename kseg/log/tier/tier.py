@@ -80,7 +80,7 @@ class _Group:
     segments: dict[tuple[int, str], dict[str, StoredObject]] = field(default_factory=dict)
 
     def holds(self, topic: str, partition: int) -> bool:
-        """Whether it may be of a partition."""
+        """Whether the objects may be of a partition."""
         if self.partition != partition:
             return False
         return self.topic == topic or (self.layout == "aiven" and self.topic.endswith(topic))
@@ -126,7 +126,9 @@ class TierLog:
     def finished(self) -> tuple[RemoteSegment, ...]:
         """The finished copies, even those that no reader gets."""
         segments = (copy.segment for copy in self.copies.values())
-        return tuple(one for one in segments if one.state is SegmentState.COPY_SEGMENT_FINISHED)
+        return tuple(
+            segment for segment in segments if segment.state is SegmentState.COPY_SEGMENT_FINISHED
+        )
 
     @property
     def lineage(self) -> tuple[EpochEntry, ...]:
@@ -149,8 +151,8 @@ class TierLog:
         Raises:
             KsegError, OSError: its object cannot be read.
         """
-        known = _with_epochs(self.copies.values())
-        return _epochs_of(max(known, key=_age).objects) if known else ()
+        with_epochs = _with_epochs(self.copies.values())
+        return _epochs_of(max(with_epochs, key=_age).objects) if with_epochs else ()
 
     def special(self, time: int) -> TimestampOffset:
         """The answer of a broker to a negative time; -1 where it has none.
@@ -165,8 +167,8 @@ class TierLog:
         """
         if time == MAX_TIMESTAMP:
             seen = None if self.local is None else seen_log(self.local)
-            found = seen and offset_for_timestamp(seen, MAX_TIMESTAMP)
-            return found or TimestampOffset(-1, -1)
+            largest = seen and offset_for_timestamp(seen, MAX_TIMESTAMP)
+            return largest or TimestampOffset(-1, -1)
         start, end = self.view.log_start_offset, self.view.log_end_offset
         offset = {LATEST: end, EARLIEST: start, EARLIEST_LOCAL: end}.get(time, self.highest_remote)
         if time == EARLIEST_LOCAL and self.local is not None:
@@ -234,7 +236,7 @@ class Tier:
     @property
     def partitions(self) -> list[PartitionName]:
         """Topic and partition of everything there; Aiven's topics with their key prefix."""
-        names = {(one.topic, one.partition) for one in self.groups if one.segments}
+        names = {(group.topic, group.partition) for group in self.groups if group.segments}
         return [PartitionName(*name) for name in sorted(names)]
 
     def log(self, path: str | PathLike[str], *, mapping: Mapping = "auto") -> TierLog:
@@ -251,10 +253,10 @@ class Tier:
             KsegError, OSError: something cannot be read.
         """
         path = path_at(path)
-        known = self._logs.get(str(path))
-        if known is None:
-            self._logs[str(path)] = known = _Joining(self, path, mapping).joined()
-        return known
+        tier_log = self._logs.get(str(path))
+        if tier_log is None:
+            self._logs[str(path)] = tier_log = _LogBuilder(self, path, mapping).build()
+        return tier_log
 
 
 #: A tier as callers name it; a log that was found in a tier stands for itself.
@@ -299,8 +301,8 @@ def _grouped(objects: Iterable[StoredObject]) -> list[_Group]:
         if match is not None and group.layout != "pinterest":
             suffixes = _RAW_SUFFIXES if group.layout == "local" else _CHUNKED_SUFFIXES
             if match[3] in suffixes:
-                place = group.segments.setdefault((int(match[1]), match[2]), {})
-                place[match[3]] = stored
+                segment_objects = group.segments.setdefault((int(match[1]), match[2]), {})
+                segment_objects[match[3]] = stored
         elif plain is not None and group.layout == "pinterest":
             group.segments.setdefault((int(plain[1]), plain[1]), {})[plain[2]] = stored
     return [group for group in groups.values() if group is not None]
@@ -312,8 +314,10 @@ def _group_of(directory: str, *, is_plain: bool) -> _Group | None:
     name, above = parts[-1], parts[-2] if len(parts) > 1 else ""
     if is_plain:
         with suppress(NotALogError):
-            known = parse_partition_dir(name)
-            return _Group("pinterest", directory, known.topic, None, known.partition)
+            partition_name = parse_partition_dir(name)
+            return _Group(
+                "pinterest", directory, partition_name.topic, None, partition_name.partition
+            )
         return None
     if name.isascii() and name.isdigit() and len(name) < 11:
         topic, id_ = above[: -_ID - 1], above[-_ID:]
@@ -321,16 +325,18 @@ def _group_of(directory: str, *, is_plain: bool) -> _Group | None:
         return _Group("aiven", directory, topic, id_, int(name)) if is_id and topic else None
     if name[-_ID - 1 : -_ID] == "-" and parse_id(name[-_ID:]) is not None:
         with suppress(NotALogError):
-            known = parse_partition_dir(name[: -_ID - 1])
-            return _Group("local", directory, known.topic, name[-_ID:], known.partition)
+            partition_name = parse_partition_dir(name[: -_ID - 1])
+            return _Group(
+                "local", directory, partition_name.topic, name[-_ID:], partition_name.partition
+            )
     return None
 
 
 # ---- one partition -------------------------------------------------------------------------------
 
 
-class _Joining:
-    """The steps from a listing to a log."""
+class _LogBuilder:
+    """Builds the log of a partition from the listing of a tier and the local part."""
 
     def __init__(self, tier: Tier, path: Path, mapping: Mapping) -> None:
         self.tier, self.path, self.mapping = tier, path, mapping
@@ -342,23 +348,23 @@ class _Joining:
         self.strays: list[str] = []
         self.unread: list[Copy] = []
 
-    def joined(self) -> TierLog:
-        """The log."""
-        groups = [one for one in self.tier.groups if one.holds(self.topic, self.partition)]
-        here = os.path.realpath(self.path)
-        if any(os.path.realpath(one.directory) == here for one in groups):
+    def build(self) -> TierLog:
+        """Join the local and the remote segments."""
+        groups = [group for group in self.tier.groups if group.holds(self.topic, self.partition)]
+        local_directory = os.path.realpath(self.path)
+        if any(os.path.realpath(group.directory) == local_directory for group in groups):
             raise NotALogError("it has the local segments; name the tier", path=self.tier.root)
         replays = self._replays()
         topic_id = self._topic_id(groups, replays)
-        groups = [one for one in groups if one.topic_id in (topic_id, None)]
-        if topic_id is not None and any(one.topic_id for one in groups):
-            groups = [one for one in groups if one.topic_id]
-        known = replays.get(topic_id or "")
-        if known is not None:
-            self.faults += known.faults
-        if known is not None and known.segments:
-            source, copies = "metadata", self._by_metadata(known, groups)
-            index: EpochIndex | None = known.index
+        groups = [group for group in groups if group.topic_id in (topic_id, None)]
+        if topic_id is not None and any(group.topic_id for group in groups):
+            groups = [group for group in groups if group.topic_id]
+        replay_of_topic = replays.get(topic_id or "")
+        if replay_of_topic is not None:
+            self.faults += replay_of_topic.faults
+        if replay_of_topic is not None and replay_of_topic.segments:
+            source, copies = "metadata", self._by_metadata(replay_of_topic, groups)
+            index: EpochIndex | None = replay_of_topic.index
         else:
             source, copies = self._by_contents(groups)
             index = None
@@ -384,16 +390,22 @@ class _Joining:
     def _replays(self) -> dict[str, Replay]:
         """The partition's segments by topic id, from the metadata topic beside the log."""
         beside, pattern = self.path.resolve().parent, f"{InternalTopic.REMOTE}-*"
-        known = self.tier._replays.get(str(beside))
-        if known is None:
+        replays_and_faults = self.tier._replays.get(str(beside))
+        if replays_and_faults is None:
             in_store = is_remote(str(beside))
-            found = matches(f"{beside}/{pattern}") if in_store else sorted(beside.glob(pattern))
-            views = (LogView.open(directory, mapping=self.mapping) for directory in found)
-            self.tier._replays[str(beside)] = known = replay(views)
-        replays, faults = known
+            directories = (
+                matches(f"{beside}/{pattern}") if in_store else sorted(beside.glob(pattern))
+            )
+            views = (LogView.open(directory, mapping=self.mapping) for directory in directories)
+            self.tier._replays[str(beside)] = replays_and_faults = replay(views)
+        replays, faults = replays_and_faults
         self.faults += faults
-        own = (self.topic, self.partition)
-        return {key[2]: one for key, one in replays.items() if key[:2] == own}
+        partition = (self.topic, self.partition)
+        return {
+            key[2]: partition_replay
+            for key, partition_replay in replays.items()
+            if key[:2] == partition
+        }
 
     def _topic_id(self, groups: list[_Group], replays: dict[str, Replay]) -> str | None:
         """The id of the topic, by the first of those that know it.
@@ -404,12 +416,14 @@ class _Joining:
         if self.tier.topic_id is not None:
             return self.tier.topic_id
         if self.local is not None and self.local.files.metadata is not None:
-            found = read_partition_metadata(self.local.files.metadata).topic_id
-            if found is not None:
-                return found
-        ids = {one.topic_id for one in groups if one.topic_id and one.segments} or set(replays)
+            local_id = read_partition_metadata(self.local.files.metadata).topic_id
+            if local_id is not None:
+                return local_id
+        ids = {group.topic_id for group in groups if group.topic_id and group.segments} or set(
+            replays
+        )
         if len(ids) > 1:
-            ids = {one.topic_id for one in groups if one.topic_id and self._is_own(one)}
+            ids = {group.topic_id for group in groups if group.topic_id and self._is_own(group)}
         if len(ids) > 1:
             listed = ", ".join(sorted(map(str, ids)))
             raise TierError(
@@ -421,56 +435,60 @@ class _Joining:
 
     def _is_own(self, group: _Group) -> bool:
         """Whether a group is of the topic, and not of one whose name only ends like it."""
-        for key, found in group.segments.items():
+        for key, stored_objects in group.segments.items():
             with suppress(KsegError, OSError, KeyError):
-                manifest = self._objects(*key, found, group.directory).manifest
+                manifest = self._objects(*key, stored_objects, group.directory).manifest
                 return manifest.topic in (self.topic, None)
         return group.layout != "aiven" and bool(group.segments)
 
     # ---- which copies there are ------------------------------------------------------------------
 
     def _objects(
-        self, start: int, id_: str, found: dict[str, StoredObject], directory: str
+        self, start: int, id_: str, stored_objects: dict[str, StoredObject], directory: str
     ) -> SegmentObjects:
-        wanted = f"{directory}/{start:020d}-{id_}.log"
-        return SegmentObjects(start, wanted, found, self.tier.keys)
+        log_url = f"{directory}/{start:020d}-{id_}.log"
+        return SegmentObjects(start, log_url, stored_objects, self.tier.keys)
 
-    def _by_metadata(self, known: Replay, groups: list[_Group]) -> list[Copy]:
+    def _by_metadata(self, partition_replay: Replay, groups: list[_Group]) -> list[Copy]:
         """The copies that the metadata topic knows, with their objects."""
-        here = {key[1]: (found, one) for one in groups for key, found in one.segments.items()}
+        objects_by_id = {
+            key[1]: (stored_objects, group)
+            for group in groups
+            for key, stored_objects in group.segments.items()
+        }
         directory = groups[0].directory if groups else self.tier.root
         copies = []
-        for id_, segment in known.segments.items():
-            found, group = here.pop(id_, ({}, None))
+        for id_, segment in partition_replay.segments.items():
+            stored_objects, group = objects_by_id.pop(id_, ({}, None))
             objects = self._objects(
-                segment.start_offset, id_, found, group.directory if group else directory
+                segment.start_offset, id_, stored_objects, group.directory if group else directory
             )
             copies.append(Copy(segment, objects))
             if segment.state is not SegmentState.COPY_SEGMENT_FINISHED:
-                self._stray(found)
-        for found, _group in here.values():
-            self._stray(found)
+                self._stray(stored_objects)
+        for stored_objects, _group in objects_by_id.values():
+            self._stray(stored_objects)
         return copies
 
-    def _stray(self, found: dict[str, StoredObject]) -> None:
-        self.strays += sorted(stored.url for stored in found.values())
+    def _stray(self, stored_objects: dict[str, StoredObject]) -> None:
+        self.strays += sorted(stored.url for stored in stored_objects.values())
 
     def _by_contents(self, groups: list[_Group]) -> tuple[str, list[Copy]]:
         """The copies that manifests, names and contents tell of, and which of these it was."""
-        if len({one.directory for one in groups if one.layout == "pinterest"}) > 1:
-            listed = ", ".join(sorted(one.directory for one in groups))
+        if len({group.directory for group in groups if group.layout == "pinterest"}) > 1:
+            listed = ", ".join(sorted(group.directory for group in groups))
             raise TierError(f"the partition has several places: {listed}", path=self.path)
         copies: list[Copy] = []
         works = {"aiven": self._of_manifest, "local": self._of_contents, "pinterest": self._of_name}
         for group in groups:
             items = sorted(group.segments.items())
             whole = []
-            for at, (key, found) in enumerate(items):
+            for at, (key, stored_objects) in enumerate(items):
                 after = items[at + 1][0][0] if at + 1 < len(items) else None
-                if _is_finished(group.layout, found):
-                    whole.append((self._objects(*key, found, group.directory), key, after))
+                if _is_finished(group.layout, stored_objects):
+                    whole.append((self._objects(*key, stored_objects, group.directory), key, after))
                 else:
-                    self._stray(found)
+                    self._stray(stored_objects)
             # An object after the last whole one does not tell where that ends.
             whole[-1:] = [(objects, key, None) for objects, key, _after in whole[-1:]]
             with ThreadPoolExecutor(_AT_ONCE, "kseg-tier") as pool:
@@ -479,8 +497,8 @@ class _Joining:
                 if isinstance(got, Copy):
                     copies.append(got)
                 elif got is not None:
-                    self._leave(got, objects, key[1])
-        has_manifests = any(one.layout == "aiven" for one in groups)
+                    self._note_unread(got, objects, key[1])
+        has_manifests = any(group.layout == "aiven" for group in groups)
         return "manifests" if has_manifests else "names", copies
 
     def _or_fault(
@@ -491,7 +509,7 @@ class _Joining:
         except (KsegError, OSError) as error:
             return error
 
-    def _leave(self, fault: KsegError | OSError, objects: SegmentObjects, id_: str) -> None:
+    def _note_unread(self, fault: KsegError | OSError, objects: SegmentObjects, id_: str) -> None:
         """Note a copy whose offsets are not known, for a fault."""
         self.faults.append(fault)
         # An empty segment is never read, so its fault would stay unnoticed.
@@ -506,7 +524,7 @@ class _Joining:
         if manifest.segment is None:
             raise TierError("the manifest does not say which offsets the segment has", path=url)
         segment, topic = manifest.segment, str(manifest.topic)
-        named = objects.wanted.split("/")[-3][: -_ID - 1]
+        named = objects.log_url.split("/")[-3][: -_ID - 1]
         if topic != self.topic and named != self.topic and named.endswith(topic):
             return None  # another topic, whose name ends like a key prefix and this topic
         if (segment.start_offset, segment.id, manifest.partition, topic) != (
@@ -555,19 +573,19 @@ class _Joining:
         Raises:
             OSError: the log's checkpoint cannot be read.
         """
-        if any(one.layout == "pinterest" for one in groups):
+        if any(group.layout == "pinterest" for group in groups):
             return _NO_EPOCHS
         with suppress(CorruptIndexError):
             if self.local is not None and self.local.leader_epochs:
                 return self.local.leader_epochs
-        known = _with_epochs(copies)
-        if not known:
+        with_epochs = _with_epochs(copies)
+        if not with_epochs:
             return ()
         try:
-            return _epochs_of(max(known, key=_age).objects)
+            return _epochs_of(max(with_epochs, key=_age).objects)
         except (KsegError, OSError) as error:  # no other copy knows which records count
-            first = min(known, key=lambda one: one.segment.start_offset).objects
-            self._leave(error, replace(first, places={}), "")
+            first = min(with_epochs, key=lambda copy: copy.segment.start_offset).objects
+            self._note_unread(error, replace(first, places={}), "")
             return ()
 
     def _spans(
@@ -575,7 +593,7 @@ class _Joining:
     ) -> tuple[Span, ...]:
         """The offsets that remote segments give: from the log's start to its local part."""
         spans = list(index.spans(lineage))
-        for segment, _objects in sorted(self.unread, key=lambda one: -one.segment.start_offset):
+        for segment, _objects in sorted(self.unread, key=lambda copy: -copy.segment.start_offset):
             first = segment.start_offset
             at = bisect_right(spans, first, key=lambda span: span.start)
             if at == 0 or spans[at - 1].end <= first:  # no other copy has its offsets
@@ -586,10 +604,10 @@ class _Joining:
         if start is None:
             start = spans[0].start if spans else 0
         end = INT64_MAX if self.local is None else self.local.first_offset
-        kept = [
+        limited = [
             span._replace(start=max(span.start, start), end=min(span.end, end)) for span in spans
         ]
-        return tuple(span for span in kept if span.start < span.end)
+        return tuple(span for span in limited if span.start < span.end)
 
     def _named_start(self) -> int | None:
         """The log's start in the checkpoint of the data directory."""
@@ -612,7 +630,7 @@ class _Joining:
             if info.is_whole and objects[span.segment.id].has("snapshot")
         ]
         local = self.local
-        here = () if local is None else local.segments
+        local_segments = () if local is None else local.segments
         files = PartitionFiles(self.path, None) if local is None else local.files
         files = files._replace(
             name=PartitionName(self.topic, self.partition),
@@ -631,18 +649,20 @@ class _Joining:
             lineage,
             "; ".join(filter(None, lines)) or None,
         )
-        return LogView(self.path, (*remote, *here), self.mapping, files=files, remote=part)
+        return LogView(
+            self.path, (*remote, *local_segments), self.mapping, files=files, remote=part
+        )
 
 
 def _local(path: Path, mapping: Mapping) -> LogView | None:
     """The local part of a log; None where nothing of it is left."""
     try:
-        known = classify_path(path).partition_files
+        files = classify_path(path).partition_files
     except FileNotFoundError:
         return None
-    if known is None:
+    if files is None:
         raise NotALogError("not a partition directory", path=path)
-    return LogView.open(path, mapping=mapping) if known.segments else None
+    return LogView.open(path, mapping=mapping) if files.segments else None
 
 
 def _age(copy: Copy) -> tuple[int, int]:
@@ -660,13 +680,13 @@ def _with_epochs(copies: Iterable[Copy]) -> list[Copy]:
     ]
 
 
-def _is_finished(layout: str, found: dict[str, StoredObject]) -> bool:
+def _is_finished(layout: str, stored_objects: dict[str, StoredObject]) -> bool:
     """Whether a copy without metadata has every object that it needs."""
     if layout == "pinterest":
-        return len(found) == 3
+        return len(stored_objects) == 3
     if layout == "aiven":
-        return MANIFEST in found
-    return found.keys() >= set(_RAW_SUFFIXES) - {"txnindex"}
+        return MANIFEST in stored_objects
+    return stored_objects.keys() >= set(_RAW_SUFFIXES) - {"txnindex"}
 
 
 def _end(objects: SegmentObjects) -> int | None:
@@ -691,7 +711,7 @@ def _indexed(copies: list[Copy], lineage: tuple[EpochEntry, ...]) -> EpochIndex:
         (is_within(segment, lineage), segment.event_ms, segment.start_offset, segment)
         for segment, _objects in copies
     ]
-    for *_order, segment in sorted(order, key=lambda each: each[:3]):
+    for *_order, segment in sorted(order, key=lambda row: row[:3]):
         index.put(segment)
     return index
 
@@ -717,19 +737,19 @@ def _info(span: Span, objects: SegmentObjects) -> SegmentInfo:
 
 def holes(spans: Sequence[Span], start: int | None, end: int | None) -> list[tuple[int, int]]:
     """The offsets that no segment has: the first and the last of each stretch."""
-    at, found = start, []
+    at, ranges = start, []
     for span in spans:
         if at is not None and span.start > at:
-            found.append((at, span.start - 1))
+            ranges.append((at, span.start - 1))
         at = span.end
     if at is not None and end is not None and end > at:
-        found.append((at, end - 1))
-    return found
+        ranges.append((at, end - 1))
+    return ranges
 
 
-def holes_text(found: list[tuple[int, int]]) -> str | None:
-    """Holes in words; None for none."""
-    if not found:
+def holes_text(ranges: list[tuple[int, int]]) -> str | None:
+    """A sentence about holes; None without holes."""
+    if not ranges:
         return None
-    listed = ", ".join(f"{first} to {last}" for first, last in found)
+    listed = ", ".join(f"{first} to {last}" for first, last in ranges)
     return f"offsets {listed} are neither in this directory nor in the tier, and are not read"
