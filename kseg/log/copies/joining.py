@@ -58,22 +58,24 @@ class JoinedCopies:
 
     @property
     def topic_id(self) -> UUID | None:
-        """Of the topic; None where no copy says it."""
-        return next((one.topic_id for one in self.copies if one.topic_id and not one.lacks), None)
+        """The id of the topic; None where no copy says it."""
+        return next(
+            (copy.topic_id for copy in self.copies if copy.topic_id and not copy.lacks), None
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
-    """A copy that was given, and the partitions in it."""
+class _NamedCopy:
+    """A copy that the caller named, and the partitions in it."""
 
-    places: tuple[Path, ...]
+    directories: tuple[Path, ...]
     is_partition: bool
     partitions: dict[_Key, Path]
 
     @property
     def path(self) -> str:
-        """As it was given, or could have been."""
-        return ",".join(map(str, self.places))
+        """The name of the copy: its directories with commas between them."""
+        return ",".join(map(str, self.directories))
 
 
 def places_of(copy: StrPath) -> tuple[Path, ...]:
@@ -89,10 +91,10 @@ def places_of(copy: StrPath) -> tuple[Path, ...]:
         return (path_at(copy),)
     if "," not in text or os.path.lexists(text):
         return (Path(text),)
-    places = tuple(Path(part) for part in text.split(",") if part)
-    for place in places:
-        os.stat(place)
-    return places
+    directories = tuple(Path(part) for part in text.split(",") if part)
+    for directory in directories:
+        os.stat(directory)
+    return directories
 
 
 def join_copies(paths: Sequence[StrPath], chosen: Chosen | None = None) -> list[JoinedCopies]:
@@ -109,75 +111,77 @@ def join_copies(paths: Sequence[StrPath], chosen: Chosen | None = None) -> list[
         NotALogError: a path is not Kafka's, or is a file; or nothing is chosen.
         OSError: a path is missing or cannot be listed.
     """
-    given = [_given(places_of(path)) for path in paths]
-    _check(given)
-    if all(each.is_partition for each in given):
-        names = {key for each in given for key in each.partitions}
+    named_copies = [_named_copy(places_of(path)) for path in paths]
+    _check(named_copies)
+    if all(copy.is_partition for copy in named_copies):
+        names = {key for copy in named_copies for key in copy.partitions}
         name = names.pop() if len(names) == 1 else _NO_KEY
-        given = [replace(each, partitions={_NO_KEY: each.places[0]}) for each in given]
-        return list(_joined(name, given, _NO_KEY))
-    keys = sorted({key for each in given for key in each.partitions}, key=str)
-    wanted = [key for key in keys if chosen is None or chosen(*key)]
-    if not wanted:
-        raise NotALogError("no partition here is chosen", path=given[0].path)
-    return [one for key in wanted for one in _joined(key, given, key)]
+        named_copies = [
+            replace(copy, partitions={_NO_KEY: copy.directories[0]}) for copy in named_copies
+        ]
+        return list(_joined(name, named_copies, _NO_KEY))
+    keys = sorted({key for copy in named_copies for key in copy.partitions}, key=str)
+    chosen_keys = [key for key in keys if chosen is None or chosen(*key)]
+    if not chosen_keys:
+        raise NotALogError("no partition here is chosen", path=named_copies[0].path)
+    return [joined for key in chosen_keys for joined in _joined(key, named_copies, key)]
 
 
-def _given(places: tuple[Path, ...]) -> _Given:
+def _named_copy(directories: tuple[Path, ...]) -> _NamedCopy:
     """The live partitions of a copy: deleted, future and stray ones are no copies.
 
     Unreadable ones are among them, which the comparison says.
     """
-    catalog = Catalog.of(places, replicas="all", on_error="skip", files="refuse")
+    catalog = Catalog.of(directories, replicas="all", on_error="skip", files="refuse")
     for path, _, error in catalog.skipped:
         if path in catalog.named and error is not None:
             raise error
-    found = [*catalog, *(partition_at(entry.path) for entry in catalog.skipped)]
-    alone = [entry.path for entry in found if entry.path in catalog.named]
-    if alone and len(places) > 1:
+    entries = [*catalog, *(partition_at(entry.path) for entry in catalog.skipped)]
+    alone = [entry.path for entry in entries if entry.path in catalog.named]
+    if alone and len(directories) > 1:
         raise NotALogError(
             "a partition directory among the data directories of a broker", path=alone[0]
         )
     partitions: dict[_Key, Path] = {}
-    for entry in found:
+    for entry in entries:
         if entry.name is not None and entry.kind is None:
             other = partitions.setdefault((entry.topic, entry.partition), entry.path)
             if other is not entry.path:
                 raise NotALogError(f"the partition lies in {other}, too", path=entry.path)
-    return _Given(places, bool(alone), partitions)
+    return _NamedCopy(directories, bool(alone), partitions)
 
 
-def _check(given: Sequence[_Given]) -> None:
+def _check(named_copies: Sequence[_NamedCopy]) -> None:
     """Refuse to compare a directory with itself."""
-    if len(given) < 2:
+    if len(named_copies) < 2:
         raise ValueError("give two copies or more")
     seen: dict[str, Path] = {}
-    for each in given:
-        found = (*each.places, *each.partitions.values())
-        places = {os.path.realpath(path): path for path in found}
-        for place, path in places.items():
-            if place in seen:
-                raise ValueError(f"{seen[place]} and {path} are the same directory")
-        seen |= places
+    for copy in named_copies:
+        paths = (*copy.directories, *copy.partitions.values())
+        directories = {os.path.realpath(path): path for path in paths}
+        for real_path, path in directories.items():
+            if real_path in seen:
+                raise ValueError(f"{seen[real_path]} and {path} are the same directory")
+        seen |= directories
 
 
-def _joined(name: _Key, given: Sequence[_Given], key: _Key) -> Iterator[JoinedCopies]:
+def _joined(name: _Key, named_copies: Sequence[_NamedCopy], key: _Key) -> Iterator[JoinedCopies]:
     """The copies of one partition, for each topic id that they have.
 
     A copy without an id belongs to the copies of the first one with an id.
     """
-    found = [_copy(each.partitions.get(key), each.path) for each in given]
-    ids = list(dict.fromkeys(each.topic_id for each in found if each.topic_id is not None))
+    copy_paths = [_copy_path(copy.partitions.get(key), copy.path) for copy in named_copies]
+    ids = list(dict.fromkeys(copy.topic_id for copy in copy_paths if copy.topic_id is not None))
     for topic_id in ids or (None,):
         home = topic_id is None or topic_id == ids[0]
-        copies = [_as_of(each, topic_id, home=home) for each in found]
-        copies.sort(key=lambda each: each.lacks is not None)
+        copies = [_as_of(copy, topic_id, home=home) for copy in copy_paths]
+        copies.sort(key=lambda copy: copy.lacks is not None)
         yield JoinedCopies(*name, tuple(copies))
 
 
-def _copy(path: Path | None, given: str) -> CopyPath:
+def _copy_path(path: Path | None, named_path: str) -> CopyPath:
     if path is None:
-        return CopyPath(given, lacks="absent")
+        return CopyPath(named_path, lacks="absent")
     try:
         listing = list_partition(path)
     except OSError as error:

@@ -140,9 +140,11 @@ class Conflict(Documented):
     @property
     def is_compacted(self) -> bool:
         """Whether compaction may be all that differs: one has fewer records of the same append."""
-        one, other = (seen.header for seen in self.batches)
-        fewer, more = (one, other) if one.record_count < other.record_count else (other, one)
-        return _append_of(one) == _append_of(other) and 0 <= fewer.record_count < more.record_count
+        first, other = (seen.header for seen in self.batches)
+        fewer, more = (first, other) if first.record_count < other.record_count else (other, first)
+        return (
+            _append_of(first) == _append_of(other) and 0 <= fewer.record_count < more.record_count
+        )
 
 
 def _append_of(header: BatchHeader) -> tuple[object, ...]:
@@ -221,21 +223,23 @@ class PartitionMerge(TargetPartition, Documented):
     @property
     def ok(self) -> bool:
         """Whether nothing is missing, nothing differs, and each copy could be read."""
-        differs = any(each.why != _NO_DIFFERENCE for each in self.left_out)
+        differs = any(left.why != _NO_DIFFERENCE for left in self.left_out)
         failed = any(copy.error is not None for copy in self.copies)
         return not (self.missing or self.conflicts or differs or failed)
 
     @property
     def batches(self) -> int:
         """The number of batches that it takes."""
-        return sum(each.batches for each in self.runs)
+        return sum(run.batches for run in self.runs)
 
     def to_dict(self, *, runs: bool = False) -> dict[str, Any]:
         """As in `--json`; with `runs` as in the report that lies beside the output."""
-        found = Documented.to_dict(self)
+        fields = Documented.to_dict(self)
         names = ("first_offset", "last_offset", "at_most")
-        found["missing"] = [{name: each[name] for name in names} for each in found["missing"]]
-        return found | ({"runs": document(self.runs)} if runs else {})
+        fields["missing"] = [
+            {name: lost_range[name] for name in names} for lost_range in fields["missing"]
+        ]
+        return fields | ({"runs": document(self.runs)} if runs else {})
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -257,28 +261,28 @@ class MergePlan(Table):
     @property
     def is_whole(self) -> bool:
         """Whether no offset is missing."""
-        return not any(each.missing for each in self.partitions)
+        return not any(partition.missing for partition in self.partitions)
 
     @property
     def undecided(self) -> int:
         """How many conflicts nothing decides; with any, nothing is written."""
-        return sum(each.undecided for each in self.partitions)
+        return sum(partition.undecided for partition in self.partitions)
 
     @property
     def ok(self) -> bool:
         """Whether nothing is missing, nothing differs, and each copy could be read."""
-        return all(each.ok for each in self.partitions)
+        return all(partition.ok for partition in self.partitions)
 
     @property
     def bytes(self) -> int:
-        """Of the merged logs."""
-        return sum(each.bytes for each in self.partitions)
+        """The size of the merged logs."""
+        return sum(partition.bytes for partition in self.partitions)
 
     def to_dict(self, *, runs: bool = False) -> dict[str, Any]:
         """As in `--json`; with `runs` as in the report that lies beside the output."""
         return {
             **fields_of(self, "out ok whole=is_whole undecided bytes left_alone"),
-            "partitions": [each.to_dict(runs=runs) for each in self.partitions],
+            "partitions": [partition.to_dict(runs=runs) for partition in self.partitions],
         }
 
     @property
@@ -292,7 +296,7 @@ class MergePlan(Table):
 
     def table_rows(self) -> Sequence[Mapping[str, Any]]:
         """The partitions; of a list its length."""
-        return [counted(each.to_dict()) for each in self.partitions]
+        return [counted(partition.to_dict()) for partition in self.partitions]
 
     def apply(self, *, progress: Progress | None = None) -> Path:
         """Write the merged logs of a plan, whole or not at all; the copies do not change.
@@ -314,20 +318,20 @@ class MergePlan(Table):
             >>> plan_merge("a/orders-0", "b/orders-0", out="whole").apply()  # doctest: +SKIP
             PosixPath('whole.kseg-salvage/report.json')
         """
-        for each in self.partitions:
-            if each.undecided:
-                seen = each.conflicts[0].batches[0]
+        for partition in self.partitions:
+            if partition.undecided:
+                seen = partition.conflicts[0].batches[0]
                 raise ConflictingCopiesError(
-                    f"{each.undecided} batches of {each.name} contradict those of another copy in "
-                    "the same leader epoch, or may: say which copy is preferred",
+                    f"{partition.undecided} batches of {partition.name} contradict those of another "
+                    "copy in the same leader epoch, or may: say which copy is preferred",
                     path=seen.path,
                     position=seen.header.position,
-                    offset=each.conflicts[0].offset,
+                    offset=partition.conflicts[0].offset,
                 )
 
-        def finish(place: Path) -> None:
+        def finish(beside_target: Path) -> None:
             document = {"schema": "kseg.merge-report/1", **self.to_dict(runs=True)}
-            replace_file(place / REPORT, json.dumps(document).encode() + b"\n")
+            replace_file(beside_target / REPORT, json.dumps(document).encode() + b"\n")
 
         write_output(
             self.out, self.partitions, sources=self.sources, finish=finish, progress=progress
@@ -339,14 +343,14 @@ class MergePlan(Table):
 
 
 class Runs:
-    """Unfinished runs.
+    """The runs of the merged log, which are being collected.
 
     Attributes:
         taken: by offset.
     """
 
     def __init__(self, copies: Sequence[Copy]) -> None:
-        """Start without any.
+        """Start without runs.
 
         Args:
             copies: in the order of their rank; rows name their files by numbers through all copies.
@@ -358,7 +362,7 @@ class Runs:
         self.taken: list[Span] = []
 
     def add(self, rows: Rows) -> None:
-        """Take batches that lie behind those before."""
+        """Add batches that lie behind those that were added before."""
         ends = rows[:, POSITION] + rows[:, SIZE]
         breaks = (rows[1:, FILE] != rows[:-1, FILE]) | (rows[1:, POSITION] != ends[:-1])
         begins = np.concatenate(([0], np.flatnonzero(breaks) + 1, [len(rows)])).tolist()
@@ -385,8 +389,8 @@ class Runs:
             begins: where the last segments of the copies begin.
             end: the offset behind the last batch taken.
         """
-        found = self._begins.union(begin for begin in begins if begin >= end)
-        return sorted(found) or [end]
+        bases = self._begins.union(begin for begin in begins if begin >= end)
+        return sorted(bases) or [end]
 
 
 #: The most ranges that are listed separately; the last one covers all further ones.
@@ -397,12 +401,12 @@ class _Hidden:
     """Offsets hidden by damage of a copy: ranges, damaged bytes, bytes that others gave."""
 
     def __init__(self, copy: Copy, cut: int) -> None:
-        """Take those in front of the offset where the copy is cut."""
+        """Take the hidden ranges in front of the offset where the copy is cut."""
         before = copy.unknown_ranges[:, 0] < cut
         last = cut - 1 if cut < OFFSETS_END else cut
         self.ranges: Final = np.minimum(copy.unknown_ranges[before], last)
         self.damaged: Final = np.array([lost.bytes for lost in copy.unknown], np.int64)[before]
-        self.given: Final = np.zeros_like(self.damaged)
+        self.given_bytes: Final = np.zeros_like(self.damaged)
 
     def give(self, rows: Rows) -> None:
         """Note batches that are taken."""
@@ -410,29 +414,29 @@ class _Hidden:
         at = np.searchsorted(self.ranges[:, 1], rows[:, LAST])
         inside = np.flatnonzero(at < len(self.ranges))
         inside = inside[self.ranges[at[inside], 0] <= rows[inside, LAST]]
-        np.add.at(self.given, at[inside], rows[inside, SIZE])
+        np.add.at(self.given_bytes, at[inside], rows[inside, SIZE])
 
     @property
     def left(self) -> Rows:
-        """The ranges that are not made good."""
-        return self.ranges[self.given < self.damaged]
+        """The ranges whose bytes no other copy has given."""
+        return self.ranges[self.given_bytes < self.damaged]
 
 
 class MissingOffsets:
-    """Offsets that no copy has, as they are found.
+    """The offsets that no copy has, which are being collected.
 
     Attributes:
         is_dense: whether each copy has a record for each offset, but for damage.
     """
 
     def __init__(self, copies: Sequence[tuple[Copy, int]]) -> None:
-        """Start without any.
+        """Start without runs.
 
         Args:
             copies: each with the offset where it is cut.
         """
         self._hidden: Final = [_Hidden(copy, cut) for copy, cut in copies]
-        self._found: list[tuple[int, int]] = []
+        self._ranges: list[tuple[int, int]] = []
         self._is_cut_short = False
         self.is_dense: Final = all(copy.provable.is_dense for copy, _ in copies)
 
@@ -443,8 +447,8 @@ class MissingOffsets:
             rows: by offset.
             behind: the offset behind the batch in front of each one, int64[n].
         """
-        for each in self._hidden:
-            each.give(rows)
+        for hidden in self._hidden:
+            hidden.give(rows)
         at = np.flatnonzero(rows[:, FIRST] > behind)
         self.note(behind[at], rows[at, FIRST] - 1)
 
@@ -452,33 +456,33 @@ class MissingOffsets:
         """Note gaps behind those before, int64[n]."""
         gaps = np.stack((first, last), axis=1)
         if not self.is_dense:
-            gaps = gaps[_are_hidden(gaps, [each.ranges for each in self._hidden])]
-        room = MISSING_MAX - len(self._found)
-        self._found += map(tuple, gaps[:room].tolist())
+            gaps = gaps[_are_hidden(gaps, [hidden.ranges for hidden in self._hidden])]
+        room = MISSING_MAX - len(self._ranges)
+        self._ranges += map(tuple, gaps[:room].tolist())
         if len(gaps) > room:
-            self._found[-1] = (self._found[-1][0], int(gaps[-1, 1]))
+            self._ranges[-1] = (self._ranges[-1][0], int(gaps[-1, 1]))
             self._is_cut_short = True
 
     def missing(self, end: int) -> tuple[LostOffsets, ...]:
         """The missing offsets of a log that ends at an offset, once all gaps were noted."""
-        left = [each.left for each in self._hidden]
-        gaps = np.array(self._found, np.int64).reshape(-1, 2)
+        left = [hidden.left for hidden in self._hidden]
+        gaps = np.array(self._ranges, np.int64).reshape(-1, 2)
         if not self.is_dense:
             gaps = gaps[_are_hidden(gaps, left)]
         at_most = not self.is_dense
-        found = [LostOffsets(first, last, at_most=at_most) for first, last in gaps.tolist()]
-        if self._is_cut_short and found:
-            found[-1] = replace(found[-1], at_most=True)
+        lost_ranges = [LostOffsets(first, last, at_most=at_most) for first, last in gaps.tolist()]
+        if self._is_cut_short and lost_ranges:
+            lost_ranges[-1] = replace(lost_ranges[-1], at_most=True)
         if any(len(ranges) and ranges[-1, 1] == OFFSETS_END for ranges in left):
-            found.append(LostOffsets(end, None, at_most=at_most))
-        return tuple(found)
+            lost_ranges.append(LostOffsets(end, None, at_most=at_most))
+        return tuple(lost_ranges)
 
 
 def _are_hidden(gaps: Rows, ranges: Sequence[Rows]) -> Bools:
     """bool[n]: which gaps touch hidden offsets of any copy."""
     hidden = np.zeros(len(gaps), np.bool_)
-    for each in ranges:
-        hidden |= touches(gaps[:, 0], gaps[:, 1], each)
+    for copy_ranges in ranges:
+        hidden |= touches(gaps[:, 0], gaps[:, 1], copy_ranges)
     return hidden
 
 
@@ -516,16 +520,16 @@ class Lineage:
 
     @property
     def epochs(self) -> LeaderEpochs:
-        """As Kafka keeps them."""
-        return LeaderEpochs(None, (EpochEntry(one.epoch, one.start) for one in self.begins))
+        """The begins as entries of the checkpoint of epochs."""
+        return LeaderEpochs(None, (EpochEntry(begin.epoch, begin.start) for begin in self.begins))
 
     def joined(self, other: Lineage, cut: int) -> Lineage:
         """This history with the epochs of another one in front of a cut."""
-        found = list(self.begins)
-        for one in other.begins:
-            if one.start < cut:
-                _add(found, one)
-        return Lineage(tuple(found), max(self.end, min(other.end, cut)))
+        begins = list(self.begins)
+        for begin in other.begins:
+            if begin.start < cut:
+                _add_begin(begins, begin)
+        return Lineage(tuple(begins), max(self.end, min(other.end, cut)))
 
 
 def lineage_of(copy: Copy) -> Lineage:
@@ -550,29 +554,29 @@ def lineage_of(copy: Copy) -> Lineage:
             or entry.start_offset == end
             or (entry.start_offset > end and copy.hides_end)
         ):
-            _add(begins, EpochBegin(entry.epoch, entry.start_offset, entry.start_offset))
+            _add_begin(begins, EpochBegin(entry.epoch, entry.start_offset, entry.start_offset))
     return Lineage(tuple(begins), end)
 
 
-def _add(begins: list[EpochBegin], one: EpochBegin) -> None:
+def _add_begin(begins: list[EpochBegin], begin: EpochBegin) -> None:
     """Add a begin, or a closer one, if it fits between its neighbours."""
-    at = bisect_left(begins, one.epoch, key=lambda each: each.epoch)
-    known = begins[at] if at < len(begins) and begins[at].epoch == one.epoch else None
-    behind = at + (known is not None)
+    at = bisect_left(begins, begin.epoch, key=lambda epoch_begin: epoch_begin.epoch)
+    same_epoch = begins[at] if at < len(begins) and begins[at].epoch == begin.epoch else None
+    behind = at + (same_epoch is not None)
     next_one = begins[behind] if behind < len(begins) else None
-    if at and one.start <= begins[at - 1].start:
+    if at and begin.start <= begins[at - 1].start:
         return
-    if next_one is not None and one.start >= next_one.start:
+    if next_one is not None and begin.start >= next_one.start:
         return
-    if known is not None:
-        if not known.least <= one.start <= known.start:
+    if same_epoch is not None:
+        if not same_epoch.least <= begin.start <= same_epoch.start:
             return
-        one = EpochBegin(one.epoch, one.start, max(one.least, known.least))
-    elif next_one is not None and one.start < next_one.least:
+        begin = EpochBegin(begin.epoch, begin.start, max(begin.least, same_epoch.least))
+    elif next_one is not None and begin.start < next_one.least:
         return
-    begins[at:behind] = [one]
+    begins[at:behind] = [begin]
     if next_one is not None:
-        least = max(next_one.least, min(one.start, next_one.start))
+        least = max(next_one.least, min(begin.start, next_one.start))
         begins[at + 1] = EpochBegin(next_one.epoch, next_one.start, least)
 
 
@@ -587,17 +591,17 @@ def divergence(leader: Lineage, follower: Lineage) -> int | None:
     if common == UNDEFINED or common.start_offset >= follower.end:
         return None
     cut = common.start_offset
-    at = bisect_right(leader.begins, common.epoch, key=lambda each: each.epoch)
-    return min([cut, *(one.least for one in leader.begins[at : at + 1])])
+    at = bisect_right(leader.begins, common.epoch, key=lambda begin: begin.epoch)
+    return min([cut, *(begin.least for begin in leader.begins[at : at + 1])])
 
 
 def _truncation(leader: Lineage, follower: Lineage) -> EpochEntry:
     """The last epoch that both have, and where the first of both ends it; -1 for neither."""
-    epochs, own = leader.epochs, follower.epochs
+    epochs, follower_epochs = leader.epochs, follower.epochs
     end, epoch = follower.end, follower.latest
     while True:  # each turn asks for a lower epoch
         asked = epochs.end_offset_for(epoch, leader.end)
-        mine = own.end_offset_for(asked.epoch, end)
+        mine = follower_epochs.end_offset_for(asked.epoch, end)
         if UNDEFINED in (asked, mine):
             return UNDEFINED
         end = min(mine.start_offset, end)
@@ -616,29 +620,31 @@ def proved_by_each_other(copies: Sequence[Copy]) -> list[Copy]:
     Raises:
         KsegError, OSError: a file has changed, or is gone.
     """
-    found = list(copies)
-    known: list[set[tuple[int, int]]] = [set() for _ in copies]
-    waiting = set(range(len(found)))
+    read_copies = list(copies)
+    proved_positions: list[set[tuple[int, int]]] = [set() for _ in copies]
+    waiting = set(range(len(read_copies)))
     while waiting:
         number = waiting.pop()
-        rows = readable_rows(found[number], *_PROVABLE)
+        rows = readable_rows(read_copies[number], *_PROVABLE)
         if not len(rows):
             continue
         # A value may hold a copy of a batch that lies behind it, so the last place counts.
         places = dict(zip(keys_of(rows), rows[:, [FILE, POSITION]].tolist(), strict=True))
-        others = (other for at, other in enumerate(found) if at != number)
-        shared = {key for other in others for key in _keys_within(other, rows)} & places.keys()
+        other_copies = (other for at, other in enumerate(read_copies) if at != number)
+        shared = {
+            key for other in other_copies for key in _keys_within(other, rows)
+        } & places.keys()
         proved = {(file, position) for file, position in map(places.__getitem__, shared)}
-        if proved <= known[number]:
+        if proved <= proved_positions[number]:
             continue
-        known[number] |= proved
-        copy = found[number]
+        proved_positions[number] |= proved
+        copy = read_copies[number]
         by_file: dict[str, list[int]] = {}
-        for file, position in sorted(known[number]):
+        for file, position in sorted(proved_positions[number]):
             by_file.setdefault(copy.files[file], []).append(position)
-        found[number] = Copy.read(copy.path, proved=by_file, weighs=True)
-        waiting = set(range(len(found)))
-    return found
+        read_copies[number] = Copy.read(copy.path, proved=by_file, weighs=True)
+        waiting = set(range(len(read_copies)))
+    return read_copies
 
 
 def unproved_conflicts(copies: Sequence[Copy]) -> Iterator[Conflict]:
@@ -650,12 +656,12 @@ def unproved_conflicts(copies: Sequence[Copy]) -> Iterator[Conflict]:
     for copy in copies:
         rows = readable_rows(copy, "not-anchored")
         epochs = epochs_of(copy.provable.path) if len(rows) else ()
-        begins = {one.epoch: one.start_offset for one in epochs}
+        begins = {entry.epoch: entry.start_offset for entry in epochs}
         rows = np.array(
             [row for row in rows if begins.get(row[EPOCH], OFFSETS_END) <= row[FIRST]], np.int64
         ).reshape(-1, COLUMNS)
-        others = [other for other in copies if other is not copy] if len(rows) else []
-        for other in others:
+        other_copies = [other for other in copies if other is not copy] if len(rows) else []
+        for other in other_copies:
             for table in other.tables():
                 for row in rows:
                     clash = overlapping(table, row[np.newaxis]) & (table[:, EPOCH] < row[EPOCH])
@@ -666,11 +672,11 @@ def unproved_conflicts(copies: Sequence[Copy]) -> Iterator[Conflict]:
 def readable_rows(copy: Copy, *reasons: str) -> Rows:
     """The sound batches of a copy that are not kept for some reasons, as they lie in its files."""
     numbers = {path: number for number, path in enumerate(copy.files)}
-    runs = [one for one in copy.provable.unprovable if one.reason in reasons]
-    found = [
+    runs = [span for span in copy.provable.unprovable if span.reason in reasons]
+    tables = [
         rows_of(table, numbers[run.path], run.first_offset) for run, table in provable_tables(runs)
     ]
-    return np.concatenate(found) if found else NOTHING
+    return np.concatenate(tables) if tables else NOTHING
 
 
 def _keys_within(copy: Copy, rows: Rows) -> Iterator[bytes]:
@@ -689,7 +695,7 @@ _EVERY_EPOCH: Final = INT64_MAX
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranked:
-    """A copy in its place.
+    """A copy with its rank.
 
     Attributes:
         copy: the copy.
@@ -707,7 +713,7 @@ class Ranked:
 
 
 class Choosing:
-    """An unfinished choice.
+    """The choice of batches for the merged log, window by window.
 
     Attributes:
         start: where the merged log begins.
@@ -720,7 +726,7 @@ class Choosing:
     """
 
     def __init__(self, ranked: Sequence[Ranked], start: int) -> None:
-        """Start in front of all.
+        """Start in front of the first batch.
 
         Args:
             ranked: the copies, by rank.
@@ -728,13 +734,21 @@ class Choosing:
         """
         self._ranked: Final = ranked
         self.start: Final = start
-        self._files: Final = tuple(path for one in ranked for path in one.copy.files)
-        self._bounds: Final = np.cumsum([0, *(len(one.copy.files) for one in ranked)])
-        self._preferred: Final = next((n for n, one in enumerate(ranked) if one.is_preferred), -1)
-        self._epochs: Final = [_epochs_of(one.history) for one in ranked]
+        self._files: Final = tuple(
+            path for ranked_copy in ranked for path in ranked_copy.copy.files
+        )
+        self._bounds: Final = np.cumsum(
+            [0, *(len(ranked_copy.copy.files) for ranked_copy in ranked)]
+        )
+        self._preferred: Final = next(
+            (n for n, ranked_copy in enumerate(ranked) if ranked_copy.is_preferred), -1
+        )
+        self._epochs: Final = [_epochs_of(ranked_copy.history) for ranked_copy in ranked]
         self._left: dict[tuple[str, str], LeftOut] = {}
-        self.runs: Final = Runs([one.copy for one in ranked])
-        self.gaps: Final = MissingOffsets([(one.copy, one.cut) for one in ranked])
+        self.runs: Final = Runs([ranked_copy.copy for ranked_copy in ranked])
+        self.gaps: Final = MissingOffsets(
+            [(ranked_copy.copy, ranked_copy.cut) for ranked_copy in ranked]
+        )
         self.conflicts: list[Conflict] = []
         self.undecided = 0
         self.expected = start
@@ -746,13 +760,13 @@ class Choosing:
         return tuple(self._left.values())
 
     def run(self) -> None:
-        """Choose.
+        """Choose the batches of all windows.
 
         Raises:
             KsegError, OSError: a file has changed, or is gone.
         """
         order = sorted(range(len(self._ranked)), key=lambda at: not self._ranked[at].is_preferred)
-        for _, sides in windows([one.copy for one in self._ranked]):
+        for _, sides in windows([ranked_copy.copy for ranked_copy in self._ranked]):
             chosen = NOTHING
             for at in order:
                 chosen = self._with(chosen, at, self._offered(at, sides[at]))
@@ -764,11 +778,11 @@ class Choosing:
         """The batches of a copy that it may give; their files are numbered through all copies."""
         rows = rows.copy()
         rows[:, FILE] += self._bounds[at]
-        rows = self._leave(at, rows, rows[:, LAST] < self.start, "deleted")
-        rows = self._leave(at, rows, rows[:, LAST] >= self._ranked[at].cut, "diverged")
+        rows = self._leave_out(at, rows, rows[:, LAST] < self.start, "deleted")
+        rows = self._leave_out(at, rows, rows[:, LAST] >= self._ranked[at].cut, "diverged")
         # A window that has no common end is cut, so a batch taken before may reach into this one.
         reached = self.expected if self.taken.any() else 0
-        return self._leave(at, rows, rows[:, FIRST] < reached, "overlap")
+        return self._leave_out(at, rows, rows[:, FIRST] < reached, "overlap")
 
     def _with(self, chosen: Rows, at: int, rows: Rows) -> Rows:
         """The chosen batches, with the additions of a copy."""
@@ -777,7 +791,7 @@ class Choosing:
         if clashes.any():
             self._judge(chosen, at, rows[clashes])
         rows = rows[~clashes]
-        rows = self._leave(at, rows, self._is_out_of_order(at, rows), "epoch-order")
+        rows = self._leave_out(at, rows, self._is_out_of_order(at, rows), "epoch-order")
         both = np.concatenate((chosen, rows))
         return both[np.argsort(both[:, LAST], kind="stable")]
 
@@ -786,35 +800,35 @@ class Choosing:
         against = chosen[np.searchsorted(chosen[:, LAST], rows[:, FIRST])]
         lower = rows[:, EPOCH] < against[:, EPOCH]
         against = against[~lower]
-        rows = self._leave(at, rows, lower, "lower-epoch")
+        rows = self._leave_out(at, rows, lower, "lower-epoch")
         wins = self._owners(against) == self._preferred
         self.undecided += int((~wins).sum())
         left = CONFLICTS_MAX - len(self.conflicts)
-        for one, other, decided in zip(
+        for chosen_row, row, decided in zip(
             against[:left], rows[:left], wins[:left].tolist(), strict=True
         ):
-            self.conflicts.append(Conflict((self._seen(one), self._seen(other)), decided))
-        self._leave(at, rows, wins, "not-preferred")
+            self.conflicts.append(Conflict((self._seen(chosen_row), self._seen(row)), decided))
+        self._leave_out(at, rows, wins, "not-preferred")
 
     def _is_out_of_order(self, at: int, rows: Rows) -> Bools:
         """bool[n]: which batches would let epochs fall, by the epochs of the copies before."""
         starts, epochs = self._epochs[at]
-        place = np.searchsorted(starts, rows[:, FIRST], side="right")
-        wrong: Bools = rows[:, EPOCH] < epochs[place]
-        return wrong | (rows[:, EPOCH] > epochs[place + 1])
+        epoch_number = np.searchsorted(starts, rows[:, FIRST], side="right")
+        wrong: Bools = rows[:, EPOCH] < epochs[epoch_number]
+        return wrong | (rows[:, EPOCH] > epochs[epoch_number + 1])
 
-    def _leave(self, at: int, rows: Rows, mask: Bools, why: str) -> Rows:
-        """Note batches that are not taken; answers the others."""
+    def _leave_out(self, at: int, rows: Rows, mask: Bools, why: str) -> Rows:
+        """Note the masked batches as left out; return the others."""
         gone = rows[mask]
         if len(gone):
             path = self._ranked[at].copy.path
             first, last = int(gone[0, FIRST]), int(gone[-1, LAST])
-            known = self._left.get((path, why), LeftOut(path, why, first, last, 0, 0))
+            left_before = self._left.get((path, why), LeftOut(path, why, first, last, 0, 0))
             self._left[path, why] = replace(
-                known,
+                left_before,
                 last_offset=last,
-                batches=known.batches + len(gone),
-                bytes=known.bytes + int(gone[:, SIZE].sum()),
+                batches=left_before.batches + len(gone),
+                bytes=left_before.bytes + int(gone[:, SIZE].sum()),
             )
         return rows[~mask]
 
@@ -843,8 +857,8 @@ class Choosing:
 def _epochs_of(history: Lineage | None) -> tuple[Int64s, Int64s]:
     """Where epochs begin, int64[n]; and the epochs around these offsets, int64[n + 2]."""
     begins = () if history is None else history.begins
-    starts = np.array([one.start for one in begins], np.int64)
-    epochs = np.array([_NO_EPOCH, *(one.epoch for one in begins), _EVERY_EPOCH], np.int64)
+    starts = np.array([begin.start for begin in begins], np.int64)
+    epochs = np.array([_NO_EPOCH, *(begin.epoch for begin in begins), _EVERY_EPOCH], np.int64)
     return starts, epochs
 
 
@@ -898,10 +912,12 @@ def plan_merge(
         join_copies(copies, Selection.of(topics, partitions).choice)
     )
     _check(joined)
-    sources = tuple(str(place) for copy in copies for place in places_of(copy))
+    sources = tuple(str(directory) for copy in copies for directory in places_of(copy))
     check_output(out, sources)
     tier = Tier.beside() if tier is None else tier
-    pieces = (partial(_put_plan, each, first, tier) for each in joined)
+    pieces = (
+        partial(_put_plan, copies_of_partition, first, tier) for copies_of_partition in joined
+    )
     with closing(in_order(pieces, threads=threads)) as plans:
         return MergePlan(Path(out), sources, tuple(plans), left_alone)
 
@@ -911,15 +927,15 @@ def plan_merge(
 
 def _preferred(copies: Sequence[StrPath], prefer: StrPath) -> frozenset[str]:
     """The directories of the preferred copy, which may be named by one of them."""
-    wanted = _real_places(prefer)
+    preferred = _real_paths(prefer)
     for copy in copies:
-        places = _real_places(copy)
-        if wanted <= places:
+        places = _real_paths(copy)
+        if preferred <= places:
             return places
     raise ValueError(f"{os.fspath(prefer)} is preferred, but is not among the copies")
 
 
-def _real_places(copy: StrPath) -> frozenset[str]:
+def _real_paths(copy: StrPath) -> frozenset[str]:
     return frozenset(map(os.path.realpath, places_of(copy)))
 
 
@@ -931,12 +947,12 @@ def _without_kraft(
     Raises:
         NotALogError: nothing else was given.
     """
-    left = [one for one in joined if one.topic != CLUSTER_METADATA]
+    left = [partition for partition in joined if partition.topic != CLUSTER_METADATA]
     alone = tuple(
         copy.path
-        for one in joined
-        if one.topic == CLUSTER_METADATA
-        for copy in one.copies
+        for partition in joined
+        if partition.topic == CLUSTER_METADATA
+        for copy in partition.copies
         if copy.lacks is None
     )
     if not left:
@@ -950,16 +966,16 @@ def _without_kraft(
 
 def _check(joined: Sequence[JoinedCopies]) -> None:
     """Refuse copies that must not be mixed."""
-    for each in joined:
-        if each.topic is None:
+    for partition in joined:
+        if partition.topic is None:
             raise NotALogError(
-                "the copies are not named as one partition", path=each.copies[0].path
+                "the copies are not named as one partition", path=partition.copies[0].path
             )
-        other = next((one for one in each.copies if one.lacks == "other-topic"), None)
+        other = next((copy for copy in partition.copies if copy.lacks == "other-topic"), None)
         if other is not None:
             raise InconsistentTopicIdError(
-                f"the topic's id is {other.topic_id}, that of {each.copies[0].path} is "
-                f"{each.topic_id}: these are two topics",
+                f"the topic's id is {other.topic_id}, that of {partition.copies[0].path} is "
+                f"{partition.topic_id}: these are two topics",
                 path=other.path,
             )
 
@@ -972,14 +988,14 @@ def _put_plan(joined: JoinedCopies, prefer: frozenset[str], tier: TierLike, put:
 def _plan(joined: JoinedCopies, prefer: frozenset[str], tier: TierLike) -> PartitionMerge:
     assert joined.topic is not None
     assert joined.partition is not None
-    ranked, failed = _ranked([one for one in joined.copies if one.lacks is None], prefer)
-    copies = [one.copy for one in ranked]
+    ranked, failed = _ranked([copy for copy in joined.copies if copy.lacks is None], prefer)
+    copies = [ranked_copy.copy for ranked_copy in ranked]
     choosing = Choosing(ranked, _start_of(copies))
     choosing.run()
     doubts = [] if prefer else list(unproved_conflicts(copies))
     # The last segment of a copy that is not cut may have no batch yet.
-    whole = (one.copy for one in ranked if one.cut == OFFSETS_END)
-    begins = [each.base_offset for copy in whole for each in copy.provable.segments[-1:]]
+    whole = (ranked_copy.copy for ranked_copy in ranked if ranked_copy.cut == OFFSETS_END)
+    begins = [segment.base_offset for copy in whole for segment in copy.provable.segments[-1:]]
     end = max([choosing.expected, *begins])
     if end > choosing.expected:
         choosing.gaps.note(np.array([choosing.expected]), np.array([end - 1]))
@@ -1025,14 +1041,14 @@ def _ranked(
     """
     copies, failed = [], []
     errors: list[OSError] = []
-    for one in paths:
+    for copy_path in paths:
         try:
-            if one.error is not None:
-                raise OSError(one.error)
-            copies.append(Copy.read(one.path, weighs=True))
+            if copy_path.error is not None:
+                raise OSError(copy_path.error)
+            copies.append(Copy.read(copy_path.path, weighs=True))
         except OSError as error:
             errors.append(error)
-            failed.append(MergedCopy(one.path, error=os_reason(error)))
+            failed.append(MergedCopy(copy_path.path, error=os_reason(error)))
     if not copies:
         raise errors[0]
     read = [(lineage_of(copy), copy) for copy in proved_by_each_other(copies)]
@@ -1042,8 +1058,8 @@ def _ranked(
     for lineage, copy in read:
         cut = divergence(history, lineage)
         cut = OFFSETS_END if cut is None else cut
-        place = Path(os.path.realpath(copy.path))
-        is_preferred = not prefer.isdisjoint((str(place), str(place.parent)))
+        real_path = Path(os.path.realpath(copy.path))
+        is_preferred = not prefer.isdisjoint((str(real_path), str(real_path.parent)))
         ranked.append(Ranked(copy, lineage, cut, history if ranked else None, is_preferred))
         history = history.joined(lineage, cut)
     return ranked, failed
@@ -1056,14 +1072,14 @@ def _start_of(copies: Sequence[Copy]) -> int:
     return max([first, *deleted])
 
 
-def _merged(one: Ranked, taken: Sequence[int]) -> MergedCopy:
+def _merged(ranked: Ranked, taken: Sequence[int]) -> MergedCopy:
     return MergedCopy(
-        one.copy.path,
-        one.lineage.latest,
-        one.copy.start_offset,
-        one.copy.end_offset,
-        None if one.cut == OFFSETS_END else one.cut,
-        sum(each.size for each in one.copy.provable.unprovable),
+        ranked.copy.path,
+        ranked.lineage.latest,
+        ranked.copy.start_offset,
+        ranked.copy.end_offset,
+        None if ranked.cut == OFFSETS_END else ranked.cut,
+        sum(span.size for span in ranked.copy.provable.unprovable),
         int(taken[0]),
         int(taken[1]),
     )

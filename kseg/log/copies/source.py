@@ -101,11 +101,11 @@ def rows_of(table: BatchTable, file: int, next_offset: int) -> Rows:
     return rows
 
 
-def _same_batches(one: Rows, other: Rows) -> Bools:
+def _same_batches(rows: Rows, other: Rows) -> Bools:
     """bool[n]: which of the rows of two tables of one length are the same batch."""
-    same = np.ones(len(one), np.bool_)
+    same = np.ones(len(rows), np.bool_)
     for run in _RUNS:
-        same &= (one[:, run] == other[:, run]).all(axis=1)
+        same &= (rows[:, run] == other[:, run]).all(axis=1)
     return same
 
 
@@ -114,26 +114,28 @@ def keys_of(rows: Rows) -> list[bytes]:
     return [row.tobytes() for row in rows[:, _SAME]]
 
 
-def twins(one: Rows, other: Rows) -> tuple[Intps, Intps]:
+def twins(rows: Rows, other: Rows) -> tuple[Intps, Intps]:
     """Which batches of two tables are the same: the numbers of their rows in each, intp[m].
 
     Args:
-        one, other: both ascend, and no batch overlaps another of its table.
+        rows, other: both ascend, and no batch overlaps another of its table.
     """
-    if len(one) == len(other) and all(np.array_equal(one[:, run], other[:, run]) for run in _RUNS):
-        every = np.arange(len(one))
+    if len(rows) == len(other) and all(
+        np.array_equal(rows[:, run], other[:, run]) for run in _RUNS
+    ):
+        every = np.arange(len(rows))
         return every, every
-    at = np.searchsorted(other[:, LAST], one[:, LAST])
+    at = np.searchsorted(other[:, LAST], rows[:, LAST])
     mine = np.flatnonzero(at < len(other))
     theirs = at[mine]
-    same = _same_batches(one[mine], other[theirs])
+    same = _same_batches(rows[mine], other[theirs])
     return mine[same], theirs[same]
 
 
-def overlapping(rows: Rows, others: Rows) -> Bools:
+def overlapping(rows: Rows, other_rows: Rows) -> Bools:
     """bool[n]: which batches hold offsets that batches of the other table hold, too."""
-    until = np.searchsorted(others[:, FIRST], rows[:, LAST], side="right")
-    since = np.searchsorted(others[:, LAST], rows[:, FIRST], side="left")
+    until = np.searchsorted(other_rows[:, FIRST], rows[:, LAST], side="right")
+    since = np.searchsorted(other_rows[:, LAST], rows[:, FIRST], side="left")
     over: Bools = until > since
     return over
 
@@ -200,14 +202,14 @@ def taken_for_sound(path: Path, mapping: Mapping) -> ProvablePartition:
         KsegError, OSError: a file cannot be read.
     """
     listing = classify_path(path).partition_files
-    if listing is None or any(each.kafka07 for each in listing.segments):
+    if listing is None or any(files.kafka07 for files in listing.segments):
         raise DoubtError("no log of batches", path=path)
     seen = tuple(
-        SegmentSeen(each.base_offset, name_of(each.log), io.size_at(each.log))
-        for each in listing.segments
+        SegmentSeen(files.base_offset, name_of(files.log), io.size_at(files.log))
+        for files in listing.segments
     )
-    filled = [each for each in seen if each.size]
-    runs = [Span(each.path, 0, each.size, each.base_offset) for each in filled]
+    filled = [segment for segment in seen if segment.size]
+    runs = [Span(segment.path, 0, segment.size, segment.base_offset) for segment in filled]
     if runs:  # the end by the index of the last segment; the walk will show if that is right
         with Segment.open(runs[-1].path, mapping=mapping) as segment:
             end = next_offset(segment, segment.base_offset + INT32_MAX)
@@ -334,7 +336,7 @@ class Copy:
 
     @classmethod
     def assumed(cls, path: str, mapping: Mapping = "auto") -> Copy:
-        """Take a partition directory for sound until `tables` is read; see `sound`.
+        """Take a partition directory for sound until `tables` is read.
 
         Raises:
             DoubtError: it may not be.
@@ -408,12 +410,12 @@ class Copy:
                 yield rows
             return
         numbers = {path: number for number, path in enumerate(self.files)}
-        expected, known = 0, None
+        expected, last_run = 0, None
         for run, table in provable_tables(self.provable.runs, self._mapping):
-            if run is not known and table.is_wrapper[0]:
+            if run is not last_run and table.is_wrapper[0]:
                 expected = self._first_offset_of(numbers[run.path], table)
             yield rows_of(table, numbers[run.path], expected)
-            expected, known = int(table.last_offset[-1]) + 1, run
+            expected, last_run = int(table.last_offset[-1]) + 1, run
 
     def _first_offset_of(self, number: int, table: BatchTable) -> int:
         """The offset of the first record of a table; the last of its batch if none is readable.
@@ -453,11 +455,11 @@ def windows(copies: Sequence[Copy]) -> Iterator[tuple[int, tuple[Rows, ...]]]:
     cursors = [_Cursor(copy) for copy in copies]
     start = 0
     while start < OFFSETS_END:
-        least = min(cursor.known for cursor in cursors)
+        least = min(cursor.read_to for cursor in cursors)
         for cursor in cursors:
-            if cursor.known == least:
+            if cursor.read_to == least:
                 cursor.load()
-        reached = min(cursor.known for cursor in cursors)
+        reached = min(cursor.read_to for cursor in cursors)
         end = _clean_end(cursors, reached)
         if end <= start:
             if max(len(cursor.rows) for cursor in cursors) <= HELD_MAX:
@@ -484,27 +486,27 @@ class _Cursor:
 
     Attributes:
         rows: those batches.
-        known: all that the copy has in front of this offset was read; -1 for nothing yet.
+        read_to: all that the copy has in front of this offset was read; -1 for nothing yet.
     """
 
-    __slots__ = ("_tables", "known", "rows")
+    __slots__ = ("_tables", "read_to", "rows")
 
     def __init__(self, copy: Copy) -> None:
         self._tables = copy.tables()
         self.rows: Rows = NOTHING
-        self.known = -1
+        self.read_to = -1
 
     def load(self) -> None:
         """Read the next batches."""
         rows = next(self._tables, None)
         if rows is None:
-            self.known = OFFSETS_END
+            self.read_to = OFFSETS_END
             return
         self.rows = np.concatenate((self.rows, rows)) if len(self.rows) else rows
-        self.known = int(rows[-1, LAST]) + 1
+        self.read_to = int(rows[-1, LAST]) + 1
 
     def reaches_over(self, end: int) -> bool:
-        """Whether a batch has offsets in front of an offset, and that one, too."""
+        """Whether a batch begins in front of an offset and has that offset, too."""
         at = int(np.searchsorted(self.rows[:, LAST], end))
         return at < len(self.rows) and bool(self.rows[at, FIRST] < end)
 
@@ -513,7 +515,7 @@ class _Cursor:
         return self.rows[: int(np.searchsorted(self.rows[:, FIRST], end))]
 
     def take(self, end: int) -> Rows:
-        """Give what lies in front of an offset, up to which it is known."""
+        """Remove and return the batches in front of an offset, up to which the copy was read."""
         taken = self.before(end)
         self.rows = self.rows[len(taken) :]
         return taken

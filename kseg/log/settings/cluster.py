@@ -74,7 +74,9 @@ _NAMES: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
     "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
 }
-_TOPIC_NAMES: Final = {name: own for own, names in _NAMES.items() for name, _ in names}
+_TOPIC_NAMES: Final = {
+    name: topic_name for topic_name, names in _NAMES.items() for name, _ in names
+}
 #: The names above: no other property of a broker is looked at, since some are secret.
 BROKER_NAMES: Final = frozenset(_TOPIC_NAMES)
 
@@ -106,7 +108,7 @@ def topic_settings(properties: Mapping[str, SettingValue]) -> dict[str, SettingV
     >>> topic_settings({"log.retention.hours": SettingValue("2", "broker-config")})
     {'retention.ms': SettingValue(value='7200000', source='broker-config')}
     """
-    found = {}
+    settings = {}
     for topic_name, names in _NAMES.items():
         for name, unit in names:
             if name in properties:
@@ -114,9 +116,9 @@ def topic_settings(properties: Mapping[str, SettingValue]) -> dict[str, SettingV
                 text = _in_ms(value.strip(), unit)
                 if topic_name == "retention.ms" and text.startswith("-") and text[1:].isdecimal():
                     text = "-1"  # a broker takes each negative number for no limit
-                found[topic_name] = SettingValue(text, source)
+                settings[topic_name] = SettingValue(text, source)
                 break
-    return found
+    return settings
 
 
 def _in_ms(text: str, unit: int) -> str:
@@ -187,7 +189,7 @@ class Place(NamedTuple):
     time_ms: int = -1
 
 
-#: For things without a record.
+#: For objects without a record.
 _NOWHERE: Final = Place("", 0, -1)
 
 
@@ -266,8 +268,8 @@ class Assigned:
 
     def directory_of(self, node_id: int) -> UUID | None:
         """The data directory of a node's replica; None where the records do not say."""
-        found = dict(zip(self.replicas, self.directories, strict=False)).get(node_id)
-        return None if found is None or found.int <= DIRECTORY_RESERVED_MAX else found
+        directory = dict(zip(self.replicas, self.directories, strict=False)).get(node_id)
+        return None if directory is None or directory.int <= DIRECTORY_RESERVED_MAX else directory
 
 
 #: The kinds of `Cluster.facts`, each with the names of the parts of its keys.
@@ -420,13 +422,13 @@ class Cluster:
         if applied is not None and self._pending is None:  # as most are
             applied(self, record.value, place)
         elif record.name in (_BEGIN, _END, _ABORT):
-            self._turn(record, place)
+            self._take_transaction_record(record, place)
         elif self._pending is not None:
             self._pending.append((record, place))
         else:
             self._apply(record, place)
 
-    def _note_unknown(self, record: InternalRecord, place: Place) -> None:
+    def _note_unknown(self, record: InternalRecord, record_place: Place) -> None:
         """A type or version that is not known; other known types bear on nothing here.
 
         Records of partitions tell where replicas are, and nothing about deletion. A newer version
@@ -438,7 +440,10 @@ class Cluster:
             if not record.unknown_tags or record.name not in _APPLIED:
                 return
         error = UnsupportedFormatError(
-            str(record.reason), path=place.path, position=place.position, offset=place.offset
+            str(record.reason),
+            path=record_place.path,
+            position=record_place.position,
+            offset=record_place.offset,
         )
         if record.name is None or record.name in (*_APPLIED, _BEGIN, _END, _ABORT):
             self.doubt(error)
@@ -446,19 +451,21 @@ class Cluster:
             self._find(error)
             self.knows_replicas &= record.name not in _OF_PARTITIONS
 
-    def _turn(self, record: InternalRecord, place: Place) -> None:
-        """Begin or end a transaction."""
+    def _take_transaction_record(self, record: InternalRecord, record_place: Place) -> None:
+        """Begin, apply or leave out a transaction."""
         pending, self._pending = self._pending, None
         if (record.name == _BEGIN) is not (pending is None):
             reason = f"{record.name} {'inside' if pending is not None else 'outside'} a transaction"
-            self.doubt(InvalidRecordError(reason, path=place.path, offset=place.offset))
+            self.doubt(
+                InvalidRecordError(reason, path=record_place.path, offset=record_place.offset)
+            )
         if record.name == _BEGIN:
             self._pending = []
         elif record.name == _END:
-            for each, its_place in pending or ():
-                self._apply(each, its_place)
+            for pending_record, pending_place in pending or ():
+                self._apply(pending_record, pending_place)
         elif pending is not None:
-            self._leave_out(pending, f"was aborted at offset {place.offset}")
+            self._leave_out(pending, f"was aborted at offset {record_place.offset}")
 
     def end(self) -> None:
         """Take note of a transaction that has no end."""
@@ -471,19 +478,21 @@ class Cluster:
             text = f"a metadata transaction {why}: {len(pending)} records{first} are not applied"
             self.notes.append(text)
 
-    def _apply(self, record: InternalRecord, place: Place) -> None:
+    def _apply(self, record: InternalRecord, record_place: Place) -> None:
         name, value = record.name or "", record.value
         assert isinstance(value, dict)
         applied = _ALL_APPLIED.get(name)
         if applied is not None:
-            applied(self, value, place)
+            applied(self, value, record_place)
         elif name in _KEPT:
             kind, keys, columns = _KEPT[name]
-            fields = {column: value.get(each) for column, each in columns.items()}
-            self.facts[kind][tuple(value[each] for each in keys)] = Fact(fields, place)
+            fields = {
+                column: value.get(name_in_record) for column, name_in_record in columns.items()
+            }
+            self.facts[kind][tuple(value[key] for key in keys)] = Fact(fields, record_place)
         elif name in _GONE:
             kind, keys = _GONE[name]
-            self.facts[kind].pop(tuple(value[each] for each in keys), None)
+            self.facts[kind].pop(tuple(value[key] for key in keys), None)
 
     def stray_reason(self, partition: TopicPartition, topic_id: UUID, node_id: int | None) -> str:
         """Why a partition's directory is not this node's any more; nothing if it is, or may be.
@@ -494,41 +503,41 @@ class Cluster:
             is_other = partition.topic in self.ids
             how = "now has another id" if is_other else "no longer belongs to the cluster"
             return f"its topic {how}"
-        known = self.partitions.get(topic_id)
-        if not known or node_id is None or not self.knows_replicas:
+        partitions = self.partitions.get(topic_id)
+        if not partitions or node_id is None or not self.knows_replicas:
             return ""
-        found = known.get(partition.partition)
-        if found is None:
+        assigned = partitions.get(partition.partition)
+        if assigned is None:
             return "its topic has no such partition"
-        if node_id in found.replicas:
+        if node_id in assigned.replicas:
             return ""
-        nodes = ", ".join(map(str, found.replicas))
+        nodes = ", ".join(map(str, assigned.replicas))
         return f"its replicas are on {nodes} and not on {node_id} any more"
 
     # ---- types of records ------------------------------------------------------------------------
 
-    def _add_topic(self, value: dict[str, Any], place: Place) -> None:
+    def _add_topic(self, value: dict[str, Any], record_place: Place) -> None:
         name: str = value["name"]
         if name in self.ids:
-            self._remove_topic({"topicId": self.ids[name]}, place)
+            self._remove_topic({"topicId": self.ids[name]}, record_place)
         self.topics[value["topicId"]] = name
         self.ids[name] = value["topicId"]
-        self.facts["topics"][(name,)] = Fact({"topic_id": value["topicId"]}, place)
-        self._made[name] = (place.path, place.position)
+        self.facts["topics"][(name,)] = Fact({"topic_id": value["topicId"]}, record_place)
+        self._made[name] = (record_place.path, record_place.position)
 
-    def _remove_topic(self, value: dict[str, Any], place: Place) -> None:
+    def _remove_topic(self, value: dict[str, Any], record_place: Place) -> None:
         topic_id: UUID = value["topicId"]
         name = self.topics.pop(topic_id, None)
         if name is not None:
             self.ids.pop(name, None)
             self.facts["topics"].pop((name,), None)
             self.configs.pop((TOPIC, name), None)
-            self.changes = [each for each in self.changes if each.resource != (TOPIC, name)]
+            self.changes = [change for change in self.changes if change.resource != (TOPIC, name)]
             self._made.pop(name, None)
         self.partitions.pop(topic_id, None)
         self.counts.pop(topic_id, None)
 
-    def _assign(self, value: dict[str, Any], place: Place) -> None:
+    def _assign(self, value: dict[str, Any], record_place: Place) -> None:
         """A partition, or a change of one; None leaves a field as it is.
 
         Source: Kafka `PartitionRegistration.merge`.
@@ -536,73 +545,76 @@ class Cluster:
         of_topic = self.partitions.get(value["topicId"])
         if of_topic is None:
             of_topic = self.partitions[value["topicId"]] = {}
-        found = of_topic.get(value["partitionId"])
+        assigned = of_topic.get(value["partitionId"])
         if "leaderEpoch" in value:
             epochs = value["leaderEpoch"], value["partitionEpoch"]
-            found = Assigned(leader_epoch=epochs[0], partition_epoch=epochs[1])
+            assigned = Assigned(leader_epoch=epochs[0], partition_epoch=epochs[1])
             if value["partitionId"] not in of_topic:
-                batch = (place.path, place.position if place.offset >= 0 else 0)
+                batch = (
+                    record_place.path,
+                    record_place.position if record_place.offset >= 0 else 0,
+                )
                 self.counts.setdefault(value["topicId"], {})[batch] = len(of_topic) + 1
-            of_topic[value["partitionId"]] = found
-        elif found is None:
+            of_topic[value["partitionId"]] = assigned
+        elif assigned is None:
             return
         else:
-            if value["leader"] != _LEADER_STAYS and place.time_ms > self.elections_after_ms:
+            if value["leader"] != _LEADER_STAYS and record_place.time_ms > self.elections_after_ms:
                 numbers = value["topicId"], value["partitionId"]
-                self.elections.append((*numbers, replace(found), value, place))
-            found.leader_epoch += value["leader"] != _LEADER_STAYS
-            found.partition_epoch += 1
+                self.elections.append((*numbers, replace(assigned), value, record_place))
+            assigned.leader_epoch += value["leader"] != _LEADER_STAYS
+            assigned.partition_epoch += 1
             if value["replicas"] is not None:
-                found.directories = ()
-        for name, own in _ASSIGNED:
+                assigned.directories = ()
+        for name, attribute in _ASSIGNED:
             told = value.get(name)
             if told is not None:
-                setattr(found, own, told)
+                setattr(assigned, attribute, told)
         if value["leader"] != _LEADER_STAYS:
-            found.leader = value["leader"]
+            assigned.leader = value["leader"]
         if value["leaderRecoveryState"] != _RECOVERY_STAYS:
-            found.recovering = value["leaderRecoveryState"] != 0
-        found.place = place
+            assigned.recovering = value["leaderRecoveryState"] != 0
+        assigned.place = record_place
 
-    def _clear_elr(self, value: dict[str, Any], place: Place) -> None:
+    def _clear_elr(self, value: dict[str, Any], record_place: Place) -> None:
         """No partition of a topic has eligible replicas any more; of no topic for an empty name."""
         name = value["topicName"]
         for topic_id in [self.ids[name]] if name in self.ids else () if name else self.partitions:
-            for each in self.partitions.get(topic_id, {}).values():
-                if each.elr or each.last_known_elr:
-                    each.elr, each.last_known_elr, each.place = (), (), place
+            for assigned in self.partitions.get(topic_id, {}).values():
+                if assigned.elr or assigned.last_known_elr:
+                    assigned.elr, assigned.last_known_elr, assigned.place = (), (), record_place
 
-    def _configure(self, value: dict[str, Any], place: Place) -> None:
+    def _configure(self, value: dict[str, Any], record_place: Place) -> None:
         resource = (value["resourceType"], value["resourceName"])
-        found = self.configs.setdefault(resource, {})
+        configured = self.configs.setdefault(resource, {})
         name, after = value["name"], value["value"]
-        before = found.get(name)
-        if place.offset >= self.changes_from and topic_name_of(name) in _TELLING:
-            is_first = self._made.get(resource[1]) == (place.path, place.position)
+        before = configured.get(name)
+        if record_place.offset >= self.changes_from and topic_name_of(name) in _TELLING:
+            is_first = self._made.get(resource[1]) == (record_place.path, record_place.position)
             if not (is_first and resource[0] == TOPIC):
                 old = None if before is None else before.value
-                self.changes.append(Change(resource, name, old, after, place.offset))
+                self.changes.append(Change(resource, name, old, after, record_place.offset))
         if after is None:
-            found.pop(name, None)
+            configured.pop(name, None)
         else:
-            found[name] = Configured(after, place)
+            configured[name] = Configured(after, record_place)
 
-    def _set_feature(self, value: dict[str, Any], place: Place) -> None:
+    def _set_feature(self, value: dict[str, Any], record_place: Place) -> None:
         name, level = value["name"], value["featureLevel"]
         if level:
-            self.facts["features"][(name,)] = Fact({"level": level}, place)
+            self.facts["features"][(name,)] = Fact({"level": level}, record_place)
         else:
             self.facts["features"].pop((name,), None)
 
-    def _set_quota(self, value: dict[str, Any], place: Place) -> None:
-        entity = ((each["entityType"], each["entityName"]) for each in value["entity"])
+    def _set_quota(self, value: dict[str, Any], record_place: Place) -> None:
+        entity = ((part["entityType"], part["entityName"]) for part in value["entity"])
         key = (tuple(sorted(entity, key=str)), value["key"])
         if value["remove"]:
             self.facts["quotas"].pop(key, None)
         else:
-            self.facts["quotas"][key] = Fact({"value": value["value"]}, place)
+            self.facts["quotas"][key] = Fact({"value": value["value"]}, record_place)
 
-    def _change_broker(self, value: dict[str, Any], place: Place) -> None:
+    def _change_broker(self, value: dict[str, Any], record_place: Place) -> None:
         """Source: Kafka `ClusterDelta.replay` of a `BrokerRegistrationChangeRecord`."""
         changed: dict[str, Any] = {}
         if value["fenced"]:
@@ -613,18 +625,18 @@ class Cluster:
             changed["directories"] = value["logDirs"]
         if value.get("cordonedLogDirs") is not None:
             changed["cordoned_directories"] = value["cordonedLogDirs"]
-        self._amend_broker(value["brokerId"], changed, place)
+        self._amend_broker(value["brokerId"], changed, record_place)
 
-    def _fence_broker(self, value: dict[str, Any], place: Place) -> None:
-        self._amend_broker(value["id"], {"fenced": True}, place)
+    def _fence_broker(self, value: dict[str, Any], record_place: Place) -> None:
+        self._amend_broker(value["id"], {"fenced": True}, record_place)
 
-    def _unfence_broker(self, value: dict[str, Any], place: Place) -> None:
-        self._amend_broker(value["id"], {"fenced": False}, place)
+    def _unfence_broker(self, value: dict[str, Any], record_place: Place) -> None:
+        self._amend_broker(value["id"], {"fenced": False}, record_place)
 
-    def _amend_broker(self, number: int, changed: Mapping[str, Any], place: Place) -> None:
+    def _amend_broker(self, number: int, changed: Mapping[str, Any], record_place: Place) -> None:
         before = self.facts["brokers"].get((number,))
         if before is not None:
-            self.facts["brokers"][(number,)] = Fact({**before.fields, **changed}, place)
+            self.facts["brokers"][(number,)] = Fact({**before.fields, **changed}, record_place)
 
 
 _Applied = Mapping[str | None, Callable[[Cluster, Any, Place], None]]
@@ -659,11 +671,11 @@ def towards_deletion(changes: Sequence[Change], weaker: str | None) -> Change | 
         The change, from the value before it to the value in force; None without such a change.
     """
     last = changes[-1].after
-    for each in changes:
-        before = weaker if each.before is None else each.before
-        found = replace(each, before=before, after=weaker if last is None else last)
-        if _deletes_more(found):
-            return found
+    for change in changes:
+        before = weaker if change.before is None else change.before
+        net_change = replace(change, before=before, after=weaker if last is None else last)
+        if _deletes_more(net_change):
+            return net_change
     return None
 
 
@@ -687,7 +699,9 @@ def _deletes_more(change: Change) -> bool:
 
 
 def _policies(text: str | None, otherwise: set[str]) -> set[str]:
-    return otherwise if text is None else {each.strip().lower() for each in text.split(",")} - {""}
+    return (
+        otherwise if text is None else {policy.strip().lower() for policy in text.split(",")} - {""}
+    )
 
 
 def is_true(text: str | None) -> bool:

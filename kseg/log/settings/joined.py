@@ -121,7 +121,7 @@ class PartitionSettings:
     why: str
     notes: tuple[str, ...]
     findings: tuple[KsegError, ...]
-    _known: KnownTopics = field(default_factory=KnownTopics, repr=False)
+    _known_topics: KnownTopics = field(default_factory=KnownTopics, repr=False)
 
     def retention_rules(self, *, of_one_log: bool = False) -> RetentionRules:
         """The rules of retention for this partition.
@@ -132,14 +132,16 @@ class PartitionSettings:
         """
         if self._is_untouched and self.skipped != REMOTE:
             return left_alone(self.config, self.skipped or "", self.why)
-        given = any(self.values[each].source == GIVEN for each in _LIMITS & self.values.keys())
-        known, config = self._known, self.config
-        if not known.of_broker:  # the policy has a default there, but no limit has one
-            known = replace(known, of_broker=True)
+        has_limit = any(
+            self.values[limit].source == GIVEN for limit in _LIMITS & self.values.keys()
+        )
+        topics, config = self._known_topics, self.config
+        if not topics.of_broker:  # the policy has a default there, but no limit has one
+            topics = replace(topics, of_broker=True)
             config = config.with_changes(cleanup_policy=config.cleanup_policy)
         # A broker has settings of the topic somewhere; where they say nothing, its own count.
-        of_one_log = of_one_log and given and not self._known.of_broker
-        rules = retention_rules(known, self.topic, config, of_one_log=of_one_log)
+        of_one_log = of_one_log and has_limit and not self._known_topics.of_broker
+        rules = retention_rules(topics, self.topic, config, of_one_log=of_one_log)
         if self.skipped == REMOTE:  # the limits count where it is known what the tier has
             return replace(rules, skipped=REMOTE, why=self.why)
         return self._with_why(rules)
@@ -154,7 +156,7 @@ class PartitionSettings:
         is_given = policy is not None and policy.source == GIVEN_FOR_TOPIC
         if self._is_untouched or (self.skipped == POLICY_UNKNOWN and not is_given):
             return RetentionRules(self.config, self.skipped, self.why)
-        return self._with_why(compaction_rules(self._known, self.topic, self.config))
+        return self._with_why(compaction_rules(self._known_topics, self.topic, self.config))
 
     def _with_why(self, rules: RetentionRules) -> RetentionRules:
         """Add why the topic's own configuration is not known."""
@@ -176,7 +178,7 @@ class PartitionSettings:
 
     def to_json(self) -> dict[str, dict[str, str]]:
         """Each setting by its name: value and source."""
-        return {name: each._asdict() for name, each in sorted(self.values.items())}
+        return {name: setting._asdict() for name, setting in sorted(self.values.items())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +206,8 @@ class SettingSources:
         Raises:
             ValueError: names it.
         """
-        for each in (self.config, self.supposed or {}, *self.topic_config.values()):
-            LogConfig.from_kafka(each)
+        for settings in (self.config, self.supposed or {}, *self.topic_config.values()):
+            LogConfig.from_kafka(settings)
 
     def read(self, homes: Sequence[Path]) -> Settings:
         """The settings in the data directories of one broker.
@@ -214,10 +216,10 @@ class SettingSources:
             ValueError: two of them have a metadata log, or `broker_config` is malformed.
             OSError: a file cannot be read.
         """
-        places = [each.resolve() for each in homes]
-        origin = _metadata_home(places, self.metadata_directory)
+        directories = [home.resolve() for home in homes]
+        origin = _metadata_home(directories, self.metadata_directory)
         cluster = None if origin is None else read_cluster(origin / f"{CLUSTER_METADATA}-0")
-        facts = {each: _facts_of(each, origin, cluster) for each in places}
+        facts = {directory: _facts_of(directory, origin, cluster) for directory in directories}
         properties = None if self.broker_config is None else _read_properties(self.broker_config)
         return Settings(facts, properties, self)
 
@@ -243,17 +245,17 @@ class SettingSources:
             ValueError: `broker_config` is malformed.
             OSError: a file cannot be read.
         """
-        found: dict[Path, Settings] = {}
+        settings_by_home: dict[Path, Settings] = {}
         for group in self.groups(homes):
-            found |= dict.fromkeys(group, self.read(group))
-        return found
+            settings_by_home |= dict.fromkeys(group, self.read(group))
+        return settings_by_home
 
 
 @dataclass(frozen=True, slots=True)
 class _DirectoryFacts:
     """The topics, the cluster and the node of a data directory."""
 
-    known: KnownTopics
+    topics: KnownTopics
     cluster: Cluster | None
     node_id: int | None
     why: str = ""
@@ -285,7 +287,9 @@ class Settings(Table):
         self._homes: Final = homes
         self.properties: Final = properties
         self.sources: Final = sources
-        self.cluster: Final = next((each.cluster for each in homes.values() if each.cluster), None)
+        self.cluster: Final = next(
+            (facts.cluster for facts in homes.values() if facts.cluster), None
+        )
         self.findings: Final = tuple(self.cluster.findings) if self.cluster else ()
 
     def supposing(self, supposed: Mapping[str, str]) -> Settings:
@@ -307,20 +311,20 @@ class Settings(Table):
             ValueError: no partition is chosen.
         """
         chosen = Settings(self._homes, self.properties, self.sources, selection)
-        if selection and not any(True for _ in chosen._places()):
-            raise ValueError(selection.why_nothing(map(_named, self._places())))
+        if selection and not any(True for _ in chosen._paths()):
+            raise ValueError(selection.why_nothing(map(_named, self._paths())))
         return chosen
 
-    def _places(self) -> Iterator[Path]:
+    def _paths(self) -> Iterator[Path]:
         """The directories of the chosen partitions, in the order of the data directories."""
         for home in self._homes:
-            for each in list_data_directory(home).partitions:
-                if self._selection.takes(*_named(each.path)):
-                    yield each.path
+            for partition in list_data_directory(home).partitions:
+                if self._selection.takes(*_named(partition.path)):
+                    yield partition.path
 
     def __iter__(self) -> Iterator[PartitionSettings]:
         """The settings of every chosen partition, in the order of the directories."""
-        return map(self.of, self._places())
+        return map(self.of, self._paths())
 
     @property
     def title(self) -> str:
@@ -331,9 +335,9 @@ class Settings(Table):
         """The settings; `source` is where a value comes from."""
         return [
             dict(zip(self.COLUMNS.split(), cells, strict=True))
-            for each in self
-            for name, (value, source) in each.values.items()
-            for cells in [(str(each.path), *_named(each.path), name, value, source)]
+            for partition in self
+            for name, (value, source) in partition.values.items()
+            for cells in [(str(partition.path), *_named(partition.path), name, value, source)]
         ]
 
     def of(self, path: StrPath) -> PartitionSettings:
@@ -346,11 +350,11 @@ class Settings(Table):
             ValueError: it is elsewhere, or an invalid setting was given.
             OSError: its `partition.metadata` cannot be read.
         """
-        place = path_at(path)
-        home = self._homes.get(place.resolve().parent)
+        directory = path_at(path)
+        home = self._homes.get(directory.resolve().parent)
         if home is None:
-            raise ValueError(f"{place} is in none of the data directories")
-        return _Joined(place, home, self).result()
+            raise ValueError(f"{directory} is in none of the data directories")
+        return _Joined(directory, home, self).result()
 
     def broker_values(self, cluster: Cluster | None, node_id: int | None) -> Values:
         """The values that a broker's own configuration gives to the settings of topics.
@@ -367,14 +371,17 @@ class Settings(Table):
         joined = {name: SettingValue(text, FROM_FILE) for name, text in properties.items()}
         if cluster is not None and cluster.trusted:
             for resource, source in (("", FROM_CLUSTER), (str(node_id), FROM_BROKER)):
-                found = cluster.configs.get((BROKER, resource), {})
-                joined |= {name: SettingValue(each.value, source) for name, each in found.items()}
+                configured = cluster.configs.get((BROKER, resource), {})
+                joined |= {
+                    name: SettingValue(configured_value.value, source)
+                    for name, configured_value in configured.items()
+                }
         return topic_settings(joined)
 
 
-def _named(place: Path) -> tuple[str | None, int | None]:
+def _named(directory: Path) -> tuple[str | None, int | None]:
     """The topic and the number of a partition, as far as its directory names them."""
-    return partition_of(place) or (None, None)
+    return partition_of(directory) or (None, None)
 
 
 @renamed(data_directories="paths")
@@ -418,68 +425,72 @@ def settings(
     return sources.read(paths_of(paths)).choosing(selection)
 
 
-def _metadata_home(places: Sequence[Path], given: StrPath | None) -> Path | None:
+def _metadata_home(directories: Sequence[Path], metadata_directory: StrPath | None) -> Path | None:
     """The data directory that has the metadata log; None where none has."""
-    if given is not None:
-        place = path_at(given).resolve()
-        return place.parent if place.name == f"{CLUSTER_METADATA}-0" else place
-    found = _logs(places)
-    if len(found) > 1:
-        raise ValueError(f"{found[0]} and {found[1]} have a metadata log each; name one of them")
-    return found[0] if found else None
+    if metadata_directory is not None:
+        directory = path_at(metadata_directory).resolve()
+        return directory.parent if directory.name == f"{CLUSTER_METADATA}-0" else directory
+    with_log = _logs(directories)
+    if len(with_log) > 1:
+        raise ValueError(
+            f"{with_log[0]} and {with_log[1]} have a metadata log each; name one of them"
+        )
+    return with_log[0] if with_log else None
 
 
-def _metadata_beside(place: Path) -> Path | None:
+def _metadata_beside(directory: Path) -> Path | None:
     """A directory beside this one with the metadata log of the same broker, by its ids.
 
     It is named and not read: it may be an old copy. Beside a URL is the rest of the store, which is
     not looked through.
     """
-    if isinstance(place, RemotePath):
+    if isinstance(directory, RemotePath):
         return None
-    broker = _broker_of(place)
+    broker = _broker_of(directory)
     with suppress(OSError):
-        for log in sorted(place.parent.glob(f"*/{CLUSTER_METADATA}-0")):
+        for log in sorted(directory.parent.glob(f"*/{CLUSTER_METADATA}-0")):
             if broker is not None and _broker_of(log.parent) == broker:
                 return log.parent
     return None
 
 
-def _facts_of(place: Path, origin: Path | None, cluster: Cluster | None) -> _DirectoryFacts:
-    known, meta = known_topics(place), _meta_of(place)
+def _facts_of(directory: Path, origin: Path | None, cluster: Cluster | None) -> _DirectoryFacts:
+    topics, meta = known_topics(directory), _meta_of(directory)
     node_id = None if meta is None else meta.node_id
     if origin is None or cluster is None:
-        return _DirectoryFacts(known, None, node_id, _why_no_log(place) if known.of_broker else "")
+        return _DirectoryFacts(
+            topics, None, node_id, _why_no_log(directory) if topics.of_broker else ""
+        )
     other = _meta_of(origin)
     if meta is not None and other is not None and meta.cluster_id != other.cluster_id:
-        return _DirectoryFacts(known, None, node_id, "the metadata log is that of another cluster")
-    return _DirectoryFacts(known, cluster, node_id)
+        return _DirectoryFacts(topics, None, node_id, "the metadata log is that of another cluster")
+    return _DirectoryFacts(topics, cluster, node_id)
 
 
-def _why_no_log(place: Path) -> str:
-    beside = _metadata_beside(place)
+def _why_no_log(directory: Path) -> str:
+    beside = _metadata_beside(directory)
     return _NO_LOG if beside is None else f"{_LOG_BESIDE} {command_line('--metadata-dir', beside)}"
 
 
-def _meta_of(place: Path) -> metadata.MetaProperties | None:
+def _meta_of(directory: Path) -> metadata.MetaProperties | None:
     with suppress(FileNotFoundError, CorruptIndexError):
-        return metadata.read_meta_properties(place / FileKind.META_PROPERTIES.value)
+        return metadata.read_meta_properties(directory / FileKind.META_PROPERTIES.value)
     return None
 
 
 def _read_properties(path: StrPath) -> dict[str, str]:
     """Read the settings of topics from a `server.properties`, and no other settings."""
-    found = metadata.read_properties(path_at(path))
-    return {name: text for name, text in found.items() if name in BROKER_NAMES}
+    properties = metadata.read_properties(path_at(path))
+    return {name: text for name, text in properties.items() if name in BROKER_NAMES}
 
 
 class _Joined:
     """The sources of one partition, joined."""
 
-    def __init__(self, path: Path, home: _DirectoryFacts, found: Settings) -> None:
+    def __init__(self, path: Path, home: _DirectoryFacts, settings: Settings) -> None:
         self.path = path
         self.home = home
-        self.settings = found
+        self.settings = settings
         self.topic = _topic_of(path)
         self.findings: list[KsegError] = []
         self.topic_id: UUID | None = None
@@ -492,18 +503,25 @@ class _Joined:
         """The joined settings."""
         self._join()
         sources = self.settings.sources
-        own, given = dict(sources.topic_config.get(self.topic or "", {})), dict(sources.config)
-        strong = {name: SettingValue(text, GIVEN_FOR_TOPIC) for name, text in own.items()}
+        of_topic, general = (
+            dict(sources.topic_config.get(self.topic or "", {})),
+            dict(sources.config),
+        )
+        strong = {name: SettingValue(text, GIVEN_FOR_TOPIC) for name, text in of_topic.items()}
         record = self._record() if self.is_joined else {}
-        known, _ = known_policy(self.home.known, self.topic)
-        if known is not None and POLICY not in record:
-            record[POLICY] = SettingValue(",".join(sorted(known)), FROM_KAFKA)
-        weak = self._weak(given)
+        policy, _ = known_policy(self.home.topics, self.topic)
+        if policy is not None and POLICY not in record:
+            record[POLICY] = SettingValue(",".join(sorted(policy)), FROM_KAFKA)
+        weak = self._weak(general)
         self._check_remote(record)
-        if self.is_joined and POLICY not in strong.keys() | record.keys() and _LIMITS & own.keys():
+        if (
+            self.is_joined
+            and POLICY not in strong.keys() | record.keys()
+            and _LIMITS & of_topic.keys()
+        ):
             strong[POLICY] = SettingValue(DELETE, GIVEN_FOR_TOPIC)  # a limit of a topic names it
         values = weak | record | strong
-        config = self._config(given, own, record, weak)
+        config = self._config(general, of_topic, record, weak)
         return PartitionSettings(
             self.path,
             self.topic,
@@ -514,7 +532,7 @@ class _Joined:
             self.why,
             self._notes(values, weak),
             tuple(self.findings),
-            self.home.known,
+            self.home.topics,
         )
 
     # ---- which topic it is -----------------------------------------------------------------------
@@ -553,24 +571,27 @@ class _Joined:
         """The topic's own configuration."""
         cluster = self.home.cluster
         assert cluster is not None
-        found = dict(cluster.configs.get((TOPIC, self.topic or ""), {}))
-        if _INTERNAL_BYTES in found:
-            found[_SEGMENT_BYTES] = found.pop(_INTERNAL_BYTES)
-        read = {name: SettingValue(each.value, FROM_TOPIC) for name, each in found.items()}
-        return self._sound({name: each for name, each in read.items() if name in _READ})
+        configured = dict(cluster.configs.get((TOPIC, self.topic or ""), {}))
+        if _INTERNAL_BYTES in configured:
+            configured[_SEGMENT_BYTES] = configured.pop(_INTERNAL_BYTES)
+        read = {
+            name: SettingValue(configured_value.value, FROM_TOPIC)
+            for name, configured_value in configured.items()
+        }
+        return self._sound({name: setting for name, setting in read.items() if name in _READ})
 
-    def _weak(self, given: Mapping[str, str]) -> Values:
+    def _weak(self, general: Mapping[str, str]) -> Values:
         """The defaults behind the topic's own values; if those are unknown, nothing is deleted."""
         cluster = self.home.cluster
         broker = self._sound(self.settings.broker_values(cluster, self.home.node_id))
-        plain = {name: SettingValue(text, GIVEN) for name, text in given.items()}
+        plain = {name: SettingValue(text, GIVEN) for name, text in general.items()}
         supposed = self.settings.sources.supposed or {}
         asked = {name: SettingValue(text, SUPPOSED) for name, text in supposed.items()}
-        if self.home.known.of_broker and not self.is_joined:
+        if self.home.topics.of_broker and not self.is_joined:
             seen = [f"{name}={broker[name].value}" for name in sorted(DELETING & broker.keys())]
             if seen and self.why and self.skipped in (None, POLICY_UNKNOWN):
-                own = "of the broker does not count: the topic may have a setting of its own"
-                self.why += f"; {', '.join(seen)} {own}"
+                clause = "of the broker does not count: the topic may have a setting of its own"
+                self.why += f"; {', '.join(seen)} {clause}"
             _drop_deleting(broker)
         if cluster is not None and not self.is_joined:
             _drop_deleting(plain)
@@ -596,24 +617,24 @@ class _Joined:
         return {name: SettingValue(defaults[name], DEFAULT) for name in DELETING}
 
     def _defaults(self) -> Values:
-        found = {name: SettingValue(text, DEFAULT) for name, text in default_settings().items()}
-        for name in DELETING if self.home.known.of_broker else _LIMITS:
-            del found[name]
-        return found
+        defaults = {name: SettingValue(text, DEFAULT) for name, text in default_settings().items()}
+        for name in DELETING if self.home.topics.of_broker else _LIMITS:
+            del defaults[name]
+        return defaults
 
     def _sound(self, values: Values) -> Values:
         """The values that Kafka would take; another is a finding, and nothing is deleted then."""
         sound = {}
-        for name, each in values.items():
-            refusal = "" if name == REMOTE_STORAGE else _refusal(name, each.value)
-            if refusal and each.source == FROM_FILE and not _NUMBER.fullmatch(each.value):
+        for name, setting in values.items():
+            refusal = "" if name == REMOTE_STORAGE else _refusal(name, setting.value)
+            if refusal and setting.source == FROM_FILE and not _NUMBER.fullmatch(setting.value):
                 refusal = (
                     f"{name} has a value that Kafka refuses; it may be secret, and is not shown"
                 )
             if refusal:
-                self._refuse(f"{refusal} (source: {each.source})")
+                self._refuse(f"{refusal} (source: {setting.source})")
             else:
-                sound[name] = each
+                sound[name] = setting
         return sound
 
     def _refuse(self, reason: str) -> None:
@@ -633,20 +654,24 @@ class _Joined:
     # ---- the result ------------------------------------------------------------------------------
 
     def _config(
-        self, given: Mapping[str, str], own: Mapping[str, str], record: Values, weak: Values
+        self, general: Mapping[str, str], of_topic: Mapping[str, str], record: Values, weak: Values
     ) -> LogConfig:
         """One configuration of all.
 
         A limit in the topic's record counts as named for the topic only beside a policy there: it
         names none itself, as the broker's policy may be another.
         """
-        LogConfig.from_kafka(given, of_topic=own)  # invalid settings are refused
-        recorded = {name: each.value for name, each in record.items() if each.source == FROM_TOPIC}
-        behind = {name: each.value for name, each in weak.items()}
-        behind |= {name: each.value for name, each in record.items() if name not in recorded}
-        strong = recorded | dict(own)
+        LogConfig.from_kafka(general, of_topic=of_topic)  # invalid settings are refused
+        recorded = {
+            name: setting.value for name, setting in record.items() if setting.source == FROM_TOPIC
+        }
+        behind = {name: setting.value for name, setting in weak.items()}
+        behind |= {name: setting.value for name, setting in record.items() if name not in recorded}
+        strong = recorded | dict(of_topic)
         if POLICY not in strong:
-            behind |= {name: strong.pop(name) for name in _LIMITS & recorded.keys() - own.keys()}
+            behind |= {
+                name: strong.pop(name) for name in _LIMITS & recorded.keys() - of_topic.keys()
+            }
         try:
             return LogConfig.from_kafka(behind, of_topic=strong)
         except ValueError as error:  # two that exclude each other
@@ -682,11 +707,11 @@ def _by_name(
     changes: Sequence[Change], resource: tuple[int, str | None]
 ) -> dict[str, list[Change]]:
     """The changes of one resource, by setting."""
-    found: dict[str, list[Change]] = {}
-    for each in changes:
-        if each.resource == resource:
-            found.setdefault(each.name, []).append(each)
-    return found
+    by_name: dict[str, list[Change]] = {}
+    for change in changes:
+        if change.resource == resource:
+            by_name.setdefault(change.name, []).append(change)
+    return by_name
 
 
 @lru_cache(maxsize=4096)
@@ -721,12 +746,12 @@ def group_by_broker(homes: Iterable[Path]) -> list[list[Path]]:
 def _broker_of(home: Path) -> tuple[str, int] | None:
     """Cluster and node of a data directory; None where its ids are not known."""
     try:
-        found = metadata.read_meta_properties(home / FileKind.META_PROPERTIES.value)
+        ids = metadata.read_meta_properties(home / FileKind.META_PROPERTIES.value)
     except (CorruptIndexError, LimitExceededError, OSError):
         return None
-    if found.cluster_id is None or found.node_id is None:
+    if ids.cluster_id is None or ids.node_id is None:
         return None
-    return found.cluster_id, found.node_id
+    return ids.cluster_id, ids.node_id
 
 
 def _logs(homes: Iterable[Path]) -> list[Path]:

@@ -98,20 +98,22 @@ def read_cluster(
     listing = list_partition(directory)
     segments, findings = listing.segments, list[KsegError]()
     starts = _starts(listing, end_offset) if history else [*_newest_first(listing), None]
-    newest = max((each.name.base_offset or 0 for each in starts if each is not None), default=0)
+    newest = max(
+        (snapshot.name.base_offset or 0 for snapshot in starts if snapshot is not None), default=0
+    )
     best: Cluster | None = None
     for start in starts:
         try:
-            found = _read_snapshot(start)
+            cluster = _read_snapshot(start)
         except KsegError as error:
             findings.append(error)
             continue
-        found.elections_after_ms = elections_after_ms
-        found.changes_from = INT64_MAX if history else found.snapshot_end
-        _read_log(segments, found, end_offset, past_damage=past_damage, progress=progress)
-        if best is None or found.end_offset > best.end_offset:
+        cluster.elections_after_ms = elections_after_ms
+        cluster.changes_from = INT64_MAX if history else cluster.snapshot_end
+        _read_log(segments, cluster, end_offset, past_damage=past_damage, progress=progress)
+        if best is None or cluster.end_offset > best.end_offset:
             findings += best.findings if best is not None else ()
-            best = found
+            best = cluster
         if not history or (best.cut_at is None and best.end_offset >= newest):
             break
     if best is None:
@@ -131,13 +133,13 @@ def _starts(listing: PartitionFiles, end_offset: int | None) -> list[NamedFile |
     """Possible starts of the records, the earliest first; None is the start of an empty cluster."""
     first = listing.segments[0].base_offset if listing.segments else 0
     starts: list[NamedFile | None] = [
-        each
-        for each in reversed(_newest_first(listing))
-        if _snapshot_id(each)[0] >= first
-        if end_offset is None or _snapshot_id(each)[0] <= end_offset
+        snapshot
+        for snapshot in reversed(_newest_first(listing))
+        if _snapshot_id(snapshot)[0] >= first
+        if end_offset is None or _snapshot_id(snapshot)[0] <= end_offset
     ]
     is_whole = first == 0 and listing.segments
-    has_first = any(_snapshot_id(each)[0] == 0 for each in listing.kraft_snapshots)
+    has_first = any(_snapshot_id(snapshot)[0] == 0 for snapshot in listing.kraft_snapshots)
     return [None, *starts] if is_whole and not has_first else starts
 
 
@@ -151,13 +153,13 @@ def log_batches(directory: io.StrPath) -> Int64s:
     Raises:
         OSError: the directory, or a file of it, cannot be read.
     """
-    found = [np.empty((0, 5), np.int64)]
+    batches = [np.empty((0, 5), np.int64)]
     for files in list_partition(directory).segments:
         with Segment.open(files.log) as segment:
             for table in segment.headers():
                 columns = table.base_offset, table.last_offset, table.leader_epoch
-                found.append(np.stack([*columns, table.max_timestamp, table.crc], axis=1))
-    return np.concatenate(found)
+                batches.append(np.stack([*columns, table.max_timestamp, table.crc], axis=1))
+    return np.concatenate(batches)
 
 
 def end_at(batches: Int64s, at_ms: int) -> int | None:
@@ -185,7 +187,7 @@ def certain_end(copies: Sequence[Int64s], voters_count: int) -> int:
     majority = voters_count // 2 + 1
     if len(copies) < majority or not len(copies[0]):
         return 0
-    ends = sorted((_common_end(copies[0], each) for each in copies), reverse=True)
+    ends = sorted((_common_end(copies[0], copy) for copy in copies), reverse=True)
     end, newest = ends[majority - 1], copies[0]
     begin = newest[newest[:, 2] == newest[-1, 2]][0, 0]
     return end if end > begin else 0
@@ -214,11 +216,11 @@ def voters_of(cluster: Cluster | None, directory: io.StrPath) -> tuple[int, ...]
         Their ids; none where nothing says them.
     """
     if cluster is not None and cluster.voters is not None:
-        return tuple(each.voter_id for each in cluster.voters)
+        return tuple(voter.voter_id for voter in cluster.voters)
     path = path_at(directory) / FileKind.QUORUM_STATE.value
     with suppress(OSError, KsegError, *_MALFORMED):
         state = json.loads(io.read_file(path, bytes_max=_STATE_BYTES_MAX))
-        return tuple(int(each["voterId"]) for each in state["currentVoters"])
+        return tuple(int(voter["voterId"]) for voter in state["currentVoters"])
     return ()
 
 
@@ -241,12 +243,12 @@ def _read_snapshot(snapshot: NamedFile | None) -> Cluster:
     count = 0
     # Records of a snapshot are committed: no change among them may be undone.
     for at, key, value, is_control, _ in _records(snapshot.path):
-        place = Place(at.path, at.position, -1, cluster.time_ms)
+        record_place = Place(at.path, at.position, -1, cluster.time_ms)
         if is_control:
             markers.append((count, parse_control_key(key).type))
-            _note_control(key, value, place, cluster)
+            _note_control(key, value, record_place, cluster)
         else:
-            cluster.add(value, place)
+            cluster.add(value, record_place)
         count += 1
     ends = [(0, ControlType.SNAPSHOT_HEADER), (count - 1, ControlType.SNAPSHOT_FOOTER)]
     if not set(ends) <= set(markers):
@@ -262,9 +264,9 @@ def check_snapshot(path: io.StrPath) -> None:
         KsegError: it is damaged, or not whole.
         OSError: it cannot be read.
     """
-    place = path_at(path)
-    _check_end(place, StopReason.END)
-    _read_snapshot(NamedFile(file_name(place), place))
+    snapshot_path = path_at(path)
+    _check_end(snapshot_path, StopReason.END)
+    _read_snapshot(NamedFile(file_name(snapshot_path), snapshot_path))
 
 
 def bootstrap_level(path: io.StrPath) -> int:
@@ -274,14 +276,14 @@ def bootstrap_level(path: io.StrPath) -> int:
         KsegError: it is damaged, or has no metadata version.
         OSError: it cannot be read.
     """
-    place, cluster = path_at(path), Cluster()
-    _check_end(place, StopReason.END, StopReason.TORN_TAIL)
-    for at, _, value, is_control, _ in _records(place):
+    file, cluster = path_at(path), Cluster()
+    _check_end(file, StopReason.END, StopReason.TORN_TAIL)
+    for at, _, value, is_control, _ in _records(file):
         if not is_control:
             cluster.add(value, at)
     fact = cluster.facts["features"].get(("metadata.version",))
     if fact is None:
-        error = CorruptRecordError("no record has a metadata.version", path=place)
+        error = CorruptRecordError("no record has a metadata.version", path=file)
         raise error.as_kafka("RuntimeException")
     level: int = fact.fields["level"]
     return level
@@ -294,7 +296,9 @@ def _check_end(path: Path, *benign: StopReason) -> None:
                 raise stop_error(table)
 
 
-def _note_control(key: bytes | None, value: bytes | None, place: Place, cluster: Cluster) -> None:
+def _note_control(
+    key: bytes | None, value: bytes | None, record_place: Place, cluster: Cluster
+) -> None:
     """Note a control record: the state of the quorum, or the time of a snapshot."""
     try:
         said = parse_control(key, value)
@@ -308,7 +312,7 @@ def _note_control(key: bytes | None, value: bytes | None, place: Place, cluster:
         case LeaderChange(leader):
             cluster.leader = leader
         case KRaftVersion(level):
-            cluster.facts["features"]["kraft.version",] = Fact({"level": level}, place)
+            cluster.facts["features"]["kraft.version",] = Fact({"level": level}, record_place)
         case SnapshotHeader(time_ms):
             cluster.time_ms = time_ms
 
@@ -323,22 +327,22 @@ def _read_log(
 ) -> None:
     """Apply the records behind the snapshot."""
     on_error = cluster.doubt if past_damage else None
-    wanted = cluster.snapshot_end, end_offset
+    offsets = cluster.snapshot_end, end_offset
     last, expected, add = None, cluster.end_offset, cluster.add  # it is done a million times
     try:
-        for one in _behind(segments, wanted, on_error):
-            place, key, value, is_control, _ = one
-            offset = place.offset
+        for record in _behind(segments, offsets, on_error):
+            record_place, key, value, is_control, _ = record
+            offset = record_place.offset
             if offset != expected and not past_damage:
                 reason = f"offset {offset} follows where {expected} should"
-                raise CorruptRecordError(reason, path=place.path)
-            last, expected = one, offset + 1
+                raise CorruptRecordError(reason, path=record_place.path)
+            last, expected = record, offset + 1
             if progress is not None and not offset % _TOLD_RECORDS:
                 progress(offset)
             if is_control:
-                _note_control(key, value, place, cluster)
+                _note_control(key, value, record_place, cluster)
             else:
-                add(value, place)
+                add(value, record_place)
     except KsegError as error:
         cluster.cut_at = expected
         cluster.doubt(error)
@@ -362,28 +366,32 @@ def _is_whole(segments: Sequence[SegmentFiles], snapshot_end: int) -> bool:
 
 
 def _behind(
-    segments: Sequence[SegmentFiles], wanted: tuple[int, int | None], on_error: _OnError | None
+    segments: Sequence[SegmentFiles], offsets: tuple[int, int | None], on_error: _OnError | None
 ) -> Iterator[_MetadataRecord]:
     """The records of a log in a range of offsets; no segment that ends before it is read."""
-    start, end = wanted
+    start, end = offsets
     for index, segment in enumerate(segments):
         is_late = end is not None and segment.base_offset >= end
         if not is_late and (index + 1 == len(segments) or segments[index + 1].base_offset > start):
-            yield from _records(segment.log, wanted, on_error)
+            yield from _records(segment.log, offsets, on_error)
 
 
 def _records(
-    path: Path, wanted: tuple[int, int | None] | None = None, on_error: _OnError | None = None
+    path: Path, offsets: tuple[int, int | None] | None = None, on_error: _OnError | None = None
 ) -> Iterator[_MetadataRecord]:
     with Segment.open(path) as segment:
         read = segment.read(
-            offset=wanted, columns=_FIELDS, control=True, on_corrupt=on_error or "raise"
+            offset=offsets, columns=_FIELDS, control=True, on_corrupt=on_error or "raise"
         )
         for columns in read:
             name = str(path)
             numbers = (columns.position, columns.offset, columns.timestamp_ms)
-            places = zip(repeat(name), *(each.tolist() for each in numbers))
+            places = zip(repeat(name), *(column.tolist() for column in numbers))
             marks = columns.control.tolist(), columns.leader_epoch.tolist()
             yield from zip(
-                map(Place._make, places), columns.key, columns.value, *marks, strict=True
+                map(Place._make, places),
+                columns.key,
+                columns.value,
+                *marks,
+                strict=True,
             )
