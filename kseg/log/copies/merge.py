@@ -322,8 +322,8 @@ class MergePlan(Table):
             if partition.undecided:
                 seen = partition.conflicts[0].batches[0]
                 raise ConflictingCopiesError(
-                    f"{partition.undecided} batches of {partition.name} contradict those of another "
-                    "copy in the same leader epoch, or may: say which copy is preferred",
+                    f"{partition.undecided} batches of {partition.name} contradict those of "
+                    "another copy in the same leader epoch, or may: say which copy is preferred",
                     path=seen.path,
                     position=seen.header.position,
                     offset=partition.conflicts[0].offset,

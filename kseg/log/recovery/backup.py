@@ -99,13 +99,14 @@ class Backup:
             ValueError: the place lies in a data directory.
             OSError: the sibling is a symbolic link.
         """
-        place = default_place(data_directory, now_ms)
-        self.directory: Final = Path(directory) if directory is not None else place
+        self.directory: Final = (
+            default_place(data_directory, now_ms) if directory is None else Path(directory)
+        )
         if directory is not None:
             refuse_in_data_directory(directory, (Path(os.path.realpath(data_directory)),))
         else:
-            _refuse_link(place.parent)
-            _refuse_link(place)
+            _refuse_link(self.directory.parent)
+            _refuse_link(self.directory)
         self.kept: list[Kept] = []
         self._otherwise: Final = otherwise
         self._made: set[Path] = set()
@@ -120,19 +121,17 @@ class Backup:
         Raises:
             OSError: the disk is full.
         """
-        place = self.directory
-        while not place.exists() and place != place.parent:
-            place = place.parent
-        status = os.statvfs(place)
+        directory = _existing(self.directory)
+        status = os.statvfs(directory)
         free = status.f_bavail * status.f_frsize
-        wanted = size + _ROOM_BYTES if size else _NAMES_BYTES
-        if (size and wanted > free) or not io.has_room(place, wanted):
-            kept = f"{size} bytes" if size else "files"
+        needed = size + _ROOM_BYTES if size else _NAMES_BYTES
+        if (size and needed > free) or not io.has_room(directory, needed):
+            what = f"{size} bytes" if size else "files"
             raise OSError(
                 errno.ENOSPC,
-                f"no room to back up {kept}, {free} are free: nothing was changed; "
+                f"no room to back up {what}, {free} are free: nothing was changed; "
                 + self._otherwise,
-                str(place),
+                str(directory),
             )
 
     def keep_tail(self, path: io.StrPath, position: int) -> Kept | None:
@@ -153,9 +152,9 @@ class Backup:
             if not any(window.strip(b"\0") for window in windows(source, fd, span)):
                 return None
             with self._in_room(source, end - position):
-                wanted = self._folder_of(source) / f"{source.name}.from-{position}"
-                kept = _copy(source, fd, span, wanted)
-        return self._note(source, kept, end - position)
+                target = self._folder_of(source) / f"{source.name}.from-{position}"
+                copy = _copy(source, fd, span, target)
+        return self._note(source, copy, end - position)
 
     def keep_file(self, path: io.StrPath) -> Kept | None:
         """Give a file a second name; it may be replaced or removed then, not written to.
@@ -175,9 +174,9 @@ class Backup:
             return self._note(source, self._second_name(source, status), status.st_size)
 
     def _second_name(self, source: Path, status: os.stat_result) -> Path:
-        place = self._folder_of(source)
-        for name in _names(source.name):
-            target = place / name
+        folder = self._folder_of(source)
+        for name in _free_names(source.name):
+            target = folder / name
             try:
                 io.link(source, target)
             except FileExistsError:
@@ -189,9 +188,9 @@ class Backup:
                     raise
                 with io.opened(source) as fd:
                     target = _copy(source, fd, (0, io.file_size(fd)), target)
-            io.flush_directory(place)
+            io.flush_directory(folder)
             return target
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(place / source.name))
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder / source.name))
 
     def move_file(self, path: io.StrPath) -> Kept | None:
         """Keep a file and take its name in the log away; lasting there with its directory.
@@ -202,10 +201,10 @@ class Backup:
         Raises:
             OSError: the disk refuses; the file is where it was, or in both places.
         """
-        kept = self.keep_file(path)
-        if kept is not None:
+        entry = self.keep_file(path)
+        if entry is not None:
             io.unlink(path)
-        return kept
+        return entry
 
     @contextmanager
     def _in_room(self, source: Path, size: int) -> Iterator[None]:
@@ -226,22 +225,22 @@ class Backup:
     def _folder_of(self, path: Path) -> Path:
         """The folder for the files of a partition, made if it is missing."""
         origin = path.parent.resolve()
-        place = self.directory / origin.name
-        if place not in self._made:
-            _refuse_link(place)
-            io.make_directories(place, like=os.stat(origin))
-            self._made.add(place)
-        return place
+        folder = self.directory / origin.name
+        if folder not in self._made:
+            _refuse_link(folder)
+            io.make_directories(folder, like=os.stat(origin))
+            self._made.add(folder)
+        return folder
 
-    def _note(self, path: Path, kept: Path, size: int) -> Kept:
-        entry = Kept(path, kept, size)
+    def _note(self, path: Path, copy: Path, size: int) -> Kept:
+        entry = Kept(path, copy, size)
         self.kept.append(entry)
         return entry
 
 
-def kept_bytes(kept: Iterable[Kept]) -> int:
+def kept_bytes(entries: Iterable[Kept]) -> int:
     """Bytes that the disk gets back when the backup goes; none for a file that a log has, too."""
-    return sum(map(io.bytes_given_back, {each.kept for each in kept}))
+    return sum(map(io.bytes_given_back, {entry.kept for entry in entries}))
 
 
 def default_place(data_directory: io.StrPath, now_ms: int) -> Path:
@@ -264,10 +263,15 @@ def other_file_system(data_directory: io.StrPath) -> Path | None:
 
     That is the case if the data directory is a mount point.
     """
-    place = root = backup_root(data_directory)
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    return None if os.stat(place).st_dev == os.stat(data_directory).st_dev else root
+    root = backup_root(data_directory)
+    return None if os.stat(_existing(root)).st_dev == os.stat(data_directory).st_dev else root
+
+
+def _existing(directory: Path) -> Path:
+    """The directory, or the nearest parent of it that exists."""
+    while not directory.exists() and directory != directory.parent:
+        directory = directory.parent
+    return directory
 
 
 def _refuse_link(path: Path) -> None:
@@ -281,11 +285,11 @@ def _refuse_link(path: Path) -> None:
         )
 
 
-def _names(wanted: str) -> Iterator[str]:
-    """The wanted name, then others for the case that it is taken."""
-    yield wanted
+def _free_names(name: str) -> Iterator[str]:
+    """A name, then others for the case that it is taken."""
+    yield name
     for number in range(2, _NAMES_MAX):
-        yield f"{wanted}.{number}"
+        yield f"{name}.{number}"
 
 
 def windows(path: io.StrPath, fd: int, span: tuple[int, int]) -> Iterator[bytes]:
@@ -306,35 +310,34 @@ def copy_bytes(path: io.StrPath, fd: int, span: tuple[int, int], target: io.Writ
     target.truncate(span[1] - span[0])
 
 
-def _copy(source: Path, fd: int, span: tuple[int, int], wanted: Path) -> Path:
+def _copy(source: Path, fd: int, span: tuple[int, int], target: Path) -> Path:
     """Copy bytes of an open file to a new file with its owner; durable, or absent.
 
     Args:
         source, fd: the file.
         span: from which byte to which.
-        wanted: the name of the new one, if that is free.
+        target: the new file, if its name is free.
     """
     status = os.fstat(fd)
-    for name in _names(wanted.name):
-        target = wanted.with_name(name)
+    for path in map(target.with_name, _free_names(target.name)):
         try:
-            file = io.WriteFile.open(target, exclusive=True, like=status)
+            file = io.WriteFile.open(path, exclusive=True, like=status)
         except FileExistsError:
-            if _has_bytes(target, source, fd, span):
-                return target
+            if _has_bytes(path, source, fd, span):
+                return path
             continue
         try:
             with file:
                 copy_bytes(source, fd, span, file)
                 file.flush()
-            io.set_modified(target, status.st_mtime_ns)
+            io.set_modified(path, status.st_mtime_ns)
         except OSError:
             with suppress(OSError):
-                io.unlink(target)
+                io.unlink(path)
             raise
-        io.flush_directory(target.parent)
-        return target
-    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(wanted))
+        io.flush_directory(path.parent)
+        return path
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
 
 
 def _has_bytes(path: Path, source: Path, fd: int, span: tuple[int, int]) -> bool:
@@ -344,7 +347,7 @@ def _has_bytes(path: Path, source: Path, fd: int, span: tuple[int, int]) -> bool
         if io.file_size(other) != size:
             return False
         pairs = zip(windows(path, other, (0, size)), windows(source, fd, span), strict=True)
-        if any(kept != wanted for kept, wanted in pairs):
+        if any(copied != original for copied, original in pairs):
             return False
     with io.WriteFile.open(path) as file:
         file.flush()

@@ -64,7 +64,7 @@ class TxnTrail:
     """The transactions in a segment's log and in its `.txnindex`. It pickles.
 
     Attributes:
-        place: the index, or the log of a segment without one.
+        index_place: the index, or the log of a segment without one.
         stored: the entries; faults in the entries alone are reported already.
         usable: whether they could be read.
         marked: which of them have their marker in this segment.
@@ -74,7 +74,7 @@ class TxnTrail:
         whole: whether the walk came to the end of the log.
     """
 
-    place: IndexPlace
+    index_place: IndexPlace
     stored: tuple[AbortedTxn, ...]
     usable: bool
     marked: tuple[bool, ...]
@@ -84,14 +84,14 @@ class TxnTrail:
 
     def expected(self, by_log: Iterable[AbortedTxn]) -> tuple[AbortedTxn, ...]:
         """The entries that the index must have, from the log's start on."""
-        found = {each.last_offset: each for each in by_log}
-        for number, each in enumerate(self.stored):
-            if not self.marked[number] or not _is_possible(each):
+        by_last_offset = {txn.last_offset: txn for txn in by_log}
+        for number, txn in enumerate(self.stored):
+            if not self.marked[number] or not _is_possible(txn):
                 continue
-            known = found.get(each.last_offset)
-            if known is None or self._knows_more(each, known):
-                found[each.last_offset] = each
-        return tuple(found[last] for last in sorted(found))
+            logged = by_last_offset.get(txn.last_offset)
+            if logged is None or self._knows_more(txn, logged):
+                by_last_offset[txn.last_offset] = txn
+        return tuple(by_last_offset[last] for last in sorted(by_last_offset))
 
     def _knows_more(self, stored: AbortedTxn, made: AbortedTxn) -> bool:
         """Whether a difference can come from records that retention or compaction has removed.
@@ -104,31 +104,31 @@ class TxnTrail:
         )
         return begins and stored.last_stable_offset <= made.last_stable_offset
 
-    def check(self, expected: tuple[AbortedTxn, ...], found: Sink | None = None) -> Finding | None:
+    def check(self, expected: tuple[AbortedTxn, ...], sink: Sink | None = None) -> Finding | None:
         """Report missing and wrong entries; returns the first finding."""
-        check = TxnCheck(self.place, found)
+        check = TxnCheck(self.index_place, sink)
         if not self.usable:
             return None
-        stored = {each.last_offset: number for number, each in enumerate(self.stored)}
+        stored = {txn.last_offset: number for number, txn in enumerate(self.stored)}
         positions = {batch.base_offset: batch.position for batch in self.batches}
-        for each in expected:
-            number = stored.get(each.last_offset)
+        for txn in expected:
+            number = stored.get(txn.last_offset)
             if number is None:
                 check.note(
                     "incomplete",
-                    offset=each.last_offset,
-                    severity="warning" if self.place.is_last else "error",
-                    made=each,
-                    at=positions[each.last_offset],
+                    offset=txn.last_offset,
+                    severity="warning" if self.index_place.is_last else "error",
+                    made=txn,
+                    at=positions[txn.last_offset],
                 )
-            elif self.whole and self.marked[number] and self.stored[number] != each:
+            elif self.whole and self.marked[number] and self.stored[number] != txn:
                 check.note(
                     "order.log",
                     position=number * TXN_ENTRY.size,
                     offset=self.stored[number].last_offset,
                     number=number,
                     stored=self.stored[number],
-                    made=each,
+                    made=txn,
                 )
         return check.fault
 
@@ -139,19 +139,19 @@ TRAIL_CLASSES: Final = (TxnTrail, IndexPlace, AbortedTxn, ProducerBatch)
 
 def _emptied(trail: TxnTrail, read: Callable[[], Iterable[BatchTable]]) -> Iterator[int]:
     """See `TxnTrail.emptied`; the segment is read again, once, where entries begin too early."""
-    made = {each.last_offset: each for each in _aborted_by(ProducerState(), trail.batches)}
+    made = {txn.last_offset: txn for txn in _aborted_by(ProducerState(), trail.batches)}
     before: dict[int, int] = {}
     early: dict[int, list[tuple[int, int, int]]] = {}
-    for each in compress(trail.stored, trail.marked):
-        known = made.get(each.last_offset)
-        end = each.last_offset if known is None else known.first_offset
+    for txn in compress(trail.stored, trail.marked):
+        logged = made.get(txn.last_offset)
+        end = txn.last_offset if logged is None else logged.first_offset
         # Transactions of a producer follow each other: no log makes others.
-        if before.get(each.producer_id, -1) < each.first_offset < end:
-            first = max(each.first_offset, trail.place.base_offset)
-            early.setdefault(each.producer_id, []).append((first, end, each.last_offset))
-        before[each.producer_id] = each.last_offset
-    spans = {producer: np.array(each, np.int64) for producer, each in early.items()}
-    held = {producer: np.zeros(len(each), np.bool_) for producer, each in early.items()}
+        if before.get(txn.producer_id, -1) < txn.first_offset < end:
+            first = max(txn.first_offset, trail.index_place.base_offset)
+            early.setdefault(txn.producer_id, []).append((first, end, txn.last_offset))
+        before[txn.producer_id] = txn.last_offset
+    spans = {producer: np.array(ranges, np.int64) for producer, ranges in early.items()}
+    held = {producer: np.zeros(len(ranges), np.bool_) for producer, ranges in early.items()}
     for table in read() if spans else ():
         for producer in spans.keys() & set(np.unique(table.producer_id).tolist()):
             rows = table.producer_id == producer
@@ -166,7 +166,7 @@ def _emptied(trail: TxnTrail, read: Callable[[], Iterable[BatchTable]]) -> Itera
 def judge_transactions(
     begun: Iterable[ProducerSnapshotEntry],
     segments: Iterable[tuple[int, bool, TxnTrail | None]],
-    found: Sink,
+    sink: Sink,
 ) -> None:
     """Report what is wrong with the transaction indexes of a partition.
 
@@ -176,16 +176,16 @@ def judge_transactions(
     Args:
         begun: producers with a transaction open where the first segment begins.
         segments: of each, in order, its base offset, whether it is whole, and its trail if any.
-        found: receives the findings.
+        sink: receives the findings.
     """
-    state, known = ProducerState(), False
+    state, is_state_known = ProducerState(), False
     for base_offset, is_whole, trail in segments:
-        if not known:
+        if not is_state_known:
             state.load(begun, base_offset)
             begun = ()
-        known = is_whole
+        is_state_known = is_whole
         if trail is not None:
-            trail.check(trail.expected(_aborted_by(state, trail.batches)), found)
+            trail.check(trail.expected(_aborted_by(state, trail.batches)), sink)
 
 
 def _aborted_by(state: ProducerState, batches: Sequence[ProducerBatch]) -> tuple[AbortedTxn, ...]:
@@ -205,16 +205,16 @@ class TxnIndexCheck(TxnCheck):
     """One `.txnindex`, or its absence, and the transactions that go by."""
 
     def __init__(
-        self, place: IndexPlace, found: Sink | None = None, *, data: bytes | None = None
+        self, index_place: IndexPlace, sink: Sink | None = None, *, data: bytes | None = None
     ) -> None:
         """Read the entries, if there is a file, and judge them by themselves.
 
         Args:
-            place: of the index.
-            found: receives the findings; None if the first fault suffices.
+            index_place: the index to check.
+            sink: receives the findings; None if the first fault suffices.
             data: the bytes of the file, if it is not on the disk.
         """
-        super().__init__(place, found)
+        super().__init__(index_place, sink)
         self._stored: tuple[AbortedTxn, ...] = ()
         self._usable = True
         self._aborts: dict[int, int] = {}
@@ -222,13 +222,17 @@ class TxnIndexCheck(TxnCheck):
         self._open: dict[int, tuple[ProducerBatch, int]] = {}
         self._ended: set[int] = set()
         self._batches: list[ProducerBatch] = []
-        if place.size >= 0:
+        if index_place.size >= 0:
             self._read(data)
 
     def _read(self, data: bytes | None) -> None:
-        place, size = self._place, TXN_ENTRY.size
+        index_place, size = self._place, TXN_ENTRY.size
         try:
-            index = TxnIndex.open(place.path) if data is None else TxnIndex.of(data, place.path)
+            index = (
+                TxnIndex.open(index_place.path)
+                if data is None
+                else TxnIndex.of(data, index_place.path)
+            )
         except (CorruptIndexError, LimitExceededError) as error:
             word = "version" if isinstance(error, CorruptIndexError) else "order"
             self.note(f"{word}.unreadable", position=error.position, reason=error.reason)
@@ -239,19 +243,19 @@ class TxnIndexCheck(TxnCheck):
             self.note(
                 "torn",
                 position=len(index) * size,
-                severity="warning" if place.is_last else "error",
+                severity="warning" if index_place.is_last else "error",
                 tail=index.tail_bytes,
                 entry=size,
             )
-        before = place.base_offset - 1
-        for number, each in enumerate(self._stored):
+        before = index_place.base_offset - 1
+        for number, txn in enumerate(self._stored):
             if versions[number]:
                 self.note("version", position=number * size, version=versions[number])
-            is_far = each.last_offset - place.base_offset > INT32_MAX
-            if each.last_offset <= before or is_far or not _is_possible(each):
+            is_far = txn.last_offset - index_place.base_offset > INT32_MAX
+            if txn.last_offset <= before or is_far or not _is_possible(txn):
                 at = number * size
-                self.note("order", position=at, offset=each.last_offset, number=number, stored=each)
-            before = each.last_offset
+                self.note("order", position=at, offset=txn.last_offset, number=number, stored=txn)
+            before = txn.last_offset
 
     def feed(self, table: BatchTable) -> None:
         """Note the batches that begin and end transactions.
@@ -283,17 +287,15 @@ class TxnIndexCheck(TxnCheck):
             stop: why the walk over the log ended.
             read: gives the headers of the segment once more.
         """
-        place = self._place
-        whole = stop is StopReason.END or (place.is_last and stop in TAILS)
-        marked = tuple(
-            self._aborts.get(each.last_offset) == each.producer_id for each in self._stored
-        )
-        for number in [n for n, known in enumerate(marked) if not known and whole]:
+        index_place = self._place
+        whole = stop is StopReason.END or (index_place.is_last and stop in TAILS)
+        marked = tuple(self._aborts.get(txn.last_offset) == txn.producer_id for txn in self._stored)
+        for number in [n for n, has_marker in enumerate(marked) if not has_marker and whole]:
             self.note(
                 "points-nowhere",
                 position=number * TXN_ENTRY.size,
                 offset=self._stored[number].last_offset,
-                severity="warning" if place.is_last else None,
+                severity="warning" if index_place.is_last else None,
                 number=number,
             )
         batches = [*self._batches, *(batch for batch, _ in self._open.values())]
@@ -301,7 +303,7 @@ class TxnIndexCheck(TxnCheck):
             return None
         batches.sort(key=lambda batch: batch.base_offset)
         trail = TxnTrail(
-            place, self._stored, self._usable, marked, frozenset(), tuple(batches), whole
+            index_place, self._stored, self._usable, marked, frozenset(), tuple(batches), whole
         )
         return replace(trail, emptied=frozenset(_emptied(trail, read)))
 
@@ -330,18 +332,18 @@ def due_entries(
         config: of the log.
     """
     made = DerivedEntries(base_offset, config, careful=True)
-    if not all(_placed(made, base_offset, table) for table in tables):
+    if not all(_add_entries(made, base_offset, table) for table in tables):
         return 0, 0
-    return _counted(made)
+    return _entry_counts(made)
 
 
-def _placed(made: DerivedEntries, base_offset: int, table: BatchTable) -> bool:
-    """Add the entries of batches; whether all can have one."""
+def _add_entries(made: DerivedEntries, base_offset: int, table: BatchTable) -> bool:
+    """Add the entries of batches; return whether each batch can have its entry."""
     far = (table.last_offset < base_offset) | (table.last_offset - base_offset > INT32_MAX)
     return base_offset >= 0 and not far.any() and made.add(table)[1] is None
 
 
-def _counted(made: DerivedEntries) -> tuple[int, int]:
+def _entry_counts(made: DerivedEntries) -> tuple[int, int]:
     times = len(made.times) + len(made.closing_entry())
     return len(made.offsets) // OFFSET_ENTRY.size, times // TIME_ENTRY.size
 
@@ -349,14 +351,14 @@ def _counted(made: DerivedEntries) -> tuple[int, int]:
 class IndexChecks:
     """The indexes of one segment, compared with its batches during one walk."""
 
-    def __init__(self, log: IndexPlace, found: Sink | None = None) -> None:
-        """Begin with none.
+    def __init__(self, log: IndexPlace, sink: Sink | None = None) -> None:
+        """Start without indexes.
 
         Args:
             log: of the segment, as one without indexes.
-            found: receives the findings; None if the first fault of each suffices.
+            sink: receives the findings; None if the first fault of each suffices.
         """
-        self._log, self._found = log, found
+        self._log, self._sink = log, sink
         self._checks: dict[FileKind, OffsetIndexCheck | TimeIndexCheck | TxnIndexCheck] = {}
         self._made: DerivedEntries | None = None
 
@@ -366,22 +368,22 @@ class IndexChecks:
         Raises:
             OSError: there is a file, but it cannot be read.
         """
-        place = self._log
+        index_place = self._log
         if path is not None:
-            place = replace(place, path=os.fspath(path), size=io.size_at(path))
-        self._checks[kind] = _CHECKS[kind](place, self._found)
+            index_place = replace(index_place, path=os.fspath(path), size=io.size_at(path))
+        self._checks[kind] = _CHECKS[kind](index_place, self._sink)
         if kind is FileKind.INDEX and path is not None and io.is_elsewhere(path):
             # To read the headers again is to ask a store for the whole segment again.
-            self._made = DerivedEntries(place.base_offset, _DEFAULTS, careful=True)
-        return place.size
+            self._made = DerivedEntries(index_place.base_offset, _DEFAULTS, careful=True)
+        return index_place.size
 
     def feed(self, table: BatchTable) -> None:
-        """Compare them with the batches of a table."""
+        """Compare the indexes with the batches of a table."""
         for check in self._checks.values():
             check.feed(table)
         if self._made is not None:
             joined = replace(table, rows=np.ascontiguousarray(table.rows))
-            if not _placed(self._made, self._log.base_offset, joined):
+            if not _add_entries(self._made, self._log.base_offset, joined):
                 self._made = None
 
     def finish(
@@ -390,7 +392,7 @@ class IndexChecks:
         read: Callable[[], Iterable[BatchTable]],
         due: Due | None = None,
     ) -> TxnTrail | None:
-        """Check the rest; see the checks. Returns the known transactions.
+        """Check what only the whole walk tells; return the trail of transactions, if there is one.
 
         Args:
             stop: why the walk over the log ended.
@@ -400,7 +402,7 @@ class IndexChecks:
         trail = None
         base, made = self._log.base_offset, self._made
         counted = due or cache(
-            lambda: due_entries(base, read()) if made is None else _counted(made)
+            lambda: due_entries(base, read()) if made is None else _entry_counts(made)
         )
         for check in self._checks.values():
             if isinstance(check, TxnIndexCheck):

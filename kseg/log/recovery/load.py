@@ -151,21 +151,21 @@ def clear(overlay: Overlay, *, careful: bool, index_bytes: int = 0) -> tuple[str
         FormatError: a `.swap` log cannot be walked.
         OSError: the disk refuses.
     """
-    found = set()
+    temporary = set()
     for name in overlay.names():
         is_deleted = name.endswith(DELETED) and not name.endswith(_KRAFT_DELETED)
         if is_deleted or _is_half_written(name, careful=careful):
             why = "its segment was deleted" if is_deleted else "not finished"
             overlay.remove(name, why, keep=False)
-            found.add(name)
-    swaps = _valid_swaps(overlay, found, careful=careful)
+            temporary.add(name)
+    swaps = _valid_swaps(overlay, temporary, careful=careful)
     if swaps:
         overlay.settle()
         _make_room(overlay, swaps, careful=careful, index_bytes=index_bytes)
         overlay.settle()
         _take_places(overlay, swaps)
     overlay.settle()
-    return tuple(sorted(found))
+    return tuple(sorted(temporary))
 
 
 def _is_half_written(name: str, *, careful: bool) -> bool:
@@ -173,19 +173,19 @@ def _is_half_written(name: str, *, careful: bool) -> bool:
     if name == io.ROOM_NAME:
         return careful
     try:
-        known = parse_name(name) if split_suffix(name)[1] == "tmp" else None
+        parsed = parse_name(name) if split_suffix(name)[1] == "tmp" else None
     except NotALogError:
         return False
-    return known is not None and (careful or known.base_offset is not None)
+    return parsed is not None and (careful or parsed.base_offset is not None)
 
 
-def _valid_swaps(overlay: Overlay, found: set[str], *, careful: bool) -> list[str]:
+def _valid_swaps(overlay: Overlay, temporary: set[str], *, careful: bool) -> list[str]:
     """The `.swap` files that are complete; the others are removed, and then each `.cleaned`."""
     cleaned, swaps = (
         {name: _offset(name, careful) for name in overlay.names() if name.endswith(suffix)}
         for suffix in (CLEANED, SWAP)
     )
-    found.update(cleaned, swaps)
+    temporary.update(cleaned, swaps)
     first = min((offset for offset in cleaned.values() if offset is not None), default=None)
     valid = []
     for name, offset in swaps.items():
@@ -271,7 +271,7 @@ WHY_CUT: Final = {
 }
 
 
-def cut_clean_end(context: LoadContext, found: LogEnd) -> tuple[int, bool]:
+def cut_clean_end(context: LoadContext, index_end: LogEnd) -> tuple[int, bool]:
     """Cut off bytes behind the last whole batch; nothing in front of it.
 
     Returns:
@@ -281,16 +281,16 @@ def cut_clean_end(context: LoadContext, found: LogEnd) -> tuple[int, bool]:
         KsegError: the segment cannot be walked; nothing is changed.
         OSError: the disk refuses.
     """
-    base, end = found.base_offset, found
+    base, end = index_end.base_offset, index_end
     with context.open(base) as segment:
         swept = sweep_segment(segment, config=context.inputs.config)
     _refuse_unrepaired(context, swept)
-    sound = swept.valid_bytes >= found.position
+    sound = swept.valid_bytes >= index_end.position
     if not sound:
-        place = (swept.valid_bytes, swept.next_offset)
-        _note_end(context, base, swept.stop, "; left as it is", *place)
-        _trim_indexes(context, found)
-    elif swept.valid_bytes > found.position:
+        sound_end = (swept.valid_bytes, swept.next_offset)
+        _note_end(context, base, swept.stop, "; left as it is", *sound_end)
+        _trim_indexes(context, index_end)
+    elif swept.valid_bytes > index_end.position:
         end = LogEnd(base, swept.next_offset, swept.valid_bytes, swept.stop)
     reason = end.cut_reason
     if reason is not None and end.position < context.size(base):
@@ -311,15 +311,15 @@ def _note_end(
     context.note_fault(code, context.path(base), message, position, offset)
 
 
-def _trim_indexes(context: LoadContext, found: LogEnd) -> None:
+def _trim_indexes(context: LoadContext, index_end: LogEnd) -> None:
     """Let no entry lead past the cut; the one by which the end was found is the last."""
-    base, end = found.base_offset, found.next_offset
+    base, end = index_end.base_offset, index_end.next_offset
     aborted, times, offsets = (
         _entries(context, base, kind) for kind in (TXNINDEX, TIMEINDEX, INDEX)
     )
     below = (entry[3] < end for entry in aborted)
     in_front = (any(entry) and 0 <= entry[1] < end - base for entry in times)
-    leading = [number for number, entry in enumerate(offsets) if 0 < entry[1] == found.start]
+    leading = [number for number, entry in enumerate(offsets) if 0 < entry[1] == index_end.start]
     _keep(context, base, TXNINDEX, sum(takewhile(bool, below)))
     _keep(context, base, TIMEINDEX, sum(takewhile(bool, in_front)))
     _keep(context, base, INDEX, leading[-1] + 1 if leading else 0)
@@ -567,11 +567,11 @@ class Loading(LoadContext):
         last, walked = self.bases[-1], set(todo)
         suspects = [base for base in self.bases if base not in walked and self._suspects(base)]
         if inputs.clean:
-            found = sanity.end_of(self, last)
-            end = found.next_offset
+            log_end = sanity.end_of(self, last)
+            end = log_end.next_offset
             check_followed(end, self.path(last))
-            if found.cut_reason is not None:
-                end, is_sound = cut_clean_end(self, found)
+            if log_end.cut_reason is not None:
+                end, is_sound = cut_clean_end(self, log_end)
                 suspects = [base for base in suspects if base != last] + [last] * is_sound
         self.to_walk_bytes += sum(map(self.size, [*suspects, *todo]))
         for base in suspects:
@@ -678,9 +678,9 @@ class Loading(LoadContext):
         except CorruptRecordError as error:
             code = "batch-length" if error.stop is None else stop_code(error.stop)
             message = f"{error.reason}; left as it is"
-            found = Finding(code, str(segment.path), message, error.position)
-            if found not in self.findings:
-                self.findings.append(found)
+            finding = Finding(code, str(segment.path), message, error.position)
+            if finding not in self.findings:
+                self.findings.append(finding)
 
     def _keep_snapshot(self, state: ProducerState) -> None:
         """Write a snapshot, and go on from the state that a load of it has.
@@ -699,7 +699,7 @@ class Loading(LoadContext):
     # ---- the end ---------------------------------------------------------------------------------
 
     def finish(self, end: int, point: int) -> LoadedLog:
-        """Epochs, snapshots and producers as of the log's end."""
+        """Bring epochs, snapshots and producers to the log's end."""
         inputs = self.inputs
         start = max(inputs.log_start_offset, self.bases[0])
         epochs = self._end_epochs(end)
@@ -737,14 +737,14 @@ class Loading(LoadContext):
         epochs.truncate_from_start(start)
         # This comes last, so that an epoch that now begins at the end goes in this load.
         epochs.truncate_from_end(end)
-        kept = stored
+        expected = stored
         if self.cut is None:  # at the end stands the epoch of a leader without a record
-            kept = tuple(entry for entry in stored if entry.start_offset != end)
+            expected = tuple(entry for entry in stored if entry.start_offset != end)
         malformed = is_lost and EPOCHS in self.overlay.files
-        if malformed or epochs.entries != kept:
+        if malformed or epochs.entries != expected:
             self.put_epochs(epochs.entries, NOT_SAID)
-            kept = stored
-        epochs.dirty = kept != stored
+            expected = stored
+        epochs.dirty = expected != stored
         return epochs
 
 
@@ -873,10 +873,10 @@ def load(path: io.StrPath, inputs: RecoveryInputs) -> LoadedLog:
     log = loading.log
     assert log is not None
     places = log.snapshots.places()
-    there = {offset: path for offset, path in places if os.path.basename(path) not in missing}
+    present = {offset: path for offset, path in places if os.path.basename(path) not in missing}
     if missing:
-        log.producers.last_snapshot_offset = max(there, default=-1)
-    log.snapshots = SnapshotFiles(directory, there.items())
+        log.producers.last_snapshot_offset = max(present, default=-1)
+    log.snapshots = SnapshotFiles(directory, present.items())
     epochs = LeaderEpochs(directory / EPOCHS, log.epochs.entries)
     epochs.dirty = log.epochs.dirty
     epochs.flush()

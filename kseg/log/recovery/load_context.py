@@ -284,7 +284,7 @@ class LoadContext:
     # ---- producers -------------------------------------------------------------------------------
 
     def new_state(self) -> ProducerState:
-        """Producers, none known."""
+        """A state without producers."""
         config = self.inputs.config
         return ProducerState(
             expiration_ms=config.producer_id_expiration_ms,
@@ -293,14 +293,14 @@ class LoadContext:
 
     def snapshots(self, *, aloof: bool = False) -> SnapshotFiles:
         """The producer snapshots that are there; `aloof` neither writes nor deletes any."""
-        found: dict[int, str] = {}
+        paths: dict[int, str] = {}
         for name in self.overlay.names():
             if name.endswith("." + SNAPSHOT):
                 digits = name.partition(".")[0]
                 if digits.isascii() and digits.isdigit() and int(digits) < 2**63:
-                    found[int(digits)] = self.overlay.path(name)
+                    paths[int(digits)] = self.overlay.path(name)
         disk = OverlaySnapshots(self.overlay, aloof=aloof)
-        return SnapshotFiles(self.overlay.directory, found.items(), disk=disk, careful=self.careful)
+        return SnapshotFiles(self.overlay.directory, paths.items(), disk=disk, careful=self.careful)
 
     def same_snapshots(self) -> SnapshotFiles:
         """As `snapshots`; returns the same object again as long as only snapshots have changed."""
@@ -320,11 +320,11 @@ class LoadContext:
         """
         base = swept.base_offset
         aborted = b"" if swept.aborted is None else pack_entries(swept.aborted)
-        wanted = [(TIMEINDEX, swept.time_entries), (INDEX, swept.offset_entries)]
+        indexes = [(TIMEINDEX, swept.time_entries), (INDEX, swept.offset_entries)]
         if aborted or file_of(base, TXNINDEX) in self.overlay.files:
-            wanted.insert(0, (TXNINDEX, aborted))
-        wanted.sort(key=lambda one: one[0] == last)
-        for kind, data in wanted:
+            indexes.insert(0, (TXNINDEX, aborted))
+        indexes.sort(key=lambda index: index[0] == last)
+        for kind, data in indexes:
             name = file_of(base, kind)
             if not (swept.valid_bytes or name in self.overlay.files or not self.careful):
                 continue  # an empty segment gets its indexes with its first batch
@@ -363,8 +363,8 @@ class LoadContext:
         most = max(len(data), self.inputs.config.segment_index_bytes)
         if not len(data) <= size <= most:
             return False
-        found = self.overlay.read(name)
-        if found[: len(data)] != data or found[len(data) :].strip(b"\0"):
+        stored = self.overlay.read(name)
+        if stored[: len(data)] != data or stored[len(data) :].strip(b"\0"):
             return False
         if size > len(data):
             self.overlay.cut(name, len(data), UNUSED, keep=False)

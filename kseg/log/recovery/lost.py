@@ -108,22 +108,22 @@ def lost_ranges(
         KsegError: the file shrank meanwhile.
         OSError: it cannot be read.
     """
-    found: list[tuple[Lost, int, int]] = []
+    damaged: list[tuple[Lost, int, int]] = []
     sound, records, is_counted = 0, 0, True
     for piece in _pieces(log, position, next_offset, base_offset, following):
         if piece.sound_behind:
             sound += piece.sound_behind
             records += piece.records or 0
             is_counted = is_counted and piece.records is not None
-        elif len(found) < PLACES_MAX:
-            found.append((piece, sound, records))
+        elif len(damaged) < PLACES_MAX:
+            damaged.append((piece, sound, records))
     return tuple(
         replace(
-            place,
+            piece,
             sound_behind=sound - before,
             sound_records=records - had if is_counted or sound == before else None,
         )
-        for place, before, had in found
+        for piece, before, had in damaged
     )
 
 
@@ -144,11 +144,11 @@ def joined(parts: Iterable[Lost]) -> Lost | None:
     """The losses of places one behind the other, as one; None for none."""
     whole: Lost | None = None
     for part in parts:
-        whole = part if whole is None else _together(whole, part)
+        whole = part if whole is None else _join_two(whole, part)
     return whole
 
 
-def _together(first: Lost, second: Lost) -> Lost:
+def _join_two(first: Lost, second: Lost) -> Lost:
     return Lost(
         first.path,
         first.position,

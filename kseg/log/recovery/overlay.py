@@ -187,19 +187,19 @@ class Applier:
             name: the file.
             data: all of it, or a function that computes it.
         """
-        wanted = data if isinstance(data, bytes) else data()
+        new_bytes = data if isinstance(data, bytes) else data()
         self.spare(name)
         self._put_off.pop(name, None)
-        if _has(self.directory / name, wanted):
+        if _has(self.directory / name, new_bytes):
             self.assure(name)
             return
         self.mended = True
         try:
-            self._put(name, wanted)
+            self._put(name, new_bytes)
         except OSError as error:
             if not io.is_full(error):
                 raise
-            self._put_off[name] = wanted
+            self._put_off[name] = new_bytes
 
     def _put(self, name: str, data: bytes) -> None:
         if self.derived and self.backup is not None:

@@ -50,23 +50,23 @@ def stored_position(entries: bytes, base_offset: int, offset: int) -> int:
     count = len(entries) // _ENTRY.size
     if not count:
         return 0
-    wanted = offset - base_offset
+    relative = offset - base_offset
     low, high = 0, count - 1
     warm = max(0, count - 1 - _WARM_SLOTS)
-    if _relative(entries, warm) < wanted:
+    if _relative(entries, warm) < relative:
         low = warm
-    elif _relative(entries, 0) > wanted:
+    elif _relative(entries, 0) > relative:
         return 0
     else:
         high = warm
     while low < high:
         middle = (low + high + 1) // 2
-        found = _relative(entries, middle)
-        if found > wanted:
+        middle_relative = _relative(entries, middle)
+        if middle_relative > relative:
             high = middle - 1
         else:
             low = middle
-            if found == wanted:
+            if middle_relative == relative:
                 break
     position: int = _ENTRY.unpack_from(entries, low * _ENTRY.size)[1]
     return position
@@ -100,14 +100,14 @@ def position_of(
     start = indexed_position(entries, segment.base_offset, offset)
     before: tuple[int, int] | None = None  # where the last one begins, and its last offset
     for table in segment.headers(start=start, policy="file"):
-        found = np.flatnonzero(table.base_offset >= offset)
-        count = int(found[0]) if len(found) else len(table)
+        not_before = np.flatnonzero(table.base_offset >= offset)
+        count = int(not_before[0]) if len(not_before) else len(table)
         if inflates is not None:
             for position in _compressed_messages(table, count + 1):
                 inflates(str(segment.path), position)
         if count:
             before = int(table.position[count - 1]), int(table.last_offset[count - 1])
-        if len(found):
+        if len(not_before):
             is_exact = int(table.base_offset[count]) == offset
             held = None if is_exact else _holding(before, offset)
             return int(table.position[count]) if held is None else held
@@ -117,8 +117,8 @@ def position_of(
 
 def _compressed_messages(table: BatchTable, count: int) -> list[int]:
     """Where those among the first so many batches lie; a negative magic is an old one to Kafka."""
-    found = (table.magic < 2) & (table.codec != 0)
-    positions: list[int] = table.position[:count][found[:count]].tolist()
+    is_compressed = (table.magic < 2) & (table.codec != 0)
+    positions: list[int] = table.position[:count][is_compressed[:count]].tolist()
     return positions
 
 

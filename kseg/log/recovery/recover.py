@@ -139,7 +139,7 @@ class RecoveryPlan(Plan[RecoveryReport]):
     def start_advice(self) -> str:
         """Advice about `start_fault`; the last line is a command."""
         start = self.inputs.log_start_offset
-        base = min(each.base_offset for each in self.segments)
+        base = min(segment.base_offset for segment in self.segments)
         command = data_directory.lower_start(self.path, start, base)
         return f"Unless they were deleted up to {start} on purpose, correct the line:\n{command}"
 
@@ -257,8 +257,8 @@ class RecoveryPlan(Plan[RecoveryReport]):
             elif not marked:
                 with suppress(OSError):  # without the note the next run reads the log again
                     note(directory)
-        kept = () if applier.backup is None else tuple(applier.backup.kept)
-        return RecoveryReport(self, kept, applier.freed_bytes)
+        kept_files = () if applier.backup is None else tuple(applier.backup.kept)
+        return RecoveryReport(self, kept_files, applier.freed_bytes)
 
     def __str__(self) -> str:
         """The path and the lines."""
@@ -357,17 +357,17 @@ def _inputs(directory: Path, options: RecoveryOptions, *, thorough: bool = True)
         raise TypeError(f"there is no option {unknown[0]!r} of a recovery")
     if classify_path(directory).kind is not PathKind.PARTITION:
         raise NotALogError("not a partition directory", path=directory)
-    given = {name: options.get(name) for name in ("clean", "recovery_point", "log_start_offset")}
-    known: dict[str, Any] = {name: fact for name, fact in given.items() if fact is not None}
-    if len(known) < len(given):
-        known = asdict(data_directory.offsets_beside(directory)) | known
-    point, start = known["recovery_point"], known["log_start_offset"]
+    stated = {name: options.get(name) for name in ("clean", "recovery_point", "log_start_offset")}
+    facts: dict[str, Any] = {name: fact for name, fact in stated.items() if fact is not None}
+    if len(facts) < len(stated):
+        facts = asdict(data_directory.offsets_beside(directory)) | facts
+    point, start = facts["recovery_point"], facts["log_start_offset"]
     if max(point, start) > INT64_MAX:
         raise ValueError(f"an offset has 64 bits, unlike {max(point, start)}")
     as_broker = options.get("as_broker", False)
     return RecoveryInputs(
         config=LogConfig.of(options.get("config")),
-        clean=known["clean"],
+        clean=facts["clean"],
         recovery_point=max(point, 0),
         log_start_offset=max(start, 0),
         now_ms=now_of(options.get("now")),
@@ -428,8 +428,9 @@ def _noted(directory: Path) -> TopicPartition | None:
     partition = data_directory.partition_of(directory)
     if partition is None:
         return None
-    own = directory.resolve().with_name(f"{partition.topic}-{partition.partition}")
-    return None if own != directory.resolve() and own.exists() else partition
+    directory = directory.resolve()
+    partition_directory = directory.with_name(f"{partition.topic}-{partition.partition}")
+    return None if partition_directory != directory and partition_directory.exists() else partition
 
 
 def _is_believed(plan: RecoveryPlan) -> bool:
@@ -441,18 +442,18 @@ def _check_room(plan: RecoveryPlan) -> None:
     """Refuse a plan whose files have no room on the disk."""
     directory = Path(plan.path)
     block = os.statvfs(directory).f_frsize
-    written = [one.bytes for one in plan.actions if one.action in ("create", "replace")]
+    written = [action.bytes for action in plan.actions if action.action in ("create", "replace")]
     needed = sum(-(-size // block) * block for size in written) + disk_room.least_bytes(directory)
     if io.has_room(directory, needed):
         return
-    given = 0
-    for one in plan.actions:
-        if one.action in ("delete", "replace"):
-            given += io.bytes_given_back(one.path)
-        elif one.action == "truncate":
-            size = os.stat(one.path).st_size
-            given += io.bytes_given_back(one.path, cut_at=size - one.bytes)
-    disk_room.refuse_less(directory, given, "what goes", needed=needed)
+    freed = 0
+    for action in plan.actions:
+        if action.action in ("delete", "replace"):
+            freed += io.bytes_given_back(action.path)
+        elif action.action == "truncate":
+            size = os.stat(action.path).st_size
+            freed += io.bytes_given_back(action.path, cut_at=size - action.bytes)
+    disk_room.refuse_less(directory, freed, "what goes", needed=needed)
 
 
 def _flush(directory: Path, recovery_point: int) -> None:

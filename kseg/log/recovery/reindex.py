@@ -73,10 +73,10 @@ def difference(path: Path, data: bytes, entry_bytes: int) -> tuple[int, str] | N
         return -1, "missing"
     with io.opened(path) as fd:
         size = io.file_size(fd)
-        found = io.read_at(fd, 0, min(size, len(data)), path)
-        wanted = np.frombuffer(data, np.uint8, len(found))
-        differing = np.flatnonzero(np.frombuffer(found, np.uint8) != wanted)
-        position = int(differing[0]) if len(differing) else len(found)
+        stored = io.read_at(fd, 0, min(size, len(data)), path)
+        new_bytes = np.frombuffer(data, np.uint8, len(stored))
+        differing = np.flatnonzero(np.frombuffer(stored, np.uint8) != new_bytes)
+        position = int(differing[0]) if len(differing) else len(stored)
         behind = windows(path, fd, (position, size))
         has_more = position == len(data) and any(window.strip(b"\0") for window in behind)
     if position == size == len(data):
@@ -204,7 +204,7 @@ class ReindexPlan(Plan[ReindexReport]):
     @property
     def files(self) -> tuple[RemadeFile, ...]:
         """All files that change."""
-        return (*(file for each in self.segments for file in each.files), *self.snapshots)
+        return (*(file for segment in self.segments for file in segment.files), *self.snapshots)
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -224,8 +224,8 @@ class ReindexPlan(Plan[ReindexReport]):
     @property
     def title(self) -> str:
         """The path, and the size of the change."""
-        found = f"{len(self.files)} files change" if self.files else "nothing to do"
-        return f"{self.path}: {found}, {len(self.findings)} findings"
+        change = f"{len(self.files)} files change" if self.files else "nothing to do"
+        return f"{self.path}: {change}, {len(self.findings)} findings"
 
     def again(self, path: Path) -> ReindexPlan:
         """The same plan for the files as they are now.
@@ -261,7 +261,7 @@ class ReindexPlan(Plan[ReindexReport]):
 
     def __str__(self) -> str:
         """One line a file, and one for each finding."""
-        lines = [f"{each.action} {each.path}: {each.why}" for each in self.actions]
+        lines = [f"{action.action} {action.path}: {action.why}" for action in self.actions]
         lines += [f"left alone: {finding}" for finding in self.findings]
         return "\n".join(lines) or f"{self.path}: nothing to do"
 
@@ -307,9 +307,9 @@ def plan_reindex(
         >>> plan_reindex("orders-0").is_noop  # doctest: +SKIP
         True
     """
-    others = [kind for kind in kinds if kind not in KINDS]
-    if others:
-        raise ValueError(f"{others[0]} is not made from a log")
+    unknown_kinds = [kind for kind in kinds if kind not in KINDS]
+    if unknown_kinds:
+        raise ValueError(f"{unknown_kinds[0]} is not made from a log")
     directory = local_path_at(path)
     if classify_path(directory).kind is not PathKind.PARTITION:
         raise NotALogError("this is not a partition directory", path=path)
@@ -338,21 +338,21 @@ class _Reindexing:
     def plan(self) -> ReindexPlan:
         """Check all segments, and report the differences."""
         listing = list_partition(self._plan.path)
-        files = [each for each in listing.segments if not each.kafka07]
+        files = [segment_files for segment_files in listing.segments if not segment_files.kafka07]
         self._snapshots = SnapshotFiles.of(listing)
-        total, done = sum(os.path.getsize(each.log) for each in files), 0
+        total, done = sum(os.path.getsize(segment_files.log) for segment_files in files), 0
         state = self._beginning(files)
         segments: list[ReindexedSegment] = []
         snapshots: list[RemadeFile] = []
         end_offset = -1
-        for number, each in enumerate(files):
+        for number, segment_files in enumerate(files):
             last = number == len(files) - 1
             if state is not None:
-                state.map_end_offset = each.base_offset
+                state.map_end_offset = segment_files.base_offset
                 snapshots += self._snapshot_at(
-                    each.base_offset, state, wanted=len(files) - number <= 2
+                    segment_files.base_offset, state, is_required=len(files) - number <= 2
                 )
-            swept, segment = self._segment(each, state, is_last=last)
+            swept, segment = self._segment(segment_files, state, is_last=last)
             segments.append(segment)
             if segment.finding is not None:
                 state = None
@@ -361,15 +361,15 @@ class _Reindexing:
             if self._progress is not None:
                 self._progress(done, total)
         if state is not None and files and end_offset > files[-1].base_offset:
-            snapshots += self._snapshot_at(end_offset, state, wanted=True)
-        known = {each.base_offset for each in files} | {end_offset}
-        snapshots += self._unreadable(known)
+            snapshots += self._snapshot_at(end_offset, state, is_required=True)
+        offsets_with_state = {segment_files.base_offset for segment_files in files} | {end_offset}
+        snapshots += self._unreadable(offsets_with_state)
         self._settle(snapshots)
         return replace(
             self._plan,
             segments=tuple(segments),
             snapshots=tuple(snapshots),
-            findings=tuple(each.finding for each in segments if each.finding is not None),
+            findings=tuple(segment.finding for segment in segments if segment.finding is not None),
         )
 
     def _settle(self, files: Collection[RemadeFile]) -> None:
@@ -383,7 +383,7 @@ class _Reindexing:
         self, files: SegmentFiles, state: ProducerState | None, *, is_last: bool
     ) -> tuple[Swept, ReindexedSegment]:
         with Segment.open(files.log, is_last=is_last) as segment:
-            place = IndexPlace(
+            index_place = IndexPlace(
                 str(files.log),
                 files.base_offset,
                 is_last,
@@ -391,7 +391,7 @@ class _Reindexing:
                 believed=not held_by_another(files.log),
                 interval=self._plan.config.index_interval_bytes,
             )
-            checks = IndexChecks(place)
+            checks = IndexChecks(index_place)
             for kind, path in _paths(files).items():
                 if kind is FileKind.TXNINDEX or (kind in self._kinds and not self._plan.exact):
                     checks.add(kind, path)
@@ -437,11 +437,11 @@ class _Reindexing:
     def _changes(
         self, files: SegmentFiles, swept: Swept, faults: dict[FileKind, Finding | None]
     ) -> Iterator[RemadeFile]:
-        wanted = {FileKind.INDEX: swept.offset_entries, FileKind.TIMEINDEX: swept.time_entries}
+        new_bytes = {FileKind.INDEX: swept.offset_entries, FileKind.TIMEINDEX: swept.time_entries}
         if swept.aborted is not None:
-            wanted[FileKind.TXNINDEX] = pack_entries(swept.aborted)
+            new_bytes[FileKind.TXNINDEX] = pack_entries(swept.aborted)
         stem = files.log.name.partition(".")[0]
-        for kind, data in wanted.items():
+        for kind, data in new_bytes.items():
             if kind not in self._kinds:
                 continue
             fault = None if self._plan.exact else faults[kind]
@@ -449,10 +449,10 @@ class _Reindexing:
                 continue
             path = files.log.with_name(f"{stem}.{kind.value}")
             size = ENTRIES[kind.value].size
-            found = difference(path, data, size)
-            if found is None:
+            differs = difference(path, data, size)
+            if differs is None:
                 continue
-            before, text = found
+            before, text = differs
             if before < 0 and kind is FileKind.TXNINDEX and not data:
                 continue
             why = text if fault is None else fault.why or text
@@ -495,13 +495,13 @@ class _Reindexing:
         return state
 
     def _snapshot_at(
-        self, offset: int, state: ProducerState, *, wanted: bool
+        self, offset: int, state: ProducerState, *, is_required: bool
     ) -> Iterator[RemadeFile]:
         """The snapshot at an offset, if it has to change; `wanted` if there must be one."""
         if FileKind.SNAPSHOT not in self._kinds or offset <= self._first_offset:
             return
         path = self._snapshots.path(offset)
-        if path is None and not wanted:
+        if path is None and not is_required:
             return
         entries = state.snapshot_entries()
         before, why = None, "missing"
@@ -525,27 +525,27 @@ class _Reindexing:
         offset: int,
     ) -> str:
         """How the log contradicts a snapshot, in words; empty if it does not."""
-        known = {entry.producer_id: entry for entry in entries}
-        for each in stored:
-            producer = f"producer {each.producer_id}"
-            if each.last_offset >= offset:
-                return f"{producer} cannot have written offset {each.last_offset} by then"
-            entry = known.get(each.producer_id)
-            if entry is None or not entry.has_batch or entry.last_offset < each.last_offset:
+        entry_of = {entry.producer_id: entry for entry in entries}
+        for stored_entry in stored:
+            producer = f"producer {stored_entry.producer_id}"
+            if stored_entry.last_offset >= offset:
+                return f"{producer} cannot have written offset {stored_entry.last_offset} by then"
+            entry = entry_of.get(stored_entry.producer_id)
+            if entry is None or not entry.has_batch or entry.last_offset < stored_entry.last_offset:
                 continue
-            if entry.last_offset > each.last_offset:
+            if entry.last_offset > stored_entry.last_offset:
                 return f"{producer} has written offset {entry.last_offset}"
-            if entry.last_sequence != each.last_sequence:
+            if entry.last_sequence != stored_entry.last_sequence:
                 return f"the last sequence of {producer} is {entry.last_sequence}"
         return ""
 
-    def _unreadable(self, known: Collection[int]) -> Iterator[RemadeFile]:
+    def _unreadable(self, offsets_with_state: Collection[int]) -> Iterator[RemadeFile]:
         """Snapshots that cannot be read, where no state is at hand to make them from."""
         if FileKind.SNAPSHOT not in self._kinds:
             return
         for offset in self._snapshots.offsets:
             path = self._snapshots.path(offset)
-            if offset in known or path is None:
+            if offset in offsets_with_state or path is None:
                 continue
             stored = _read_snapshot(path)
             if isinstance(stored, KsegError):

@@ -90,8 +90,8 @@ def index_fault_of(context: LoadContext, base: int) -> Finding | None:
     if fault is not None or not ends.log_bytes or name not in context.overlay.files:
         return fault
     data = context.overlay.read(name)
-    place = replace(log, path=context.overlay.path(name), size=len(data))
-    return TxnIndexCheck(place, data=data).fault
+    txn_index = replace(log, path=context.overlay.path(name), size=len(data))
+    return TxnIndexCheck(txn_index, data=data).fault
 
 
 def has_abort_marker(context: LoadContext, base: int) -> bool:

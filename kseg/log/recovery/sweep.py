@@ -183,7 +183,7 @@ class _Sweep:
         self._aborted: list[AbortedTxn] = []
         self._findings: list[KsegError] = []
         self._error: KsegError | None = None
-        self._found = np.empty(5, np.int64)
+        self._surveyed = np.empty(5, np.int64)
         self.watch: Callable[[BatchTable], None] | None = None
 
     def feed(self, table: BatchTable) -> bool:
@@ -225,9 +225,9 @@ class _Sweep:
             before=self._last_offset,
             strict=self._careful,
             epoch=epoch if latest is None else latest.epoch,
-            found=self._found,
+            found=self._surveyed,
         )
-        count, _records, newer, producers, old = self._found.tolist()
+        count, _records, newer, producers, old = self._surveyed.tolist()
         return count, bool(newer), bool(producers), bool(old)
 
     # ---- offsets ---------------------------------------------------------------------------------
@@ -326,9 +326,9 @@ class _Sweep:
 
 def epoch_rows(table: BatchTable, epochs: LeaderEpochs) -> npt.NDArray[np.intp]:
     """int[k]: the batches with which a leader epoch begins that `epochs` does not have yet."""
-    known = -1 if epochs.latest is None else epochs.latest.epoch
+    latest = -1 if epochs.latest is None else epochs.latest.epoch
     stated = np.where(table.magic >= 2, table.leader_epoch, -1)
-    before = np.maximum.accumulate(np.concatenate(([known], stated)))[:-1]
+    before = np.maximum.accumulate(np.concatenate(([latest], stated)))[:-1]
     return np.flatnonzero(stated > before)
 
 
