@@ -76,8 +76,8 @@ def append(
         options = AppendOptions(encoding, keep_timestamps, batch, batch_bytes, batch_records)
     path = Path(directory)
     _check_name(path)
-    here = partition_at(path)
-    config = known_configs([here], given)[path]
+    partition = partition_at(path)
+    config = known_configs([partition], given)[path]
     run = AppendRun(path, options, given.clock, durable=durable)
     is_new = not path.exists()
     # The clock is the log's too, so that a run with --now can be repeated exactly.
@@ -354,13 +354,13 @@ def _parse(
     rows: list[_Row] = []
     controls: list[int] = []
     for at, line in enumerate(sound.split("\n"), number):
-        found = _object(line.strip(_WHITE), at)
-        if found is None:
+        fields = _object(line.strip(_WHITE), at)
+        if fields is None:
             continue
-        if found.get("control") is True:
+        if fields.get("control") is True:
             controls.append(at)
         else:
-            rows.append(_row(found, at, options, now_ms))
+            rows.append(_row(fields, at, options, now_ms))
     if bad is not None:
         _refuse(number + sound.count("\n"), f"not UTF-8: byte 0x{text[bad]:02x}")
     return _columns(rows), controls
@@ -402,18 +402,18 @@ def _object(line: str, number: int) -> dict[str, Any] | None:
     if not line:
         return None
     try:
-        found = _decode(line)
+        fields = _decode(line)
     except json.JSONDecodeError as error:
         _refuse(number, f"not JSON: {error.msg} at column {error.colno}")
     except RecursionError:
         _too_deep(number)
     except ValueError as error:
         _refuse(number, f"not JSON that can be read: {error}")
-    if type(found) is not dict:
+    if type(fields) is not dict:
         _refuse(number, "not a JSON object")
     if line.count("[") + line.count("{") > _DEPTH_MAX:
         _check_depth(line, number)
-    return found
+    return fields
 
 
 def _check_depth(line: str, number: int) -> None:
@@ -425,17 +425,17 @@ def _check_depth(line: str, number: int) -> None:
             _too_deep(number)
 
 
-def _row(found: dict[str, Any], number: int, options: AppendOptions, now_ms: int) -> _Row:
+def _row(fields: dict[str, Any], number: int, options: AppendOptions, now_ms: int) -> _Row:
     """The record of a line's object."""
     encoding = options.encoding
-    if "value" not in found:
+    if "value" not in fields:
         _refuse(number, "no value; a tombstone says null")
-    if found.get("valid") is False:
+    if fields.get("valid") is False:
         _refuse(number, "valid is false: its batch did not match its checksum")
-    time = found.get("timestamp") if options.keep_timestamps else None
+    time = fields.get("timestamp") if options.keep_timestamps else None
     if time is not None and not (type(time) is int and NO_TIMESTAMP <= time <= _TIMESTAMP_MAX):
         _refuse(number, f"timestamp must be milliseconds, not below {NO_TIMESTAMP} on")
-    headers = found.get("headers")
+    headers = fields.get("headers")
     if headers is not None and type(headers) is not list:
         _refuse(number, "headers is not a list of [name, value]")
     pairs: list[tuple[bytes | None, bytes | None]] = []
@@ -444,8 +444,8 @@ def _row(found: dict[str, Any], number: int, options: AppendOptions, now_ms: int
             _refuse(number, "a header is [name, value], its name a string")
         name = _bytes(pair[0], "a header's name", number, "utf8")
         pairs.append((name, _bytes(pair[1], "a header's value", number, encoding)))
-    key = _bytes(found.get("key"), "key", number, encoding)
-    value = _bytes(found["value"], "value", number, encoding)
+    key = _bytes(fields.get("key"), "key", number, encoding)
+    value = _bytes(fields["value"], "value", number, encoding)
     return number, now_ms if time is None else time, key, value, pairs
 
 

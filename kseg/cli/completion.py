@@ -37,15 +37,15 @@ def completion(shell: str) -> None:
 
 def topics(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Topics of the paths in front, or of the working directory."""
-    found = {name.topic for name in _partitions(ctx)}
-    return sorted(topic for topic in found if topic.startswith(incomplete))
+    names = {name.topic for name in _partitions(ctx)}
+    return sorted(topic for topic in names if topic.startswith(incomplete))
 
 
 def partitions(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Numbers of partitions, of the chosen topics if there are any; behind a comma, one more."""
     chosen = ctx.params.get("topics") or ()
-    found = {name.partition for name in _partitions(ctx) if not chosen or name.topic in chosen}
-    return _listed(map(str, sorted(found)), incomplete)
+    numbers = {name.partition for name in _partitions(ctx) if not chosen or name.topic in chosen}
+    return _listed(map(str, sorted(numbers)), incomplete)
 
 
 def fields(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -69,11 +69,11 @@ def partition_keys(_ctx: click.Context, _parameter: click.Parameter, incomplete:
     return _listed(PARTITION_KEYS, incomplete)
 
 
-def _listed(known: Iterable[str], incomplete: str) -> list[str]:
+def _listed(names: Iterable[str], incomplete: str) -> list[str]:
     front, comma, last = incomplete.rpartition(",")
-    there = front.split(",")
+    earlier = front.split(",")
     return [
-        f"{front}{comma}{name}" for name in known if name.startswith(last) and name not in there
+        f"{front}{comma}{name}" for name in names if name.startswith(last) and name not in earlier
     ]
 
 
@@ -95,6 +95,6 @@ def _paths(ctx: click.Context) -> tuple[str, ...]:
 def _named(names: Iterable[str]) -> Iterator[PartitionName]:
     for name in names:
         with suppress(NotALogError):
-            found = parse_partition_dir(name)
-            if found.suffix is None:
-                yield found
+            parsed = parse_partition_dir(name)
+            if parsed.suffix is None:
+                yield parsed

@@ -105,7 +105,7 @@ def _check_mode(
 def _to_files(path: str, out: str, as_json: bool, force: bool, jobs: int, **asked: Any) -> int:
     """Write converted files; returns the exit code."""
     catalog = Catalog(()) if path == _STDIN else catalog_of((path,), files="all")
-    whole = path != _STDIN and not any(one.is_file for one in catalog)
+    whole = path != _STDIN and not any(partition.is_file for partition in catalog)
     if whole:
         pairs = _of_directory(catalog, path, out, force=force)
     else:
@@ -117,17 +117,17 @@ def _to_files(path: str, out: str, as_json: bool, force: bool, jobs: int, **aske
     with usage_errors():
         target = Target(asked["magic"], codec, asked["level"], asked["drop"], asked["batch_bytes"])
     runs = []
-    for one, place in pairs:
-        run = FileConversion(one, target, jobs, skip=asked["on_corrupt"] == "skip")
+    for source, target_file in pairs:
+        run = FileConversion(source, target, jobs, skip=asked["on_corrupt"] == "skip")
         try:
-            run.go(place, asked["first_offset"])
+            run.go(target_file, asked["first_offset"])
         except UnsupportedFormatError as error:
             complain(f"kseg: {one_line(error)} ({_WAYS_OUT})")
             return Exit.FOUND
-        run.say(place, quiet=as_json)
-        runs.append((run, place))
+        run.say(target_file, quiet=as_json)
+        runs.append((run, target_file))
     if as_json:
-        documents = [run.document(place) for run, place in runs]
+        documents = [run.document(target_file) for run, target_file in runs]
         document = {"path": path, "output": out, "files": documents} if whole else documents[0]
         output.write_document("convert/1", document)
     elif whole:
@@ -136,7 +136,7 @@ def _to_files(path: str, out: str, as_json: bool, force: bool, jobs: int, **aske
             f"    {command_line('kseg', 'reindex', out, '--apply')}",
         )
     if not as_json:
-        _say_owner([(run.path, place) for run, place in runs], whole=whole)
+        _say_owner([(run.path, target_file) for run, target_file in runs], whole=whole)
     return Exit.FOUND if any(run.faults for run, _ in runs) else Exit.OK
 
 
@@ -145,8 +145,8 @@ def _say_owner(pairs: list[tuple[str, Path | None]], *, whole: bool) -> None:
     source, first = pairs[0]
     if source == _STDIN or first is None:
         return
-    made = [place for _source, place in pairs if place is not None]
-    places = dict.fromkeys(place.parent if whole else place for place in made)
+    made = [target_file for _source, target_file in pairs if target_file is not None]
+    places = dict.fromkeys(file.parent if whole else file for file in made)
     complain(*owner_lines(first, source, *places))
 
 
@@ -164,17 +164,22 @@ def _of_directory(
         raise click.UsageError(f"-o has to be a directory where {path} is one.")
     with usage_errors():
         refuse_in_data_directory(out, is_data=True)
-    found = [file for one in catalog for file in batch_files(one) if file.name.kind in _SEGMENTS]
-    if not found:
+    files = [
+        file
+        for partition in catalog
+        for file in batch_files(partition)
+        if file.name.kind in _SEGMENTS
+    ]
+    if not files:
         raise NotALogError("no segments", path=path)
     pairs: list[tuple[str, Path | None]] = []
-    for one in found:
-        place = Path(out, one.directory or "", one.path.with_suffix(".log").name)
-        if place.exists() and place.samefile(one.path):
+    for file in files:
+        target_file = Path(out, file.directory or "", file.path.with_suffix(".log").name)
+        if target_file.exists() and target_file.samefile(file.path):
             raise click.UsageError("OUT is PATH itself.")
-        if place.exists() and not force:
-            raise _taken(place)
-        pairs.append((str(one.path), place))
+        if target_file.exists() and not force:
+            raise _taken(target_file)
+        pairs.append((str(file.path), target_file))
     return pairs
 
 
@@ -186,20 +191,25 @@ def _check_offsets(pairs: Sequence[tuple[str, Path | None]]) -> None:
     """
     from kseg.analysis.info import info_of_file  # few places have segments beside them
 
-    made = {place for _path, place in pairs}
-    for path, place in pairs:
-        if place is None or path == _STDIN or not (place.stem.isdigit() and place.parent.is_dir()):
+    made = {target_file for _path, target_file in pairs}
+    for path, target_file in pairs:
+        if (
+            target_file is None
+            or path == _STDIN
+            or not (target_file.stem.isdigit() and target_file.parent.is_dir())
+        ):
             continue
-        beside = [one.log for one in list_partition(place.parent).segments]
-        others = [info_of_file(log) for log in beside if log not in made]
-        if not others:
+        beside = [segment.log for segment in list_partition(target_file.parent).segments]
+        neighbours = [info_of_file(log) for log in beside if log not in made]
+        if not neighbours:
             continue
-        own = info_of_file(Path(path))
-        start, end = own.log_start_offset, own.log_end_offset
-        for one in others:
-            if one.log_start_offset < end and start < one.log_end_offset:
-                reason = f"{one.path} has offsets out of {start} to {end - 1}, too; choose an empty"
-                raise FileExistsError(errno.EEXIST, f"{reason} directory", str(place))
+        source = info_of_file(Path(path))
+        start, end = source.log_start_offset, source.log_end_offset
+        for neighbour in neighbours:
+            if neighbour.log_start_offset < end and start < neighbour.log_end_offset:
+                reason = f"{neighbour.path} has offsets out of {start} to {end - 1}, too"
+                hint = f"{reason}; choose an empty directory"
+                raise FileExistsError(errno.EEXIST, hint, str(target_file))
 
 
 class FileConversion:
@@ -278,7 +288,7 @@ class FileConversion:
         put(done)
 
     def _put_fault(self, put: Put, error: KsegError) -> None:
-        put(partial(self._found, error))
+        put(partial(self._add_fault, error))
 
     def _count(self, losses: Losses, tally: Tally) -> None:
         self.losses += losses
@@ -294,9 +304,9 @@ class FileConversion:
         at_path(fault, self.path)
         if not self.skip:
             raise fault
-        self._found(fault)
+        self._add_fault(fault)
 
-    def _found(self, error: KsegError) -> None:
+    def _add_fault(self, error: KsegError) -> None:
         self.faults.append(at_path(error, self.path))
 
     def say(self, target: Path | None, *, quiet: bool) -> None:
@@ -315,13 +325,13 @@ class FileConversion:
 
     def document(self, target: Path | None) -> dict[str, Any]:
         """The result, for `--json`."""
-        tally, wanted = self.tally, self.target
+        tally, target_format = self.tally, self.target
         return {
             "path": self.path,
             "output": str(target),
-            "magic": wanted.magic,
-            "codec": None if wanted.compression is None else wanted.compression.label,
-            "level": wanted.level,
+            "magic": target_format.magic,
+            "codec": None if target_format.compression is None else target_format.compression.label,
+            "level": target_format.level,
             **fields_of(self, "bytes_in bytes_out"),
             **fields_of(
                 tally,
@@ -382,9 +392,9 @@ def _opened(
         yield sink.write
 
 
-def _first_offset(given: int | None, target: Path | None) -> int:
-    if given is not None or target is None:
-        return given or 0
+def _first_offset(first_offset: int | None, target: Path | None) -> int:
+    if first_offset is not None or target is None:
+        return first_offset or 0
     try:
         name = parse_name(target.name)
     except NotALogError:

@@ -49,7 +49,7 @@ def diff(
     from kseg.analysis.diff import diff_of
 
     with usage_errors(), output.progress("diff", 0) as bar:
-        found = diff_of(
+        report = diff_of(
             copies,
             records=records,
             chosen=selection.choice,
@@ -57,11 +57,11 @@ def diff(
             threads=jobs,
             progress=bar.to,
         )
-    return write_report(found, copies, as_json=as_json, show_all=show_all)
+    return write_report(report, copies, as_json=as_json, show_all=show_all)
 
 
 def write_report(
-    found: Diff, paths: Sequence[str], *, as_json: bool, show_all: bool = False
+    report: Diff, paths: Sequence[str], *, as_json: bool, show_all: bool = False
 ) -> Exit:
     """Print how the copies compare; returns the exit code.
 
@@ -72,29 +72,29 @@ def write_report(
         show_all: also the partitions whose copies are the same, behind those that differ.
     """
     if as_json:
-        output.write_document("diff/1", {"path": list(paths), **found.to_json()})
+        output.write_document("diff/1", {"path": list(paths), **report.to_json()})
     else:
-        output.write_lines(_diff_page(found, show_all=show_all))
-    return Exit.OK if found.ok else Exit.FOUND
+        output.write_lines(_diff_page(report, show_all=show_all))
+    return Exit.OK if report.ok else Exit.FOUND
 
 
-def _diff_page(found: Diff, *, show_all: bool) -> Iterator[str]:
-    same = [one for one in found.partitions if _is_same(one)]
-    different = [one for one in found.partitions if not _is_same(one)]
+def _diff_page(report: Diff, *, show_all: bool) -> Iterator[str]:
+    same = [partition for partition in report.partitions if _is_same(partition)]
+    different = [partition for partition in report.partitions if not _is_same(partition)]
     for partition in (*different, *(same if show_all else ())):
         name = "" if partition.topic is None else f"{partition.topic}-{partition.partition}: "
         if partition.first.error is not None:
             yield f"{name}{partition.first.path}: {partition.first.error}"
-        for one in partition.compared:
-            yield f"{name}{one.copy.path}: {one.relation}{_extent(partition, one)}"
-            yield from (f"  {line}" for line in _diff_details(partition, one))
+        for pair in partition.compared:
+            yield f"{name}{pair.copy.path}: {pair.relation}{_extent(partition, pair)}"
+            yield from (f"  {line}" for line in _diff_details(partition, pair))
     if same and not show_all:
         yield f"{output.counted(len(same), 'partition')} the same in all copies; --all lists them"
-    totals = ", ".join(f"{count} {word}" for word, count in found.totals.items())
+    totals = ", ".join(f"{count} {word}" for word, count in report.totals.items())
     yield (
-        f"{output.counted(len(found.partitions), 'partition')}, "
-        f"{output.human_bytes(found.bytes)}, "
-        f"{output.counted(found.batches, 'batch', 'batches')}: {totals or 'nothing to compare'}"
+        f"{output.counted(len(report.partitions), 'partition')}, "
+        f"{output.human_bytes(report.bytes)}, "
+        f"{output.counted(report.batches, 'batch', 'batches')}: {totals or 'nothing to compare'}"
     )
 
 
@@ -103,12 +103,12 @@ def _is_same(partition: PartitionDiff) -> bool:
     return (
         partition.ok
         and partition.first.error is None
-        and not any(line for one in partition.compared for line in _diff_details(partition, one))
+        and not any(line for pair in partition.compared for line in _diff_details(partition, pair))
     )
 
 
-def _extent(partition: PartitionDiff, one: Compared) -> str:
-    first, copy = partition.first, one.copy
+def _extent(partition: PartitionDiff, pair: Compared) -> str:
+    first, copy = partition.first, pair.copy
     if copy.error is not None:
         return f": {copy.error}"
     if copy.log_end_offset is None:
@@ -126,20 +126,20 @@ def _offsets(copy: CopySeen) -> str:
     return f"offsets {start} to {end - 1}" if end > start else f"no records, its log ends at {end}"
 
 
-def _diff_details(partition: PartitionDiff, one: Compared) -> Iterator[str]:
+def _diff_details(partition: PartitionDiff, pair: Compared) -> Iterator[str]:
     first = partition.first.path
-    for each in one.differences[:ITEMS_MAX]:
-        recoded = len({batch.header.codec for batch in each.batches}) > 1
+    for difference in pair.differences[:ITEMS_MAX]:
+        recoded = len({batch.header.codec for batch in difference.batches}) > 1
         more = "; the codecs differ, --records compares the records" if recoded else ""
-        yield f"differ in offsets {each.first_offset} to {each.last_offset}{more}:"
-        yield from (f"  {_batch_line(batch)}" for batch in each.batches)
-    yield from more_line(one.difference_count, "ranges differ")
-    yield from _ranges(f"other leader epochs than {first}", one.epochs)
-    yield from _ranges(f"lacks what {first} has", one.lacks[0])
-    yield from _ranges(f"{first} lacks", one.lacks[1])
-    yield from _ranges("compaction took", one.compacted[0])
-    yield from _ranges(f"compaction took from {first}", one.compacted[1])
-    for copy in (partition.first, one.copy):
+        yield f"differ in offsets {difference.first_offset} to {difference.last_offset}{more}:"
+        yield from (f"  {_batch_line(batch)}" for batch in difference.batches)
+    yield from more_line(pair.difference_count, "ranges differ")
+    yield from _ranges(f"other leader epochs than {first}", pair.epochs)
+    yield from _ranges(f"lacks what {first} has", pair.lacks[0])
+    yield from _ranges(f"{first} lacks", pair.lacks[1])
+    yield from _ranges("compaction took", pair.compacted[0])
+    yield from _ranges(f"compaction took from {first}", pair.compacted[1])
+    for copy in (partition.first, pair.copy):
         for lost in copy.unknown[:ITEMS_MAX]:
             last = "on" if lost.last_offset is None else f"to {lost.last_offset}"
             yield f"unknown: offsets {lost.first_offset} {last}, {lost.path} @ {lost.position}"
@@ -147,8 +147,8 @@ def _diff_details(partition: PartitionDiff, one: Compared) -> Iterator[str]:
 
 
 def _ranges(label: str, ranges: Ranges) -> Iterator[str]:
-    for each in ranges.listed[:ITEMS_MAX]:
-        yield f"{label}: offsets {each.first_offset} to {each.last_offset}"
+    for listed in ranges.listed[:ITEMS_MAX]:
+        yield f"{label}: offsets {listed.first_offset} to {listed.last_offset}"
     yield from more_line(ranges.count, f"ranges: {label}")
 
 
@@ -191,9 +191,9 @@ def _write_merge(plan: MergePlan, paths: Paths, report: Path | None, *, as_json:
 
 
 def _merge_page(plan: MergePlan, report: Path | None) -> Iterator[str]:
-    for each in plan.partitions:
-        yield _merge_heading(each)
-        yield from (f"  {line}" for line in _merge_details(each))
+    for partition in plan.partitions:
+        yield _merge_heading(partition)
+        yield from (f"  {line}" for line in _merge_details(partition))
     if plan.left_alone:
         yield (
             f"the log of KRaft is left out ({', '.join(plan.left_alone)}): move a damaged copy "
@@ -211,9 +211,9 @@ def _merge_page(plan: MergePlan, report: Path | None) -> Iterator[str]:
             f"{output.human_bytes(plan.bytes)}; what came from where is in {report}"
         )
         changed = [
-            (each.name, Path(each.copies[0].path))
-            for each in plan.partitions
-            if _is_first_changed(each)
+            (partition.name, Path(partition.copies[0].path))
+            for partition in plan.partitions
+            if _is_first_changed(partition)
         ]
         yield from put_back(changed, plan.out, report.parent)
         if len(changed) < len(plan.partitions):
@@ -228,17 +228,19 @@ def _merge_page(plan: MergePlan, report: Path | None) -> Iterator[str]:
 
 def _is_first_changed(merge: PartitionMerge) -> bool:
     """Whether the merged log is another one than that of the copy that goes first."""
-    first, *others = merge.copies
+    first, *other_copies = merge.copies
     return bool(
         first.damaged_bytes
-        or any(copy.batches for copy in others)
+        or any(copy.batches for copy in other_copies)
         or any(left.path == first.path for left in merge.left_out)
     )
 
 
 def _compacted(plan: MergePlan) -> Iterator[str]:
     """Advice for copies that may have been compacted separately."""
-    if any(one.is_compacted for each in plan.partitions for one in each.conflicts):
+    if any(
+        conflict.is_compacted for partition in plan.partitions for conflict in partition.conflicts
+    ):
         yield (
             "some of them have fewer records of the same append: the copies may be compacted "
             "apart. 'kseg diff --records' says whether that is all; if one of them is sound, keep "
@@ -257,8 +259,8 @@ def _merge_heading(merge: PartitionMerge) -> str:
 def _merge_details(merge: PartitionMerge) -> Iterator[str]:
     for copy in merge.copies:
         yield _merged_copy(copy)
-    for each in merge.missing[:ITEMS_MAX]:
-        yield _missing_range(each)
+    for missing in merge.missing[:ITEMS_MAX]:
+        yield _missing_range(missing)
     yield from more_line(len(merge.missing), "ranges are missing")
     for left in merge.left_out:
         batches = output.counted(left.batches, "batch", "batches")

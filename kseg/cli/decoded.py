@@ -77,15 +77,19 @@ def decoded_rows(columns: RecordColumns, topic: InternalTopic, style: Style) -> 
 
 def _decoded(columns: RecordColumns, topic: InternalTopic, style: Style) -> Decoded:
     records, faults = _records(columns, topic)
-    reasons = [None if one.reason is None else one.reason.encode() for one in records]
+    reasons = [None if record.reason is None else record.reason.encode() for record in records]
     held = held_columns(columns)
     held |= {
-        "type": binary_column([None if one.name is None else one.name.encode() for one in records]),
-        "type_id": _numbers([one.type for one in records]),
-        "version": _numbers([one.version for one in records]),
-        "tombstone": np.array([one.name is not None and one.is_tombstone for one in records]),
-        "key": binary_column([_json(one.key, style) for one in records]),
-        "value": binary_column([_json(one.value, style) for one in records]),
+        "type": binary_column(
+            [None if record.name is None else record.name.encode() for record in records]
+        ),
+        "type_id": _numbers([record.type for record in records]),
+        "version": _numbers([record.version for record in records]),
+        "tombstone": np.array(
+            [record.name is not None and record.is_tombstone for record in records]
+        ),
+        "key": binary_column([_json(record.key, style) for record in records]),
+        "value": binary_column([_json(record.value, style) for record in records]),
         "reason": binary_column(reasons),
     }
     return rows_of(held, style, DECODED_FIELDS), len(columns), faults
@@ -152,9 +156,9 @@ _ENCODER: Final = json.JSONEncoder(default=_plain, separators=(",", ":"), allow_
 
 def _without_nan(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_nan(each) for name, each in value.items()}
+        return {name: _without_nan(field) for name, field in value.items()}
     if isinstance(value, tuple):
-        return [_without_nan(each) for each in value]
+        return [_without_nan(item) for item in value]
     if isinstance(value, float) and not np.isfinite(value):
         return {"inf": "Infinity", "-inf": "-Infinity"}.get(str(value), "NaN")
     return value

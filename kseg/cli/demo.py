@@ -58,7 +58,7 @@ def demo(no_spark: bool, out: str | None) -> int:
         return Exit.OK
     arrow = _lacks(lambda: require("pyarrow", extra="arrow"))
     spark = None if no_spark else _lacks(_check_spark)
-    with _copy() as place, chdir(place):
+    with _copy() as directory, chdir(directory):
         for title, command in (*_TOUR, *(() if arrow else (_EXPORT,))):
             _run(title, command)
         if arrow:
@@ -90,9 +90,9 @@ def _check_spark() -> None:
 
 @contextmanager
 def _copy() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="kseg-demo-") as place:
-        _copy_to(Path(place) / _DATA)
-        yield Path(place)
+    with tempfile.TemporaryDirectory(prefix="kseg-demo-") as parent:
+        _copy_to(Path(parent) / _DATA)
+        yield Path(parent)
 
 
 def _copy_to(target: Path) -> None:
@@ -168,13 +168,13 @@ def _break_and_repair() -> bool:
 def _print(summaries: dict[str, Summary]) -> None:
     values = list(summaries.values())
     rows: list[list[object]] = [
-        [name, *(getattr(one, name) for one in values)]
+        [name, *(getattr(summary, name) for summary in values)]
         for name in ("records", "key_bytes", "value_bytes", "offset_sum")
     ]
     rows += [
-        [name, *(iso_text(getattr(one, name)) for one in values)]
+        [name, *(iso_text(getattr(summary, name)) for summary in values)]
         for name in ("first_timestamp", "last_timestamp")
     ]
-    rows += [["records a second", *(round(one.records_per_second) for one in values)]]
+    rows += [["records a second", *(round(summary.records_per_second) for summary in values)]]
     output.write_table(("", *summaries), rows)
     output.write_line("(On a log this small that is the time to open files.)")

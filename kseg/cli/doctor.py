@@ -54,7 +54,7 @@ def doctor(
     if not directories:
         raise click.UsageError("Missing argument 'DIR...'.")
     with usage_errors(), output.progress("doctor", 0) as bar:
-        found = run(
+        report = run(
             directories,
             release=release,
             **given.arguments,
@@ -62,11 +62,11 @@ def doctor(
             threads=jobs,
             progress=bar.to,
         )
-    return write_report(found, directories, given.settings, as_json=as_json)
+    return write_report(report, directories, given.settings, as_json=as_json)
 
 
 def write_report(
-    found: DoctorReport,
+    report: DoctorReport,
     directories: Sequence[str],
     settings: Sequence[Setting],
     *,
@@ -77,116 +77,128 @@ def write_report(
     Raises:
         UsageError: a setting was given for a topic that is not here.
     """
-    _check(settings, (found,))
+    _check(settings, (report,))
     if as_json:
-        output.write_document("doctor/1", {"path": list(directories), **found.to_json()})
+        output.write_document("doctor/1", {"path": list(directories), **report.to_json()})
     else:
-        output.write_lines(_page(found))
-    return Exit.OK if found.ok else Exit.FOUND
+        output.write_lines(_page(report))
+    return Exit.OK if report.ok else Exit.FOUND
 
 
 def write_reports(
-    found: Sequence[DoctorReport],
+    reports: Sequence[DoctorReport],
     directories: Sequence[str],
     settings: Sequence[Setting],
     *,
     as_json: bool,
 ) -> Exit:
     """As `write_report`, for the brokers of a fleet."""
-    _check(settings, found)
+    _check(settings, reports)
     if as_json:
         brokers = [
             {
-                "cluster_id": one.cluster_id,
-                "node_id": one.node_id,
-                "path": [each.path for each in one.directories],
-                **one.to_json(),
+                "cluster_id": report.cluster_id,
+                "node_id": report.node_id,
+                "path": [directory.path for directory in report.directories],
+                **report.to_json(),
             }
-            for one in found
+            for report in reports
         ]
-        document = {"path": list(directories), "ok": all(one.ok for one in found)}
+        document = {"path": list(directories), "ok": all(report.ok for report in reports)}
         output.write_document("doctor-fleet/1", {**document, "brokers": brokers})
     else:
-        for number, one in enumerate(found):
-            who = "broker" if one.node_id is None else f"broker {one.node_id} of {one.cluster_id}"
-            output.write_lines((*([""] if number else ()), f"{who}:", *_page(one)))
-    return Exit.OK if all(one.ok for one in found) else Exit.FOUND
+        for number, report in enumerate(reports):
+            who = (
+                "broker"
+                if report.node_id is None
+                else f"broker {report.node_id} of {report.cluster_id}"
+            )
+            output.write_lines((*([""] if number else ()), f"{who}:", *_page(report)))
+    return Exit.OK if all(report.ok for report in reports) else Exit.FOUND
 
 
-def _check(settings: Sequence[Setting], found: Sequence[DoctorReport]) -> None:
-    here = {
+def _check(settings: Sequence[Setting], reports: Sequence[DoctorReport]) -> None:
+    topics = {
         partition.topic
-        for one in found
-        for directory in one.directories
+        for report in reports
+        for directory in report.directories
         for partition in directory.partitions
     }
-    check_settings(settings, here)
+    check_settings(settings, topics)
 
 
-def _page(found: DoctorReport) -> Iterator[str]:
+def _page(report: DoctorReport) -> Iterator[str]:
     """The answer, then each directory, then findings about all of them."""
-    counts = Counter(one.severity for one in found.all_findings())
+    counts = Counter(finding.severity for finding in report.all_findings())
     errors = output.counted(counts["error"], "error")
     warnings = output.counted(counts["warning"], "warning")
-    said = f"{_SAID[found.outcome.value]}{_loss(found)}"
-    yield f"Kafka {found.release}: {said}; {errors}, {warnings}"
-    yield from _of_release(found)
-    for directory in found.directories:
+    said = f"{_SAID[report.outcome.value]}{_loss(report)}"
+    yield f"Kafka {report.release}: {said}; {errors}, {warnings}"
+    yield from _of_release(report)
+    for directory in report.directories:
         yield ""
-        yield from _of_directory(directory, found.rate)
-    if found.findings:
+        yield from _of_directory(directory, report.rate)
+    if report.findings:
         yield ""
-        yield from _lines(found.findings)
+        yield from _lines(report.findings)
 
 
-def _of_release(found: DoctorReport) -> Iterator[str]:
+def _of_release(report: DoctorReport) -> Iterator[str]:
     """Lines about a release for which the outcome is not known."""
     from kseg.internal.releases import COMPARED, FOLLOWED
 
     compared = [release for release in COMPARED if release not in FOLLOWED]
-    release = f"{found.release}."
-    is_followed = any(release.startswith(f"{one}.") for one in FOLLOWED)
-    if found.outcome.value != "unknown" or is_followed:
+    release = f"{report.release}."
+    is_followed = any(release.startswith(f"{minor}.") for minor in FOLLOWED)
+    if report.outcome.value != "unknown" or is_followed:
         return
     followed = " and ".join(FOLLOWED)
     yield f"the answer below is that of Kafka {followed}, the releases of which all is known"
-    if any(release.startswith(f"{one}.") for one in compared):
-        yield f"Kafka {found.release} cuts the same; whether it starts here was not compared"
+    if any(release.startswith(f"{minor}.") for minor in compared):
+        yield f"Kafka {report.release} cuts the same; whether it starts here was not compared"
     else:
         yield (
-            f"Kafka {found.release} was not compared; these releases were, and cut the same: "
+            f"Kafka {report.release} was not compared; these releases were, and cut the same: "
             f"{', '.join(compared)}"
         )
 
 
-def _loss(found: DoctorReport) -> str:
+def _loss(report: DoctorReport) -> str:
     """The records that readers lose if the broker starts now; empty if it loses none."""
-    losing = found.losing
-    if not losing or found.outcome.value not in ("starts", "directory-offline"):
+    losing = report.losing
+    if not losing or report.outcome.value not in ("starts", "directory-offline"):
         return ""
-    records = found.lost_records
+    records = report.lost_records
     many = "records" if records is None else output.counted(records, "record")
-    named = (one.partitions or (os.path.basename(one.path),) for one in losing)
-    names = sorted({name for each in named for name in each})
+    named = (finding.partitions or (os.path.basename(finding.path),) for finding in losing)
+    names = sorted({name for partition_names in named for name in partition_names})
     of = names[0] if len(names) == 1 else f"{len(names)} partitions"
-    is_aside = all(one.code not in ("records-cut", "log-start-ahead") for one in losing)
+    is_aside = all(finding.code not in ("records-cut", "log-start-ahead") for finding in losing)
     return f" and LOSES {many} of {of}{' from service' if is_aside else ''}"
 
 
 def _of_directory(directory: DirectoryOutlook, rate: float | None) -> Iterator[str]:
     stop = "clean stop" if directory.clean else "no clean stop"
-    size = output.human_bytes(sum(one.bytes for one in directory.partitions))
+    size = output.human_bytes(sum(partition.bytes for partition in directory.partitions))
     partitions = output.counted(len(directory.partitions), "partition")
     yield (
         f"{directory.path}: {_OF_DIRECTORY[directory.outcome.value]}; {stop}, {partitions}, {size}"
     )
-    swept = [one for one in directory.partitions if one.swept_bytes and one.kind != _OF_KRAFT]
+    swept = [
+        partition
+        for partition in directory.partitions
+        if partition.swept_bytes and partition.kind != _OF_KRAFT
+    ]
     if swept:
         yield f"  {_reading(swept, directory, rate)}"
-    inside = [one for each in directory.partitions for one in each.findings]
+    inside = [finding for partition in directory.partitions for finding in partition.findings]
     if not directory.clean:  # the reason is the same for all of them
-        again = [one.path.removeprefix(f"{directory.path}/") for one in inside if _is_swept(one)]
-        inside = [one for one in inside if not _is_swept(one)]
+        again = [
+            finding.path.removeprefix(f"{directory.path}/")
+            for finding in inside
+            if _is_swept(finding)
+        ]
+        inside = [finding for finding in inside if not _is_swept(finding)]
         if again:
             warnings = output.counted(len(again), "warning")
             yield f"  {warnings}: no clean stop, so that a start reads {some_of(again)} again"
@@ -194,15 +206,15 @@ def _of_directory(directory: DirectoryOutlook, rate: float | None) -> Iterator[s
         yield from _lines(findings, "  ", home=f"{directory.path}/")
 
 
-def _is_swept(one: BrokerFinding) -> bool:
-    return one.code == "swept"
+def _is_swept(finding: BrokerFinding) -> bool:
+    return finding.code == "swept"
 
 
 def _reading(
     swept: Sequence[PartitionOutlook], directory: DirectoryOutlook, rate: float | None
 ) -> str:
     count = output.counted(len(swept), "partition")
-    size = output.human_bytes(sum(one.swept_bytes for one in swept))
+    size = output.human_bytes(sum(partition.swept_bytes for partition in swept))
     text = f"loading reads {size} of {count} again"
     threads = output.counted(directory.threads, "thread")
     if directory.seconds is None or rate is None:
@@ -217,18 +229,19 @@ def _lines(findings: Sequence[BrokerFinding], indent: str = "", home: str = "") 
     """The worst first; of many of one kind, some. Paths inside of `home` lose that prefix."""
     order = ("error", "warning", "note")
     shown: Counter[str] = Counter()
-    for one in sorted(findings, key=lambda each: order.index(each.severity)):
-        shown[one.code] += 1
-        if shown[one.code] <= _LINES_MAX:
-            yield from _with_mend(one, home, indent)
+    for finding in sorted(findings, key=lambda item: order.index(item.severity)):
+        shown[finding.code] += 1
+        if shown[finding.code] <= _LINES_MAX:
+            yield from _with_mend(finding, home, indent)
     for code, count in shown.items():
         if count > _LINES_MAX:
             yield f"{indent}{code}: {count - _LINES_MAX} more; --json has all of them"
 
 
-def _with_mend(one: BrokerFinding, home: str, indent: str) -> Iterator[str]:
+def _with_mend(finding: BrokerFinding, home: str, indent: str) -> Iterator[str]:
     """A finding in one line, then its repair, each command on a line of its own."""
-    exception = f" ({one.exception})" if one.exception else ""
-    yield f"{indent}{one.severity}: {one.path.removeprefix(home)}: {one.message}{exception}"
-    for line in (one.mend or "").splitlines():
+    exception = f" ({finding.exception})" if finding.exception else ""
+    path = finding.path.removeprefix(home)
+    yield f"{indent}{finding.severity}: {path}: {finding.message}{exception}"
+    for line in (finding.mend or "").splitlines():
         yield f"{indent}    {line}"

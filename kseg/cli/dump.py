@@ -145,10 +145,10 @@ class Dump(RecordLines):
             self.tell_nothing("batch" if self._batches_only else "record", self.request)
 
     def _pieces(self, paths: Sequence[str], selection: Selection) -> Iterator[Work]:
-        found = self._found_under(paths, selection)
-        titles = len(found) > 1 and self.style.form == "text"
-        for place, group in groupby(found, key=_place):
-            if place == _STDIN_PATH:
+        files = self._found_under(paths, selection)
+        titles = len(files) > 1 and self.style.form == "text"
+        for directory, group in groupby(files, key=_directory_of):
+            if directory == _STDIN_PATH:
                 tiles = stream_tiles(sys.stdin.buffer)
                 yield from each_at("-", self._log(next(group), tiles, True))
                 self._finish()
@@ -163,17 +163,17 @@ class Dump(RecordLines):
         Lines of CSV have one head, so that records are decoded by the name of their topic only if
         all are.
         """
-        found = dict[str, InputFile]()
+        files_by_path = dict[str, InputFile]()
         at = paths.index("-") if "-" in paths else len(paths)
         replicas = "all" if self._batches_only else "refuse"
         for named in (paths[:at], paths[at : at + 1], paths[at + 1 :]):
             if named == ("-",):
-                found["-"] = InputFile(_STDIN_PATH, _STDIN)
+                files_by_path["-"] = InputFile(_STDIN_PATH, _STDIN)
                 continue
             catalog = catalog_of(named, selection, files="all", replicas=replicas) if named else ()
             for file in (file for partition in catalog for file in batch_files(partition)):
-                found.setdefault(os.path.realpath(file.path), file)
-        files = list(found.values())
+                files_by_path.setdefault(os.path.realpath(file.path), file)
+        files = list(files_by_path.values())
         if self.style.form == "csv" and self.by_name:
             logs = (file for file in files if file.name.kind.holds_batches)
             self.by_name = all(self._topic(file) for file in logs)
@@ -187,16 +187,16 @@ class Dump(RecordLines):
         itself = source.partition is None and source.path != _STDIN_PATH
         return self.topic_of(topic, source.path if itself else None, source.name.kind)
 
-    def _partition(self, found: list[InputFile], *, titles: bool) -> Iterator[Work]:
+    def _partition(self, files: list[InputFile], *, titles: bool) -> Iterator[Work]:
         """Dump files of one directory; the last one may end in zeros without harm."""
         last = self.last is not None
         if titles and last:
             # Which files the rows come from is not known yet.
-            yield putting(_title(found[0].path.parent))
-        for source in found:
+            yield putting(_title(files[0].path.parent))
+        for source in files:
             if not source.name.kind.holds_batches:
                 yield At(source.path, partial(self._entries, source))
-        logs, start = self._narrowed([one for one in found if one.name.kind.holds_batches])
+        logs, start = self._narrowed([file for file in files if file.name.kind.holds_batches])
         for number, source in enumerate(logs):
             if self.full:
                 return
@@ -336,8 +336,8 @@ class Dump(RecordLines):
         surplus = sum(len(held) for held, _source in self._held) - (self.last or 0)
         with self.sink(self._take) as sink:
             for rows, source in self._held:
-                kept = _part(rows, max(surplus, 0), len(rows))
-                self._write_rows(kept, source, sink, self._take)
+                latest = _part(rows, max(surplus, 0), len(rows))
+                self._write_rows(latest, source, sink, self._take)
                 surplus = 0
         self._held.clear()
 
@@ -370,7 +370,7 @@ def _part(rows: Rows, start: int, stop: int) -> Rows:
     return rows[start:stop]  # type: ignore[no-any-return]
 
 
-def _place(file: InputFile) -> Path:
+def _directory_of(file: InputFile) -> Path:
     """The directory of a file; of standard input, its own name."""
     return file.path if file.path == _STDIN_PATH else file.path.parent
 

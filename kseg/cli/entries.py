@@ -101,8 +101,8 @@ def _leader_epochs(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _partition_metadata(path: Path) -> Iterator[dict[str, Any]]:
-    found = metadata.read_partition_metadata(path)
-    yield {"version": found.version, "topic_id": found.topic_id}
+    fields = metadata.read_partition_metadata(path)
+    yield {"version": fields.version, "topic_id": fields.topic_id}
 
 
 def _meta_properties(path: Path) -> Iterator[dict[str, Any]]:
@@ -111,8 +111,8 @@ def _meta_properties(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _clean_shutdown(path: Path) -> Iterator[dict[str, Any]]:
-    found = metadata.read_clean_shutdown(path.parent)
-    yield {"broker_epoch": None if found is None else found.broker_epoch}
+    shutdown = metadata.read_clean_shutdown(path.parent)
+    yield {"broker_epoch": None if shutdown is None else shutdown.broker_epoch}
 
 
 _TABLES: dict[FileKind, Callable[[Path, int], Columns]] = {

@@ -40,7 +40,7 @@ def explain(
     directories, given = data_directories(directories, given)
     what_if, topic_what_if = by_topic(supposed)
     with usage_errors(), output.progress("explain", 0) as bar:
-        found = run(
+        report = run(
             directories,
             **given.arguments,
             what_if=what_if,
@@ -51,12 +51,12 @@ def explain(
             tier=tier_of_plans(),
         )
     return write_report(
-        found, directories, (*given.settings, *supposed), segments=segments, as_json=as_json
+        report, directories, (*given.settings, *supposed), segments=segments, as_json=as_json
     )
 
 
 def write_report(
-    found: ExplainReport,
+    report: ExplainReport,
     directories: Sequence[str],
     settings: Sequence[Setting],
     *,
@@ -68,27 +68,32 @@ def write_report(
     Raises:
         UsageError: a setting was given for a topic that is not here.
     """
-    check_settings(settings, {one.topic for one in found.partitions})
+    check_settings(settings, {partition.topic for partition in report.partitions})
     if as_json:
-        output.write_document("explain/1", {"path": list(directories), **found.to_json()})
+        output.write_document("explain/1", {"path": list(directories), **report.to_json()})
     else:
-        _write_totals(found)
-        _write_partitions(found.partitions, segments=segments)
-        output.write_lines(_rest(found, segments=segments))
-    return Exit.OK if found.ok else Exit.FOUND
+        _write_totals(report)
+        _write_partitions(report.partitions, segments=segments)
+        output.write_lines(_rest(report, segments=segments))
+    return Exit.OK if report.ok else Exit.FOUND
 
 
-def _write_totals(found: ExplainReport) -> None:
+def _write_totals(report: ExplainReport) -> None:
     """Totals by cause."""
     from kseg.analysis.explain import CAUSES
 
-    size = output.human_bytes(found.bytes)
-    output.write_line(f"{size} in {output.counted(len(found.partitions), 'partition')}, by cause:")
+    size = output.human_bytes(report.bytes)
+    output.write_line(f"{size} in {output.counted(len(report.partitions), 'partition')}, by cause:")
     output.write_rows(
         ("cause", "bytes", "what it is", "goes from"),
         [
-            (one.cause, output.human_bytes(one.bytes), CAUSES[one.cause], iso_text(one.next_ms))
-            for one in found.totals
+            (
+                total.cause,
+                output.human_bytes(total.bytes),
+                CAUSES[total.cause],
+                iso_text(total.next_ms),
+            )
+            for total in report.totals
         ],
         _total,
         left=("cause", "what it is", "goes from"),
@@ -100,43 +105,47 @@ def _total(cause: str, size: str, meaning: str, date: str | None) -> str:
     return f"  {size:>10}  {cause}: {meaning}{'' if date is None else f'; from {date} on'}"
 
 
-def _rest(found: ExplainReport, *, segments: bool) -> Iterator[str]:
+def _rest(report: ExplainReport, *, segments: bool) -> Iterator[str]:
     """Lines about files outside of partitions, and about extra questions."""
-    yield from _rows([row for row in found.elsewhere if row.cause != "metadata"], whole=segments)
-    yield from (f"unknown: {why}" for why in found.unknown)
-    unsettled = _unsettled(found.partitions, "policy-unknown")
+    yield from _rows([row for row in report.elsewhere if row.cause != "metadata"], whole=segments)
+    yield from (f"unknown: {why}" for why in report.unknown)
+    unsettled = _unsettled(report.partitions, "policy-unknown")
     for cause in ("invalid-setting", "policy-unknown"):
-        if reasons := _unsettled(found.partitions, cause):
+        if reasons := _unsettled(report.partitions, cause):
             many = output.counted(len(reasons), "partition")
             yield f"{cause}: {many}, such as {reasons[0]}"
-    yield from defaults_lines((one.topic, one.settings) for one in found.partitions)
-    if found.what_if is not None:
-        yield from _supposed(found.what_if, left_out=len(unsettled))
-    if found.codecs:
+    yield from defaults_lines(
+        (partition.topic, partition.settings) for partition in report.partitions
+    )
+    if report.what_if is not None:
+        yield from _supposed(report.what_if, left_out=len(unsettled))
+    if report.codecs:
         yield ""
-        yield from map(_codec_line, found.codecs)
+        yield from map(_codec_line, report.codecs)
 
 
 def _unsettled(partitions: Sequence[PartitionKeeps], cause: str) -> list[str]:
     """For each partition with files of a cause: its name, and the reason."""
-    found: dict[str, str] = {}
-    for one in partitions:
-        for row in one.rows:
+    reasons: dict[str, str] = {}
+    for partition in partitions:
+        for row in partition.rows:
             if row.cause == cause:
-                found.setdefault(one.path, f"{one.path}: {row.why}")
-    return list(found.values())
+                reasons.setdefault(partition.path, f"{partition.path}: {row.why}")
+    return list(reasons.values())
 
 
 def _write_partitions(partitions: Sequence[PartitionKeeps], *, segments: bool) -> None:
     """The largest first."""
-    ordered = sorted(partitions, key=lambda one: -one.bytes)
+    ordered = sorted(partitions, key=lambda partition: -partition.bytes)
     shown = ordered if segments else ordered[:_LINES_MAX]
     rows, below = [], []
-    for one in shown:
-        parts = ", ".join(f"{each.cause} {output.human_bytes(each.bytes)}" for each in one.totals)
-        rows.append((one.path, output.human_bytes(one.bytes), parts or "empty"))
-        notable = one.rows if segments else [row for row in one.rows if _is_odd(row)]
-        below.append([*_rows(notable, "  ", whole=segments), *_remote_lines(one)])
+    for partition in shown:
+        parts = ", ".join(
+            f"{total.cause} {output.human_bytes(total.bytes)}" for total in partition.totals
+        )
+        rows.append((partition.path, output.human_bytes(partition.bytes), parts or "empty"))
+        notable = partition.rows if segments else [row for row in partition.rows if _is_odd(row)]
+        below.append([*_rows(notable, "  ", whole=segments), *_remote_lines(partition)])
     head = ("partition", "bytes", "by cause")
     output.write_rows(head, rows, "{}: {}: {}".format, left=(head[0], head[2]), below=below)
     if len(ordered) > len(shown):
@@ -144,9 +153,12 @@ def _write_partitions(partitions: Sequence[PartitionKeeps], *, segments: bool) -
         output.write_line(f"{more} more partitions; --segments or --json has all of them")
 
 
-def _remote_lines(one: PartitionKeeps) -> Iterator[str]:
-    if one.remote is not None:
-        yield from (f"  {line}" for line in one.remote.lines(f"{one.topic}-{one.partition}"))
+def _remote_lines(partition: PartitionKeeps) -> Iterator[str]:
+    if partition.remote is not None:
+        yield from (
+            f"  {line}"
+            for line in partition.remote.lines(f"{partition.topic}-{partition.partition}")
+        )
 
 
 def _is_odd(row: KeptFile) -> bool:
@@ -176,26 +188,33 @@ def _row(row: KeptFile) -> str:
     return "; ".join(parts)
 
 
-def _supposed(found: WhatIf, *, left_out: int) -> Iterator[str]:
-    size = output.human_bytes(found.bytes)
+def _supposed(what_if: WhatIf, *, left_out: int) -> Iterator[str]:
+    size = output.human_bytes(what_if.bytes)
     yield ""
-    yield f"with {', '.join(found.settings)}: {size} would go at once"
+    yield f"with {', '.join(what_if.settings)}: {size} would go at once"
     if left_out:
         many = output.counted(left_out, "partition")
         yield f"  left out, unless a setting names the topic: {many} whose policy is not known"
-    for name, topics in found.own.items():
-        own = some_of(topics)
-        yield f"  {name} is set by {own}: --what-if TOPIC:{name}=VALUE changes it"
-    for label, rows in (("goes", found.goes), ("sooner", found.sooner), ("stays", found.stays)):
+    for name, topics in what_if.own.items():
+        topic_list = some_of(topics)
+        yield f"  {name} is set by {topic_list}: --what-if TOPIC:{name}=VALUE changes it"
+    for label, rows in (
+        ("goes", what_if.goes),
+        ("sooner", what_if.sooner),
+        ("stays", what_if.stays),
+    ):
         for line in _rows(rows, whole=False):
             yield f"  {label}: {line}"
 
 
-def _codec_line(one: CodecEstimate) -> str:
+def _codec_line(estimate: CodecEstimate) -> str:
     size, made, error, sampled = map(
-        output.human_bytes, (one.bytes, one.new_bytes, one.error_bytes, one.sampled_bytes)
+        output.human_bytes,
+        (estimate.bytes, estimate.new_bytes, estimate.error_bytes, estimate.sampled_bytes),
     )
-    how = one.compression.replace("none", "no codec") + (
-        "" if one.level is None else f" at level {one.level}"
+    how = estimate.compression.replace("none", "no codec") + (
+        "" if estimate.level is None else f" at level {estimate.level}"
     )
-    return f"{one.topic}: {size} would be {made} +- {error} with {how}; by a sample of {sampled}"
+    return (
+        f"{estimate.topic}: {size} would be {made} +- {error} with {how}; by a sample of {sampled}"
+    )

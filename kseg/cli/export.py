@@ -55,20 +55,20 @@ def export(
     fields = query.pop("columns", None)
     with usage_errors("Invalid value for '--fields'"):
         check_names(fields or (), "field", FIELD_NAMES)
-    found = scanned(paths, query)
+    records = scanned(paths, query)
     with usage_errors():
         look = AnyFormat(
-            *(form, fields_of(form, fields), found.kinds, by, keep_bytes),
+            *(form, fields_of(form, fields), records.kinds, by, keep_bytes),
             replace=replace_files,
             encoding=encoding,
             has_place=fields is None,
             formulas=not no_formulas,
         )
         look.check()
-        _tell_where(found)
-        pairs = exports_of(found, per, where, look)
+        _tell_where(records)
+        pairs = exports_of(records, per, where, look)
     with output.progress("export", sum(export.size for export, _target in pairs)) as bar:
-        written = write_all(found, pairs, look, where, partial(_tell_file, bar, look))
+        written = write_all(records, pairs, look, where, partial(_tell_file, bar, look))
     complain(*(f"kseg: {one_line(fault)}" for fault in written.faults))
     complain(*written.undecoded.lines(look))
     if pairs:
@@ -106,9 +106,9 @@ def _say_owner(source: Path, target: Path, out: Path) -> None:
     complain(*(owner_lines(made[0], source, out) if made else ()))
 
 
-def _tell_where(found: Scan) -> None:
+def _tell_where(records: Scan) -> None:
     """Say how much is read from the tier, and how much from this machine."""
-    for source in found.sources if tier_of_run() is not None else ():
+    for source in records.sources if tier_of_run() is not None else ():
         sizes = {is_tiered: 0 for is_tiered in (True, False)}
         for info in LogView.at(source).segments:
             sizes[info.end_offset is not None] += info.size
@@ -128,7 +128,7 @@ def _form_of(out: Path) -> str:
 Write = Callable[[RecordColumns], None]
 
 
-_FIELDS = tuple(one.name for one in RECORD_FIELDS if one.name != "next_offset")
+_FIELDS = tuple(field.name for field in RECORD_FIELDS if field.name != "next_offset")
 #: `timestamp` is null for times that engines do not all hold, hence the number behind it.
 _PAST_TIME = _FIELDS.index("timestamp") + 1
 _ARROW_FIELDS = (
@@ -210,7 +210,7 @@ def _style(file_format: AnyFormat, file: Path) -> Style:
 
 
 def _row_fields(file_format: AnyFormat) -> tuple[Field, ...]:
-    by_name = {one.name: one for one in typed_fields(file_format.kinds, keep_bytes=True)}
+    by_name = {field.name: field for field in typed_fields(file_format.kinds, keep_bytes=True)}
     return tuple(by_name[name] for name in file_format.fields if name in by_name)
 
 

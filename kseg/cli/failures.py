@@ -122,9 +122,9 @@ def usage_errors(option: str = "", *, marked: str = "") -> Iterator[None]:
         text = str(error)
         if not text.startswith(marked):
             raise
-        place = f"{option}: " if option else ""
+        prefix = f"{option}: " if option else ""
         stop = "" if text.endswith("?") else "."
-        raise click.UsageError(f"{place}{text.removeprefix(marked or MARK)}{stop}") from None
+        raise click.UsageError(f"{prefix}{text.removeprefix(marked or MARK)}{stop}") from None
 
 
 def refuse_verb(context: click.Context, word: str, verbs: Iterable[str]) -> NoReturn:
@@ -141,8 +141,8 @@ def refuse_verb(context: click.Context, word: str, verbs: Iterable[str]) -> NoRe
 def one_line(error: BaseException) -> str:
     """An exception in one line: the problem, its place and reason, without control characters."""
     if isinstance(error, OSError) and not isinstance(error, KsegError):
-        place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
-        text = f"{place}{error.strerror or error}"
+        prefix = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
+        text = f"{prefix}{error.strerror or error}"
     elif isinstance(error, MemoryError):
         text = "out of memory"
     elif isinstance(error, KsegError) or _is_marked(error):
@@ -202,13 +202,17 @@ def _next_step(error: BaseException) -> str:
         return f"; this shows whose it is: {command_line('ls', '-ld', path)}"
     if not refused and not isinstance(error, FileNotFoundError):
         return ""
-    here = path
-    while not os.path.isdir(here):
-        here = os.path.dirname(here)
-    near = "" if here == path else _near(os.path.relpath(path, here).partition(os.sep)[0], here)
+    directory = path
+    while not os.path.isdir(directory):
+        directory = os.path.dirname(directory)
+    near = (
+        ""
+        if directory == path
+        else _near(os.path.relpath(path, directory).partition(os.sep)[0], directory)
+    )
     if near and not refused:
-        return f"; did you mean {printable(os.path.join(here, near))}?"
-    return f"; this lists the files: {command_line('ls', '-la', here)}"
+        return f"; did you mean {printable(os.path.join(directory, near))}?"
+    return f"; this lists the files: {command_line('ls', '-la', directory)}"
 
 
 def _near(name: str, directory: str) -> str:
@@ -219,12 +223,12 @@ def _near(name: str, directory: str) -> str:
         return ""
 
 
-def tell_replaced(count: int, place: str = "") -> None:
+def tell_replaced(count: int, prefix: str = "") -> None:
     """Report how many values were written as text although they are not UTF-8, if any."""
     if count:
         values = "1 value is" if count == 1 else f"{count} values are"
         complain(
-            f"kseg: warning: {place}{values} not UTF-8, and U+FFFD stands for what is not; "
+            f"kseg: warning: {prefix}{values} not UTF-8, and U+FFFD stands for what is not; "
             "--bytes base64 keeps all bytes"
         )
 

@@ -40,7 +40,7 @@ def grep(
     only = with_count or list_only
     with usage_errors("--hex" if is_hex else ""):
         data = parse_key(f"hex:{pattern}") if is_hex else os.fsencode(pattern)
-        wanted = Pattern(data, fields, regex, ignore_case, whole, invert)
+        searched = Pattern(data, fields, regex, ignore_case, whole, invert)
     _check_options(with_count, list_only, bool(context) or form == "csv")
     lines = RecordLines(
         row_style(form, encoding),
@@ -52,12 +52,12 @@ def grep(
     with output.progress("grep", 0, in_bytes=True) as bar:
         query |= {"columns": ("offset",) if only else ROW_FIELDS, "progress": bar.to}
         with usage_errors():
-            found = scanned(paths, query).holding(wanted, context)
-        lines.is_of_many = len(found.sources) > 1
+            matches = scanned(paths, query).holding(searched, context)
+        lines.is_of_many = len(matches.sources) > 1
         if only:
-            has_any = _write_places(found, form, list_only) > 0
+            has_any = _write_places(matches, form, list_only) > 0
         else:
-            lines.write(found)
+            lines.write(matches)
             has_any = not lines.is_empty
     return lines.end() or (Exit.OK if has_any else Exit.FOUND)
 
@@ -74,12 +74,12 @@ def _check_options(with_count: bool, list_only: bool, has_rows: bool) -> None:
         )
 
 
-def _write_places(found: Scan, form: str, list_only: bool) -> int:
+def _write_places(matches: Scan, form: str, list_only: bool) -> int:
     """Write each partition or file with matching records, or all with counts; return the sum."""
     total = 0
-    for source in found.sources:
-        one = replace(found.head(1) if list_only else found, sources=(source,))
-        path, count = str(source.path), sum(map(len, one))
+    for source in matches.sources:
+        of_source = replace(matches.head(1) if list_only else matches, sources=(source,))
+        path, count = str(source.path), sum(map(len, of_source))
         total += count
         if list_only and not count:
             continue

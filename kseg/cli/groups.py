@@ -54,57 +54,63 @@ def groups(
     more: dict[str, Any] = {} if minutes is None else {"retention_minutes": minutes}
     later: list[GroupChange] = []
     with output.progress("read internal topics", 0, in_bytes=True) as bar:
-        found = groups_of(
+        report = groups_of(
             directories, group=group, at=at, since=since, lag_to=lag_to, progress=bar.to, **more
         )
         if at is not None and reset_commands is not None:
             now = groups_of(directories, group=group, since=at, progress=bar.to, **more)
-            later = [each for each in now.changes if each.field == "offset" and each.before is None]
+            later = [
+                change
+                for change in now.changes
+                if change.field == "offset" and change.before is None
+            ]
     if as_json:
-        document = {"path": output.path_field(directories), **found.to_json(commits=False)}
-        output.write_long_document("groups/1", document, "commits", found.commits.rows())
+        document = {"path": output.path_field(directories), **report.to_json(commits=False)}
+        output.write_long_document("groups/1", document, "commits", report.commits.rows())
     else:
-        complain(*map(str, found.findings))
-        _print(found, group, moments=at is not None or since is not None)
+        complain(*map(str, report.findings))
+        _print(report, group, moments=at is not None or since is not None)
     if reset_commands is not None:
-        lines = _write_resets(found, Path(reset_commands))
+        lines = _write_resets(report, Path(reset_commands))
         complain(*lines) if as_json else output.write_lines(lines)
-        complain(*_not_reset(found, later))
-    return Exit.FOUND if any(each.severity == "error" for each in found.findings) else Exit.OK
+        complain(*_not_reset(report, later))
+    return (
+        Exit.FOUND if any(finding.severity == "error" for finding in report.findings) else Exit.OK
+    )
 
 
 def _retention(settings: Sequence[Setting]) -> int | None:
     minutes = None
-    for each in settings:
-        if each.name != _RETENTION or each.topic is not None or not each.value.isdecimal():
+    for setting in settings:
+        if setting.name != _RETENTION or setting.topic is not None or not setting.value.isdecimal():
             raise click.UsageError(f"--config takes {_RETENTION}=N here, with a whole number.")
-        minutes = int(each.value)
+        minutes = int(setting.value)
     return minutes
 
 
-def _print(found: Groups, glob: str, *, moments: bool) -> None:
-    if not found.logs:
+def _print(report: Groups, glob: str, *, moments: bool) -> None:
+    if not report.logs:
         output.write_line("no topic of groups is here: __consumer_offsets, __share_group_state")
-    elif not len(found):
+    elif not len(report):
         output.write_line("no groups" if glob == "*" else f"no group here is {printable(glob)}")
     head = "group type state epoch members commits pending lag expires_ms"
-    _table(head, found.table_rows())
+    _table(head, report.table_rows())
     if glob != "*":
         members = "member_id instance_id client_id host epoch topics assignment user_data_bytes"
-        _table(f"group {members}", [_flat(row) for row in found.members.table_rows()])
+        _table(f"group {members}", [_flat(row) for row in report.members.table_rows()])
         commits = "offset end_offset end_from lag lag_ms outside expires_ms pending metadata"
-        _table(f"group topic partition {commits}", list(found.commits.rows()))
+        _table(f"group topic partition {commits}", list(report.commits.rows()))
         delivery = "start_offset end_offset lag in_flight available acquired acknowledged archived"
-        _table(f"group topic partition {delivery}", found.share.table_rows())
-    _table("group topic partition field before after", found.changes.table_rows())
-    columns = found.commits.columns
+        _table(f"group topic partition {delivery}", report.share.table_rows())
+    _table("group topic partition field before after", report.changes.table_rows())
+    columns = report.commits.columns
     places = zip(columns["topic"], columns["partition"], columns["end_from"], strict=True)
     unknown = sorted({(topic, number) for topic, number, word in places if word is None})
     if unknown:
         names = printable(some_of([f"{topic}-{number}" for topic, number in unknown]))
         complain(f"no lag for {names}: not here; give the data directories of all brokers")
     if moments:
-        write_logs(found.logs)
+        write_logs(report.logs)
 
 
 def write_logs(logs: Iterable[LogTaken]) -> None:
@@ -113,8 +119,8 @@ def write_logs(logs: Iterable[LogTaken]) -> None:
         last = "nothing"
         if log.last_offset is not None:
             last = f"offset {log.last_offset}, {iso_text(log.timestamp_ms) or 'without a time'}"
-        place = f"{log.topic}-{log.partition}"
-        output.write_line(f"{place}: taken up to {last}; the log ends at {log.log_end_offset}")
+        name = f"{log.topic}-{log.partition}"
+        output.write_line(f"{name}: taken up to {last}; the log ends at {log.log_end_offset}")
 
 
 def _table(head: str, rows: Sequence[Any]) -> None:
@@ -131,20 +137,20 @@ def _table(head: str, rows: Sequence[Any]) -> None:
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """A member with its topics and partitions as text."""
     parts = [
-        f"{(each['role'] or '')}{' ' if each['role'] else ''}{each['topic']}:"
-        + ",".join(map(str, each["partitions"]))
-        for each in row["assignment"] or ()
+        f"{(part['role'] or '')}{' ' if part['role'] else ''}{part['topic']}:"
+        + ",".join(map(str, part["partitions"]))
+        for part in row["assignment"] or ()
     ]
     topics = row["topics"] or ([row["regex"]] if row["regex"] else [])
     return {**row, "topics": " ".join(topics), "assignment": " ".join(parts)}
 
 
-def _write_resets(found: Groups, path: Path) -> list[str]:
+def _write_resets(report: Groups, path: Path) -> list[str]:
     """Write the commits for Kafka's tools; returns the commands that take the file."""
-    types = {each.group: each.type for each in found}
+    types = {group.group: group.type for group in report}
     rows = [
         (row["group"], row["topic"], row["partition"], row["offset"])
-        for row in found.commits.rows()
+        for row in report.commits.rows()
         if row["pending"] is None and row["offset"] is not None and "\n" not in row["group"]
     ]
     names = list(dict.fromkeys(row[0] for row in rows))
@@ -171,21 +177,21 @@ def _write_resets(found: Groups, path: Path) -> list[str]:
     return lines + ([_NO_RESET] if "Share" in types.values() else [])
 
 
-def _not_reset(found: Groups, later: Sequence[GroupChange]) -> Iterator[str]:
+def _not_reset(report: Groups, later: Sequence[GroupChange]) -> Iterator[str]:
     """The partitions and groups that the file cannot have, with the commands for the first.
 
     Args:
         found: the groups at the time of the file.
         later: the commits that are there now, and were not then.
     """
-    for group in sorted({each.group for each in found if "\n" in each.group}):
+    for group in sorted({group_row.group for group_row in report if "\n" in group_row.group}):
         yield f"{printable(group)}: not in the file, since its name has a line break"
     tools = {kind: tool for tool, kinds in _TOOLS.items() for kind in kinds}
-    types = {each.group: each.type for each in found}
+    types = {group.group: group.type for group in report}
     places: dict[tuple[str, str], list[str]] = {}
-    for each in later:
-        if each.topic is not None and "\n" not in each.group:
-            places.setdefault((each.group, each.topic), []).append(str(each.partition))
+    for commit in later:
+        if commit.topic is not None and "\n" not in commit.group:
+            places.setdefault((commit.group, commit.topic), []).append(str(commit.partition))
     if places:
         yield (
             "these partitions had no commit at that time, so that the file has none for them; a "

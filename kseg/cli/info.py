@@ -56,20 +56,20 @@ def info(
         _look(info_of_file if partition.is_file else info_of_partition, partition.path)
         for partition in catalog
     ]
-    found: list[PartitionInfo] = []
-    run_in_order(works, found.append, threads=min(jobs, len(works)) or 1)
-    documents = [one.document() for one in found]
+    partitions: list[PartitionInfo] = []
+    run_in_order(works, partitions.append, threads=min(jobs, len(works)) or 1)
+    documents = [partition.document() for partition in partitions]
     if as_json:
         output.write_document("info/1", {"path": output.path_field(paths), "partitions": documents})
     else:
         _print(documents, per_segment=per_segment)
         output.write_lines(
-            f"{one.path}: {note.replace(', and are not read', '')}"
-            for one in found
-            for note in one.notes
+            f"{partition.path}: {note.replace(', and are not read', '')}"
+            for partition in partitions
+            for note in partition.notes
         )
         mention(catalog)
-    faults = [fault for one in found for fault in one.faults]
+    faults = [fault for partition in partitions for fault in partition.faults]
     complain(*(f"kseg: {one_line(fault)}" for fault in faults))
     return Exit.FOUND if faults else Exit.OK
 
@@ -87,34 +87,36 @@ def _info_of_tier(paths: Paths, selection: Selection, *, as_json: bool) -> int:
 
     tier = tier_of_run()
     assert tier is not None
-    found = [describe(tier, tier.log(one.path)) for one in catalog_of(paths, selection)]
+    documents = [
+        describe(tier, tier.log(partition.path)) for partition in catalog_of(paths, selection)
+    ]
     if as_json:
-        output.write_document("info/1", {"path": output.path_field(paths), "partitions": found})
+        output.write_document("info/1", {"path": output.path_field(paths), "partitions": documents})
     else:
         shown = (*_TIER_HEAD[3:], *_TIER_HEAD[1:3])
-        output.write_fitted_table(_TIER_HEAD, map(_tier_row, found), shown, LEFT)
+        output.write_fitted_table(_TIER_HEAD, map(_tier_row, documents), shown, LEFT)
         output.write_lines(
-            f"{one['path']}: offsets {first} to {last} are in neither part"
-            for one in found
-            for first, last in one["holes"]
+            f"{document['path']}: offsets {first} to {last} are in neither part"
+            for document in documents
+            for first, last in document["holes"]
         )
         asked = traffic(tier)
         output.write_line(
             f"{asked['requests']} requests, {human_bytes(asked['bytes_read'])} read from the store"
         )
-    faults = [fault for one in found for fault in one["faults"]]
+    faults = [fault for document in documents for fault in document["faults"]]
     complain(*(f"kseg: {fault}" for fault in faults))
     return Exit.FOUND if faults else Exit.OK
 
 
-def _tier_row(one: dict[str, Any]) -> list[object]:
+def _tier_row(document: dict[str, Any]) -> list[object]:
     names = ("layout", "source", "log_start_offset", "log_end_offset", "local_start_offset")
     return [
-        f"{one['topic']}-{one['partition']}",
-        *(one[name] for name in names),
-        *(one["remote"]["segments"], human_bytes(one["remote"]["bytes"])),
-        *(one["local"]["segments"], human_bytes(one["local"]["bytes"])),
-        human_bytes(one["overlap"]["bytes"]),
+        f"{document['topic']}-{document['partition']}",
+        *(document[name] for name in names),
+        *(document["remote"]["segments"], human_bytes(document["remote"]["bytes"])),
+        *(document["local"]["segments"], human_bytes(document["local"]["bytes"])),
+        human_bytes(document["overlap"]["bytes"]),
     ]
 
 
@@ -122,13 +124,13 @@ def _look(look: Callable[[Path], PartitionInfo], path: Path) -> Work:
     return At(path, lambda put: put(look(path)))
 
 
-def _print(found: list[dict[str, Any]], *, per_segment: bool) -> None:
+def _print(documents: list[dict[str, Any]], *, per_segment: bool) -> None:
     rows = []
-    named = zip(names_of(found), found, strict=True)
-    for name, one in sorted(named, key=lambda pair: -pair[1]["bytes"]):
-        rows.append(partition_row(name, one))
+    named = zip(names_of(documents), documents, strict=True)
+    for name, document in sorted(named, key=lambda pair: -pair[1]["bytes"]):
+        rows.append(partition_row(name, document))
         if per_segment:
-            rows += [_segment_row(document) for document in one["segment_files"]]
+            rows += [_segment_row(document) for document in document["segment_files"]]
     output.write_fitted_table(HEAD, rows, (*PRIORITY, *BESIDES), LEFT)
 
 
@@ -166,9 +168,9 @@ def _minute(time: int | None) -> str | None:
 
 def names_of(documents: Sequence[dict[str, Any]]) -> list[str]:
     """Names of rows: the last part of each path, or the whole path if several end so."""
-    given = [one["dir"] or os.path.basename(one["path"]) for one in documents]
-    counts = Counter(given)
+    names = [document["dir"] or os.path.basename(document["path"]) for document in documents]
+    counts = Counter(names)
     return [
-        name if counts[name] == 1 else one["path"]
-        for name, one in zip(given, documents, strict=True)
+        name if counts[name] == 1 else document["path"]
+        for name, document in zip(names, documents, strict=True)
     ]

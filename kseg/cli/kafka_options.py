@@ -88,13 +88,13 @@ def _valued() -> list[Callable[[_F], _F]]:
     ]
 
 
-def refuse_kafka_options(given: dict[str, Any]) -> None:
+def refuse_kafka_options(words: dict[str, Any]) -> None:
     """Refuse Kafka's options without `--kafka`.
 
     Raises:
         UsageError: names the first one.
     """
-    for name, value in given.items():
+    for name, value in words.items():
         if value not in (None, False):
             raise click.UsageError(f"--{name.replace('_', '-')} needs --kafka.")
 
@@ -107,5 +107,7 @@ def refuse_own_options(context: click.Context) -> None:
     """
     for name in _OWN:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            option = next(one for one in context.command.params if one.name == name)
+            option = next(
+                parameter for parameter in context.command.params if parameter.name == name
+            )
             raise click.UsageError(f"{option.opts[0]} cannot be used with --kafka.")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kseg.log.segment import BatchLocation
 
     #: The offset and the timestamp of the record, and its batch.
-    Place = tuple[int, int, BatchLocation]
+    FoundRecord = tuple[int, int, BatchLocation]
 
 
 #: The times that ask for a place in a tiered log.
@@ -53,27 +53,27 @@ def lookup(
         _print_special(chosen.path, directory, time, as_json=as_json)
         return
     with Log(LogView.at(chosen), "auto") as log:
-        place = _by_offset(log, offset) if offset is not None else _by_time(log, time or 0)
+        record = _by_offset(log, offset) if offset is not None else _by_time(log, time or 0)
     asked = "offset" if offset is not None else "time"
     if as_json:
-        output.write_document("lookup/1", {"path": directory, **_document(place)})
+        output.write_document("lookup/1", {"path": directory, **_document(record)})
     else:
-        _print(place, asked)
+        _print(record, asked)
 
 
 def _print_special(path: Path, directory: str, time: int, *, as_json: bool) -> None:
     """The answer to a negative time that asks where the parts of a tiered log begin and end."""
     tier = tier_of_run()
     assert tier is not None
-    found = tier.log(path).special(time)
+    point = tier.log(path).special(time)
     if as_json:
-        output.write_document("lookup/1", {"path": directory, **_document(None), **found._asdict()})
+        output.write_document("lookup/1", {"path": directory, **_document(None), **point._asdict()})
     else:
-        text = iso_text(found.timestamp) if found.timestamp >= 0 else None
-        output.write_line(f"{_TIERED[time]}: {found.offset}{f' at {text}' if text else ''}")
+        text = iso_text(point.timestamp) if point.timestamp >= 0 else None
+        output.write_line(f"{_TIERED[time]}: {point.offset}{f' at {text}' if text else ''}")
 
 
-def _by_offset(log: Log, offset: int) -> Place | None:
+def _by_offset(log: Log, offset: int) -> FoundRecord | None:
     try:
         batch = log.lookup(offset)
     except OffsetOutOfRangeError:
@@ -96,16 +96,16 @@ def _by_offset(log: Log, offset: int) -> Place | None:
     return max(offset, batch.base_offset), batch.max_timestamp, batch
 
 
-def _by_time(log: Log, time_ms: int) -> Place | None:
-    found = log.lookup_time(time_ms)
-    return None if found is None else (found.offset, found.timestamp, found.batch)
+def _by_time(log: Log, time_ms: int) -> FoundRecord | None:
+    record = log.lookup_time(time_ms)
+    return None if record is None else (record.offset, record.timestamp, record.batch)
 
 
-def _document(place: Place | None) -> dict[str, Any]:
-    if place is None:
+def _document(record: FoundRecord | None) -> dict[str, Any]:
+    if record is None:
         names = ("segment", "position", "offset", "timestamp", "index_entry")
         return dict.fromkeys(names)
-    offset, timestamp, batch = place
+    offset, timestamp, batch = record
     entry = batch.index_entry
     return {
         "segment": batch.segment.name,
@@ -117,11 +117,11 @@ def _document(place: Place | None) -> dict[str, Any]:
     }
 
 
-def _print(place: Place | None, asked: str) -> None:
-    if place is None:
+def _print(record: FoundRecord | None, asked: str) -> None:
+    if record is None:
         output.write_line(f"no record at or after this {asked}")
         return
-    offset, timestamp, batch = place
+    offset, timestamp, batch = record
     entry = batch.index_entry
     used = "none, walked from the start"
     if entry is not None:
@@ -139,12 +139,12 @@ def _print(place: Place | None, asked: str) -> None:
 
 def partition(keys: tuple[str, ...], partitions: int, partitioner: str, as_json: bool) -> None:
     """Run the verb."""
-    found = [(key, partition_for(parse_key(key), partitions, partitioner)) for key in keys]
+    numbers = [(key, partition_for(parse_key(key), partitions, partitioner)) for key in keys]
     if as_json:
-        rows = [{"key": key, "partition": number} for key, number in found]
+        rows = [{"key": key, "partition": number} for key, number in numbers]
         head = {"partitions": partitions, "partitioner": partitioner}
         output.write_document("partition/1", {**head, "keys": rows})
         return
-    for key, number in found:
-        place = "any partition" if number is None else str(number)
-        output.write_line(f"{printable(key)}  {place}")
+    for key, number in numbers:
+        text = "any partition" if number is None else str(number)
+        output.write_line(f"{printable(key)}  {text}")

@@ -219,15 +219,17 @@ def _advise() -> None:
 def _take_debug(words: list[str]) -> tuple[list[str], bool]:
     """`--debug` works anywhere before a `--`, so you can put it behind a failed call."""
     end = words.index("--") if "--" in words else len(words)
-    kept = [word for word in words[:end] if word != "--debug"]
-    return kept + words[end:], len(kept) < end
+    others_than_debug = [word for word in words[:end] if word != "--debug"]
+    return others_than_debug + words[end:], len(others_than_debug) < end
 
 
 def _wants_json(error: click.UsageError) -> bool:
     """Whether `--format` was given to a verb that has `--json` instead."""
     if not (isinstance(error, click.NoSuchOption) and error.option_name == "--format"):
         return False
-    return error.ctx is not None and any("--json" in one.opts for one in error.ctx.command.params)
+    return error.ctx is not None and any(
+        "--json" in parameter.opts for parameter in error.ctx.command.params
+    )
 
 
 def _explain_usage(error: click.UsageError, words: list[str]) -> None:

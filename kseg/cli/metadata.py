@@ -38,41 +38,46 @@ def metadata(
             )
 
     if compared is None:
-        found = read(directories, at=at, since=since, at_offset=at_offset)
+        state = read(directories, at=at, since=since, at_offset=at_offset)
         if as_json:
-            output.write_document("metadata/1", found.to_json())
+            output.write_document("metadata/1", state.to_json())
         else:
-            _write(found)
-        return _code_of(found)
+            _write(state)
+        return _code_of(state)
     if directories:
-        moments = [TIME.convert(each, None, click.get_current_context()) for each in compared]
-        before, after = (read(directories, at=each) for each in moments)
+        moments = [TIME.convert(moment, None, click.get_current_context()) for moment in compared]
+        before, after = (read(directories, at=moment) for moment in moments)
     else:
-        before, after = (read((each,)) for each in compared)
+        before, after = (read((directory,)) for directory in compared)
     changes = after.changes_since(before)
     if as_json:
-        states = [each.to_json() for each in (before, after)]
+        states = [state.to_json() for state in (before, after)]
         output.write_document("metadata/1", {"states": states, "changes": list(changes)})
     else:
-        complain(*(f"kseg: {one.severity}: {one}" for one in (*before.findings, *after.findings)))
+        complain(
+            *(
+                f"kseg: {finding.severity}: {finding}"
+                for finding in (*before.findings, *after.findings)
+            )
+        )
         output.write_lines(map(_changed, changes))
         if not len(changes):
             output.write_line("nothing differs")
     return Exit.FOUND if len(changes) else max(_code_of(before), _code_of(after))
 
 
-def _code_of(found: Metadata) -> int:
-    return Exit.FOUND if any(one.severity == "error" for one in found.findings) else Exit.OK
+def _code_of(state: Metadata) -> int:
+    return Exit.FOUND if any(finding.severity == "error" for finding in state.findings) else Exit.OK
 
 
-def _write(found: Metadata) -> None:
-    complain(*(f"kseg: {one.severity}: {one}" for one in found.findings))
-    time = iso_text(found.timestamp) or "no known time"
-    line = f"up to offset {found.end_offset}, {time}, leader epoch {found.leader_epoch}"
-    leader = "unknown" if found.leader is None else found.leader
-    said = f"{line}, leader {leader}" if found.end_offset else "the log has no record so early"
-    output.write_line(f"{found.path}: {said}")
-    for kind, table in found.tables.items():
+def _write(state: Metadata) -> None:
+    complain(*(f"kseg: {finding.severity}: {finding}" for finding in state.findings))
+    time = iso_text(state.timestamp) or "no known time"
+    line = f"up to offset {state.end_offset}, {time}, leader epoch {state.leader_epoch}"
+    leader = "unknown" if state.leader is None else state.leader
+    said = f"{line}, leader {leader}" if state.end_offset else "the log has no record so early"
+    output.write_line(f"{state.path}: {said}")
+    for kind, table in state.tables.items():
         if len(table):
             output.write_lines(("", kind))
             if kind == "changes":
@@ -89,12 +94,12 @@ def _write_table(rows: list[dict[str, str]]) -> None:
 
 def _shown(row: dict[str, Any]) -> dict[str, str]:
     """A row as text, without default values."""
-    found = {name: _cell(each) for name, each in row.items() if name != "hidden"}
+    cells = {name: _cell(value) for name, value in row.items() if name != "hidden"}
     if row.get("hidden"):
-        found["value"] = "(hidden)"
+        cells["value"] = "(hidden)"
     if "timestamp" in row:
-        found["timestamp"] = iso_text(row["timestamp"]) or ""
-    return found | ({"certain": ""} if row.get("certain") else {})
+        cells["timestamp"] = iso_text(row["timestamp"]) or ""
+    return cells | ({"certain": ""} if row.get("certain") else {})
 
 
 def _changed(row: dict[str, Any]) -> str:
@@ -102,12 +107,12 @@ def _changed(row: dict[str, Any]) -> str:
     name = " ".join(map(str, row["key"]))
     before, after = (
         "nothing"
-        if row[each] is None
-        else ", ".join(f"{name}={value}" for name, value in _shown(row[each]).items())
-        for each in ("before", "after")
+        if row[moment] is None
+        else ", ".join(f"{name}={value}" for name, value in _shown(row[moment]).items())
+        for moment in ("before", "after")
     )
-    place = "" if row["offset"] is None else f" (offset {row['offset']})"
-    return f"{row['table']} {name}: {before} -> {after}{place}"
+    at_offset = "" if row["offset"] is None else f" (offset {row['offset']})"
+    return f"{row['table']} {name}: {before} -> {after}{at_offset}"
 
 
 def _cell(value: Any) -> str:

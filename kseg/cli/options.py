@@ -64,8 +64,8 @@ class ParsedTime(Parsed):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """As `Parsed` has it; the function gets the clock, too."""
-        given = None if ctx is None else ctx.meta.get(_NOW)
-        return Parsed(self.name, partial(self.parse, now_ms=clock_of(given))).convert(
+        now_ms = None if ctx is None else ctx.meta.get(_NOW)
+        return Parsed(self.name, partial(self.parse, now_ms=clock_of(now_ms))).convert(
             value, param, ctx
         )
 
@@ -123,8 +123,8 @@ def completed(name: str) -> Callable[[click.Context, click.Parameter, str], list
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         from kseg.cli import completion  # it is loaded for a shell only
 
-        found: list[str] = getattr(completion, name)(ctx, parameter, incomplete)
-        return found
+        values: list[str] = getattr(completion, name)(ctx, parameter, incomplete)
+        return values
 
     return complete
 
@@ -295,9 +295,11 @@ def query_options(verb: str) -> Option:
     Args:
         verb: one of `kseg.records.query.VERBS`.
     """
-    questions = [one for one in QUESTIONS if one.options and not one.refusal(verb)]
-    exposed = [one for one in questions if one.name not in _READY]
-    names = [option.name or one.name for one in exposed for option in one.options]
+    questions = [
+        question for question in QUESTIONS if question.options and not question.refusal(verb)
+    ]
+    exposed = [question for question in questions if question.name not in _READY]
+    names = [option.name or question.name for question in exposed for option in question.options]
 
     def declare(function: Any) -> Any:
         @wraps(function)
@@ -305,7 +307,7 @@ def query_options(verb: str) -> Option:
             query = _query({name: words.pop(name) for name in names}, verb)
             return function(*args, query=query, **words)
 
-        return together(*(asked(one.name, verb) for one in questions))(ask)
+        return together(*(asked(question.name, verb) for question in questions))(ask)
 
     return declare
 
@@ -398,15 +400,15 @@ def codes_of(module: str, argument: str = "") -> Option:
 
     def declare(function: Any) -> Any:
         @wraps(function)
-        def list_or_run(*, codes: bool, **given: Any) -> Any:
+        def list_or_run(*, codes: bool, **words: Any) -> Any:
             if not codes:
-                if argument and not given[argument]:
+                if argument and not words[argument]:
                     raise click.UsageError(f"Missing argument '{_METAVARS[argument]}'.")
-                return function(**given)
+                return function(**words)
             from kseg.cli import output
 
             table = import_module(module).CODES
-            output.write_code_table(function.__name__, table, as_json=given["as_json"])
+            output.write_code_table(function.__name__, table, as_json=words["as_json"])
             return 0
 
         return codes_option(list_or_run)

@@ -120,8 +120,8 @@ def write_line(text: str = "") -> None:
 
     colored = Text(line)
     for pattern, style in _STYLES:
-        for found in re.finditer(pattern, line):
-            colored.stylize(_SEVERITIES.get(found[1], style), *found.span(1))
+        for match in re.finditer(pattern, line):
+            colored.stylize(_SEVERITIES.get(match[1], style), *match.span(1))
     _echo_drawn(colored, soft_wrap=True)
 
 
@@ -196,12 +196,12 @@ def write_fitted_table(
         name: max([len(name), *(len(row[at]) for row in body if at or len(row[at]) <= _NAME_MAX)])
         for at, name in enumerate(head)
     }
-    kept, room = {head[0]}, shutil.get_terminal_size().columns - widths[head[0]]
+    names, room = {head[0]}, shutil.get_terminal_size().columns - widths[head[0]]
     for name in priority:
         if len(_GAP) + widths[name] <= room:
-            kept.add(name)
+            names.add(name)
             room -= len(_GAP) + widths[name]
-    shown = [at for at, name in enumerate(head) if name in kept]
+    shown = [at for at, name in enumerate(head) if name in names]
     _draw([head[at] for at in shown], [[row[at] for at in shown] for row in body], left, _NAME_MAX)
 
 
@@ -327,9 +327,13 @@ def write_code_table(verb: str, codes: Mapping[str, Any], *, as_json: bool) -> N
     rows: list[dict[str, Any]] = [
         {
             "code": code,
-            **(dict(zip(names, each, strict=False)) if isinstance(each, tuple) else asdict(each)),
+            **(
+                dict(zip(names, code_fields, strict=False))
+                if isinstance(code_fields, tuple)
+                else asdict(code_fields)
+            ),
         }
-        for code, each in codes.items()
+        for code, code_fields in codes.items()
     ]
     write_codes(verb, rows, as_json=as_json)
 
@@ -342,9 +346,9 @@ def _cell(value: object) -> str:
     return printable(str(value))
 
 
-def counted(count: int, one: str, many: str = "") -> str:
+def counted(count: int, noun: str, many: str = "") -> str:
     """`1 file`, `2 files`, `3 batches`."""
-    return f"{count} {one if count == 1 else many or one + 's'}"
+    return f"{count} {noun if count == 1 else many or noun + 's'}"
 
 
 def human_bytes(count: int) -> str:

@@ -44,38 +44,40 @@ def put_back(replaced: Sequence[tuple[str, Path]], out: Path, beside: Path) -> I
     name, path = replaced[0]
     yield from owner_lines(out / name, path, out)
     yield "to put it back, stop the broker, then:"
-    kept, home = beside.resolve() / "replaced", out.resolve()
+    replaced_logs, home = beside.resolve() / "replaced", out.resolve()
     moves = [(path.resolve(), home / name) for name, path in replaced]
     if len(moves) > ITEMS_MAX:
         script = beside.resolve() / PUT_BACK
-        replace_file(script, "".join(f"{line}\n" for line in _script(moves, kept)).encode())
+        replace_file(
+            script, "".join(f"{line}\n" for line in _script(moves, replaced_logs)).encode()
+        )
         yield f"  sh {quote(str(script))}"
     else:
-        yield from (f"  {line}" for line in _steps(moves, kept))
+        yield from (f"  {line}" for line in _steps(moves, replaced_logs))
     yield (
         "the lines of the broker's checkpoints may stay, but for a log start behind the end of the "
         "log; the checkpoints in OUT are for a broker that gets all of OUT"
     )
 
 
-def _steps(moves: Sequence[tuple[Path, Path]], kept: Path) -> Iterator[str]:
-    yield f"mkdir -p {quote(str(kept))}"
-    for place, made in moves:
-        yield f"mv {quote(str(place))} {quote(str(kept))}/"
-        yield f"mv {quote(str(made))} {quote(str(place))}"
+def _steps(moves: Sequence[tuple[Path, Path]], aside: Path) -> Iterator[str]:
+    yield f"mkdir -p {quote(str(aside))}"
+    for damaged, made in moves:
+        yield f"mv {quote(str(damaged))} {quote(str(aside))}/"
+        yield f"mv {quote(str(made))} {quote(str(damaged))}"
 
 
-def _script(moves: Sequence[tuple[Path, Path]], kept: Path) -> Iterator[str]:
+def _script(moves: Sequence[tuple[Path, Path]], aside: Path) -> Iterator[str]:
     """The steps, behind a check that each directory is where the steps want it."""
     yield f"# Puts {len(moves)} logs back. Stop the broker first."
     yield "set -eu"
     yield 'fail() { echo "$1: nothing was moved" >&2; exit 1; }'
-    for place, made in moves:
-        for path in (place, made):
+    for damaged, made in moves:
+        for path in (damaged, made):
             yield f"test -d {quote(str(path))} || fail {quote(f'{path} is missing')}"
-        old = kept / place.name
+        old = aside / damaged.name
         yield f"test ! -e {quote(str(old))} || fail {quote(f'{old} is there already')}"
-    yield from _steps(moves, kept)
+    yield from _steps(moves, aside)
 
 
 def without_line(path: Path, partition: TopicPartition) -> str:
@@ -103,12 +105,12 @@ def owner_lines(
         source: the log or partition directory that it was made from.
         places: files and directories to give away, with their contents.
     """
-    status, wanted = os.stat(made), ownership.owner_of(source)
-    if (status.st_uid, status.st_gid) == wanted:
+    status, owner_ids = os.stat(made), ownership.owner_of(source)
+    if (status.st_uid, status.st_gid) == owner_ids:
         return
-    mine, owner = _name(pwd.getpwuid, status.st_uid), _name(pwd.getpwuid, wanted[0])
+    mine, owner = _name(pwd.getpwuid, status.st_uid), _name(pwd.getpwuid, owner_ids[0])
     yield f"the new files belong to {mine}, not to {owner}; this, run as root, gives them away:"
-    yield command_line("chown", "-R", f"{owner}:{_name(grp.getgrgid, wanted[1])}", *places)
+    yield command_line("chown", "-R", f"{owner}:{_name(grp.getgrgid, owner_ids[1])}", *places)
 
 
 def _name(find: Callable[[int], Any], number: int) -> str:

@@ -37,24 +37,24 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * 1024 ** " KMGTP".index(match[2].upper() or " "))
 
 
-def parse_names(text: str, noun: str, known: Sequence[str]) -> tuple[str, ...]:
+def parse_names(text: str, noun: str, allowed: Sequence[str]) -> tuple[str, ...]:
     """`NAME,...`: names out of the known ones, each at most once.
 
     >>> parse_names("day, topic", "key", ("day", "topic"))
     ('day', 'topic')
     """
-    return check_names(tuple(name.strip() for name in text.split(",")), noun, known)
+    return check_names(tuple(name.strip() for name in text.split(",")), noun, allowed)
 
 
-def check_names(names: tuple[str, ...], noun: str, known: Sequence[str]) -> tuple[str, ...]:
+def check_names(names: tuple[str, ...], noun: str, allowed: Sequence[str]) -> tuple[str, ...]:
     """The names, if each is one of the known ones and is there once.
 
     Raises:
         ValueError: one is unknown, or there twice.
     """
-    unknown = [name or repr(name) for name in names if name not in known]
+    unknown = [name or repr(name) for name in names if name not in allowed]
     if unknown:
-        raise ValueError(f"no {noun} {', '.join(unknown)}; there are: {', '.join(known)}")
+        raise ValueError(f"no {noun} {', '.join(unknown)}; there are: {', '.join(allowed)}")
     if len(set(names)) < len(names):
         raise ValueError("a name is there twice")
     return names
@@ -99,11 +99,11 @@ def _plain(name: str, value: str) -> str:
 def by_topic(settings: Sequence[Setting]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Settings for every topic, and settings of single topics; the last of a name counts."""
     plain: dict[str, str] = {}
-    own: dict[str, dict[str, str]] = {}
-    for each in settings:
-        found = plain if each.topic is None else own.setdefault(each.topic, {})
-        found[each.name] = each.value
-    return plain, own
+    of_topics: dict[str, dict[str, str]] = {}
+    for setting in settings:
+        values = plain if setting.topic is None else of_topics.setdefault(setting.topic, {})
+        values[setting.name] = setting.value
+    return plain, of_topics
 
 
 def clock_of(now_ms: int | None) -> Clock:
@@ -136,10 +136,10 @@ class GivenSettings(NamedTuple):
     @property
     def arguments(self) -> dict[str, Any]:
         """All but the time, as arguments of `kseg.settings`, `kseg.doctor` and others."""
-        plain, own = by_topic(self.settings)
+        plain, of_topics = by_topic(self.settings)
         return {
             "config": plain,
-            "topic_config": own,
+            "topic_config": of_topics,
             "broker_config": self.broker_config,
             "metadata_directory": self.metadata_dir,
         }

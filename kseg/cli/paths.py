@@ -29,17 +29,17 @@ def tier_of_run() -> Tier | None:
     if context is None:
         return None
     meta = context.meta
-    url, given = meta.get("kseg.tier"), meta.get("kseg.tier_key") or ()
+    url, key_options = meta.get("kseg.tier"), meta.get("kseg.tier_key") or ()
     topic_id = meta.get("kseg.topic_id")
     if url is None:
-        if given or topic_id:
+        if key_options or topic_id:
             raise click.UsageError("--tier-key and --topic-id need --tier.")
         return None
     if not isinstance(url, str):
         return cast("Tier", url)
     from kseg.log.tier import Tier  # few runs have one
 
-    pairs = [one.partition("=") for one in given]
+    pairs = [key_option.partition("=") for key_option in key_options]
     if not all(id_ and file for id_, _, file in pairs):
         raise click.UsageError("--tier-key is ID=FILE.")
     with usage_errors():
@@ -182,7 +182,7 @@ def batch_files(partition: Partition) -> list[InputFile]:
     listing = partition.files
     if partition.tier is not None:
         listing = partition.tier.log(partition.path).view.files
-    found = [
+    files = [
         InputFile(
             segment.log,
             FileName(FileKind.KAFKA07 if segment.kafka07 else FileKind.LOG, segment.base_offset),
@@ -190,5 +190,5 @@ def batch_files(partition: Partition) -> list[InputFile]:
         )
         for segment in listing.segments
     ]
-    found += [InputFile(entry.path, entry.name, partition) for entry in listing.kraft_snapshots]
-    return sorted(found, key=lambda file: file.path.name)
+    files += [InputFile(entry.path, entry.name, partition) for entry in listing.kraft_snapshots]
+    return sorted(files, key=lambda file: file.path.name)

@@ -52,9 +52,9 @@ def read(
         path = one_partition(paths, selection).path
         _follow(lines, path, scanned((str(path),), query), query.get("limit"), recreated)
     else:
-        found = scanned(paths, query)
-        lines.is_of_many = len(paths) > 1 or [*map(str, paths)] != [str(found.sources[0].path)]
-        lines.write(found, jobs)
+        records = scanned(paths, query)
+        lines.is_of_many = len(paths) > 1 or [*map(str, paths)] != [str(records.sources[0].path)]
+        lines.write(records, jobs)
     return lines.end()
 
 
@@ -72,19 +72,21 @@ def _check_follow(follow: bool, recreated: str, query: dict[str, Any]) -> None:
         raise click.UsageError("--partitioner and --control are for reads without --follow.")
 
 
-def _follow(lines: RecordLines, path: Path, found: Scan, limit: int | None, recreated: str) -> None:
+def _follow(
+    lines: RecordLines, path: Path, records: Scan, limit: int | None, recreated: str
+) -> None:
     """Write the records of a partition, and then new ones as they come."""
-    request = found.request
+    request = records.request
     committed = request.isolation == "read_committed"
     with Log.open(path) as log:
-        here = log.last_stable_offset if committed else log.log_end_offset
+        log_end = log.last_stable_offset if committed else log.log_end_offset
         begin = max(log.log_start_offset, request.offset_start)
-        if here >= request.offset_end or found.counts[1] is not None:
+        if log_end >= request.offset_end or records.counts[1] is not None:
             # The tail is shown once; from there on nothing is held back any more.
-            lines.write(found.at({found.sources[0].path: log.view}))
-            if here >= request.offset_end:
+            lines.write(records.at({records.sources[0].path: log.view}))
+            if log_end >= request.offset_end:
                 return
-            begin = max(here, request.offset_start)
+            begin = max(log_end, request.offset_start)
         lines.out.flush()
         new = log.follow(
             begin,
@@ -93,15 +95,15 @@ def _follow(lines: RecordLines, path: Path, found: Scan, limit: int | None, recr
             isolation=request.isolation,
             columns=request.columns,
         )
-        lines.write_pieces(found, first_rows(_within(found, new), limit))
+        lines.write_pieces(records, first_rows(_within(records, new), limit))
 
 
-def _within(found: Scan, new: Iterator[RecordColumns]) -> Generator[RecordColumns]:
+def _within(records: Scan, new: Iterator[RecordColumns]) -> Generator[RecordColumns]:
     """New records within the bounds of a scan; only the isolation was applied before."""
-    request, source = found.request, found.sources[0]
+    request, source = records.request, records.sources[0]
     for columns in new:
         offsets, times = columns["offset"], columns["timestamp_ms"]
         keep = within(request, len(columns), (offsets, offsets), (times, times))
-        yield found.chosen(source, take_rows(columns, np.flatnonzero(keep)))
+        yield records.chosen(source, take_rows(columns, np.flatnonzero(keep)))
         if int(offsets[-1]) >= request.offset_end - 1:
             return

@@ -111,27 +111,27 @@ class RecordLines:
         self._take = output.taker(out.write)
         self._headed = False
 
-    def write(self, found: Scan, jobs: int = 1) -> None:
+    def write(self, records: Scan, jobs: int = 1) -> None:
         """Write the records of a scan.
 
         Args:
             found: with the columns `record_fields`; its faults go to `note`.
             jobs: the threads that make text; one, if records of the scan are counted.
         """
-        inside = _tell_outside(found)
+        inside = _tell_outside(records)
         if jobs > 1:
-            self._begin(found)
-            works = found.works(piece_bytes=PIECE_BYTES)
+            self._begin(records)
+            works = records.works(piece_bytes=PIECE_BYTES)
             pieces = (At(work.path, partial(self._work, work)) for work in works)
             run_in_order(pieces, self._take, threads=jobs)
         else:
-            self.write_pieces(found, found)
-        if inside and found.counts[0] != 0:
-            self.tell_nothing("record", found.request)
+            self.write_pieces(records, records)
+        if inside and records.counts[0] != 0:
+            self.tell_nothing("record", records.request)
 
-    def write_pieces(self, found: Scan, pieces: Iterable[RecordColumns]) -> None:
+    def write_pieces(self, records: Scan, pieces: Iterable[RecordColumns]) -> None:
         """Write pieces of a scan, each before the next one is asked for."""
-        self._begin(found)
+        self._begin(records)
         with self.sink(self._take) as sink:
             for columns in pieces:
                 self._write_piece(columns, sink, self._take)
@@ -167,16 +167,16 @@ class RecordLines:
         if ranges:
             complain(f"kseg: no {noun} found in {' '.join(ranges)}")
 
-    def _begin(self, found: Scan) -> None:
+    def _begin(self, records: Scan) -> None:
         """Take note of what all records of a scan have in common."""
-        self._kinds = found.kinds
-        self.fields = typed_fields(found.kinds)
-        self._lone = frozenset(str(source.path) for source in found.sources if source.is_file)
+        self._kinds = records.kinds
+        self.fields = typed_fields(records.kinds)
+        self._lone = frozenset(str(source.path) for source in records.sources if source.is_file)
         if self.style.form == "csv" and self.by_name:
             # One head serves all lines: decoded by name is all or nothing.
             topics = (
                 self.topic_of(source.topic, None, _kind_of(source.path) if source.is_file else None)
-                for source in found.sources
+                for source in records.sources
             )
             self.by_name = all(topics)
 
@@ -326,13 +326,13 @@ def _kind_of(path: Path) -> FileKind | None:
     return None if name is None else name.kind
 
 
-def _tell_outside(found: Scan) -> bool:
+def _tell_outside(records: Scan) -> bool:
     """Report the partitions that end or begin outside of the offsets; whether there are others."""
     from kseg.log.reader import LogView  # few questions have bounds
 
-    start, end = found.request.offset_start, found.request.offset_end
-    inside = not found.sources or found.request.bounds[0] == ALL
-    for source in () if inside else found.sources:
+    start, end = records.request.offset_start, records.request.offset_end
+    inside = not records.sources or records.request.bounds[0] == ALL
+    for source in () if inside else records.sources:
         view = None if source.is_file else LogView.at(source)
         if view is None or (start < view.log_end_offset and end > view.log_start_offset):
             inside = True

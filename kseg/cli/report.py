@@ -40,7 +40,7 @@ def report(
             raise click.UsageError(f"{Path(out).absolute().parent} is no directory.")
     directories, given = data_directories(directories, given)
     with usage_errors(), output.progress("report", 0) as bar:
-        found = run(
+        broker_report = run(
             directories,
             keys=keys,
             **given.arguments,
@@ -48,13 +48,17 @@ def report(
             threads=jobs,
             progress=bar.to,
         )
-    check_settings(given.settings, {one.topic for one in found.explain.partitions})
+    check_settings(
+        given.settings, {partition.topic for partition in broker_report.explain.partitions}
+    )
     if out is None:
-        output.write_document("report/1", {"path": list(directories), **found.to_json()})
+        output.write_document("report/1", {"path": list(directories), **broker_report.to_json()})
     else:
-        found.write(out)
-        faults = len(found.verify.findings) + len(tuple(found.doctor.all_findings()))
+        broker_report.write(out)
+        faults = len(broker_report.verify.findings) + len(
+            tuple(broker_report.doctor.all_findings())
+        )
         size = output.human_bytes(os.path.getsize(out))
         held = "names of topics and files, and keys" if keys else "names of topics and files"
         output.write_line(f"{out}: {size}, {output.counted(faults, 'finding')}; it holds {held}")
-    return Exit.OK if found.ok else Exit.FOUND
+    return Exit.OK if broker_report.ok else Exit.FOUND

@@ -76,10 +76,10 @@ class RowWriter:
         """Count the values of inexact pieces that are not UTF-8."""
         for piece in template:
             if piece[0] == _text.BYTES:
-                found = _text.count_not_utf8(piece[4], piece[5], start, stop)
+                count = _text.count_not_utf8(piece[4], piece[5], start, stop)
             else:
-                found = _count_in_headers(piece, start, stop)
-            self.replaced += found
+                count = _count_in_headers(piece, start, stop)
+            self.replaced += count
 
     def _large_row(self, template: Template, row: int) -> None:
         for piece in template:

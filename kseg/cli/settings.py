@@ -43,12 +43,12 @@ def data_directories(
     files = [path for path in paths if path.endswith(".properties") and os.path.isfile(path)]
     if not paths and given.broker_config is not None:
         paths = files = [given.broker_config]
-    found: dict[str, None] = {}
+    directories: dict[str, None] = {}
     for path in paths:
-        found |= dict.fromkeys(_named_in(path) if path in files else [path])
+        directories |= dict.fromkeys(_named_in(path) if path in files else [path])
     if given.broker_config is None and files:
         given = given._replace(broker_config=files[0])
-    return tuple(found), given
+    return tuple(directories), given
 
 
 def _named_in(file: str) -> tuple[str, ...]:
@@ -58,8 +58,8 @@ def _named_in(file: str) -> tuple[str, ...]:
     named = metadata.log_directories(properties)
     if not named:
         raise click.UsageError(f"{file} has no log.dirs; give the data directories themselves.")
-    own = properties.get("metadata.log.dir", "").strip()
-    return (*named, own) if own else named
+    metadata_directory = properties.get("metadata.log.dir", "").strip()
+    return (*named, metadata_directory) if metadata_directory else named
 
 
 def config_of(settings: Sequence[Setting], topic: str | None = None) -> LogConfig:
@@ -68,9 +68,9 @@ def config_of(settings: Sequence[Setting], topic: str | None = None) -> LogConfi
     Raises:
         UsageError: a name is not known, or a value is out of its range.
     """
-    plain, own = by_topic(settings)
+    plain, of_topics = by_topic(settings)
     with usage_errors("--config"):
-        return LogConfig.from_kafka(plain, of_topic=own.get(topic or "", {}))
+        return LogConfig.from_kafka(plain, of_topic=of_topics.get(topic or "", {}))
 
 
 def check_settings(settings: Sequence[Setting], topics: Iterable[str | None]) -> None:
@@ -79,11 +79,11 @@ def check_settings(settings: Sequence[Setting], topics: Iterable[str | None]) ->
     Raises:
         UsageError: names it.
     """
-    here = set(topics)
-    for each in settings:
-        if each.topic is not None and each.topic not in here:
-            why = Selection((each.topic,)).why_nothing((topic, 0) for topic in here)
-            raise click.UsageError(f"{each.topic}:{each.name}: {why}")
+    present = set(topics)
+    for setting in settings:
+        if setting.topic is not None and setting.topic not in present:
+            why = Selection((setting.topic,)).why_nothing((topic, 0) for topic in present)
+            raise click.UsageError(f"{setting.topic}:{setting.name}: {why}")
 
 
 def check_given(partitions: Sequence[Partition], given: GivenSettings) -> None:
@@ -92,7 +92,7 @@ def check_given(partitions: Sequence[Partition], given: GivenSettings) -> None:
     Raises:
         UsageError: a setting is invalid, or of a topic that is not here.
     """
-    topics = {each.topic for each in partitions}
+    topics = {partition.topic for partition in partitions}
     check_settings(given.settings, topics)
     for topic in topics:
         config_of(given.settings, topic)
@@ -113,9 +113,9 @@ def known_settings(
         OSError: a file cannot be read.
     """
     check_given(partitions, given)
-    others = {Path(each).resolve() for each in directories}
-    homes = {each.path.resolve().parent for each in partitions}
-    homes |= others - {each.path.resolve() for each in partitions}
+    unnamed = {Path(path).resolve() for path in directories}
+    homes = {partition.path.resolve().parent for partition in partitions}
+    homes |= unnamed - {partition.path.resolve() for partition in partitions}
     with usage_errors():
         return kseg.settings(sorted(homes), **given.arguments)
 
@@ -128,19 +128,30 @@ def known_configs(
     Values that cannot be parsed are reported on standard error. For the arguments and errors see
     `known_settings`.
     """
-    known = known_settings(partitions, given, directories)
-    found = [known.of(each.path) for each in partitions]
-    say_of_findings([*known.findings, *(one for each in found for one in each.findings)])
-    return {each.path: each.config for each in found}
+    settings = known_settings(partitions, given, directories)
+    of_partitions = [settings.of(partition.path) for partition in partitions]
+    say_of_findings(
+        [
+            *settings.findings,
+            *(
+                finding
+                for partition_settings in of_partitions
+                for finding in partition_settings.findings
+            ),
+        ]
+    )
+    return {
+        partition_settings.path: partition_settings.config for partition_settings in of_partitions
+    }
 
 
-def settings_fields(found: kseg.reports.PartitionSettings) -> dict[str, Any]:
+def settings_fields(settings: kseg.reports.PartitionSettings) -> dict[str, Any]:
     """The fields about settings of a partition's document."""
-    return {"settings": found.to_json(), "notes": list(found.notes)}
+    return {"settings": settings.to_json(), "notes": list(settings.notes)}
 
 
 def defaults_lines(
-    found: Iterable[tuple[str | None, Mapping[str, SettingValue]]],
+    settings: Iterable[tuple[str | None, Mapping[str, SettingValue]]],
 ) -> Iterator[str]:
     """Lines with the topics that Kafka's defaults clean up.
 
@@ -148,8 +159,10 @@ def defaults_lines(
         found: topics, each with the settings of a partition.
     """
     topics: dict[str, set[str]] = {}
-    for topic, values in found:
-        defaults = {name: each.value for name, each in values.items() if each.source == "default"}
+    for topic, values in settings:
+        defaults = {
+            name: value.value for name, value in values.items() if value.source == "default"
+        }
         limits = "retention.bytes" in defaults or "retention.ms" in defaults
         said = [
             f"{name}={defaults[name]}"
@@ -163,16 +176,20 @@ def defaults_lines(
 
 
 def say_of_settings(
-    findings: Iterable[KsegError], found: Iterable[kseg.reports.PartitionSettings]
+    findings: Iterable[KsegError], settings: Iterable[kseg.reports.PartitionSettings]
 ) -> None:
     """Report on standard error values that cannot be parsed, and changes that may be uncommitted.
 
     Kafka's defaults that decide on deletion are reported, too.
     """
     say_of_findings(findings)
-    found = list(found)
-    output.write_lines(defaults_lines((each.topic, each.values) for each in found))
-    notes = {(str(each.topic), note) for each in found for note in each.notes}
+    settings = list(settings)
+    output.write_lines(
+        defaults_lines((of_partition.topic, of_partition.values) for of_partition in settings)
+    )
+    notes = {
+        (str(of_partition.topic), note) for of_partition in settings for note in of_partition.notes
+    }
     output.write_lines(f"{topic}: {note}" for topic, note in sorted(notes))
 
 
@@ -183,4 +200,4 @@ def say_of_findings(findings: Iterable[KsegError]) -> None:
 
 def have_damage(findings: Iterable[KsegError]) -> bool:
     """Whether some of them are damage, and not only newer than this version of kseg."""
-    return any(not isinstance(each, UnsupportedFormatError) for each in findings)
+    return any(not isinstance(finding, UnsupportedFormatError) for finding in findings)

@@ -60,14 +60,14 @@ def _say_skipped(verb: str, skipped: int) -> None:
         complain(f"kseg: {skipped} {noun} were finished by an earlier run")
 
 
-def _run(verb: str, cores: int, job: str | None, *given: Any, **how: Any) -> Any:
+def _run(verb: str, cores: int, job: str | None, *arguments: Any, **how: Any) -> Any:
     """The result of a job, run in a session, with a progress bar on a terminal."""
     with _session(cores) as session, output.progress(f"spark {verb}", 0) as bar:
         progress = bar.to if output.wants_progress() else None
         with usage_errors(marked=MARK):
-            found = getattr(jobs, verb)(session, *given, job=job, progress=progress, **how)
-    _say_skipped(verb, found.skipped)
-    return found
+            result = getattr(jobs, verb)(session, *arguments, job=job, progress=progress, **how)
+    _say_skipped(verb, result.skipped)
+    return result
 
 
 def analysis(
@@ -127,8 +127,8 @@ def doctor_of_fleet(
 ) -> int:
     """Run `doctor --fleet`; returns the exit code."""
     how = {"fleet": True, "release": release, "now": given.now_ms}
-    found = _run("doctor", cores, job, directories, **given.arguments, **how)
-    return write_reports(found.reports, directories, given.settings, as_json=as_json)
+    result = _run("doctor", cores, job, directories, **given.arguments, **how)
+    return write_reports(result.reports, directories, given.settings, as_json=as_json)
 
 
 def export(
@@ -206,20 +206,22 @@ def compact(
         now_ms=given.now_ms,
         backup_directory=None if backup_dir is None else os.path.abspath(backup_dir),
     )
-    wanted = _directories(paths, selection, given)
-    found = _run("compact", cores, job, wanted, apply=apply, options=options)
+    directories = _directories(paths, selection, given)
+    result = _run("compact", cores, job, directories, apply=apply, options=options)
     say = partial(
         closed.say,
         "compact",
         output.path_field(paths),
-        applied=found.applied,
-        backups=found.backups,
+        applied=result.applied,
+        backups=result.backups,
         remedy="--apply does it",
-        room=(found.freed_bytes, found.kept_bytes),
+        room=(result.freed_bytes, result.kept_bytes),
     )
-    of_settings = [each for one in found.partitions for each in one.settings.findings]
-    findings = [*found.settings_findings, *of_settings]
-    return write_compaction(found.partitions, findings, say, as_json=as_json)
+    of_settings = [
+        finding for partition in result.partitions for finding in partition.settings.findings
+    ]
+    findings = [*result.settings_findings, *of_settings]
+    return write_compaction(result.partitions, findings, say, as_json=as_json)
 
 
 def reindex(
@@ -246,23 +248,23 @@ def reindex(
         keep=not no_backup,
         backup_directory=None if backup_dir is None else os.path.abspath(backup_dir),
     )
-    wanted = _directories(paths, selection, given)
-    found = _run("reindex", cores, job, wanted, apply=apply, options=options)
-    say_of_findings(found.settings_findings)
+    directories = _directories(paths, selection, given)
+    result = _run("reindex", cores, job, directories, apply=apply, options=options)
+    say_of_findings(result.settings_findings)
     say = partial(
         closed.say,
         "reindex",
         output.path_field(paths),
-        applied=found.applied,
-        backups=found.backups,
+        applied=result.applied,
+        backups=result.backups,
         remedy="--apply does it",
     )
-    plans = [(partition_at(plan.path), plan) for plan in found.plans]
+    plans = [(partition_at(plan.path), plan) for plan in result.plans]
     return closed.write_reindex(plans, say, as_json=as_json)
 
 
 def _directories(paths: Paths, selection: Selection, given: GivenSettings) -> list[str]:
     """The chosen partitions that can be changed; the settings name none that is not here."""
-    found = closed.changeable(catalog_of(local(paths), selection).partitions)
-    check_given(found, given)
-    return [str(partition.path) for partition in found]
+    partitions = closed.changeable(catalog_of(local(paths), selection).partitions)
+    check_given(partitions, given)
+    return [str(partition.path) for partition in partitions]

@@ -52,9 +52,9 @@ def verb(
 
     def declare(function: Callable[[], None]) -> click.Command:
         @wraps(function)
-        def carry_out(**given: Any) -> Any:
+        def carry_out(**words: Any) -> Any:
             module = import_module(f"kseg.cli.{home or function.__name__}")
-            return getattr(module, function.__name__)(**given)
+            return getattr(module, function.__name__)(**words)
 
         declared: Callable[..., Any] = carry_out
         for parameter in reversed(parameters):
@@ -100,9 +100,9 @@ def ready() -> bool:
     Otherwise the next file that is opened gets the number of a stream, and the bytes written there.
     Standard input is opened so that reading from it fails, as from a closed one.
     """
-    found = (sys.stdin, sys.stdout, sys.stderr)
+    streams = (sys.stdin, sys.stdout, sys.stderr)
     for number in range(3):
-        if found[number] is None and not _is_open(number):
+        if streams[number] is None and not _is_open(number):
             nowhere = os.open(os.devnull, os.O_WRONLY)  # the lowest number that is free
             assert nowhere == number
     if sys.stdin is None:

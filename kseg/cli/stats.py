@@ -66,7 +66,9 @@ def write_report(
         output.write_document("stats/1", {"path": output.path_field(paths), **document})
     else:
         _print(report)
-    complain(*(f"kseg: {fault}" for one in report.partitions for fault in one.stats.faults))
+    complain(
+        *(f"kseg: {fault}" for partition in report.partitions for fault in partition.stats.faults)
+    )
     return Exit.FOUND if report.fault_count else Exit.OK
 
 
@@ -74,14 +76,14 @@ _SIZES = ("p50", "p99", "max")
 
 
 def _print(report: StatsReport) -> None:
-    documents = [one.document() for one in report.partitions]
-    found = sorted(
+    documents = [partition.document() for partition in report.partitions]
+    named_rows = sorted(
         zip(names_of(documents), report.partitions, documents, strict=True),
         key=lambda named: -named[2]["bytes"],
     )
     output.write_fitted_table(
         (*HEAD, *_SIZES, "keys"),
-        [_row(name, document) for name, _one, document in found],
+        [_row(name, document) for name, _partition, document in named_rows],
         (*PRIORITY, *reversed(_SIZES[1:]), "keys", *BESIDES, _SIZES[0]),
         LEFT,
     )
@@ -93,14 +95,14 @@ def _print(report: StatsReport) -> None:
             output.human_bytes(key.bytes),
             output.human_bytes(key.bytes_error) if key.bytes_error else None,
         )
-        for name, one, _document in found
-        for key in one.top_keys
+        for name, partition, _document in named_rows
+        for key in partition.top_keys
     ]
     if keys:
         output.write_line()
         head = ("partition", "key", "records", "bytes", "error")
         output.write_fitted_table(head, keys, ("key", "bytes", "records", "error"), LEFT)
-    if any(one.stats.records is not None for one in report.partitions):
+    if any(partition.stats.records is not None for partition in report.partitions):
         _draw(report)
         output.write_line()
         output.write_lines(_estimates(with_errors=any(key[-1] for key in keys)))
@@ -108,8 +110,14 @@ def _print(report: StatsReport) -> None:
 
 def _draw(report: StatsReport) -> None:
     """Bars of records by time, and by size."""
-    found = [one.stats.records for one in report.partitions if one.stats.records is not None]
-    line = reduce(lambda one, other: one.merge(other), (each.timeline for each in found))
+    counted = [
+        partition.stats.records
+        for partition in report.partitions
+        if partition.stats.records is not None
+    ]
+    line = reduce(
+        lambda earlier, other: earlier.merge(other), (records.timeline for records in counted)
+    )
     while len(line.bins) > _BARS_MAX:
         line = line.widened(line.width + 1)
     times = line.document()
@@ -118,7 +126,9 @@ def _draw(report: StatsReport) -> None:
         "Records by time",
         [(iso_text(bin) or f"{bin} ms", count, f"{count}") for bin, count in rows],
     )
-    sizes = reduce(lambda one, other: one.merge(other), (each.sizes for each in found))
+    sizes = reduce(
+        lambda earlier, other: earlier.merge(other), (records.sizes for records in counted)
+    )
     output.write_bars(
         "Records by size of key and value",
         [(f"< {output.human_bytes(end)}", count, f"{count}") for end, count in sizes.by_power()],

@@ -33,7 +33,7 @@ def transactions(
     from kseg.analysis.transactions import find
 
     with usage_errors(), output.progress("walk transactions", 0, in_bytes=True) as bar:
-        found = find(
+        report = find(
             directories,
             selection,
             (at, since),
@@ -42,49 +42,50 @@ def transactions(
             bar.to,
         )
     if as_json:
-        document = {"path": output.path_field(directories), **found.to_json(transactions=False)}
-        rows = found.transactions.rows()
+        document = {"path": output.path_field(directories), **report.to_json(transactions=False)}
+        rows = report.transactions.rows()
         output.write_long_document("transactions/1", document, "transactions", rows)
     else:
-        complain(*map(str, found.findings))
-        _print(found, show_all=show_all)
+        complain(*map(str, report.findings))
+        _print(report, show_all=show_all)
         if at is not None or since is not None:
-            write_logs(found.logs)
-    is_wrong = any(each.severity == "error" for each in found.findings)
-    return Exit.FOUND if is_wrong or found.counts["hanging"] else Exit.OK
+            write_logs(report.logs)
+    is_wrong = any(finding.severity == "error" for finding in report.findings)
+    return Exit.FOUND if is_wrong or report.counts["hanging"] else Exit.OK
 
 
 def mention(catalog: Catalog) -> None:
     """Name the first open transaction of each partition, for verbs that look at whole logs."""
     for partition in catalog:
         with suppress(KsegError, OSError):
-            found = None if partition.is_file else LogView.open(partition.path).open_transaction
-            if found is not None:
+            oldest = None if partition.is_file else LogView.open(partition.path).open_transaction
+            if oldest is not None:
                 output.write_line(
-                    f"note: {partition.path}: a transaction is open at offset {found.offset};"
+                    f"note: {partition.path}: a transaction is open at offset {oldest.offset};"
                     " 'kseg transactions' shows how to end it"
                 )
 
 
-def _print(found: Transactions, *, show_all: bool) -> None:
-    for each in found:
-        since = iso_text(each.start_ms) or "an unknown time"
+def _print(report: Transactions, *, show_all: bool) -> None:
+    for transaction in report:
+        since = iso_text(transaction.start_ms) or "an unknown time"
         output.write_line(
-            f"{each.status}: {each.topic}-{each.partition}: offsets {each.first_offset} to"
-            f" {each.last_offset}, {output.counted(each.records, 'record')},"
-            f" {output.human_bytes(each.bytes)}, since {since}"
+            f"{transaction.status}: {transaction.topic}-{transaction.partition}: offsets"
+            f" {transaction.first_offset} to {transaction.last_offset},"
+            f" {output.counted(transaction.records, 'record')},"
+            f" {output.human_bytes(transaction.bytes)}, since {since}"
         )
-        name = each.transactional_id or "without a transactional id"
-        output.write_line(f"  producer {each.producer_id}, {name}: {each.why}")
-        if each.holds:
-            output.write_line(f"  holds: {each.holds}")
-        if each.command is not None:
-            output.write_line(f"    {each.command}")
+        name = transaction.transactional_id or "without a transactional id"
+        output.write_line(f"  producer {transaction.producer_id}, {name}: {transaction.why}")
+        if transaction.holds:
+            output.write_line(f"  holds: {transaction.holds}")
+        if transaction.command is not None:
+            output.write_line(f"    {transaction.command}")
     if show_all:
         head = (
             *("topic", "partition", "status", "first_offset", "last_offset", "records", "bytes"),
             *("producer_id", "producer_epoch", "transactional_id", "marker_offset", "duration_ms"),
         )
-        rows = [[row[name] for name in head] for row in found.transactions.rows()]
+        rows = [[row[name] for name in head] for row in report.transactions.rows()]
         output.write_table(head, rows)
-    output.write_line(found.title or "no transactions")
+    output.write_line(report.title or "no transactions")

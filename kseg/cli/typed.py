@@ -70,11 +70,11 @@ def scanned(paths: Paths, query: dict[str, Any]) -> Scan:
     query = {**query, "tier": tier_of_run(), "on_error": "skip"}
     try:
         with usage_errors(), catalog_errors(paths):
-            found = scan(map(path_at, paths), **query)
+            records = scan(map(path_at, paths), **query)
     except SchemaError as error:
         raise click.UsageError(f"{error}.") from None
-    check_catalog(paths, found.sources, found.skipped)
-    return found
+    check_catalog(paths, records.sources, records.skipped)
+    return records
 
 
 def typed_fields(kinds: Kinds, *, keep_bytes: bool = False) -> tuple[Field, ...]:
@@ -127,14 +127,14 @@ def _plain_json(column: BinaryColumn) -> BinaryColumn:
         return column
     if int(column.data.max()) > _ASCII_MAX:
         return binary_column(
-            [one and _NOT_ASCII.sub(_escaped, one.decode()).encode() for one in column]
+            [text and _NOT_ASCII.sub(_escaped, text.decode()).encode() for text in column]
         )
     data = np.where(np.isin(column.data, _SPACES), np.uint8(0x20), column.data)
     return BinaryColumn(column.offsets, data, column.validity, column.null_count)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    letter = found[0]
+def _escaped(match: re.Match[str]) -> str:
+    letter = match[0]
     if letter in "\t\n\r":
         return " "
     units = letter.encode("utf-16-be").hex()
@@ -154,8 +154,8 @@ def _numbers(column: TypedColumn) -> BinaryColumn:
             texts[chosen] = word
     valid = np.ones(len(values), np.bool_) if column.valid is None else column.valid
     shown = texts.view(np.uint8).reshape(len(values), _NUMBER_BYTES_MAX)
-    wanted = (shown != 0) & valid[:, None]
+    is_digit = (shown != 0) & valid[:, None]
     ends = np.zeros(len(values) + 1, np.int32)
-    np.cumsum(np.count_nonzero(wanted, axis=1), out=ends[1:])
+    np.cumsum(np.count_nonzero(is_digit, axis=1), out=ends[1:])
     bits = np.packbits(valid, bitorder="little")
-    return BinaryColumn(ends, shown[wanted], bits, column.null_count)
+    return BinaryColumn(ends, shown[is_digit], bits, column.null_count)

@@ -42,10 +42,12 @@ def verify(
     left_out = tuple(entry for entry in catalog.left_out if str(entry.path) not in paths)
     catalog = replace(catalog, left_out=left_out)  # no finding is about a wrong command line
     if is_tiered:  # of a partition that is only there, nothing is here
-        here = tuple(
-            one for one in catalog if is_remote(str(one.path)) or os.path.lexists(one.path)
+        local_partitions = tuple(
+            partition
+            for partition in catalog
+            if is_remote(str(partition.path)) or os.path.lexists(partition.path)
         )
-        catalog = replace(catalog, partitions=here)
+        catalog = replace(catalog, partitions=local_partitions)
     with output.progress("verify", 0) as bar:
         report = verify_of(
             catalog,
@@ -70,21 +72,21 @@ def _completeness(paths: Paths, jobs: int) -> DoctorReport:
         return doctor(paths, threads=jobs, progress=bar.to)
 
 
-def _write_completeness(report: Report, found: DoctorReport, *, as_json: bool) -> Exit:
+def _write_completeness(report: Report, outlook: DoctorReport, *, as_json: bool) -> Exit:
     """Print the findings, and as of when all is there or what is not; returns the exit code."""
-    gaps = sum(one.code == "segment-gap" for one in report.findings)
-    ok = report.ok and not (gaps or found.lacking)
+    gaps = sum(finding.code == "segment-gap" for finding in report.findings)
+    ok = report.ok and not (gaps or outlook.lacking)
     if as_json:
-        lacks = [one.to_dict() for one in found.lacking]
-        document = {**report.to_json(), "complete": ok, "as_of": found.as_of_ms, "lacks": lacks}
+        lacks = [finding.to_dict() for finding in outlook.lacking]
+        document = {**report.to_json(), "complete": ok, "as_of": outlook.as_of_ms, "lacks": lacks}
         output.write_json(document)
         return Exit.OK if ok else Exit.FOUND
     _print(report)
-    output.write_lines(f"lacks: {one.path}: {one.message}" for one in found.lacking)
-    as_of = None if found.as_of_ms is None else iso_text(found.as_of_ms)
+    output.write_lines(f"lacks: {finding.path}: {finding.message}" for finding in outlook.lacking)
+    as_of = None if outlook.as_of_ms is None else iso_text(outlook.as_of_ms)
     when = f"as of {as_of}" if as_of else "without a metadata log that would say as of when"
-    why = [output.counted(len(found.lacking), "thing") + " lacking"] if found.lacking else []
-    why += [output.counted(gaps, "gap")] if gaps and not found.lacking else []
+    why = [output.counted(len(outlook.lacking), "thing") + " lacking"] if outlook.lacking else []
+    why += [output.counted(gaps, "gap")] if gaps and not outlook.lacking else []
     why += [] if report.ok else ["there are errors"]
     output.write_line(f"complete {when}" if ok else f"not complete: {', '.join(why)}")
     return Exit.OK if ok else Exit.FOUND
@@ -99,8 +101,8 @@ def _of_tier(
 
     tier = tier_of_run()
     assert tier is not None
-    for one in catalog_of(paths, selection):
-        yield examine_tier(tier.log(one.path), deep=deep, now_ms=now_of(now_ms), threads=jobs)
+    for partition in catalog_of(paths, selection):
+        yield examine_tier(tier.log(partition.path), deep=deep, now_ms=now_of(now_ms), threads=jobs)
 
 
 def write_report(report: Report, *, as_json: bool) -> Exit:

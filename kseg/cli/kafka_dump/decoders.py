@@ -93,16 +93,16 @@ def show(
         return None, record.reason
     if topic is InternalTopic.REMOTE:
         return None, remote_text(record.name, record.value)
-    known: Any = record_types(topic)[record.type]
+    record_type: Any = record_types(topic)[record.type]
     version, data = record.version, "<DELETE>"
     if record.value is not None:
         status = record.value.get("transactionStatus")
         if named_status and status in range(len(_STATUSES)):
             record.value["transactionStatus"] = _STATUSES[status]
-        data = message_json(known.value, version, record.value)
+        data = message_json(record_type.value, version, record.value)
     if topic is InternalTopic.METADATA:
-        return None, f'{{"type":"{known.name}","version":{version},"data":{data}}}'
-    shown = f'{{"type":"{record.type}","data":{message_json(known.key, 0, record.key)}}}'
+        return None, f'{{"type":"{record_type.name}","version":{version},"data":{data}}}'
+    shown = f'{{"type":"{record.type}","data":{message_json(record_type.key, 0, record.key)}}}'
     if record.value is None:
         return shown, data
     return shown, f'{{"version":"{version}","data":{data}}}'
@@ -166,7 +166,7 @@ def message_json(message: str, version: int, fields: dict[str, Any]) -> str:
         fields: its values by name; a missing field of the version has its default.
     """
     versions = load()["messages"][message]
-    chosen = min(map(int, versions), key=lambda known: abs(known - version))
+    chosen = min(map(int, versions), key=lambda number: abs(number - version))
     return _struct(versions[str(chosen)]["fields"], fields)
 
 
@@ -284,12 +284,12 @@ def _java_text(field: str, value: Any) -> str:
     """The text form of the Java object that a field becomes."""
     match field:
         case "remoteLogSegmentId":
-            place = _java_text("topicIdPartition", value["topicIdPartition"])
-            return f"RemoteLogSegmentId{{topicIdPartition={place}, id={id_text(value['id'])}}}"
+            partition = _java_text("topicIdPartition", value["topicIdPartition"])
+            return f"RemoteLogSegmentId{{topicIdPartition={partition}, id={id_text(value['id'])}}}"
         case "topicIdPartition":
             return f"{id_text(value['id'])}:{value['name']}-{value['partition']}"
         case "segmentLeaderEpochs":
-            epochs = {each["leaderEpoch"]: each["offset"] for each in value}
+            epochs = {entry["leaderEpoch"]: entry["offset"] for entry in value}
             if not epochs:
                 raise InvalidRecordError("segmentLeaderEpochs is empty")
             return "{" + ", ".join(f"{epoch}={epochs[epoch]}" for epoch in sorted(epochs)) + "}"

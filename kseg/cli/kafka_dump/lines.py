@@ -213,8 +213,8 @@ def _batch_column(table: BatchTable, name: str) -> Any:
         return has
     return binary_column(
         [
-            b"OptionalLong[%d]" % time if known else _NO_HORIZON
-            for known, time in zip(has.tolist(), table.base_timestamp.tolist(), strict=True)
+            b"OptionalLong[%d]" % time if has_time else _NO_HORIZON
+            for has_time, time in zip(has.tolist(), table.base_timestamp.tolist(), strict=True)
         ]
     )
 
@@ -305,9 +305,9 @@ def where(column: BinaryColumn, keep: Bools | None) -> BinaryColumn:
     """The same column, null where `keep` is false too."""
     if keep is None:
         return column
-    kept = column.is_valid() & keep
-    validity = np.packbits(kept, bitorder="little")
-    return BinaryColumn(column.offsets, column.data, validity, int((~kept).sum()))
+    valid = column.is_valid() & keep
+    validity = np.packbits(valid, bitorder="little")
+    return BinaryColumn(column.offsets, column.data, validity, int((~valid).sum()))
 
 
 def _decoded(

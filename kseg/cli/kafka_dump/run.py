@@ -76,7 +76,7 @@ _DECODERS: Final[dict[str, Any]] = {
 }
 
 
-def dump(context: click.Context, /, paths: Paths, query: dict[str, Any], **given: Any) -> int:
+def dump(context: click.Context, /, paths: Paths, query: dict[str, Any], **words: Any) -> int:
     """Run the tool with the options of the command line; returns the exit code.
 
     Raises:
@@ -84,12 +84,12 @@ def dump(context: click.Context, /, paths: Paths, query: dict[str, Any], **given
     """
     refuse_own_options(context)
     out = binary_stdout()
-    files = [*paths, *(given["files"] or "").split(",")]
-    files = [LOCAL_PATH.convert(each, None, context) for each in files if each]
-    files = [str(file) for each in files for file in _files(Path(each))]
+    files = [*paths, *(words["files"] or "").split(",")]
+    files = [LOCAL_PATH.convert(file, None, context) for file in files if file]
+    files = [str(file) for path in files for file in _files(Path(path))]
     if not files:
         raise click.UsageError('Missing required argument "[files]".')
-    return KafkaDump(_options(given, out), out, query["threads"]).run(files)
+    return KafkaDump(_options(words, out), out, query["threads"]).run(files)
 
 
 def _files(path: Path) -> list[Path]:
@@ -102,64 +102,64 @@ def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     names = sorted(os.listdir(path))
-    found = [path / name for name in names if name.endswith(_SUFFIXES)]
-    if not found:
+    files = [path / name for name in names if name.endswith(_SUFFIXES)]
+    if not files:
         raise NotALogError("a directory without logs, indexes and snapshots", path=path)
-    return found
+    return files
 
 
-def _options(given: dict[str, Any], out: IO[bytes]) -> DumpOptions:
-    lines = _lines(given)
-    parser = _parser(given, lines)
+def _options(words: dict[str, Any], out: IO[bytes]) -> DumpOptions:
+    lines = _lines(words)
+    parser = _parser(words, lines)
     return DumpOptions(
         style_of(terminal=out.isatty()),
-        metadata=not given["skip_record_metadata"],
-        deep=given["deep_iteration"] or parser is not None,
+        metadata=not words["skip_record_metadata"],
+        deep=words["deep_iteration"] or parser is not None,
         parser=parser,
-        max_bytes=given["max_bytes"],
-        verify_only=given["verify_index_only"],
-        sanity_only=given["index_sanity_check"],
+        max_bytes=words["max_bytes"],
+        verify_only=words["verify_index_only"],
+        sanity_only=words["index_sanity_check"],
         lines=lines,
     )
 
 
-def _lines(given: dict[str, Any]) -> Lines:
+def _lines(words: dict[str, Any]) -> Lines:
     """The lines of the release that is asked for.
 
     Raises:
         UsageError: the lines of an older release for a decoder, for contents alone, or for messages
             without deep iteration; those are not known.
     """
-    lines = VERSIONS[given["kafka_version"] or DUMP_RELEASE]
+    lines = VERSIONS[words["kafka_version"] or DUMP_RELEASE]
     if lines.record == CURRENT.record:
         return lines
     for name in (*TOPIC_DECODERS, "skip-record-metadata"):
-        if given[name.replace("-", "_")]:
+        if words[name.replace("-", "_")]:
             raise click.UsageError(f"--{name} prints the lines of {DUMP_RELEASE} and later only.")
-    if lines.deep_only and not given["deep_iteration"]:
+    if lines.deep_only and not words["deep_iteration"]:
         raise click.UsageError("Up to --kafka-version 0.10 there are lines for --deep-iteration.")
     return lines
 
 
-def _parser(given: dict[str, Any], lines: Lines) -> Parser | None:
+def _parser(words: dict[str, Any], lines: Lines) -> Parser | None:
     for name, topic in TOPIC_DECODERS.items():
-        if given[name.replace("-", "_")]:
+        if words[name.replace("-", "_")]:
             from kseg.cli.kafka_dump.decoders import internal_contents  # loads all schemas
             from kseg.internal import InternalTopic
 
             return partial(internal_contents, InternalTopic(topic), named_status=lines.named_status)
-    classes = given["key_decoder_class"], given["value_decoder_class"]
-    if not given["print_data_log"] and classes == (None, None):
+    classes = words["key_decoder_class"], words["value_decoder_class"]
+    if not words["print_data_log"] and classes == (None, None):
         return None
     key, value = map(_decoder, classes)
     return partial(stored_contents, key=key, value=value) if key or value else stored_contents
 
 
 def _decoder(name: str | None) -> Any:
-    known = (name or "string").rpartition(".")[2].lower().removesuffix("decoder")
-    if known not in _DECODERS:
+    kind = (name or "string").rpartition(".")[2].lower().removesuffix("decoder")
+    if kind not in _DECODERS:
         raise click.UsageError(f"No decoder {name!r}; there are {DECODER_NAMES}.")
-    return _DECODERS[known]
+    return _DECODERS[kind]
 
 
 # ---- a run ---------------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ class Gaps:
     def add(self, offsets: Int64s) -> None:
         """Take the next offsets. Before Kafka 4.4, any may follow -1."""
         before = np.concatenate(([np.int64(self._previous)], offsets[:-1]))
-        found = ((before != -1) | self._starts_at_zero) & (offsets != before + 1)
-        self._pairs += zip(before[found].tolist(), offsets[found].tolist(), strict=True)
+        is_gap = ((before != -1) | self._starts_at_zero) & (offsets != before + 1)
+        self._pairs += zip(before[is_gap].tolist(), offsets[is_gap].tolist(), strict=True)
         self._previous = int(offsets[-1])
 
     def lines(self, heading: str) -> Iterator[str]:
@@ -381,14 +381,14 @@ class _Checksums:
 
     def of(self, rows: Int64s) -> Int64s:
         """The checksum of each message of a piece, by the outermost message of each, in order."""
-        found = self._tile.table.crc[rows]
+        checksums = self._tile.table.crc[rows]
         for row in np.unique(rows[self._tile.table.is_wrapper[rows]]).tolist():
             first, end = np.searchsorted(rows, [row, row + 1]).tolist()
             if row != self._row:
                 self._row, self._left = row, self._inside(row)
             part, self._left = self._left[: end - first], self._left[end - first :]
-            found[first : first + len(part)] = part
-        return found
+            checksums[first : first + len(part)] = part
+        return checksums
 
     def _inside(self, row: int) -> Int64s:
         table = self._tile.table.take(slice(row, row + 1))
@@ -403,4 +403,4 @@ class _Checksums:
         tables = [scan(data, on_bad_crc="ignore")]
         while tables[-1].stop is StopReason.LIMIT:
             tables.append(scan(data, start=tables[-1].end_position, on_bad_crc="ignore"))
-        return np.concatenate([each.crc for each in tables])
+        return np.concatenate([table.crc for table in tables])

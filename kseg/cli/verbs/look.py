@@ -502,8 +502,8 @@ For this shell alone: eval "$(kseg completion bash)"
 
 @click.command(help=_HELP)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(**given: Any) -> None:
+def completion(**words: Any) -> None:
     """Print the completion script for `shell`."""
     from kseg.cli.completion import completion as run
 
-    run(**given)
+    run(**words)

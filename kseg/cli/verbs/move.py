@@ -51,7 +51,7 @@ from kseg.constants import EXTENSIONS, PARTITION_KEYS
 @decode_options
 @kafka_options
 @click.pass_context
-def dump(context: click.Context, /, **given: Any) -> int:
+def dump(context: click.Context, /, **words: Any) -> int:
     """Print the batches and records of files, in file order.
 
     A PATH may be a log, an index, a snapshot, a checkpoint, a partition directory, a data
@@ -60,8 +60,8 @@ def dump(context: click.Context, /, **given: Any) -> int:
     values of Kafka's internal topics are decoded to objects. With --kafka it prints the output of
     Kafka's own tool, and takes that tool's options.
     """
-    home = "kseg.cli.kafka_dump.run" if given["kafka"] else "kseg.cli.dump"
-    code: int = import_module(home).dump(context, **given)
+    home = "kseg.cli.kafka_dump.run" if words["kafka"] else "kseg.cli.dump"
+    code: int = import_module(home).dump(context, **words)
     return code
 
 

@@ -98,7 +98,9 @@ class Jobs(click.Group):
         """List the jobs."""
         with formatter.section("Verbs"):
             named = sorted(self.commands.items())
-            formatter.write_dl([(name, one.get_short_help_str(limit=200)) for name, one in named])
+            formatter.write_dl(
+                [(name, command.get_short_help_str(limit=200)) for name, command in named]
+            )
 
 
 @click.group(cls=Jobs, subcommand_metavar="VERB ...")
@@ -126,9 +128,9 @@ def _add(
         more: parameters in addition to those of the verb.
         without: names of more parameters that the job does not have.
     """
-    kept = [one for one in base.params if one.name not in (*_LEFT_OUT, *without)]
+    params_of_verb = [param for param in base.params if param.name not in (*_LEFT_OUT, *without)]
     says = f"{cleandoc(base.help or '')}\n\nSpark's workers share the work."
-    params = [*more, *kept, *_JOB_OPTIONS]
+    params = [*more, *params_of_verb, *_JOB_OPTIONS]
     spark.add_command(Verb(name, callback=run, params=params, help=says))
 
 
@@ -149,8 +151,8 @@ def _analysis(base: click.Command) -> Callable[..., Any]:
         if words.pop("fleet", False):
             return running.doctor_of_fleet(cores=cores, job=job, **_gathered(words))
         context = click.get_current_context()
-        taken = (one for one in base.params if one.expose_value and one.name != "jobs")
-        fixed = {one.name: one.get_default(context) for one in taken}
+        taken = (param for param in base.params if param.expose_value and param.name != "jobs")
+        fixed = {param.name: param.get_default(context) for param in taken}
         assert base.callback is not None
         return running.analysis(str(base.name), base.callback, cores, job, {**fixed, **words})
 
@@ -207,12 +209,12 @@ _add("reindex", reindex, _job("reindex"), _PATHS, without=("directory",))
 @selection_options
 @offset_and_time_options
 @json_option
-def export(**given: Any) -> Any:
+def export(**words: Any) -> Any:
     """Write records as Parquet: OUT/topic=orders/partition=0/... or OUT/day=2025-10-09/...
 
     OUT appears when it is complete, with a list of its files in OUT/_manifest.json.
     """
-    return _running().export(**given)
+    return _running().export(**words)
 
 
 export.params += _JOB_OPTIONS
