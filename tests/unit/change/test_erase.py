@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -16,10 +18,12 @@ from kseg.errors import (
     StalePlanError,
     UncleanShutdownError,
 )
+from kseg.files import io
 from kseg.log.config import LogConfig
 from tests import erased
 from tests.builders import COMMIT, control_batch, write_segment
 from tests.erased import Meant
+from tests.full_disk import FullDisk
 from tests.interop import compacted, lives, stories
 from tests.shares import share
 
@@ -171,6 +175,26 @@ def test_internal_topics_and_tiers_are_left(tmp_path: Path) -> None:
 def test_a_key_of_a_marker_matches_nothing(tmp_path: Path) -> None:
     path = write_segment(tmp_path / "t-0", 0, control_batch(COMMIT, producer_id=1)).parent
     assert plan_erasure(path, keys=[bytes(4), b"\0\0\0\1"]).is_noop
+
+
+def test_a_full_disk_leaves_each_segment_as_it_was_or_without_the_records(tmp_path: Path) -> None:
+    path, refused = tmp_path / "data" / "orders-0", 0
+    with kseg.Log.open(path, mode="append", create=True) as log:
+        for _ in range(3):
+            log.append({"key": [b"a", b"b"], "value": [b"personal", bytes(30_000)]})
+            log.roll()
+    for free in range(14):
+        copy = tmp_path / f"copy-{free}" / path.name
+        shutil.copytree(path.parent, copy.parent)
+        disk = FullDisk(free=free)
+        with io.calls_replaced(disk.calls), suppress(OSError, KsegError):
+            plan_erasure(copy, keys=[b"a"]).apply()
+        refused += disk.refused > 0
+        kseg.recover(copy)
+        assert [key for key in _keys(copy) if key != b"a"] == [b"b"] * 3, free
+        plan_erasure(copy, keys=[b"a"]).apply()
+        assert _keys(copy) == [b"b"] * 3, free
+    assert 4 < refused < 14
 
 
 def test_digests_say_what_became_of_each_segment(directory: Path) -> None:
