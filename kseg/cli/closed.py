@@ -195,9 +195,8 @@ def report(
         )
     if options.keeps and options.backup_directory is None:
         _say_of_other_disks(actions, kept)
-    freed = sum(done.freed_bytes for done in reports) if options.apply else 0
-    if verb == "convert":  # another codec may take more room
-        freed = max(0, freed)
+    # Another codec, or a backup, may take more room than the change gives back.
+    freed = max(0, sum(done.freed_bytes for done in reports)) if options.apply else 0
     return say(
         verb,
         path,

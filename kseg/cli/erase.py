@@ -126,7 +126,7 @@ def erase(
         applied=apply,
         backups=sorted({str(each.backup) for each in kept}),
         remedy="--apply does it",
-        room=(sum(done.freed_bytes for done in reports), kept_bytes(kept)),
+        room=(max(0, sum(done.freed_bytes for done in reports)), kept_bytes(kept)),
         as_json=as_json,
         null_key=null_key,
         offsets=None if offset is None else list(offset),
