@@ -23,7 +23,7 @@ from kseg.catalog.catalog import partition_at
 from kseg.change.erase import ErasurePlan, compare_digests, digests, plan_erasure
 from kseg.change.run import run
 from kseg.cli import output
-from kseg.cli.closed import change_of, report_lost_mark, say, share_out
+from kseg.cli.closed import change_of, report, report_lost_mark, share_out
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
 from kseg.cli.parsing import GivenSettings, Paths
 from kseg.cli.paths import catalog_of
@@ -34,7 +34,6 @@ from kseg.documents import fields_of
 from kseg.errors import CorruptIndexError, FormatError, KsegError, LimitExceededError
 from kseg.files.names import Partition
 from kseg.files.selection import Selection
-from kseg.log.recovery import kept_bytes
 from kseg.log.topic_policy import is_internal
 
 _DAMAGE: Final = (FormatError, CorruptIndexError, LimitExceededError)
@@ -118,15 +117,13 @@ def erase(
     if not as_json:
         output.write_lines(plan.title for plan in going if plan.segments)
         output.write_lines(("not searched:", *(f"    {place}" for place in _ELSEWHERE)))
-    kept = [kept for done in reports for kept in done.kept]
-    code = say(
+    code = report(
         "erase",
         output.path_field(directories),
+        options,
+        reports,
         actions=[action for done in reports for action in done.plan.actions],
-        applied=apply,
-        backups=sorted({str(each.backup) for each in kept}),
         remedy="--apply does it",
-        room=(max(0, sum(done.freed_bytes for done in reports)), kept_bytes(kept)),
         as_json=as_json,
         null_key=null_key,
         offsets=None if offset is None else list(offset),
@@ -137,7 +134,7 @@ def erase(
         findings=[one_line(error) for error in damage],
         not_searched=list(_ELSEWHERE),
     )
-    if kept:
+    if any(done.kept for done in reports):
         complain(f"kseg: {backup_dir} is a copy of what was erased: remove it, too")
     return Exit.FOUND if damage or len(going) < len(plans) or not is_found else code
 
