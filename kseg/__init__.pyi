@@ -1,6 +1,3 @@
-from collections.abc import Mapping
-from typing import Final
-
 from kseg import analysis as analysis
 from kseg import arrow as arrow
 from kseg import broker as broker
@@ -80,4 +77,3 @@ from kseg.records.scan import scan as scan
 from kseg.records.topic_writer import write_topic as write_topic
 
 __version__: str
-_HOMES: Final[Mapping[str, tuple[str, ...]]]

@@ -1,32 +1,34 @@
 """The front door of a package: names that are loaded when they are first used (PEP 562).
 
-A package that has one names the modules behind it, and has a stub beside it, `__init__.pyi`, which
-says the types of the same names. Modules of the log do not use the doors of its rooms.
+The stub beside such a package, `__init__.pyi`, names them with the modules that they live in, for
+type checkers and for the package itself. Modules of the log do not use the doors of its rooms.
 `renamed` keeps the old names of keywords.
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
+#: The lines of a stub by which a package offers a name of another module.
+_OFFERED: Final = re.compile(r"^from (kseg\.\S+) import (\w+) as \2$", re.MULTILINE)
 
 
-def door(
-    package: str, homes: Mapping[str, Sequence[str]]
-) -> tuple[list[str], Callable[[str], Any]]:
+def door(package: str, file: str) -> tuple[list[str], Callable[[str], Any]]:
     """Make the `__all__` and the `__getattr__` of a package.
 
     Args:
         package: its name.
-        homes: the names that the package offers, by the modules that define them.
+        file: its source; the stub beside it has a line for each name that the package offers.
     """
-    home_of = {name: module for module, names in homes.items() for name in names}
+    with open(file.removesuffix("py") + "pyi", encoding="utf-8") as stub:
+        home_of = {name: module for module, name in _OFFERED.findall(stub.read())}
 
     def load(name: str) -> Any:
         if name not in home_of:

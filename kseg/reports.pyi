@@ -1,6 +1,3 @@
-from collections.abc import Mapping
-from typing import Final
-
 from kseg.analysis.diff import Diff as Diff
 from kseg.analysis.doctor.values import DoctorReport as DoctorReport
 from kseg.analysis.explain.values import ExplainReport as ExplainReport
@@ -49,4 +46,3 @@ from kseg.log.writer.truncate import TruncationPlan as TruncationPlan
 from kseg.log.writer.truncate import TruncationReport as TruncationReport
 
 __all__: list[str]
-_HOMES: Final[Mapping[str, tuple[str, ...]]]

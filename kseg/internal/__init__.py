@@ -25,11 +25,4 @@ from __future__ import annotations
 
 from kseg._door import door
 
-#: The names that programs may use. Only rows and tables need numpy, only tables Arrow.
-_HOMES = {
-    "kseg.constants": ("InternalTopic",),
-    "kseg.internal.records": ("InternalRecord", "decode"),
-    "kseg.internal.log_rows": ("InternalRow", "rows"),
-    "kseg.internal.arrow_tables": ("record_batches", "table_schema", "tables"),
-}
-__all__, __getattr__ = door(__name__, _HOMES)
+__all__, __getattr__ = door(__name__, __file__)

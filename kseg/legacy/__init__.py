@@ -12,10 +12,4 @@ from __future__ import annotations
 
 from kseg._door import door
 
-_HOMES = {
-    "kseg.format.encode": ("encode_messages_07",),
-    "kseg.legacy.conversion": ("down_convert",),
-    "kseg.legacy.message": ("Message", "MessageAndMetadata", "MessageAndOffset", "MessageSet"),
-    "kseg.legacy.message07": ("Message07", "MessageSet07"),
-}
-__all__, __getattr__ = door(__name__, _HOMES)
+__all__, __getattr__ = door(__name__, __file__)

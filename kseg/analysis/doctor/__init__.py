@@ -22,14 +22,4 @@ from __future__ import annotations
 
 from kseg._door import door
 
-_HOMES = {
-    "kseg.analysis.doctor.answer": ("doctor", "doctor_of"),
-    "kseg.analysis.doctor.partitions": ("PartitionUnit",),
-    "kseg.analysis.doctor.values": (
-        "DirectoryOutlook",
-        "DoctorReport",
-        "PartitionOutlook",
-    ),
-    "kseg.analysis.doctor.words": ("CODES", "BrokerFinding", "Outcome"),
-}
-__all__, __getattr__ = door(__name__, _HOMES)
+__all__, __getattr__ = door(__name__, __file__)

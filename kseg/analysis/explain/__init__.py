@@ -13,18 +13,4 @@ from __future__ import annotations
 
 from kseg._door import door
 
-_HOMES = {
-    "kseg.analysis.explain.answer": ("explain",),
-    "kseg.analysis.explain.causes": ("KeepUnit", "examine"),
-    "kseg.analysis.explain.codecs": ("CodecEstimate",),
-    "kseg.analysis.explain.values": (
-        "CAUSES",
-        "ExplainReport",
-        "NewestRecord",
-        "KeptFile",
-        "PartitionKeeps",
-        "WhatIf",
-        "Total",
-    ),
-}
-__all__, __getattr__ = door(__name__, _HOMES)
+__all__, __getattr__ = door(__name__, __file__)

@@ -11,26 +11,4 @@ from __future__ import annotations
 
 from kseg._door import door
 
-#: The public names of this package.
-_HOMES = {
-    "kseg.log.copies.joining": ("CopyPath", "JoinedCopies", "join_copies"),
-    "kseg.log.copies.merge": ("MergedCopy", "PartitionMerge"),
-    "kseg.log.copies.source": (
-        "EPOCH",
-        "FILE",
-        "FIRST",
-        "LAST",
-        "OFFSETS_END",
-        "POSITION",
-        "SIZE",
-        "BatchSeen",
-        "Copy",
-        "DoubtError",
-        "overlapping",
-        "touches",
-        "twins",
-        "windows",
-        "without",
-    ),
-}
-__all__, __getattr__ = door(__name__, _HOMES)
+__all__, __getattr__ = door(__name__, __file__)

@@ -13,18 +13,4 @@ from __future__ import annotations
 
 from kseg._door import door
 
-#: The public names of this package.
-_HOMES = {
-    "kseg.log.reader.visible": (
-        "AbortedRanges",
-        "WholeBatches",
-        "aborted_ranges",
-        "believed_end",
-        "first_offsets",
-    ),
-    "kseg.log.reader.follow": ("whole_batches",),
-    "kseg.log.reader.pieces": ("log_pieces", "read_pieces"),
-    "kseg.log.reader.version": ("HighWatermark", "SegmentInfo"),
-    "kseg.log.reader.view": ("LogView", "age_of", "log_starts"),
-}
-__all__, __getattr__ = door(__name__, _HOMES)
+__all__, __getattr__ = door(__name__, __file__)

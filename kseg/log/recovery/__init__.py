@@ -19,27 +19,4 @@ from __future__ import annotations
 
 from kseg._door import door
 
-#: The public names of this package.
-_HOMES = {
-    "kseg.log.recovery.backup": (
-        "Backup",
-        "Kept",
-        "backup_root",
-        "kept_bytes",
-        "other_file_system",
-    ),
-    "kseg.log.findings": ("CODES", "PER_CODE_MAX", "Code", "Finding", "Severity"),
-    "kseg.log.index_rules": ("IndexPlace",),
-    "kseg.log.recovery.index_check": (
-        "CHECKED",
-        "TRAIL_CLASSES",
-        "IndexChecks",
-        "TxnTrail",
-        "judge_transactions",
-    ),
-    "kseg.log.recovery.lost": ("Lost", "lost_ranges"),
-    "kseg.log.recovery.plan": ("Action", "FileSeen", "Plan", "Report", "look_at"),
-    "kseg.log.recovery.recover": ("RecoveryOptions",),
-    "kseg.log.recovery.reindex": ("KINDS", "REINDEX_CLASSES"),
-}
-__all__, __getattr__ = door(__name__, _HOMES)
+__all__, __getattr__ = door(__name__, __file__)

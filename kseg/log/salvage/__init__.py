@@ -33,24 +33,4 @@ from __future__ import annotations
 
 from kseg._door import door
 
-_HOMES = {
-    "kseg.log.salvage.output": ("PUT_BACK",),
-    "kseg.log.salvage.provable": ("read_provable",),
-    "kseg.log.salvage.salvage": (
-        "READABLE",
-        "DamagedTransaction",
-        "SalvagePlan",
-        "SalvageReport",
-        "SalvagedPartition",
-    ),
-    "kseg.log.salvage.values": (
-        "HARMLESS",
-        "REASONS",
-        "LostOffsets",
-        "ProvablePartition",
-        "SegmentSeen",
-        "Span",
-        "provable_tables",
-    ),
-}
-__all__, __getattr__ = door(__name__, _HOMES)
+__all__, __getattr__ = door(__name__, __file__)

@@ -10,9 +10,4 @@ from __future__ import annotations
 
 from kseg._door import door
 
-#: The public names of this package.
-_HOMES = {
-    "kseg.log.segment.reader": ("BatchLocation",),
-    "kseg.log.segment.writer": ("SegmentWriter",),
-}
-__all__, __getattr__ = door(__name__, _HOMES)
+__all__, __getattr__ = door(__name__, __file__)

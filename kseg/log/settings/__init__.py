@@ -26,37 +26,4 @@ from __future__ import annotations
 
 from kseg._door import door
 
-#: The public names of this package.
-_HOMES = {
-    "kseg.log.settings.cluster": (
-        "BROKER",
-        "BROKER_NAMES",
-        "DIRECTORY_RESERVED_MAX",
-        "FACTS",
-        "TOPIC",
-        "Assigned",
-        "Cluster",
-        "Fact",
-        "Place",
-        "SettingValue",
-        "broker_name_of",
-    ),
-    "kseg.log.settings.metadata_log": (
-        "bootstrap_level",
-        "certain_end",
-        "check_snapshot",
-        "end_at",
-        "log_batches",
-        "read_cluster",
-        "voters_of",
-    ),
-    "kseg.log.settings.joined": (
-        "OF_TOPICS",
-        "PartitionSettings",
-        "SettingSources",
-        "Settings",
-        "group_by_broker",
-        "settings",
-    ),
-}
-__all__, __getattr__ = door(__name__, _HOMES)
+__all__, __getattr__ = door(__name__, __file__)

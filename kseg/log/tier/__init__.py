@@ -24,14 +24,4 @@ from __future__ import annotations
 
 from kseg._door import door
 
-#: The public names of this package.
-_HOMES = {
-    "kseg.log.tier.history": (
-        *("RemoteHistory", "history_of", "tiered"),
-        *("unreferenced", "with_tier_epochs"),
-    ),
-    "kseg.log.tier.lineage": ("RemoteSegment", "SegmentState"),
-    "kseg.log.tier.objects": ("TierPath",),
-    "kseg.log.tier.tier": ("Tier", "TierLike", "TierLog", "holes"),
-}
-__all__, __getattr__ = door(__name__, _HOMES)
+__all__, __getattr__ = door(__name__, __file__)
