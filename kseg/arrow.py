@@ -120,8 +120,10 @@ def for_engines(kind: pa.Schema) -> pa.Schema:
     Args:
         kind: of the records.
     """
-    fields = sorted(kind, key=lambda one: one.name != "topic")
-    return pa.schema([one.with_type(_ENGINE_TYPES.get(one.type, one.type)) for one in fields])
+    fields = sorted(kind, key=lambda field: field.name != "topic")
+    return pa.schema(
+        [field.with_type(_ENGINE_TYPES.get(field.type, field.type)) for field in fields]
+    )
 
 
 _UNION, _DECIMAL, _EMPTY = (
@@ -276,16 +278,16 @@ def batches_reader(
     Args:
         tables: the topic, the partition and the headers of each.
     """
-    place = {name: TYPES[name] for name in ("topic", "partition")}
-    kind = pa.schema([*place.items(), *_BATCH_TYPES.items()])
+    place_types = {name: TYPES[name] for name in ("topic", "partition")}
+    kind = pa.schema([*place_types.items(), *_BATCH_TYPES.items()])
 
     def build(topic: str | None, partition: int | None, table: BatchTable) -> pa.RecordBatch:
         spot = RecordColumns(len(table), {}, topic=topic, partition=partition)
-        arrays = [_array(name, spot) for name in place]
+        arrays = [_array(name, spot) for name in place_types]
         arrays += [_batch_array(name, table) for name in _BATCH_TYPES]
         return pa.RecordBatch.from_arrays(arrays, schema=kind)
 
-    return pa.RecordBatchReader.from_batches(kind, (build(*each) for each in tables))
+    return pa.RecordBatchReader.from_batches(kind, (build(*headers) for headers in tables))
 
 
 def _batch_array(name: str, table: BatchTable) -> pa.Array:
@@ -334,8 +336,8 @@ def matching(column: BinaryColumn, expression: str, *, ignore_case: bool) -> Boo
     compute = require("pyarrow.compute", extra="arrow")
     # RE2 takes any bytes for a text, so they need not be known to be UTF-8.
     values = binary_array(column, pa.string())
-    found = compute.match_substring_regex(values, expression, ignore_case=ignore_case)
-    marks: Bools = found.fill_null(False).to_numpy(zero_copy_only=False)
+    matches = compute.match_substring_regex(values, expression, ignore_case=ignore_case)
+    marks: Bools = matches.fill_null(False).to_numpy(zero_copy_only=False)
     return marks
 
 
@@ -393,8 +395,10 @@ def timestamp_array(values: np.ndarray[Any, Any]) -> pa.Array:
     usual = not len(times) or (times.min() > NO_TIMESTAMP and times.max() < DATETIMES_MS.stop)
     if usual:
         return numbers_array(times, _TIMESTAMP)
-    known = (times != NO_TIMESTAMP) & (times >= DATETIMES_MS.start) & (times < DATETIMES_MS.stop)
-    return numbers_array(times, _TIMESTAMP, known)
+    is_datetime = (
+        (times != NO_TIMESTAMP) & (times >= DATETIMES_MS.start) & (times < DATETIMES_MS.stop)
+    )
+    return numbers_array(times, _TIMESTAMP, is_datetime)
 
 
 # `pa.array` and `pa.scalar` import pandas if it is installed, which takes 0.3 s in each new worker
@@ -441,8 +445,10 @@ def repeated_array(value: str | int | None, kind: pa.DataType, count: int) -> pa
     """
     if value is None:
         return pa.nulls(count, kind)
-    one = texts_array([value]) if isinstance(value, str) else numbers_array(np.array([value]), kind)
-    return pa.repeat(one[0], count)
+    constant = (
+        texts_array([value]) if isinstance(value, str) else numbers_array(np.array([value]), kind)
+    )
+    return pa.repeat(constant[0], count)
 
 
 def _labels(labels: Sequence[str], first: int = 0) -> Callable[..., pa.Array]:
@@ -584,10 +590,10 @@ def _one_batch(source: Any) -> pa.RecordBatch:
     if hasattr(source, "__arrow_c_array__"):
         return pa.record_batch(source)
     table = pa.table(source).combine_chunks()
-    found = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
-    if len(found) > 1:
+    batches = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+    if len(batches) > 1:
         raise ValueError(_TOO_LARGE)
-    return found[0]
+    return batches[0]
 
 
 def _taken(batch: pa.RecordBatch, names: Mapping[str, str] | None = None) -> dict[str, pa.Array]:
@@ -595,23 +601,23 @@ def _taken(batch: pa.RecordBatch, names: Mapping[str, str] | None = None) -> dic
     if names is None:
         fields = ("offset", "timestamp_ms", "timestamp", "key", "value", "headers")
         names = {name: name for name in fields}
-    found = {}
-    for name, own in names.items():
-        places = batch.schema.get_all_field_indices(own)
+    columns = {}
+    for name, column_name in names.items():
+        places = batch.schema.get_all_field_indices(column_name)
         if len(places) > 1:
-            raise ValueError(f"several columns are called {own!r}")
+            raise ValueError(f"several columns are called {column_name!r}")
         if places:
-            found[name] = batch.column(places[0])
-    if not found:
-        others = ", ".join(batch.schema.names)
-        raise ValueError(f"none of the columns {', '.join(names.values())} is among: {others}")
-    if "timestamp_ms" in found:
-        found["timestamp"] = found.pop("timestamp_ms")
-    for name in {"key", "value"} & found.keys():
-        found[name] = _contiguous(found[name], name)
-    if "headers" in found:
-        found["headers"] = _listed(found["headers"])
-    return found
+            columns[name] = batch.column(places[0])
+    if not columns:
+        names_there = ", ".join(batch.schema.names)
+        raise ValueError(f"none of the columns {', '.join(names.values())} is among: {names_there}")
+    if "timestamp_ms" in columns:
+        columns["timestamp"] = columns.pop("timestamp_ms")
+    for name in {"key", "value"} & columns.keys():
+        columns[name] = _contiguous(columns[name], name)
+    if "headers" in columns:
+        columns["headers"] = _listed(columns["headers"])
+    return columns
 
 
 def _contiguous(array: pa.Array, name: str) -> pa.Array:
@@ -687,11 +693,11 @@ def _ends(array: pa.Array) -> np.ndarray[Any, Any]:
         return np.zeros(1, np.int32)
     _validity, ends, data = array.buffers()
     dtype = np.dtype(np.int32 if array.type in _CONTIGUOUS[:2] else np.int64)
-    found = np.frombuffer(ends, dtype, len(array) + 1, array.offset * dtype.itemsize)
+    offsets = np.frombuffer(ends, dtype, len(array) + 1, array.offset * dtype.itemsize)
     size = 0 if data is None else data.size
-    if found[0] < 0 or found[-1] > size or (found[1:] < found[:-1]).any():
+    if offsets[0] < 0 or offsets[-1] > size or (offsets[1:] < offsets[:-1]).any():
         raise ValueError("the offsets of a binary column lead outside its data")
-    return found
+    return offsets
 
 
 def _binary(array: pa.Array) -> BinaryColumn:

@@ -73,9 +73,9 @@ def suggestion(words: Iterable[str], names: Iterable[str], otherwise: str = "") 
         names: that there are.
         otherwise: follows a semicolon where no name is similar; nothing does without it.
     """
-    there = list(names)
+    candidates = list(names)
     for word in words:
-        if name := nearest(word, there):
+        if name := nearest(word, candidates):
             return f"; did you mean {name}?"
     return otherwise and f"; {otherwise}"
 

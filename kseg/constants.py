@@ -92,10 +92,10 @@ class Compression(IntEnum):
         """A codec by its label, so that `Compression("zstd")` is one; another name is refused."""
         if not isinstance(value, str):
             return None
-        found = {codec.label: codec for codec in cls}.get(value)
-        if found is None:
+        codec = {codec.label: codec for codec in cls}.get(value)
+        if codec is None:
             raise ValueError(f"no codec {value!r}; there are: {', '.join(c.label for c in cls)}")
-        return found
+        return codec
 
 
 #: A codec, or its name; see `codec_of`.

@@ -51,7 +51,7 @@ def fields_of(value: Any, words: str) -> dict[str, Any]:
 
 @cache
 def _words(kind: Any) -> str:
-    return kind.DOCUMENT or " ".join(one.name for one in fields(kind))
+    return kind.DOCUMENT or " ".join(field.name for field in fields(kind))
 
 
 @cache
@@ -75,9 +75,9 @@ def document(value: Any) -> Any:
         case Path():
             return str(value)
         case Mapping():
-            return {name: document(each) for name, each in value.items()}
+            return {name: document(item) for name, item in value.items()}
         case tuple() if hasattr(value, "_asdict"):
             return document(value._asdict())
         case Iterable():
-            return [document(each) for each in value]
+            return [document(item) for item in value]
     raise TypeError(f"a {type(value).__name__} has no JSON document")

@@ -86,14 +86,16 @@ class KsegError(Exception):
 
     def __str__(self) -> str:
         """`path @ position, offset n: reason`, each part only where it is known."""
-        place = self.path or ""
+        location = self.path or ""
         if self.position is not None:
-            place += f" @ {self.position}"
+            location += f" @ {self.position}"
         if self.offset is not None:
-            place += f", offset {self.offset}" if place else f"offset {self.offset}"
+            location += f", offset {self.offset}" if location else f"offset {self.offset}"
         if self.record_index is not None:
-            place += f", record {self.record_index}" if place else f"record {self.record_index}"
-        return f"{place.strip()}: {self.reason}" if place else self.reason
+            location += (
+                f", record {self.record_index}" if location else f"record {self.record_index}"
+            )
+        return f"{location.strip()}: {self.reason}" if location else self.reason
 
     def as_kafka(self: _ErrorT, exception: str) -> _ErrorT:
         """Name the exception that Kafka raises; returns the same error."""

@@ -29,9 +29,9 @@ def require(module: str, *, extra: str = "") -> ModuleType:
         return import_module(module)
     except ModuleNotFoundError as error:
         package = (error.name or module).partition(".")[0]
-        wanted = f"'kseg[{extra}]'" if extra else package
+        requirement = f"'kseg[{extra}]'" if extra else package
         raise MissingExtraError(
-            f"{package} is not installed; pip install {wanted} brings it"
+            f"{package} is not installed; pip install {requirement} brings it"
         ) from error
     except ImportError as error:
         check_memory(error)

@@ -40,8 +40,8 @@ def _array(values: list[Any], kind: str | None) -> pyarrow.Array:
     """A column; whole numbers if there is nothing to tell its type by."""
     pa = require("pyarrow", extra="arrow")
     if kind is None:
-        found = pa.array(values)
-        return found.cast(pa.int64()) if pa.types.is_null(found.type) else found
+        array = pa.array(values)
+        return array.cast(pa.int64()) if pa.types.is_null(array.type) else array
     if kind == "string":
         values = [value if value is None else str(value) for value in values]
     number = pa.int64()

@@ -161,18 +161,18 @@ def polars_frame(schema: pa.Schema, read: Read, *, is_pure: bool, about: str) ->
                     return
                 frame: polars.DataFrame = engine.DataFrame(_in_arrow(batch))
                 del batch
-                found = frame if predicate is None else frame.filter(predicate)
+                filtered = frame if predicate is None else frame.filter(predicate)
             reading.is_inside = False
-            yield found
+            yield filtered
             reading.is_inside = True
 
     register = require("polars.io.plugins").register_io_source
-    known = inspect.signature(register).parameters
+    parameters = inspect.signature(register).parameters
     hints = {"is_pure": is_pure, "explain_name": about}
     frame: polars.LazyFrame = register(
         pieces,
         schema=engine.DataFrame(schema.empty_table()).schema,
-        **{name: hint for name, hint in hints.items() if name in known},
+        **{name: hint for name, hint in hints.items() if name in parameters},
     )
     if tuple(map(int, engine.__version__.split(".")[:2])) < _KEEPS_FILTERS:
         frame = frame.map_batches(lambda whole: whole, predicate_pushdown=False)
@@ -229,7 +229,7 @@ def _of_polars(tree: Any) -> Iterator[Condition]:
             kind, inputs = function["function"].get("Boolean"), function["input"]
             if not isinstance(kind, dict):
                 continue
-            values = [_polars_value(each) for each in inputs]
+            values = [_polars_value(operand) for operand in inputs]
             if "IsBetween" in kind:
                 for word, bound in zip(
                     _CLOSED[kind["IsBetween"]["closed"]], values[1:], strict=True
@@ -282,7 +282,7 @@ def _stored(numbers: list[int]) -> list[Any]:
         column = stream.read_all().column(0)
         if pa.types.is_large_list(column.type) and len(column) == 1:  # as SQL's lists are written
             column = column[0].values
-        return [_arrow_value(each) for each in column]
+        return [_arrow_value(scalar) for scalar in column]
 
 
 # ---- Arrow's filters -----------------------------------------------------------------------------
@@ -352,7 +352,7 @@ def _of_arrow(tree: Any) -> Iterator[Condition]:
             waiting += arguments[1::-1]  # true where both are
         elif name == "is_in":
             column, options = arguments
-            values = [_arrow_value(each) for each in options["value_set"].values]
+            values = [_arrow_value(scalar) for scalar in options["value_set"].values]
             yield from _condition(column, "in", values)
         elif name in _ARROW_WORDS:
             yield from _condition(arguments[0], _ARROW_WORDS[name], arguments[1])
@@ -362,8 +362,8 @@ def _arrow_value(scalar: pa.Scalar) -> Any:
     """A value; None for null, and for a type that no condition has."""
     kind = scalar.type
     if pa.types.is_timestamp(kind):
-        known = scalar.is_valid and kind.tz is not None
-        return Nanoseconds(scalar.value * _UNITS[kind.unit]) if known else None
+        has_zone = scalar.is_valid and kind.tz is not None
+        return Nanoseconds(scalar.value * _UNITS[kind.unit]) if has_zone else None
     value = scalar.as_py()
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return value
@@ -474,9 +474,9 @@ class PieceScanner:
         # A batch without a column has no rows for a filter; the first column costs least.
         used = list(dict.fromkeys(used)) or self.dataset_schema.names[:1]
         for batch in self._read(conditions, used, limit, self._batch_size):
-            kept = batch if self._filter is None else batch.filter(self._filter)
-            if kept.num_rows:
-                yield kept.select(names)
+            rows = batch if self._filter is None else batch.filter(self._filter)
+            if rows.num_rows:
+                yield rows.select(names)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The records as a reader of record batches."""

@@ -57,9 +57,9 @@ def parquet_writer(
     parquet: Any = require("pyarrow.parquet", extra="arrow")
     columns, is_a = schema(fields, kinds), pyarrow.types
     numbers = [
-        one.name
-        for one in columns
-        if (is_a.is_integer(one.type) or is_a.is_timestamp(one.type)) and one.name != "key"
+        column.name
+        for column in columns
+        if (is_a.is_integer(column.type) or is_a.is_timestamp(column.type)) and column.name != "key"
     ]
     words = [name for name in fields if name in _WORDS]
     return parquet.ParquetWriter(

@@ -76,9 +76,9 @@ class Export:
         selected = self._selected(views)
         columns = (*look.fields, *(("timestamp",) * ("day" in look.by)))
         scan = self.scan.at(views, tuple(dict.fromkeys(columns)))
-        here = self.path if os.path.lexists(self.path) else None  # else all is in a store
+        log_path = self.path if os.path.lexists(self.path) else None  # else all is in a store
         is_file = scan.sources[0].is_file and not self.is_segment
-        look = replace(look, source=here, selected=selected, is_file=is_file)
+        look = replace(look, source=log_path, selected=selected, is_file=is_file)
         files = Files(target, look, scan.errors)
         with files.opened() as write:
             for piece in scan._stored():

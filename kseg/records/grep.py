@@ -61,7 +61,7 @@ def grep(
     if not isinstance(pattern, bytes):
         raise TypeError(f"pattern is text or bytes, not {pattern!r}")
     names = (fields,) if isinstance(fields, str) else tuple(fields)
-    wanted = Pattern(pattern, names, regex, ignore_case, whole, invert)
+    searched = Pattern(pattern, names, regex, ignore_case, whole, invert)
     if context < 0:
         raise ValueError(f"context is {context}, not 0 or more")
-    return scan(paths, **query).holding(wanted, context)
+    return scan(paths, **query).holding(searched, context)

@@ -170,11 +170,11 @@ def refuse_loss(target: Path, form: str, selected: Selected) -> None:
     """
     if not target.exists():
         return
-    there = _selected_of(target, form)
-    if there is None and selected.has_bounds:
+    present = _selected_of(target, form)
+    if present is None and selected.has_bounds:
         raise refusal(target, f"this export has only {selected}, the file may have more")
-    if there is not None and not selected.covers(there):
-        raise refusal(target, f"the file has {there}, this export has {selected}")
+    if present is not None and not selected.covers(present):
+        raise refusal(target, f"the file has {present}, this export has {selected}")
 
 
 def refusal(target: Path, why: str) -> FileExistsError:
@@ -218,8 +218,8 @@ def _end_of(target: RemotePath, form: str) -> bytes:
         return bytes(file.read(start, size)) if size <= _END_BYTES_MAX else b""
 
 
-def _range(given: list[int | None]) -> Bounds:
-    start, end = given
+def _range(extremes: list[int | None]) -> Bounds:
+    start, end = extremes
     return (None if start is None else int(start), None if end is None else int(end))
 
 
@@ -259,8 +259,8 @@ class FileFormat:
         Raises:
             ValueError: the columns do not match the decoded kinds.
         """
-        kept = (name for name in self.columns if name not in self.by)
-        return decoded_fields(kept, self.kinds, keep_bytes=self.keep_bytes)
+        names = (name for name in self.columns if name not in self.by)
+        return decoded_fields(names, self.kinds, keep_bytes=self.keep_bytes)
 
     def check(self) -> None:
         """Refuse a format that nothing can be written in.
@@ -370,8 +370,8 @@ def hive_files(out: Path, by: Sequence[str], begin: Begin) -> Iterator[Write]:
 
 def day_text(day: int | None) -> str | None:
     """The date of a day since 1970; None for none, and outside of the years 1 to 9999."""
-    known = day is not None and _DAYS[0] <= day <= _DAYS[1]
-    return str(np.datetime64(day, "D")) if known else None
+    has_date = day is not None and _DAYS[0] <= day <= _DAYS[1]
+    return str(np.datetime64(day, "D")) if has_date else None
 
 
 class Files:
@@ -475,12 +475,12 @@ class Undecoded:
         """
         for name, count in self.counts.items():
             do, are = ("does", "is") if count == 1 else ("do", "are")
-            kept = f"their bytes are in {BYTES[name]}"
+            hint = f"their bytes are in {BYTES[name]}"
             yield (
                 f"kseg: {count} {name}{'s' * (count != 1)} {do} not decode as "
                 f"{file_format.kinds[name].value} (the first: {self._first[name]}) and {are} null "
                 "in what was written; "
-                + (kept if BYTES[name] in file_format.fields else f"{way} keeps their bytes")
+                + (hint if BYTES[name] in file_format.fields else f"{way} keeps their bytes")
             )
 
 
@@ -508,7 +508,9 @@ def targets(names: Sequence[Path], out: Path, form: str, by: tuple[str, ...]) ->
         if is_file:
             raise ValueError(f"with partition columns the output must be a directory, not {out}")
         layout = out.joinpath(*(f"{key}=*" for key in by))
-        found = [layout / fitting_name(f"part-{'-'.join(one.parts)}", f".{form}") for one in names]
+        files = [
+            layout / fitting_name(f"part-{'-'.join(name.parts)}", f".{form}") for name in names
+        ]
     elif is_file:
         if len(names) != 1:
             raise ValueError(
@@ -516,10 +518,10 @@ def targets(names: Sequence[Path], out: Path, form: str, by: tuple[str, ...]) ->
             )
         return [out]
     else:
-        found = [out / one.with_name(fitting_name(one.name, f".{form}")) for one in names]
-    if len(set(found)) < len(found):
+        files = [out / name.with_name(fitting_name(name.name, f".{form}")) for name in names]
+    if len(set(files)) < len(files):
         raise ValueError("two of the paths have the same name; export them one by one")
-    return found
+    return files
 
 
 def output_path(out: str | os.PathLike[str], *, stores: bool = False) -> Path:
@@ -549,5 +551,5 @@ def refuse_other_files(out: Path) -> None:
         ValueError: it is one of those names.
     """
     if out.suffix[1:].lower() in _OTHERS and not out.is_dir():
-        written = ", ".join(f".{each}" for each in EXTENSIONS)
+        written = ", ".join(f".{extension}" for extension in EXTENSIONS)
         raise ValueError(f"{out} has an unknown extension; use one of {written}")

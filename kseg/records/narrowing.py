@@ -24,7 +24,7 @@ _COMPARED: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
-    "in": lambda own, values: own in values,
+    "in": lambda actual, values: actual in values,
 }
 
 
@@ -39,8 +39,8 @@ def can_have(source: Partition, conditions: Sequence[Condition]) -> bool:
         kind = {"topic": str, "partition": int}.get(column)
         if kind is None or not _is_of(kind, value):
             continue
-        own = source.topic if column == "topic" else source.partition
-        if own is None or not _COMPARED[word](own, value):
+        actual = source.topic if column == "topic" else source.partition
+        if actual is None or not _COMPARED[word](actual, value):
             return False
     return True
 
@@ -82,7 +82,7 @@ def wanted_key(conditions: Sequence[Condition], kinds: Kinds) -> bytes | None:
 
 def _is_of(kind: type, value: Any) -> bool:
     """Whether a value, or each of a list, is of a type itself, not of one below it."""
-    return all(type(one) is kind for one in (value if isinstance(value, list) else [value]))
+    return all(type(item) is kind for item in (value if isinstance(value, list) else [value]))
 
 
 _Bounds = tuple[int | None, int | None]
@@ -102,8 +102,8 @@ def _bounds(word: str, value: Any, unit: int) -> _Bounds:
     return start, last if word in ("==", "in", "<=") else None
 
 
-def _both(one: _Bounds, other: _Bounds) -> _Bounds:
+def _both(first: _Bounds, other: _Bounds) -> _Bounds:
     """The range in which two ranges overlap."""
-    pairs = zip(one, other, strict=True)
+    pairs = zip(first, other, strict=True)
     starts, ends = ([bound for bound in pair if bound is not None] for pair in pairs)
     return max(starts, default=None), min(ends, default=None)

@@ -63,13 +63,13 @@ def partition_for(key: Any, partitions: int, partitioner: str = "murmur2") -> in
         raise ValueError(f"partitions is {partitions}, not 1 or more")
     single = key is None or isinstance(key, (str, *_BYTES))
     column = key_column([key] if single else key)
-    found = np.empty(len(column), np.int32)
-    key_partitions(column.data, column.offsets, int(partitions), partitioner == "crc32", found)
+    of_keys = np.empty(len(column), np.int32)
+    key_partitions(column.data, column.offsets, int(partitions), partitioner == "crc32", of_keys)
     if column.null_count:
-        found[~column.is_valid()] = NO_PARTITION
+        of_keys[~column.is_valid()] = NO_PARTITION
     if not single:
-        return found
-    return None if found[0] == NO_PARTITION else int(found[0])
+        return of_keys
+    return None if of_keys[0] == NO_PARTITION else int(of_keys[0])
 
 
 def key_column(keys: Any) -> BinaryColumn:
@@ -153,17 +153,19 @@ class KeyPlaces(NamedTuple):
         directories: dict[str | None, list[Path]] = {}
         for source in sources:
             directories.setdefault(source.topic, []).append(source.directory)
-        if known := frozenset(counts):
-            return cls(partitioner, dict.fromkeys(directories, known))
-        homes = {each.resolve().parent for places in directories.values() for each in places}
+        if named_counts := frozenset(counts):
+            return cls(partitioner, dict.fromkeys(directories, named_counts))
+        homes = {path.resolve().parent for places in directories.values() for path in places}
         homes |= {path.resolve() for path in paths}
         logs = [home / f"{CLUSTER_METADATA}-0" for home in sorted(homes)]
         clusters = [_cluster_with_counts(log) for log in logs if log.is_dir()]
-        found = {
-            topic: frozenset(count for one in clusters for count in _counts_of(one, topic, places))
+        counts_of_topics = {
+            topic: frozenset(
+                count for cluster in clusters for count in _counts_of(cluster, topic, places)
+            )
             for topic, places in directories.items()
         }
-        return cls(partitioner, found)
+        return cls(partitioner, counts_of_topics)
 
     def can_have(self, source: Partition, key: bytes) -> bool:
         """Whether a source can have records with a key.
@@ -173,8 +175,8 @@ class KeyPlaces(NamedTuple):
             key: its bytes.
         """
         counts = self._counts_at(source)
-        found = {partition_for(key, count, self.partitioner) for count in counts}
-        return not counts or not found.isdisjoint((None, source.partition))
+        partitions = {partition_for(key, count, self.partitioner) for count in counts}
+        return not counts or not partitions.isdisjoint((None, source.partition))
 
     def check(
         self,
@@ -202,18 +204,18 @@ class KeyPlaces(NamedTuple):
                         break
 
     def _counts_at(self, source: Partition) -> frozenset[int]:
-        known = self.counts.get(source.topic, frozenset())
-        return known if source.partition is not None else frozenset()
+        counts = self.counts.get(source.topic, frozenset())
+        return counts if source.partition is not None else frozenset()
 
     def _check(self, source: Partition, columns: RecordColumns) -> None:
         counts = sorted(self.counts[source.topic])
-        found = [partition_for(columns.key, count, self.partitioner) for count in counts]
-        fits = np.isin(found, [source.partition or 0, NO_PARTITION]).any(axis=0)
+        expected = [partition_for(columns.key, count, self.partitioner) for count in counts]
+        fits = np.isin(expected, [source.partition or 0, NO_PARTITION]).any(axis=0)
         if fits.all():
             return
         row = int(np.argmin(fits))
         places = " or ".join(
-            f"{places[row]} of {count}" for places, count in zip(found, counts, strict=True)
+            f"{places[row]} of {count}" for places, count in zip(expected, counts, strict=True)
         )
         raise MisplacedKeyError(
             f"the key {columns.key[row]!r} is in partition {source.partition}, and"

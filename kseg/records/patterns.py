@@ -115,8 +115,8 @@ class Pattern:
                 marks |= self._held(column)
                 continue
             for part in (column.keys, column.values):
-                found = np.flatnonzero(self._held(part))
-                marks[np.searchsorted(column.offsets, found, "right") - 1] = True
+                matching = np.flatnonzero(self._held(part))
+                marks[np.searchsorted(column.offsets, matching, "right") - 1] = True
         return ~marks if self.invert else marks
 
     def _held(self, column: BinaryColumn) -> Bools:
@@ -139,8 +139,8 @@ class Pattern:
 
     def take(self, columns: RecordColumns) -> RecordColumns:
         """The records that are wanted."""
-        wanted = self.matches(columns)
-        return columns if wanted.all() else take_rows(columns, np.flatnonzero(wanted))
+        matched = self.matches(columns)
+        return columns if matched.all() else take_rows(columns, np.flatnonzero(matched))
 
 
 def with_context(pieces: Iterable[RecordColumns], count: int) -> Iterator[RecordColumns]:
@@ -167,9 +167,9 @@ def with_context(pieces: Iterable[RecordColumns], count: int) -> Iterator[Record
             yield from last_rows(before, count - int(rows[0]))
             owed = int(rows[-1]) + count + 1
         owed = max(0, owed - size)
-        kept = np.flatnonzero(keep)
-        if len(kept):
-            yield take_rows(columns, kept)
+        rows_to_yield = np.flatnonzero(keep)
+        if len(rows_to_yield):
+            yield take_rows(columns, rows_to_yield)
             before = []
-        rest = columns[int(kept[-1]) + 1 :] if len(kept) else columns
+        rest = columns[int(rows_to_yield[-1]) + 1 :] if len(rows_to_yield) else columns
         before = last_rows([*before, rest], count)

@@ -627,7 +627,7 @@ def refusal(door: str, name: str) -> str:
     """
     for question in QUESTIONS:
         reason = question.refusal(door)
-        if reason and name.lower() in (one.lower() for one in question.spelled(door)):
+        if reason and name.lower() in (spelling.lower() for spelling in question.spelled(door)):
             return f"; {reason}"
     return ""
 
@@ -657,6 +657,10 @@ def asks(function: _FunctionT) -> _FunctionT:
         )
         for name, kind in QueryArgs.__annotations__.items()
     ]
-    others = [one for one in seen.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    function.__signature__ = seen.replace(parameters=[*others, *questions])  # type: ignore[attr-defined]
+    positional = [
+        parameter
+        for parameter in seen.parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
+    function.__signature__ = seen.replace(parameters=[*positional, *questions])  # type: ignore[attr-defined]
     return function

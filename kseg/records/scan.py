@@ -217,7 +217,11 @@ class Scan(Frames):
 
     def _views_now(self) -> dict[Path, LogView]:
         """The partitions at this moment."""
-        return {one.path: _view(one, self._mapping) for one in self.sources if not one.is_file}
+        return {
+            source.path: _view(source, self._mapping)
+            for source in self.sources
+            if not source.is_file
+        }
 
     @property
     def counts(self) -> tuple[int | None, int | None]:
@@ -245,7 +249,7 @@ class Scan(Frames):
         """The chosen records, whatever their number; in pieces of threads if these have a size."""
         request = self._begun()
         self.pieces = 0
-        pieces = self._found(use, request, piece_bytes)
+        pieces = self._taken(use, request, piece_bytes)
         if self._context:
             from kseg.records.patterns import with_context
 
@@ -254,7 +258,7 @@ class Scan(Frames):
             pieces = last_rows_of_each(pieces, self._last)
         yield from pieces if self._progress is None else self._told(pieces, self._progress)
 
-    def _found(self, use: Use, request: Request, piece_bytes: int) -> Iterator[RecordColumns]:
+    def _taken(self, use: Use, request: Request, piece_bytes: int) -> Iterator[RecordColumns]:
         """The records of a request that are wanted; beside context, all of them with a mark."""
         if request.threads > 1 or piece_bytes:
             from kseg.log.reader.pieces import read_pieces
@@ -305,9 +309,9 @@ class Scan(Frames):
         if not self._kinds:
             return placed
         keep_bytes = not KEPT_BYTES.isdisjoint(self.columns)
-        found = decode_columns(placed, self._kinds, keep_bytes=keep_bytes)
-        arrays = {name: each for name, each in found.arrays.items() if name in self.columns}
-        return replace(found, arrays=arrays)
+        decoded = decode_columns(placed, self._kinds, keep_bytes=keep_bytes)
+        arrays = {name: column for name, column in decoded.arrays.items() if name in self.columns}
+        return replace(decoded, arrays=arrays)
 
     def works(
         self, request: Request | None = None, piece_bytes: int = STREAMED_BYTES
@@ -324,12 +328,12 @@ class Scan(Frames):
         request = self._begun() if request is None else request
         memory = PerThread(partial(Workspace, piece_bytes=piece_bytes))
         for source in self.sources:
-            view, wanted = self._opened(source, request)
-            for work in log_pieces(view, memory, wanted):
-                given = work.through(partial(_or_fault, partial(self.chosen, source)))
+            view, source_request = self._opened(source, request)
+            for work in log_pieces(view, memory, source_request):
+                results = work.through(partial(_or_fault, partial(self.chosen, source)))
                 # A piece without a record tells how far a search has come.
                 mark = RecordColumns(0, {}, str(work.path))
-                yield given if self._end or self._progress is None else given.then(mark)
+                yield results if self._end or self._progress is None else results.then(mark)
             if self._end:
                 yield Results(source.path, lambda: iter(self._end))
 
@@ -354,8 +358,8 @@ class Scan(Frames):
         workspace: Workspace,
         whole: WholeBatches | None = None,
     ) -> Iterator[RecordColumns]:
-        view, wanted = self._opened(source, request)
-        yield from view.read(wanted, workspace=workspace, whole=whole)
+        view, source_request = self._opened(source, request)
+        yield from view.read(source_request, workspace=workspace, whole=whole)
 
     def _place_keys(self, partitioner: str, counts: Any, paths: Iterable[Path]) -> Scan:
         """The same scan, which reads a key from its partition alone."""
@@ -399,26 +403,28 @@ class Scan(Frames):
             request = replace(request, contains=self._pattern.needle)
         if key is not None:
             request = replace(request, contains=key_needle(key))
-        own = self._offsets.get((source.topic, source.partition))
-        if own is None:
-            own = self._offsets.get(source.partition)
-        return request if own is None else replace(request, offset=own)
+        bounds = self._offsets.get((source.topic, source.partition))
+        if bounds is None:
+            bounds = self._offsets.get(source.partition)
+        return request if bounds is None else replace(request, offset=bounds)
 
     def _opened(self, source: Partition, request: Request) -> tuple[LogView, Request]:
         """A source at this moment, and what is read of it.
 
         Warns of records that a reader does not get.
         """
-        wanted = self._request_for(source, request)
+        source_request = self._request_for(source, request)
         view = self._views.get(source.path) or _view(source, self._mapping)
-        _warn_left_out(source.path, view.left_out(wanted))
-        is_whole = self._takes_all and not source.is_file and wanted.isolation == ISOLATIONS[0]
+        _warn_left_out(source.path, view.left_out(source_request))
+        is_whole = (
+            self._takes_all and not source.is_file and source_request.isolation == ISOLATIONS[0]
+        )
         if self._last is not None and is_whole:
             from kseg.records.tail import start_of_tail
 
-            start = start_of_tail(view, self._last, control=wanted.control)
-            wanted = replace(wanted, offset=(start, None))
-        return view, wanted
+            start = start_of_tail(view, self._last, control=source_request.control)
+            source_request = replace(source_request, offset=(start, None))
+        return view, source_request
 
     def _told(self, pieces: Iterable[RecordColumns], progress: Progress) -> Iterator[RecordColumns]:
         """The pieces; `progress` is called behind each segment."""
@@ -499,8 +505,8 @@ class Scan(Frames):
         if self._kinds:
             from kseg.arrow import check_types
 
-            found = {name: self._kinds[name] for name in self._kinds if name in self.columns}
-            check_types(found, engine, way_out)
+            kinds = {name: self._kinds[name] for name in self._kinds if name in self.columns}
+            check_types(kinds, engine, way_out)
 
     def lazy(self) -> polars.LazyFrame:
         """The records as a lazy frame of Polars, which reads for each query; needs `kseg[arrow]`.
@@ -544,23 +550,23 @@ class Scan(Frames):
         """The pieces that a query asks for; see `kseg.lazy.Read`."""
         from kseg import arrow
 
-        found = self if limit is None else self.head(limit)
+        limited = self if limit is None else self.head(limit)
         kind = arrow.for_engines(self.schema)
         names = tuple(kind.names if columns is None else columns)
         request, offsets, key, sources = self._request, self._offsets, self._key, self.sources
-        if found.counts == (None, None):  # counted records are found before they are filtered
+        if limited.counts == (None, None):  # counted records are found before they are filtered
             from kseg.records.narrowing import can_have, narrowed, wanted_key
 
             sources = tuple(source for source in sources if can_have(source, conditions))
             request = narrowed(request, conditions)
             offsets = {
-                place: narrowed(Request(offset=bounds), conditions).offset
-                for place, bounds in offsets.items()
+                partition: narrowed(Request(offset=bounds), conditions).offset
+                for partition, bounds in offsets.items()
             }
             if key is None and (key := wanted_key(conditions, self._kinds)) is not None:
                 sources = self._with_key(sources, key)
         self.pushed = replace(
-            found,
+            limited,
             sources=sources,
             columns=names,
             errors=self.errors,
@@ -809,14 +815,14 @@ def scan(paths: StrPaths, **query: Unpack[QueryArgs]) -> Scan:
         *(paths, selection, asked["replicas"], asked["on_error"], asked["tier"]),
         request.isolation,
     )
-    found = catalog.partitions
+    sources = catalog.partitions
     kinds = _kinds(
-        asked["decode"], tuple(asked[name] for name in OF_SCHEMAS), found, asked["mapping"]
+        asked["decode"], tuple(asked[name] for name in OF_SCHEMAS), sources, asked["mapping"]
     )
     key = key_bytes(asked["key"], kinds)
     names = _columns(asked["columns"], kinds, with_directory=asked["replicas"] == "all")
     result = Scan(
-        found,
+        sources,
         names,
         request,
         asked["mapping"],
@@ -880,7 +886,7 @@ def dataset(paths: StrPaths, **query: Unpack[QueryArgs]) -> pyarrow.dataset.Data
 
 
 def _kinds(
-    decode: Any, said: tuple[Any, ...], found: tuple[Partition, ...], mapping: Mapping
+    decode: Any, said: tuple[Any, ...], sources: tuple[Partition, ...], mapping: Mapping
 ) -> Kinds:
     """The kinds of keys and values, by the schemas that the caller names."""
     if not has_schemas(decode):
@@ -889,37 +895,41 @@ def _kinds(
 
     def sample(name: str) -> Any:
         request = Request((name,), on_corrupt="skip")
-        table = Scan(found, (name,), request, mapping, _limit=SAMPLE_ROWS).to_arrow()
+        table = Scan(sources, (name,), request, mapping, _limit=SAMPLE_ROWS).to_arrow()
         return table[name].combine_chunks()
 
-    return decodings(decode, Choice(*said), (source.topic for source in found), sample)
+    return decodings(decode, Choice(*said), (source.topic for source in sources), sample)
 
 
 def _columns(
     asked: str | Iterable[str] | None, kinds: Kinds, *, with_directory: bool
 ) -> tuple[str, ...]:
     if asked is None:
-        place = (*PLACE_FIELDS, DIRECTORY) if with_directory else PLACE_FIELDS
-        asked = (*place, *FIELDS_DEFAULT)
-    wanted = (asked,) if isinstance(asked, str) else tuple(asked)
-    unknown = [str(name) for name in wanted if name not in COLUMNS]
+        place_fields = (*PLACE_FIELDS, DIRECTORY) if with_directory else PLACE_FIELDS
+        asked = (*place_fields, *FIELDS_DEFAULT)
+    names = (asked,) if isinstance(asked, str) else tuple(asked)
+    unknown = [str(name) for name in names if name not in COLUMNS]
     if unknown:
         raise ValueError(f"no column {', '.join(unknown)}; there are: {', '.join(COLUMNS)}")
-    if not wanted:
+    if not names:
         raise ValueError("columns is empty; use None for the default columns")
-    return decoded_fields(wanted, kinds)
+    return decoded_fields(names, kinds)
 
 
-def _each_offset(given: MappingOf[Any, Any]) -> dict[Any, OffsetBounds]:
+def _each_offset(offsets: MappingOf[Any, Any]) -> dict[Any, OffsetBounds]:
     """The bounds of each partition; a number is the first offset."""
-    found: dict[Any, OffsetBounds] = {}
-    for place, bounds in given.items():
-        is_pair = isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str)
-        if not is_pair and not isinstance(place, int):
-            raise TypeError(f"offset is by partition or by (topic, partition), not by {place!r}")
-        found[place] = (bounds, None) if isinstance(bounds, int) else bounds
-        Request(offset=found[place])
-    return found
+    bounds_by_partition: dict[Any, OffsetBounds] = {}
+    for partition, bounds in offsets.items():
+        is_pair = (
+            isinstance(partition, tuple) and len(partition) == 2 and isinstance(partition[0], str)
+        )
+        if not is_pair and not isinstance(partition, int):
+            raise TypeError(
+                f"offset is by partition or by (topic, partition), not by {partition!r}"
+            )
+        bounds_by_partition[partition] = (bounds, None) if isinstance(bounds, int) else bounds
+        Request(offset=bounds_by_partition[partition])
+    return bounds_by_partition
 
 
 def _count_of(name: str, count: int | None) -> int | None:

@@ -95,8 +95,8 @@ def report(damages: list[Finding], task: tuple[Split, ...], directory: str | Non
         OSError: the report cannot be written.
     """
     for damage in damages:
-        place = replace(damage, offset=None).place
-        _LOGGER.warning("kseg skipped %s: %s [%s]", place, damage.message, damage.code)
+        location = replace(damage, offset=None).place
+        _LOGGER.warning("kseg skipped %s: %s [%s]", location, damage.message, damage.code)
     if directory is None:
         return
     name = hashlib.sha256(f"{task[0].path}@{task[0].start_position}".encode()).hexdigest()[:16]

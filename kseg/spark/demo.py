@@ -75,8 +75,8 @@ def summarise_locally(path: str | PathLike[str]) -> Summary:
         key_bytes += int(columns["key"].offsets[-1])
         value_bytes += int(columns["value"].offsets[-1])
         offset_sum += int(columns["offset"].sum())
-        known = columns["timestamp_ms"][columns["timestamp_ms"] != -1]
-        times += [int(known.min()), int(known.max())] if len(known) else []
+        with_time = columns["timestamp_ms"][columns["timestamp_ms"] != -1]
+        times += [int(with_time.min()), int(with_time.max())] if len(with_time) else []
     seconds = time.perf_counter() - begun
     return Summary(
         records,
@@ -195,11 +195,11 @@ def check_java() -> None:
 def _stderr_to(fd: int) -> Iterator[None]:
     """Send standard error elsewhere, for this process and for those it starts meanwhile."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    stderr_copy = os.dup(2)
     try:
         os.dup2(fd, 2)
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr_copy, 2)
+        os.close(stderr_copy)

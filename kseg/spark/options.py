@@ -179,8 +179,8 @@ class SourceOptions:
     @property
     def kinds(self) -> dict[str, Any]:
         """The kinds that keys and values are decoded as."""
-        given = {"key": self.decode_key, "value": self.decode_value}
-        return {name: kind for name, kind in given.items() if kind is not None}
+        kinds = {"key": self.decode_key, "value": self.decode_value}
+        return {name: kind for name, kind in kinds.items() if kind is not None}
 
     @property
     def permissive(self) -> bool:
@@ -203,7 +203,7 @@ class SourceOptions:
             ValueError: an option sets an end, or a mode other than records; or a path is in a
                 store, which does not announce new records.
         """
-        for name, given in (
+        for name, is_set in (
             ("endingOffsets", bool(self.ending_offsets)),
             ("endingTimestamp", self.ending_timestamp is not None),
             ("mode", self.mode != "records"),
@@ -211,7 +211,7 @@ class SourceOptions:
             ("openTransactions", self.open_transactions != "wait"),
             ("replicas", self.replicas != "refuse"),
         ):
-            if given:
+            if is_set:
                 raise ValueError(f"kseg: option {name} has no meaning for a stream")
         for path in self.paths:
             if is_remote(path):
@@ -227,7 +227,7 @@ class SourceOptions:
 
     def wants(self, topic: str | None, partition: int | None) -> bool:
         """Whether a partition is chosen; one without a number only if no option names numbers."""
-        numbered = not self.partitions or any(partition in each for each in self.partitions)
+        numbered = not self.partitions or any(partition in numbers for numbers in self.partitions)
         return numbered and self.topics.wants(topic, partition)
 
 
@@ -245,20 +245,20 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     Raises:
         ValueError: an unknown name, a value out of its domain, or no path; one line each.
     """
-    given = options_given(options)
-    ignored = sorted(name for name in given if name.startswith("kafka."))
+    texts = options_given(options)
+    ignored = sorted(name for name in texts if name.startswith("kafka."))
     for name in ignored:
-        del given[name]
+        del texts[name]
     if ignored:
         message = f"kseg reads files and asks no broker: ignored {', '.join(ignored)}"
         warnings.warn(message, UserWarning, stacklevel=2)
-    if "pushdown" in given:
+    if "pushdown" in texts:
         raise ValueError(
             "kseg: there is no option pushdown: Spark keeps the plan of a filtered query, so later "
             "queries of the DataFrame would lack rows; the options topic, partitions, "
             "startingOffsets, endingOffsets, startingTimestamp and endingTimestamp narrow a query"
         )
-    result = SourceOptions(_paths(given), **parse_table(OPTIONS, given))
+    result = SourceOptions(_paths(texts), **parse_table(OPTIONS, texts))
     if result.report_path is not None and result.on_corrupt == "raise":
         raise ValueError("kseg: option reportPath needs onCorrupt=skip; 'fail' reports by failing")
     if result.permissive and result.mode != "records":
@@ -279,7 +279,7 @@ def _with_types(options: SourceOptions) -> SourceOptions:
 
     if any(map(is_remote, options.paths)):
         raise ValueError("kseg: values that have schemas are decoded from local paths")
-    found = scan(
+    kinds = scan(
         list(options.paths),
         topics=sorted(options.topics.names) or None,
         decode=options.kinds,
@@ -289,7 +289,7 @@ def _with_types(options: SourceOptions) -> SourceOptions:
         record=options.record,
         on_error="skip",
     ).kinds
-    return replace(options, decode_key=found.get("key"), decode_value=found.get("value"))
+    return replace(options, decode_key=kinds.get("key"), decode_value=kinds.get("value"))
 
 
 def _decoded_as(text: str) -> str:
@@ -304,17 +304,17 @@ def options_given(options: Mapping[str, str]) -> dict[str, str]:
     When Spark makes a table, its catalog adds properties such as `owner` and `provider`. It repeats
     each option under the name `option.NAME`, so only those count, and the table's location.
     """
-    given = {name.lower(): value for name, value in options.items()}
-    if not _is_of_catalog(given):
-        return given
+    texts = {name.lower(): value for name, value in options.items()}
+    if not _is_of_catalog(texts):
+        return texts
     mark = "option."
-    table = {name.removeprefix(mark): given[name] for name in given if name.startswith(mark)}
-    place = given.get("path", given.get("location"))
-    return table if place is None else {**table, "path": place}
+    table = {name.removeprefix(mark): texts[name] for name in texts if name.startswith(mark)}
+    location = texts.get("path", texts.get("location"))
+    return table if location is None else {**table, "path": location}
 
 
-def _is_of_catalog(given: Mapping[str, str]) -> bool:
-    return given.get("provider", "").lower() == "kseg"
+def _is_of_catalog(texts: Mapping[str, str]) -> bool:
+    return texts.get("provider", "").lower() == "kseg"
 
 
 def table_comment(options: Mapping[str, str]) -> str | None:
@@ -335,11 +335,15 @@ def with_comments(options: Mapping[str, str], comments: Iterable[str | None]) ->
         options: of the query.
         comments: of its columns.
     """
-    given = {name.lower(): value for name, value in options.items()}
-    if "path" in given or "paths" in given:
-        return given
-    kept = [text for text in comments if text is not None and text.startswith(_COMMENT)]
-    return {**dict(parse_qsl(kept[0].removeprefix(_COMMENT))), **given} if kept else given
+    texts = {name.lower(): value for name, value in options.items()}
+    if "path" in texts or "paths" in texts:
+        return texts
+    table_comments = [text for text in comments if text is not None and text.startswith(_COMMENT)]
+    return (
+        {**dict(parse_qsl(table_comments[0].removeprefix(_COMMENT))), **texts}
+        if table_comments
+        else texts
+    )
 
 
 def source_options(
@@ -350,12 +354,12 @@ def source_options(
     Raises:
         ValueError: an option is unknown or out of its domain.
     """
-    given = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
-    places = json.dumps([fspath(path) for path in given])
+    listed = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
+    places = json.dumps([fspath(path) for path in listed])
     return parse_options({**(options or {}), "paths": places})
 
 
-def parse_table(table: OptionTable, given: Mapping[str, str]) -> dict[str, Any]:
+def parse_table(table: OptionTable, texts: Mapping[str, str]) -> dict[str, Any]:
     """The fields that options set, with their values.
 
     Args:
@@ -367,14 +371,14 @@ def parse_table(table: OptionTable, given: Mapping[str, str]) -> dict[str, Any]:
     """
     names = {name.lower(): name for name in table}
     parsed: dict[str, Any] = {}
-    for lower, text in given.items():
+    for lower, text in texts.items():
         if lower not in names:
             hint = suggestion([lower], table, f"known: {', '.join(table)}")
             raise ValueError(f"kseg: unknown option {lower!r}{refusal('spark', lower) or hint}")
         name = names[lower]
         key, parse = table[name]
         if key in parsed:
-            rivals = [each for each, (other, _parse) in table.items() if other == key]
+            rivals = [rival for rival, (other, _parse) in table.items() if other == key]
             raise ValueError(f"kseg: one of {', '.join(rivals)} at most")
         try:
             parsed[key] = parse(text)
@@ -383,9 +387,9 @@ def parse_table(table: OptionTable, given: Mapping[str, str]) -> dict[str, Any]:
     return parsed
 
 
-def _paths(given: dict[str, str]) -> tuple[str, ...]:
+def _paths(texts: dict[str, str]) -> tuple[str, ...]:
     """`load(p)` arrives as `path`, `load([p, q])` as `paths`, a JSON array."""
-    single, many = given.pop("path", None), given.pop("paths", None)
+    single, many = texts.pop("path", None), texts.pop("paths", None)
     paths = [] if single is None else [single]
     if many is not None:
         try:
@@ -463,16 +467,16 @@ def _assign(text: str) -> TopicChoice:
     """JSON of topics and their partitions."""
     wrong = ValueError('not JSON such as {"orders": [0, 1]}')
     try:
-        given = json.loads(text)
+        assignment = json.loads(text)
     except (ValueError, RecursionError):
         raise wrong from None
-    if not isinstance(given, dict) or not given:
+    if not isinstance(assignment, dict) or not assignment:
         raise wrong
-    for numbers in given.values():
+    for numbers in assignment.values():
         if not isinstance(numbers, list) or not all(map(_is_partition, numbers)):
             raise wrong
-    assigned = tuple((_name(topic), tuple(numbers)) for topic, numbers in given.items())
-    return TopicChoice("assign", text, names=tuple(given), assigned=assigned)
+    assigned = tuple((_name(topic), tuple(numbers)) for topic, numbers in assignment.items())
+    return TopicChoice("assign", text, names=tuple(assignment), assigned=assigned)
 
 
 def _is_partition(number: object) -> bool:
@@ -560,7 +564,7 @@ def _offset(value: object, *, ends: bool) -> int | None:
 
 def _keys(text: str) -> tuple[tuple[str, str], ...]:
     """Files of private keys: `ID=FILE`, with commas between."""
-    pairs = [one.partition("=") for one in text.split(",")]
+    pairs = [pair.partition("=") for pair in text.split(",")]
     if not all(id_ and file for id_, _, file in pairs):
         raise ValueError("expected ID=FILE, with commas between")
     return tuple((id_, file) for id_, _, file in pairs)

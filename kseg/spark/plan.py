@@ -92,9 +92,9 @@ class ListedLog(NamedTuple):
 
 def plan_line(logs: Iterable[ListedLog], tasks: Iterable[tuple[Split, ...]]) -> str:
     """One line about a plan: how many segments it reads."""
-    there = sum(len(log.view.segments) for log in logs)
+    in_all = sum(len(log.view.segments) for log in logs)
     read = len({split.path for task in tasks for split in task if split.unreadable is None})
-    return f"kseg: {read} of {there} segments"
+    return f"kseg: {read} of {in_all} segments"
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
@@ -166,9 +166,9 @@ def list_logs(options: SourceOptions) -> tuple[ListedLog, ...]:
     for path, reason, error in catalog.skipped:
         if path in catalog.named and error is not None:
             raise error
-        place = Path(os.path.realpath(path.parent), path.name)
-        partition = partition_at(place)
-        empty = LogView.listed(PartitionFiles(place, partition.name))
+        real = Path(os.path.realpath(path.parent), path.name)
+        partition = partition_at(real)
+        empty = LogView.listed(PartitionFiles(real, partition.name))
         logs.append(ListedLog(partition, empty, reason))
     if not any(log.view.segments or log.unreadable for log in logs):
         raise NotALogError(_why_nothing(catalog, options), path=", ".join(options.paths))
@@ -390,7 +390,7 @@ def _whole(log: ListedLog, options: SourceOptions, bounds: tuple[int, int] | Non
     )
 
 
-def _committed(log: ListedLog, wanted: Split, open_transactions: str) -> Split:
+def _committed(log: ListedLog, bounds: Split, open_transactions: str) -> Split:
     """End the range at the last stable offset, and name the aborted transactions in it.
 
     Open transactions may be taken as aborted; then the range ends with the log.
@@ -402,29 +402,31 @@ def _committed(log: ListedLog, wanted: Split, open_transactions: str) -> Split:
         view = LogView.listed(view.files)
     is_whole = open_transactions == "abort"
     last = view.log_end_offset if is_whole else view.last_stable_offset
-    end = min(last, wanted.end_offset)
-    aborted = aborted_ranges(view, max(wanted.start_offset, 0), end)
-    return replace(wanted, end_offset=end, aborted=aborted if len(aborted) else None)
+    end = min(last, bounds.end_offset)
+    aborted = aborted_ranges(view, max(bounds.start_offset, 0), end)
+    return replace(bounds, end_offset=end, aborted=aborted if len(aborted) else None)
 
 
-def _of_log(log: ListedLog, wanted: Split, options: SourceOptions) -> Iterator[Split]:
+def _of_log(log: ListedLog, bounds: Split, options: SourceOptions) -> Iterator[Split]:
     """The splits of each segment, without the records that an earlier segment gives.
 
     So no two tasks give the same record; the rule is in `kseg.log.reader.visible`.
     """
-    here = wanted
+    remaining = bounds
     for info, following in log.segments():
         if info.end_offset is not None:
-            end = min(here.end_offset, info.end_offset)
-            yield from _split(log, info, following, replace(here, end_offset=end), options)
-            here = replace(here, start_offset=max(here.start_offset, info.end_offset))
+            end = min(remaining.end_offset, info.end_offset)
+            yield from _split(log, info, following, replace(remaining, end_offset=end), options)
+            remaining = replace(
+                remaining, start_offset=max(remaining.start_offset, info.end_offset)
+            )
             continue
-        yield from _split(log, info, following, here, options)
+        yield from _split(log, info, following, remaining, options)
         if log.partition.is_file or options.mode != "records":
             continue
-        if following < wanted.end_offset and not _outside(info, following, wanted):
+        if following < bounds.end_offset and not _outside(info, following, bounds):
             reached = _end_of(info, following) or 0
-            here = replace(here, start_offset=max(here.start_offset, reached))
+            remaining = replace(remaining, start_offset=max(remaining.start_offset, reached))
 
 
 def _end_of(info: SegmentInfo, following: int) -> int | None:
@@ -448,14 +450,14 @@ def _split(
     log: ListedLog,
     info: SegmentInfo,
     following: int,
-    wanted: Split,
+    bounds: Split,
     options: SourceOptions,
 ) -> Iterator[Split]:
     """The splits of one segment: none where it is pruned, one where it is small."""
     is_last = following == NO_END
-    if _outside(info, following, wanted):
+    if _outside(info, following, bounds):
         return
-    if not is_last and _too_old(info, wanted.start_timestamp, options.index):
+    if not is_last and _too_old(info, bounds.start_timestamp, options.index):
         return
     target, cuts = options.target_partition_bytes, list[Cut]()
     if options.mode != "segments":  # there each file is a row, empty ones too
@@ -463,7 +465,7 @@ def _split(
             return
         cuts = find_cuts(info, target, options.index) if info.size > target else []
     whole = replace(
-        wanted,
+        bounds,
         path=str(info.path) if log.view.remote is None else name_of(info.path),
         size=info.size,
         is_last=is_last,
@@ -473,16 +475,16 @@ def _split(
     start = 0
     for cut in [*cuts, last]:
         first, start = start, cut.position
-        if cut is not last and wanted.start_offset >= cut.offset:
+        if cut is not last and bounds.start_offset >= cut.offset:
             continue
         yield replace(whole, start_position=first, end_position=cut.position)
-        if cut.is_first and cut.offset >= wanted.end_offset:
+        if cut.is_first and cut.offset >= bounds.end_offset:
             return
 
 
-def _outside(info: SegmentInfo, following: int, wanted: Split) -> bool:
+def _outside(info: SegmentInfo, following: int, bounds: Split) -> bool:
     """Whether the names alone show that no offset of the segment is wanted."""
-    return wanted.start_offset >= following or info.base_offset >= wanted.end_offset
+    return bounds.start_offset >= following or info.base_offset >= bounds.end_offset
 
 
 def _too_old(info: SegmentInfo, start: int, index: str) -> bool:

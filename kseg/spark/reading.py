@@ -284,9 +284,9 @@ def _headers_of(split: Split, verify_crc: bool, on_error: OnError | None) -> Ite
             tables = segment.headers(**where)
         for table in tables:
             yield table
-        found = segment.stop_fault(table)
-        if found is not None:
-            fault(found, on_error)
+        stop_fault = segment.stop_fault(table)
+        if stop_fault is not None:
+            fault(stop_fault, on_error)
 
 
 @contextmanager

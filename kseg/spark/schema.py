@@ -203,28 +203,30 @@ def ddl(options: SourceOptions, comment: str | None = None) -> str:
     Raises:
         ValueError: `columns` has a name of no column.
     """
-    first, *others = [f"`{column.name}` {column.ddl}" for column in _offered(options)]
-    return ", ".join([first if comment is None else f"{first} COMMENT '{comment}'", *others])
+    first, *more = [f"`{column.name}` {column.ddl}" for column in _offered(options)]
+    return ", ".join([first if comment is None else f"{first} COMMENT '{comment}'", *more])
 
 
 def _offered(options: SourceOptions) -> Iterable[Column]:
-    known = _known(options)
+    columns = _columns_of(options)
     if options.columns:
-        return [_column(name, known) for name in options.columns]
+        return [_column(name, columns) for name in options.columns]
     if options.mode != "records":
-        return known.values()
+        return columns.values()
     names = [*_DEFAULT, *("headers",) * options.include_headers]
     names += [f"{name}Error" for name in options.kinds] + ["corrupt"] * options.permissive
-    return [known[name.lower()] for name in names]
+    return [columns[name.lower()] for name in names]
 
 
-def _known(options: SourceOptions | None) -> dict[str, Column]:
+def _columns_of(options: SourceOptions | None) -> dict[str, Column]:
     """The columns of a mode, decoded ones with types of their own."""
     if options is None:
         return COLUMNS
-    known = MODES[options.mode]
-    typed = {name: replace(known[name], ddl=_ddl_of(kind)) for name, kind in options.kinds.items()}
-    return {**known, **typed}
+    columns = MODES[options.mode]
+    typed = {
+        name: replace(columns[name], ddl=_ddl_of(kind)) for name, kind in options.kinds.items()
+    }
+    return {**columns, **typed}
 
 
 def _ddl_of(kind: Any) -> str:
@@ -257,8 +259,8 @@ def project(schema: StructType, options: SourceOptions | None = None) -> Project
     """
     import pyarrow as pa
 
-    known = _known(options)
-    columns = tuple(_column(field.name, known) for field in schema.fields)
+    offered = _columns_of(options)
+    columns = tuple(_column(field.name, offered) for field in schema.fields)
     permissive = options is not None and options.permissive
     fields = []
     for field, column in zip(schema.fields, columns, strict=True):
@@ -297,10 +299,10 @@ def _arrow_type(field: StructField) -> pa.DataType:
     return pa.list_(pa.field("element", item, nullable=nullable))
 
 
-def _column(name: str, known: Mapping[str, Column]) -> Column:
-    column = known.get(name.lower())
+def _column(name: str, columns: Mapping[str, Column]) -> Column:
+    column = columns.get(name.lower())
     if column is None:
-        names = [column.name for column in known.values()]
+        names = [column.name for column in columns.values()]
         hint = suggestion([name], names, f"known: {', '.join(names)}")
         raise ValueError(f"kseg: unknown column {name!r}{hint}")
     return column

@@ -48,11 +48,11 @@ from kseg.spark.schema import Projection, ddl, project
 from kseg.spark.watching import (
     NO_LIMIT,
     Amount,
-    Place,
+    StreamOffset,
     Watch,
     admit,
     offsets_document,
-    places_of,
+    stream_offsets_of,
 )
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
         """Open no file yet."""
         super().__init__(options, projection)
         self._watch: Final = Watch(options)
-        self._ends: Mapping[str, Place] | None = None
+        self._ends: Mapping[str, StreamOffset] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """With a fresh watch: only the driver needs its memory."""
@@ -169,20 +169,20 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
         """Where a new query starts: where `startingOffsets` says, else with the first records."""
         return offsets_document(self._starts({}))
 
-    def _starts(self, known: Mapping[str, Place]) -> dict[str, Place]:
-        """The known places, and a place for each new partition: new ones are read whole."""
-        watch, places = self._watch, dict(known)
+    def _starts(self, earlier: Mapping[str, StreamOffset]) -> dict[str, StreamOffset]:
+        """The offsets of earlier logs, and one for each new log: new ones are read whole."""
+        watch, stream_offsets = self._watch, dict(earlier)
         for name, log in watch.logs().items():
-            if name in places:
+            if name in stream_offsets:
                 continue
             start = watch.start_of(log)
             asked = self._options.start_of(log.partition.topic, log.partition.partition)
-            if asked == LATEST and not known:
+            if asked == LATEST and not earlier:
                 start = watch.end_of(name, log)
             elif asked is not None and asked > start.offset:
                 start = replace(start, offset=asked)
-            places[name] = start
-        return places
+            stream_offsets[name] = start
+        return stream_offsets
 
     @brief
     def latestOffset(  # noqa: N802 - Spark's name
@@ -194,8 +194,8 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
             KsegError: a log's end is damaged, or records are gone, and the options say to fail.
             OSError: a log cannot be read.
         """
-        known = {} if start is None else places_of(start)
-        starts = self._starts(known)
+        earlier = {} if start is None else stream_offsets_of(start)
+        starts = self._starts(earlier)
         everything = limit is None or type(limit).__name__ == "ReadAllAvailable"
         amount = NO_LIMIT if everything else _limit_of(self._options)
         if self._ends is None:
@@ -221,14 +221,14 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
         return datasource.ReadAllAvailable()
 
     def _towards(
-        self, starts: Mapping[str, Place], pinned: Mapping[str, Place], amount: Amount
-    ) -> dict[str, Place]:
+        self, starts: Mapping[str, StreamOffset], pinned: Mapping[str, StreamOffset], amount: Amount
+    ) -> dict[str, StreamOffset]:
         """The end of the next micro-batch: up to the limit, and never past ends fixed before."""
-        reach = {name: place for name, place in starts.items() if name in pinned}
+        reach = {name: stream_offset for name, stream_offset in starts.items() if name in pinned}
         ends = admit(reach, amount, self._watch.advance)
-        for name, place in ends.items():
+        for name, stream_offset in ends.items():
             end = pinned[name]
-            if place.offset > end.offset:
+            if stream_offset.offset > end.offset:
                 ends[name] = end if end.offset > starts[name].offset else starts[name]
         return {**starts, **ends}
 
@@ -248,15 +248,15 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
         """
         watch = self._watch
         logs = watch.list_anew()
-        starts = places_of(start)
+        starts = stream_offsets_of(start)
         ranges = {}
-        for name, place in places_of(end).items():
+        for name, stream_offset in stream_offsets_of(end).items():
             first = starts.get(name)
-            if first is None or first.is_of_another(place):
+            if first is None or first.is_of_another(stream_offset):
                 first = watch.start_of(logs[name])
-            if first.offset < place.offset:
-                first = replace(first, topic_id=place.topic_id)
-                ranges[name] = (watch.checked(name, first).offset, place.offset)
+            if first.offset < stream_offset.offset:
+                first = replace(first, topic_id=stream_offset.topic_id)
+                ranges[name] = (watch.checked(name, first).offset, stream_offset.offset)
         tasks = make_plan(logs.values(), self._options, ranges)
         return [InputPartition(task) for task in tasks]
 

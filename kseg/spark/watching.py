@@ -3,7 +3,7 @@
 A stream does not read unfinished writes: half a batch at the end of a log, zeros, or a last batch
 whose checksum is not right yet. Checking a log that has not changed costs a `stat` of its
 directories and of its last file. The memory of earlier checks only saves walks: the results come
-from places and files. Nothing here imports pyspark.
+from stream offsets and files. Nothing here imports pyspark.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SETTLED_NS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StreamOffset:
     """How far one partition was read.
 
     Attributes:
@@ -53,29 +53,29 @@ class Place:
     position: int = 0
     topic_id: str | None = None
 
-    def is_of_another(self, other: Place) -> bool:
-        """Whether the topic was made again between two places."""
+    def is_of_another(self, other: StreamOffset) -> bool:
+        """Whether the topic was made again between two stream offsets."""
         return None not in (self.topic_id, other.topic_id) and self.topic_id != other.topic_id
 
 
-def offsets_document(places: Mapping[str, Place]) -> dict[str, Any]:
-    """The places by the names of partition directories, in their order, as Spark keeps them."""
+def offsets_document(stream_offsets: Mapping[str, StreamOffset]) -> dict[str, Any]:
+    """The offsets by the names of partition directories, in their order, as Spark keeps them."""
     return {
         "v": _VERSION,
         "topics": {
             name: {
-                "offset": place.offset,
-                "segment": place.segment,
-                "pos": place.position,
-                **({} if place.topic_id is None else {"id": place.topic_id}),
+                "offset": stream_offset.offset,
+                "segment": stream_offset.segment,
+                "pos": stream_offset.position,
+                **({} if stream_offset.topic_id is None else {"id": stream_offset.topic_id}),
             }
-            for name, place in sorted(places.items())
+            for name, stream_offset in sorted(stream_offsets.items())
         },
     }
 
 
-def places_of(document: Mapping[str, Any]) -> dict[str, Place]:
-    """The places in the document of a checkpoint.
+def stream_offsets_of(document: Mapping[str, Any]) -> dict[str, StreamOffset]:
+    """The stream offsets in the document of a checkpoint.
 
     Raises:
         ValueError: another version wrote it, or another program.
@@ -85,23 +85,23 @@ def places_of(document: Mapping[str, Any]) -> dict[str, Place]:
         raise ValueError(f"kseg: the checkpoint's offsets have version {version!r}, not 1")
     if not isinstance(topics, Mapping):
         raise ValueError("kseg: the checkpoint's offsets name no topics")
-    return {str(name): _place(name, given) for name, given in topics.items()}
+    return {str(name): _stream_offset(name, fields) for name, fields in topics.items()}
 
 
-def _place(name: object, given: Any) -> Place:
+def _stream_offset(name: object, fields: Any) -> StreamOffset:
     try:
-        numbers = [given[key] for key in ("offset", "segment", "pos")]
-        topic_id = given.get("id")
+        numbers = [fields[key] for key in ("offset", "segment", "pos")]
+        topic_id = fields.get("id")
     except (AttributeError, KeyError, TypeError):
         numbers, topic_id = [], None
     # The offset behind the last one of all has more than 64 bits.
     if not numbers or not all(
-        type(number) is int and -1 <= number <= INT64_MAX + (not place)
-        for place, number in enumerate(numbers)
+        type(number) is int and -1 <= number <= INT64_MAX + (not index)
+        for index, number in enumerate(numbers)
     ):
-        raise ValueError(f"kseg: the checkpoint's offset of {name!r} is {given!r}")
+        raise ValueError(f"kseg: the checkpoint's offset of {name!r} is {fields!r}")
     offset, segment, position = numbers
-    return Place(offset, segment, position, topic_id)
+    return StreamOffset(offset, segment, position, topic_id)
 
 
 class Amount(NamedTuple):
@@ -121,7 +121,7 @@ class Amount(NamedTuple):
 
     def plus(self, more: Amount) -> Amount:
         """Both amounts together."""
-        return Amount(*(one + other for one, other in zip(self, more, strict=True)))
+        return Amount(*(amount + other for amount, other in zip(self, more, strict=True)))
 
 
 NO_LIMIT: Final = Amount()
@@ -132,29 +132,32 @@ class Advance(NamedTuple):
     """How far one partition gets within a limit.
 
     Attributes:
-        place: where it then stands.
+        stream_offset: where it then stands.
         taken: the amount in front of the place.
         at_end: nothing more is there to take.
     """
 
-    place: Place
+    stream_offset: StreamOffset
     taken: Amount
     at_end: bool
 
 
 def admit(
-    starts: Mapping[str, Place], limit: Amount, advance: Callable[..., Advance]
-) -> dict[str, Place]:
-    """The places up to which the next micro-batch reads.
+    starts: Mapping[str, StreamOffset], limit: Amount, advance: Callable[..., Advance]
+) -> dict[str, StreamOffset]:
+    """The stream offsets up to which the next micro-batch reads.
 
     Args:
         starts: where each partition stands.
         limit: of all partitions together.
         advance: how far one partition gets, as `Watch.advance` says it.
     """
-    places = dict(starts)
+    stream_offsets = dict(starts)
     if limit == NO_LIMIT:
-        return {name: advance(name, place, limit).place for name, place in places.items()}
+        return {
+            name: advance(name, stream_offset, limit).stream_offset
+            for name, stream_offset in stream_offsets.items()
+        }
     waiting = _in_turn(starts)
     left, nothing_yet = limit, True
     while waiting:
@@ -162,19 +165,19 @@ def admit(
         for number, name in enumerate(waiting):
             for part in (left.share(len(waiting) - number), left):
                 if min(left) <= 0:
-                    return places
-                step = advance(name, places[name], part, at_least=nothing_yet)
+                    return stream_offsets
+                step = advance(name, stream_offsets[name], part, at_least=nothing_yet)
                 if step.at_end or step.taken.bytes:
                     break
-            places[name], left = step.place, left.less(step.taken)
+            stream_offsets[name], left = step.stream_offset, left.less(step.taken)
             nothing_yet = nothing_yet and not step.taken.bytes
             if step.taken.bytes and not step.at_end:
                 behind.append(name)
         waiting = behind
-    return places
+    return stream_offsets
 
 
-def _in_turn(starts: Mapping[str, Place]) -> list[str]:
+def _in_turn(starts: Mapping[str, StreamOffset]) -> list[str]:
     """The names, beginning with another one at each stage of a stream."""
     names = sorted(starts)
     if not names:
@@ -192,7 +195,7 @@ class Watch:
         self._fails: Final = options.on_corrupt == "raise"
         self._logs: dict[str, ListedLog] = {}
         self._directories: dict[str, int] = {}
-        self._ends: dict[str, tuple[Path, int, Place]] = {}
+        self._ends: dict[str, tuple[Path, int, StreamOffset]] = {}
         self._walks_always = any(glob.has_magic(path) for path in options.paths)
 
     def logs(self) -> dict[str, ListedLog]:
@@ -216,8 +219,8 @@ class Watch:
         for log in list_logs(replace(self._options, replicas="all")):
             path = log.view.path
             if path.name in listed:
-                others = f"{listed[path.name].view.path} and {path}"
-                raise ValueError(f"kseg: a stream needs one directory of {path.name}, not {others}")
+                paths = f"{listed[path.name].view.path} and {path}"
+                raise ValueError(f"kseg: a stream needs one directory of {path.name}, not {paths}")
             listed[path.name] = log
             directories |= {str(path), str(path.parent)}
         # A directory's time is taken before it is listed, so that every change is noticed; a
@@ -243,17 +246,17 @@ class Watch:
             self._directories[directory] = now if now < soon else -1
         return changed
 
-    def start_of(self, log: ListedLog) -> Place:
+    def start_of(self, log: ListedLog) -> StreamOffset:
         """Where the records of a log begin."""
         start = max(log.start_offset, log.view.first_offset, 0)
         topic_id = topic_id_in(log.view.path)
-        return Place(start, topic_id=None if topic_id is None else str(topic_id))
+        return StreamOffset(start, topic_id=None if topic_id is None else str(topic_id))
 
-    def end_of(self, name: str, log: ListedLog) -> Place:
+    def end_of(self, name: str, log: ListedLog) -> StreamOffset:
         """Where its records end now, behind the last whole batch."""
-        return self.advance(name, self.start_of(log), NO_LIMIT).place
+        return self.advance(name, self.start_of(log), NO_LIMIT).stream_offset
 
-    def checked(self, name: str, place: Place) -> Place:
+    def checked(self, name: str, stream_offset: StreamOffset) -> StreamOffset:
         """The place, or the log's start if the records from there on are gone.
 
         Raises:
@@ -261,16 +264,18 @@ class Watch:
         """
         log = self._log(name)
         if log is None:
-            self._lost(name, f"the log is gone, which was read up to offset {place.offset}")
-            return place
+            self._lost(name, f"the log is gone, which was read up to offset {stream_offset.offset}")
+            return stream_offset
         start = self.start_of(log)
-        if place.is_of_another(start):
-            self._lost(name, f"the topic was made again, which was read up to {place.offset}")
+        if stream_offset.is_of_another(start):
+            self._lost(
+                name, f"the topic was made again, which was read up to {stream_offset.offset}"
+            )
             return start
-        if place.offset < start.offset:
-            self._lost(name, f"offsets {place.offset} to {start.offset - 1} are gone")
+        if stream_offset.offset < start.offset:
+            self._lost(name, f"offsets {stream_offset.offset} to {start.offset - 1} are gone")
             return start
-        return replace(place, topic_id=start.topic_id)
+        return replace(stream_offset, topic_id=start.topic_id)
 
     def _lost(self, name: str, loss: str) -> None:
         if self._options.fail_on_data_loss:
@@ -280,7 +285,9 @@ class Watch:
 
     # ---- new records -----------------------------------------------------------------------------
 
-    def advance(self, name: str, place: Place, limit: Amount, *, at_least: bool = True) -> Advance:
+    def advance(
+        self, name: str, stream_offset: StreamOffset, limit: Amount, *, at_least: bool = True
+    ) -> Advance:
         """How far a log goes on from a place within the limit; with `at_least`, one batch at least.
 
         Raises:
@@ -288,98 +295,108 @@ class Watch:
             OffsetOutOfRangeError: records are gone, and `failOnDataLoss` is true.
             OSError: a segment cannot be read.
         """
-        place = self.checked(name, place)
+        stream_offset = self.checked(name, stream_offset)
         log = self._log(name)
-        if log is None or not log.view.segments or self._stands_still(name, log, place):
-            return Advance(place, _NOTHING, at_end=True)
-        step = self._step(name, log, place, limit, at_least)
+        if log is None or not log.view.segments or self._stands_still(name, log, stream_offset):
+            return Advance(stream_offset, _NOTHING, at_end=True)
+        step = self._step(name, log, stream_offset, limit, at_least)
         if self._options.isolation == "read_committed":
-            step = _committed(log, place, step)
-        return step._replace(place=replace(step.place, topic_id=place.topic_id))
+            step = _committed(log, stream_offset, step)
+        return step._replace(
+            stream_offset=replace(step.stream_offset, topic_id=stream_offset.topic_id)
+        )
 
-    def _stands_still(self, name: str, log: ListedLog, place: Place) -> bool:
+    def _stands_still(self, name: str, log: ListedLog, stream_offset: StreamOffset) -> bool:
         """Whether the last look ended here, and the last segment has not changed since."""
-        path, size, end = self._ends.get(name, (None, -1, place))
+        path, size, end = self._ends.get(name, (None, -1, stream_offset))
         return (
             path == log.view.segments[-1].path
-            and place.offset == end.offset
+            and stream_offset.offset == end.offset
             and path.stat().st_size == size
         )
 
     def _step(
-        self, name: str, log: ListedLog, place: Place, limit: Amount, at_least: bool
+        self, name: str, log: ListedLog, stream_offset: StreamOffset, limit: Amount, at_least: bool
     ) -> Advance:
         taken, left = _NOTHING, limit
         for info, following in log.segments():
             is_last = following == NO_END
-            if not is_last and (limit == NO_LIMIT or following <= place.offset):
+            if not is_last and (limit == NO_LIMIT or following <= stream_offset.offset):
                 continue  # all of it is new, however much it is; or it was read
-            place, more, whole = self._within(name, info, following, place, left, at_least=at_least)
+            stream_offset, more, whole = self._within(
+                name, info, following, stream_offset, left, at_least=at_least
+            )
             at_least = at_least and taken == more == _NOTHING
             taken, left = taken.plus(more), left.less(more)
             if not whole or (min(left) <= 0 and not is_last):
-                return Advance(place, taken, at_end=False)
-        return Advance(place, taken, at_end=True)
+                return Advance(stream_offset, taken, at_end=False)
+        return Advance(stream_offset, taken, at_end=True)
 
     def _within(
         self,
         name: str,
         info: SegmentInfo,
         following: int,
-        place: Place,
+        stream_offset: StreamOffset,
         limit: Amount,
         *,
         at_least: bool,
-    ) -> tuple[Place, Amount, bool]:
+    ) -> tuple[StreamOffset, Amount, bool]:
         """Take batches of one segment: the place behind, the amount, whether these are all."""
         base, is_last = info.base_offset, following == NO_END
-        end, taken = replace(place, offset=max(place.offset, base)), _NOTHING
+        end, taken = replace(stream_offset, offset=max(stream_offset.offset, base)), _NOTHING
         with Segment.open(info.path, is_last=is_last) as segment:
-            begin = _begin(segment, base, place)
+            begin = _begin(segment, base, stream_offset)
             tables = whole_batches(segment, begin) if is_last else segment.headers(start=begin)
             for table in tables:
                 force = at_least and taken == _NOTHING
-                fits, more = _fitting(table, place, limit.less(taken), at_least=force)
+                fits, more = _fitting(table, stream_offset, limit.less(taken), at_least=force)
                 if fits:
                     last = table[fits - 1]
-                    end = Place(last.last_offset + 1, base, last.position + last.size)
+                    end = StreamOffset(last.last_offset + 1, base, last.position + last.size)
                     taken = taken.plus(more)._replace(segments=1)
                 if fits < len(table):
                     return end, taken, False
             size = segment.size
         if not is_last:
-            return Place(max(following, place.offset), following, 0), taken, True
+            return StreamOffset(max(following, stream_offset.offset), following, 0), taken, True
         fault = segment.stop_fault(table)
         if fault is not None and table.stop is not StopReason.BAD_CRC and self._fails:
             raise named(fault, str(info.path))
-        if end.offset < place.offset:
-            self._lost(name, f"the log ends at {end.offset}, and was read up to {place.offset}")
+        if end.offset < stream_offset.offset:
+            self._lost(
+                name, f"the log ends at {end.offset}, and was read up to {stream_offset.offset}"
+            )
         if end.position == size:  # else an unfinished batch may become whole in its place
             self._ends[name] = (info.path, size, end)
         return end, taken, True
 
 
-def _begin(segment: Segment, base: int, place: Place) -> int:
+def _begin(segment: Segment, base: int, stream_offset: StreamOffset) -> int:
     """Where to walk from: the place's own position if a batch begins there, else the index's."""
-    if place.segment == base and 0 < place.position <= segment.size:
-        if place.position == segment.size:
-            return place.position
-        for tile in segment.walk(start=place.position, limit=place.position + 1):
+    if stream_offset.segment == base and 0 < stream_offset.position <= segment.size:
+        if stream_offset.position == segment.size:
+            return stream_offset.position
+        for tile in segment.walk(start=stream_offset.position, limit=stream_offset.position + 1):
             table = tile.table
-            if len(table) and table.crc_ok[0] == 1 and int(table.last_offset[0]) >= place.offset:
-                return place.position
-    return segment.start_for_offset(place.offset).position
+            if (
+                len(table)
+                and table.crc_ok[0] == 1
+                and int(table.last_offset[0]) >= stream_offset.offset
+            ):
+                return stream_offset.position
+    return segment.start_for_offset(stream_offset.offset).position
 
 
 def _fitting(
-    table: BatchTable, place: Place, limit: Amount, *, at_least: bool
+    table: BatchTable, stream_offset: StreamOffset, limit: Amount, *, at_least: bool
 ) -> tuple[int, Amount]:
     """How many batches of a table fit, and how much of these is new."""
-    new = table.last_offset >= place.offset
+    new = table.last_offset >= stream_offset.offset
     # Of a compressed message of magic 0 or 1 the header says no count: the offsets it spans.
     spans = np.diff(table.last_offset, prepend=table.last_offset[:1] - 1)
-    known = np.where((table.magic < 2) & (table.codec != 0), spans, table.record_count)
-    rows = np.cumsum(np.where(new, known, 0))
+    counts = np.where((table.magic < 2) & (table.codec != 0), spans, table.record_count)
+    rows = np.cumsum(np.where(new, counts, 0))
     sizes = np.cumsum(np.where(new, table.size, 0))
     fits = min(
         int(rows.searchsorted(limit.rows, side="right")),
@@ -391,9 +408,9 @@ def _fitting(
     return fits, amount
 
 
-def _committed(log: ListedLog, start: Place, step: Advance) -> Advance:
+def _committed(log: ListedLog, start: StreamOffset, step: Advance) -> Advance:
     """The place, but not past the last stable offset: transactions behind it are open."""
     stable = LogView.open(log.view.path).last_stable_offset
-    if step.place.offset <= stable:
+    if step.stream_offset.offset <= stable:
         return step
-    return Advance(Place(max(stable, start.offset)), step.taken, at_end=True)
+    return Advance(StreamOffset(max(stable, start.offset)), step.taken, at_end=True)

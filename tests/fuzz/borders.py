@@ -45,7 +45,7 @@ from kseg.log.recovery.reindex import plan_reindex
 from kseg.log.validate.append import validate_append, validate_replica
 from kseg.log.validate.rules import AppendOrigin, AppendRules
 from kseg.spark.options import parse_options
-from kseg.spark.watching import offsets_document, places_of
+from kseg.spark.watching import offsets_document, stream_offsets_of
 from tests import builders
 from tests.builders import record, records_of, write_segment
 from tests.fuzz.appending import check_taken
@@ -534,7 +534,7 @@ def spark_values(source: Random, _root: Path) -> None:
     if options is not None:
         may(options.check_batch)
     place = {"offset": value, "segment": source.choice(BORDERS), "pos": source.choice(BORDERS)}
-    offsets = may(places_of, {"v": 1, "topics": {"t-0": place}})
+    offsets = may(stream_offsets_of, {"v": 1, "topics": {"t-0": place}})
     if offsets is not None:
         assert offsets_document(offsets)["topics"]["t-0"] == place
 

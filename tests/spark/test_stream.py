@@ -18,7 +18,7 @@ from kseg.files.metadata import write_partition_metadata
 from kseg.spark import schema
 from kseg.spark.options import parse_options
 from kseg.spark.source import StreamReader, stream_reader
-from kseg.spark.watching import places_of
+from kseg.spark.watching import stream_offsets_of
 from tests.builders import batch, record, write_segment
 
 pytestmark = pytest.mark.spark
@@ -148,7 +148,7 @@ def test_a_range_gives_the_same_rows_whatever_has_come_since(log: Path) -> None:
 def test_a_start_may_be_the_latest(log: Path) -> None:
     stream = reader(log, startingOffsets="latest")
     start = stream.initialOffset()
-    assert places_of(start)["orders-0"].offset == 100
+    assert stream_offsets_of(start)["orders-0"].offset == 100
     assert stream.latestOffset(start, stream.getDefaultReadLimit()) == start
     write_segment(log, 100, rows(100))
     end = stream.latestOffset(start, stream.getDefaultReadLimit())
@@ -161,7 +161,7 @@ def test_a_topic_that_is_made_again_is_a_loss_or_read_from_its_start(log: Path, 
     streams = [reader(log), reader(log, failOnDataLoss="false")]
     start = streams[0].initialOffset()
     end = streams[0].latestOffset(start)
-    assert places_of(end)["orders-0"].offset == 100
+    assert stream_offsets_of(end)["orders-0"].offset == 100
     log.rename(log.parent.parent / "away")
     write_segment(log, 0, *(rows(10 * at) for at in range(count)))
     write_partition_metadata(log / "partition.metadata", UUID(int=2 << 70))
@@ -190,7 +190,7 @@ def test_ends_that_were_fixed_are_reached_and_not_passed(log: Path) -> None:
     ends = []
     for _ in range(4):
         end = stream.latestOffset(start, stream.getDefaultReadLimit())
-        ends.append(places_of(end)["orders-0"].offset)
+        ends.append(stream_offsets_of(end)["orders-0"].offset)
         start = end
     assert ends == [60, 100, 100, 100]
 

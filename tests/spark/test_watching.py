@@ -16,11 +16,11 @@ from kseg.spark.options import parse_options
 from kseg.spark.watching import (
     Advance,
     Amount,
-    Place,
+    StreamOffset,
     Watch,
     admit,
     offsets_document,
-    places_of,
+    stream_offsets_of,
 )
 from tests.builders import GZIP, batch, control_batch, record, wrapper, write_segment
 
@@ -45,12 +45,12 @@ def watch(path: Path, **given: str) -> Watch:
 
 def end(path: Path, start: int = 0, limit: Amount | None = None, **given: str) -> int:
     seen = watch(path, **given)
-    return seen.advance("orders-0", Place(start), limit or Amount()).place.offset
+    return seen.advance("orders-0", StreamOffset(start), limit or Amount()).stream_offset.offset
 
 
 def test_without_a_limit_a_log_is_taken_to_its_end(log: Path) -> None:
-    step = watch(log).advance("orders-0", Place(0), Amount())
-    assert step.place == Place(300, 200, os.path.getsize(max(log.glob("*.log"))))
+    step = watch(log).advance("orders-0", StreamOffset(0), Amount())
+    assert step.stream_offset == StreamOffset(300, 200, os.path.getsize(max(log.glob("*.log"))))
     assert step.at_end
 
 
@@ -75,11 +75,11 @@ def test_a_limit_ends_in_front_of_the_batch_that_passes_it(
 
 
 def test_limited_steps_take_each_batch_once(log: Path) -> None:
-    seen, place, ends = watch(log), Place(0), []
+    seen, place, ends = watch(log), StreamOffset(0), []
     while not ends or place.offset < 300:
         step = seen.advance("orders-0", place, Amount(rows=70))
-        assert step.taken.rows == step.place.offset - place.offset
-        place = step.place
+        assert step.taken.rows == step.stream_offset.offset - place.offset
+        place = step.stream_offset
         ends.append(place.offset)
     assert ends == [70, 140, 210, 280, 300]
 
@@ -94,10 +94,10 @@ def test_an_unfinished_tail_is_left_alone_until_it_is_whole(log: Path, tail: byt
     whole = path.read_bytes()
     path.write_bytes(whole + tail)
     seen = watch(log)
-    place = seen.advance("orders-0", Place(0), Amount()).place
+    place = seen.advance("orders-0", StreamOffset(0), Amount()).stream_offset
     assert place.offset == 300
     path.write_bytes(whole + rows(300))
-    assert seen.advance("orders-0", place, Amount()).place.offset == 310
+    assert seen.advance("orders-0", place, Amount()).stream_offset.offset == 310
 
 
 def test_a_damaged_batch_in_the_middle_of_the_last_segment_is_no_end(log: Path) -> None:
@@ -115,22 +115,22 @@ def test_a_damaged_end_fails_or_is_waited_at(log: Path) -> None:
 
 def test_new_segments_and_partitions_are_picked_up(log: Path) -> None:
     seen = watch(log.parent)
-    place = seen.advance("orders-0", Place(0), Amount()).place
+    place = seen.advance("orders-0", StreamOffset(0), Amount()).stream_offset
     write_segment(log, 300, rows(300))
     write_segment(log.parent / "orders-1", 0, rows(0))
     assert set(seen.logs()) == {"orders-0", "orders-1"}
-    assert seen.advance("orders-0", place, Amount()).place.offset == 310
+    assert seen.advance("orders-0", place, Amount()).stream_offset.offset == 310
 
 
 def test_a_log_that_stands_still_is_not_opened(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "_SETTLED_NS", 0)
     seen = watch(log)
-    place = seen.advance("orders-0", Place(0), Amount()).place
+    place = seen.advance("orders-0", StreamOffset(0), Amount()).stream_offset
     seen.logs()
     monkeypatch.setattr(watching, "Segment", None)
     monkeypatch.setattr(watching, "list_logs", None)
     step = seen.advance("orders-0", place, Amount())
-    assert (step.place, step.at_end) == (place, True)
+    assert (step.stream_offset, step.at_end) == (place, True)
 
 
 def test_records_that_retention_removed_are_a_loss(log: Path) -> None:
@@ -162,8 +162,8 @@ def test_a_position_that_does_not_fit_any_more_is_not_believed(log: Path) -> Non
     path = max(log.glob("*.log"))
     seen = watch(log)
     for position in (1, 7, os.path.getsize(path) - 3, 10 * os.path.getsize(path)):
-        step = seen.advance("orders-0", Place(250, 200, position), Amount())
-        assert step.place.offset == 300
+        step = seen.advance("orders-0", StreamOffset(250, 200, position), Amount())
+        assert step.stream_offset.offset == 300
         assert step.taken.rows == 50
 
 
@@ -183,8 +183,8 @@ def test_records_of_old_formats_are_counted_by_offset(tmp_path: Path) -> None:
     bases = (0, 5, 10, 15)
     sets = [wrapper([record(b"v")] * 5, magic=1, codec=GZIP, base_offset=base) for base in bases]
     write_segment(path, 0, *sets)
-    step = watch(path).advance("orders-0", Place(0), Amount(rows=12))
-    assert step.place.offset == 15  # of the first one only the last offset is known
+    step = watch(path).advance("orders-0", StreamOffset(0), Amount(rows=12))
+    assert step.stream_offset.offset == 15  # of the first one only the last offset is known
     assert sum(len(columns) for columns in scan(path)) == 20
 
 
@@ -200,13 +200,13 @@ def test_two_directories_of_one_name_are_refused(log: Path, tmp_path: Path) -> N
 
 
 def test_offsets_survive_json_in_the_order_of_names() -> None:
-    given = {"t-1": Place(5), "t-0": Place(1200, 1000, 81920)}
+    given = {"t-1": StreamOffset(5), "t-0": StreamOffset(1200, 1000, 81920)}
     text = json.dumps(offsets_document(given))
     assert text == (
         '{"v": 1, "topics": {"t-0": {"offset": 1200, "segment": 1000, "pos": 81920}, '
         '"t-1": {"offset": 5, "segment": -1, "pos": 0}}}'
     )
-    assert places_of(json.loads(text)) == given
+    assert stream_offsets_of(json.loads(text)) == given
 
 
 @pytest.mark.parametrize(
@@ -227,24 +227,24 @@ def test_a_checkpoint_of_another_making_is_refused(
     document: Mapping[str, object], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        places_of(document)
+        stream_offsets_of(document)
 
 
 def batches_of(sizes: Mapping[str, int], rows: int = 10):
     """Logs of so many batches, each of `rows` records and 100 bytes."""
 
-    def advance(name: str, place: Place, limit: Amount, *, at_least: bool = True) -> Advance:
+    def advance(name: str, place: StreamOffset, limit: Amount, *, at_least: bool = True) -> Advance:
         there = sizes[name] - place.offset // rows
         fits = min(there, limit.rows // rows, limit.bytes // 100)
         fits = max(fits, min(there, int(at_least)))
         taken = Amount(fits * rows, fits * 100, int(fits > 0))
-        return Advance(Place(place.offset + fits * rows), taken, at_end=fits == there)
+        return Advance(StreamOffset(place.offset + fits * rows), taken, at_end=fits == there)
 
     return advance
 
 
 def admitted(sizes: Mapping[str, int], limit: Amount) -> dict[str, int]:
-    starts = {name: Place(0) for name in sizes}
+    starts = {name: StreamOffset(0) for name in sizes}
     ends = admit(starts, limit, batches_of(sizes))
     return {name: place.offset for name, place in ends.items()}
 
@@ -280,7 +280,7 @@ def test_shares_below_a_batch_are_put_together() -> None:
 
 def test_no_partition_waits_for_the_others_to_end() -> None:
     sizes = dict.fromkeys("abcde", 1000)
-    places = {name: Place(0) for name in sizes}
+    places = {name: StreamOffset(0) for name in sizes}
     for _ in range(60):
         places = admit(places, Amount(rows=10), batches_of(sizes))
     assert min(place.offset for place in places.values()) > 0
@@ -288,7 +288,7 @@ def test_no_partition_waits_for_the_others_to_end() -> None:
 
 def test_repeated_rounds_take_everything_in_the_end() -> None:
     sizes = {"a": 4, "b": 1, "c": 6}
-    places = {name: Place(0) for name in sizes}
+    places = {name: StreamOffset(0) for name in sizes}
     rounds = 0
     while any(place.offset < 10 * sizes[name] for name, place in places.items()):
         places = admit(places, Amount(rows=25), batches_of(sizes))
@@ -297,6 +297,6 @@ def test_repeated_rounds_take_everything_in_the_end() -> None:
 
 
 def test_segments_are_counted_too() -> None:
-    starts = {"a": Place(0), "b": Place(0)}
+    starts = {"a": StreamOffset(0), "b": StreamOffset(0)}
     ends = admit(starts, Amount(segments=1), batches_of({"a": 2, "b": 2}))
     assert sorted(place.offset for place in ends.values()) == [0, 20]

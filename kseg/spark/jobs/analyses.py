@@ -242,13 +242,13 @@ def _seen(directory: str) -> tuple[Any, ...]:
     if is_remote(directory):
         logs = [segment.log for segment in list_partition(path_at(directory)).segments]
         return tuple((str(log), io.size_at(log)) for log in logs)
-    place = os.path.realpath(directory)
-    home = os.path.dirname(place)
+    real_directory = os.path.realpath(directory)
+    home = os.path.dirname(real_directory)
     beside = [state_of(os.path.join(home, kind.value)) for kind in _CHECKPOINTS]
     try:
-        return place, beside, look_at(place)
+        return real_directory, beside, look_at(real_directory)
     except OSError:  # the answer says so
-        return place, beside
+        return real_directory, beside
 
 
 def _timeless(value: Any) -> Any:
@@ -411,6 +411,6 @@ def _run(
     job = arguments.pop("job", None)
     runner = SparkRunner(lambda: spark, name, now_ms=options.get("now"), job=job)
     with refusals_named():
-        found = analysis(paths, threads=runner, **arguments)
-    reports = found if isinstance(found, tuple) else (found,)
+        answer = analysis(paths, threads=runner, **arguments)
+    reports = answer if isinstance(answer, tuple) else (answer,)
     return AnalysisResult(name, reports, runner.tasks, runner.skipped)

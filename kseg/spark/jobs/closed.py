@@ -231,23 +231,25 @@ def compact(
     """
     chosen = options or CompactOptions()
     how = CleanupOptions(now_of(chosen.now_ms), chosen.high_watermark, chosen.how)
-    known, findings = _settings(_partitions(paths), chosen)
-    settings = {path: each for path, each in known.items() if has_segments(path)}
+    all_settings, findings = _settings(_partitions(paths), chosen)
+    settings = {
+        path: of_partition for path, of_partition in all_settings.items() if has_segments(path)
+    }
     runner = SparkRunner(lambda: spark, "compact", now_ms=chosen.now_ms, job=job)
-    units = [_ClosedUnit.of(path, each) for path, each in settings.items()]
+    units = [_ClosedUnit.of(path, of_partition) for path, of_partition in settings.items()]
     answers = run_units(units, partial(_look, how=how), threads=runner, progress=progress)
     plans = {path: (plan, deletion, finding) for path, plan, deletion, finding in answers}
-    found = []
-    for path, each in settings.items():
+    planned = []
+    for path, of_partition in settings.items():
         plan, deletion, finding = plans[path]
-        partition = closed_partition(path, each, how)
-        found.append(replace(partition, plan=plan, deletion=deletion, finding=finding))
-    going = [one for one in found if apply and not one.is_noop]
-    sizes = [(one, one.plan.bytes if one.plan else 0) for one in going]
-    place = _place(chosen, how.now_ms, keep=chosen.backup_directory is not None)
-    done, outcome = _change(spark, sizes, partial(run_cleanup, options=place), progress)
+        partition = closed_partition(path, of_partition, how)
+        planned.append(replace(partition, plan=plan, deletion=deletion, finding=finding))
+    going = [partition for partition in planned if apply and not partition.is_noop]
+    sizes = [(partition, partition.plan.bytes if partition.plan else 0) for partition in going]
+    change_options = _change_options(chosen, how.now_ms, keep=chosen.backup_directory is not None)
+    done, outcome = _change(spark, sizes, partial(run_cleanup, options=change_options), progress)
     return CompactResult(
-        partitions=tuple(done.get(one.path, one) for one in found),
+        partitions=tuple(done.get(partition.path, partition) for partition in planned),
         applied=apply,
         tasks=runner.tasks + outcome.pop("tasks"),
         skipped=runner.skipped,
@@ -291,12 +293,12 @@ def reindex(
     units = [_ClosedUnit.of(path, configs[path]) for path in partitions]
     work = partial(_plan, kinds=chosen.kinds, exact=chosen.exact, now=chosen.now_ms)
     answers = run_units(units, work, threads=runner, progress=progress)
-    found = {plan.path: plan for plan in answers}
-    plans = tuple(found[path] for path in partitions)
+    plans_by_path = {plan.path: plan for plan in answers}
+    plans = tuple(plans_by_path[path] for path in partitions)
     going = [plan for plan in plans if apply and not plan.is_noop]
-    sizes = [(plan, sum(each.size for each in plan.segments)) for plan in going]
-    place = _place(chosen, now_of(chosen.now_ms), keep=chosen.keep)
-    _done, outcome = _change(spark, sizes, partial(_reindex, options=place), progress)
+    sizes = [(plan, sum(segment.size for segment in plan.segments)) for plan in going]
+    change_options = _change_options(chosen, now_of(chosen.now_ms), keep=chosen.keep)
+    _done, outcome = _change(spark, sizes, partial(_reindex, options=change_options), progress)
     return ReindexResult(
         plans=plans,
         applied=apply,
@@ -316,7 +318,7 @@ def _partitions(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> l
     for partition in catalog:
         if partition.path in catalog.named:
             refuse_cluster_metadata(partition.path)
-    return [each.path for each in catalog if each.topic != CLUSTER_METADATA]
+    return [partition.path for partition in catalog if partition.topic != CLUSTER_METADATA]
 
 
 def _settings(
@@ -329,9 +331,11 @@ def _settings(
     )
     with refusals_named():
         sources.check()
-        known = sources.by_home(path.resolve().parent for path in partitions)
-    found = {path: known[path.resolve().parent].of(path) for path in partitions}
-    return found, tuple(one for each in dict.fromkeys(known.values()) for one in each.findings)
+        by_home = sources.by_home(path.resolve().parent for path in partitions)
+    of_partitions = {path: by_home[path.resolve().parent].of(path) for path in partitions}
+    return of_partitions, tuple(
+        finding for of_home in dict.fromkeys(by_home.values()) for finding in of_home.findings
+    )
 
 
 def _configs(
@@ -340,9 +344,14 @@ def _configs(
     """The settings of each log, and the faults that were found in them."""
     if isinstance(options.config, LogConfig):
         return dict.fromkeys(partitions, options.config), ()
-    found, findings = _settings(partitions, options)
-    more = tuple(one for each in found.values() for one in each.findings)
-    return {path: each.config for path, each in found.items()}, (*findings, *more)
+    of_partitions, findings = _settings(partitions, options)
+    more = tuple(
+        finding for of_partition in of_partitions.values() for finding in of_partition.findings
+    )
+    return {path: of_partition.config for path, of_partition in of_partitions.items()}, (
+        *findings,
+        *more,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +394,7 @@ def _reindex(plans: Sequence[ReindexPlan], *, options: ChangeOptions) -> list[Re
 # ---- changes -------------------------------------------------------------------------------------
 
 
-def _place(options: _ClosedOptions, now_ms: int, *, keep: bool) -> ChangeOptions:
+def _change_options(options: _ClosedOptions, now_ms: int, *, keep: bool) -> ChangeOptions:
     return ChangeOptions(now_ms, True, backup_directory=options.backup_directory, keep=keep)
 
 
@@ -418,7 +427,7 @@ def _change(
     reports = [done for answer, _size in ran.answers for done in answer]
     return {done.plan.path: done.plan for done in reports}, {
         "tasks": ran.tasks,
-        "backups": tuple(sorted({str(each.backup) for done in reports for each in done.kept})),
+        "backups": tuple(sorted({str(change.backup) for done in reports for change in done.kept})),
         "kept_bytes": sum(size for _answer, size in ran.answers),
     }
 
@@ -436,4 +445,4 @@ def _apply(
             failed.append(error)
     if failed:
         raise failed[0]
-    return reports, kept_bytes(each for done in reports for each in done.kept)
+    return reports, kept_bytes(change for done in reports for change in done.kept)

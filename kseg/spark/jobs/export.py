@@ -356,17 +356,17 @@ def _result(target: Path, ran: Ran) -> ExportResult:
 
 def _show(beside: Path, target: Path, result: ExportResult) -> None:
     """Let the whole export be seen at once."""
-    wanted = {str(beside / file.path) for file in result.files}
+    missing = {str(beside / file.path) for file in result.files}
     for folder, _folders, names in os.walk(beside):
         for name in names:
             path = os.path.join(folder, name)
-            if path not in wanted:  # of an attempt that failed, or of an earlier run
+            if path not in missing:  # of an attempt that failed, or of an earlier run
                 io.unlink(path)
             else:
-                wanted.discard(path)
+                missing.discard(path)
         io.flush_directory(folder)
-    if wanted:
-        raise KsegError("a file that a worker wrote is not seen here", path=min(wanted))
+    if missing:
+        raise KsegError("a file that a worker wrote is not seen here", path=min(missing))
     text = json.dumps(result.manifest(), indent=1)
     atomic.replace_file(beside / MANIFEST, text.encode())
     old = None

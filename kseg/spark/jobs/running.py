@@ -120,7 +120,7 @@ def _plain(value: Any) -> Any:
         case KsegError():
             parts = [value.reason, {**vars(value), "path": value.path}]
         case _ if is_dataclass(value):
-            parts = [getattr(value, each.name) for each in fields(value)]
+            parts = [getattr(value, field.name) for field in fields(value)]
         case _:
             parts = [repr(value)]
     return {name: list(map(_plain, parts))}
@@ -187,25 +187,25 @@ def open_job(directory: str | os.PathLike[str], job: str, options: object) -> Pa
     """
     path = Path(local_path(directory)).absolute()
     ownership.check_safe(path)
-    wanted = {
+    expected = {
         "schema": _SCHEMA,
         "job": job,
         "options": to_json(options),
         "kseg": version("kseg"),
     }
     try:
-        known = json.loads((path / _NAME).read_bytes())
+        present = json.loads((path / _NAME).read_bytes())
     except FileNotFoundError:
         with ownership.private():
             io.make_directories(path)
         if os.listdir(path):
             raise KsegError("a job needs a directory of its own", path=path) from None
-        atomic.replace_file(path / _NAME, json.dumps(wanted).encode())
+        atomic.replace_file(path / _NAME, json.dumps(expected).encode())
         return path
     except ValueError:
-        known = {}
-    for name in wanted:
-        if not isinstance(known, dict) or known.get(name) != wanted[name]:
+        present = {}
+    for name in expected:
+        if not isinstance(present, dict) or present.get(name) != expected[name]:
             raise KsegError(f"in here is a job with another {name}; take another", path=path)
     return path
 
@@ -344,13 +344,13 @@ def run(
     Raises:
         KsegError, OSError: a task raised it; all others were completed.
     """
-    known, left = finished(job, items, classes, usable) if job is not None else ((), tuple(items))
+    earlier, left = finished(job, items, classes, usable) if job is not None else ((), tuple(items))
     tasks = pack(left, cores_of(spark), pace=pace)
     if not tasks:
-        return Ran(known, 0, len(items))
+        return Ran(earlier, 0, len(items))
     # Each by itself, so that a worker unpacks no more than its own.
     packed = [zlib.compress(pickle.dumps(task, pickle.HIGHEST_PROTOCOL), 1) for task in tasks]
-    act = partial(_answers, tasks=packed, work=work, job=job, place=os.getcwd())
+    act = partial(_answers, tasks=packed, work=work, job=job, directory=os.getcwd())
     frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(act, "answer BINARY")
     with watched(spark, len(tasks), progress):
         rows = frame.collect()
@@ -358,7 +358,7 @@ def run(
     failed = [answer for answer in answers if isinstance(answer, KsegError | OSError)]
     if failed:
         raise min(failed, key=str)
-    return Ran((*known, *answers), len(tasks), len(items) - len(left))
+    return Ran((*earlier, *answers), len(tasks), len(items) - len(left))
 
 
 class Framed(Table):
@@ -380,14 +380,14 @@ def _answers(
     tasks: Sequence[bytes],
     work: Work,
     job: Path | None,
-    place: str,
+    directory: str,
 ) -> Iterator[pa.RecordBatch]:
     """The function that `mapInArrow` runs: gives the answer, or the error, of each task."""
     settle()
     for number in (number for batch in batches for number in batch.column(0).to_pylist()):
         items: tuple[Item, ...] = pickle.loads(zlib.decompress(tasks[number]))
         try:
-            with _where(place):
+            with _where(directory):
                 answer = work([item.payload for item in items])
                 if job is not None and not any(isinstance(part, LeftOut) for part in answer):
                     keep_answer(job, [item.mark for item in items], answer)
@@ -397,15 +397,15 @@ def _answers(
         yield pa.RecordBatch.from_arrays([pa.array([data], pa.binary())], names=["answer"])
 
 
-def _where(place: str) -> Any:
+def _where(directory: str) -> Any:
     """In the driver's directory, if it is here too: paths are as the caller spelled them."""
-    if not os.path.isdir(place):
+    if not os.path.isdir(directory):
         return nullcontext()
     try:
         os.getcwd()
     except FileNotFoundError:  # Spark's Python goes on where its JVM began, be that gone or not
-        os.chdir(place)
-    return chdir(place)
+        os.chdir(directory)
+    return chdir(directory)
 
 
 # ---- progress ------------------------------------------------------------------------------------
@@ -424,7 +424,7 @@ def watched(spark: SparkSession, total: int, progress: Progress | None) -> Itera
     if progress is None or context is None:
         yield
         return
-    kept = [context.getLocalProperty(name) for name in _GROUP]
+    properties = [context.getLocalProperty(name) for name in _GROUP]
     group = f"kseg-{uuid.uuid4().hex}"
     context.setJobGroup(group, "kseg")
     done = threading.Event()
@@ -441,7 +441,7 @@ def watched(spark: SparkSession, total: int, progress: Progress | None) -> Itera
     finally:
         done.set()
         watcher.join()
-        for name, value in zip(_GROUP, kept, strict=True):
+        for name, value in zip(_GROUP, properties, strict=True):
             context.setLocalProperty(name, value)
     progress(total, total)
 
