@@ -7,26 +7,21 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from os import PathLike
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from kseg._door import renamed
 from kseg.change.retain import plan_retention
-from kseg.commands import command_line
 from kseg.constants import BATCH_BYTES, Int32s, Intps
-from kseg.errors import KsegError, NotALogError
-from kseg.files import metadata
-from kseg.files.checkpoints import TopicPartition
+from kseg.errors import KsegError
 from kseg.files.grammar import is_topic_name
-from kseg.files.names import FileKind
 from kseg.format.options import OptionsLike
 from kseg.format.take import take_rows
 from kseg.format.values import RecordColumns
 from kseg.log.log import Log
-from kseg.log.settings.cluster import Assigned, Cluster
 from kseg.log.settings.joined import Settings, settings
+from kseg.log.settings.targets import assigned_partitions, partition_paths, usual_rules
 from kseg.log.topic_policy import is_internal
 from kseg.log.writer.append import AppendResult, merged, pieces_of
 from kseg.records.partitioners import NO_PARTITION, key_column, partition_for
@@ -35,8 +30,6 @@ from kseg.stores.path import local_path_at
 _RECORD_OVERHEAD: Final = 10
 #: Retention that takes records within so short a time is worth a warning.
 _SOON_MS: Final = 24 * 60 * 60 * 1000
-#: Kafka's defaults, which count for the warning where no source has another value.
-_USUAL: Final = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * 60 * 60 * 1000)}
 
 _Path = str | PathLike[str]
 
@@ -105,8 +98,8 @@ def write_topic(
     places = [local_path_at(directory) for directory in directories]
     found = settings(places, metadata_directory=metadata_directory, broker_config=broker_config)
     names = {"key": key, "value": value, "timestamp": timestamp, "headers": headers}
-    assigned = _assigned(found.cluster, topic, places[0])
-    partitions = _paths(found, topic, assigned, places)
+    assigned = assigned_partitions(found.cluster, topic, places[0])
+    partitions = partition_paths(found, topic, assigned, places)
     unfollowed = all(len(each.replicas) <= 1 for each in assigned.values())
     with ExitStack() as stack:
         logs = [
@@ -141,61 +134,6 @@ def write_topic(
             stacklevel=2,
         )
     return results
-
-
-def _assigned(cluster: Cluster | None, topic: str, place: Path) -> dict[int, Assigned]:
-    """The partitions of the topic, by number from 0 on, as the metadata log has them."""
-    if cluster is None:
-        raise NotALogError(
-            "no __cluster_metadata-0 is here, which names the partitions of a topic; give its "
-            "directory as metadata_directory",
-            path=place,
-        )
-    if not cluster.trusted:
-        raise cluster.findings[-1]
-    partitions = cluster.partitions.get(cluster.ids[topic]) if topic in cluster.ids else None
-    if not partitions:
-        command = command_line(
-            *("kafka-topics.sh", "--bootstrap-server", "localhost:9092", "--create"),
-            *("--topic", topic, "--partitions", "4"),
-        )
-        raise KsegError(
-            f"the metadata log has no topic {topic!r}, and a broker puts the directory of an "
-            f"unknown topic aside: start the broker, type {command}, and stop it again",
-            path=place,
-        )
-    return dict(sorted(partitions.items()))
-
-
-def _paths(
-    found: Settings, topic: str, assigned: Mapping[int, Assigned], places: Sequence[Path]
-) -> list[Path]:
-    """The directory of each partition, checked against the metadata log."""
-    assert found.cluster is not None
-    meta = metadata.read_meta_properties(places[0] / FileKind.META_PROPERTIES.value)
-    paths = []
-    for number, at in assigned.items():
-        name = f"{topic}-{number}"
-        if meta.node_id is not None and meta.node_id not in at.replicas:
-            nodes = " and ".join(map(str, at.replicas))
-            raise NotALogError(f"{name} is on broker {nodes}, not on this one", path=places[0])
-        path = next((each / name for each in places if (each / name).is_dir()), None)
-        if path is None:
-            raise NotALogError(
-                f"{name} is in none of the directories; name all of the broker's log.dirs",
-                path=places[0],
-            )
-        topic_id = found.of(path).topic_id
-        reason = topic_id and found.cluster.stray_reason(
-            TopicPartition(topic, number), topic_id, meta.node_id
-        )
-        if topic_id is None or reason:
-            raise NotALogError(
-                f"a broker would put the partition aside: {reason or 'it has no topic id'}",
-                path=path,
-            )
-        paths.append(path)
-    return paths
 
 
 # ---- records -------------------------------------------------------------------------------------
@@ -261,10 +199,7 @@ def _warn_of_retention(
         log.update_high_watermark(
             log.log_end_offset
         )  # as the broker does that has the only replica
-        known = found.of(log.path).values
-        unknown = {name: text for name, text in _USUAL.items() if name not in known}
-        rules = found.supposing(unknown).of(log.path).retention_rules()
-        if plan_retention(log, config=rules, now=soon_ms).segments:
+        if plan_retention(log, config=usual_rules(found, log.path), now=soon_ms).segments:
             going.append(number)
     if going:
         warnings.warn(

@@ -4,6 +4,7 @@ cluster       the state by the records of `__cluster_metadata`: topics, configur
 metadata_log  the log and its snapshots, up to a moment, and the committed part of it
 joined        `settings`: each partition's settings, each with its source; data directories of
               several brokers
+targets       the partitions of a topic for records of others, checked against the metadata log
 
 A setting comes from the first of these that has it:
 

@@ -1,0 +1,114 @@
+"""The partitions of a topic in the data directories of a stopped broker, for records of others.
+
+The metadata log names the id of the topic, its partitions and their replicas. A broker puts the
+directory of another id, or of a partition that it does not have, aside when it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from kseg.commands import command_line
+from kseg.errors import KsegError, NotALogError
+from kseg.files import metadata
+from kseg.files.checkpoints import TopicPartition
+from kseg.files.names import FileKind
+from kseg.log.settings.cluster import Assigned, Cluster
+from kseg.log.settings.joined import Settings
+from kseg.log.topic_policy import RetentionRules
+
+#: Kafka's defaults, which count where no source has another value.
+_USUAL: Final = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * 60 * 60 * 1000)}
+
+
+def assigned_partitions(
+    cluster: Cluster | None, topic: str, place: Path, *, count: int = 4
+) -> dict[int, Assigned]:
+    """The partitions of a topic, by number from 0 on, as the metadata log has them.
+
+    Args:
+        cluster: the state of the metadata log; None without one.
+        topic: the name of the topic.
+        place: the data directory, for errors.
+        count: of partitions, in the command that makes the topic.
+
+    Raises:
+        KsegError: there is no metadata log, it is not trusted, or it does not have the topic; the
+            message has the command that helps.
+    """
+    if cluster is None:
+        raise NotALogError(
+            "no __cluster_metadata-0 is here, which names the partitions of a topic; give its "
+            "directory as metadata_directory",
+            path=place,
+        )
+    if not cluster.trusted:
+        raise cluster.findings[-1]
+    partitions = cluster.partitions.get(cluster.ids[topic]) if topic in cluster.ids else None
+    if not partitions:
+        command = command_line(
+            *("kafka-topics.sh", "--bootstrap-server", "localhost:9092", "--create"),
+            *("--topic", topic, "--partitions", str(count)),
+        )
+        raise KsegError(
+            f"the metadata log has no topic {topic!r}, and a broker puts the directory of an "
+            f"unknown topic aside: start the broker, type {command}, and stop it again",
+            path=place,
+        )
+    return dict(sorted(partitions.items()))
+
+
+def partition_paths(
+    known: Settings, topic: str, assigned: Mapping[int, Assigned], places: Sequence[Path]
+) -> list[Path]:
+    """The directory of each partition, checked against the metadata log.
+
+    Args:
+        known: the settings in the data directories.
+        topic: the name of the topic.
+        assigned: the partitions by number.
+        places: the data directories of one broker.
+
+    Raises:
+        NotALogError: a partition is of another broker or in none of the directories, or a broker
+            would put it aside.
+        OSError: `meta.properties` cannot be read.
+    """
+    assert known.cluster is not None
+    meta = metadata.read_meta_properties(places[0] / FileKind.META_PROPERTIES.value)
+    paths = []
+    for number, at in assigned.items():
+        name = f"{topic}-{number}"
+        if meta.node_id is not None and meta.node_id not in at.replicas:
+            nodes = " and ".join(map(str, at.replicas))
+            raise NotALogError(f"{name} is on broker {nodes}, not on this one", path=places[0])
+        path = next((each / name for each in places if (each / name).is_dir()), None)
+        if path is None:
+            raise NotALogError(
+                f"{name} is in none of the directories; name all of the broker's log.dirs",
+                path=places[0],
+            )
+        topic_id = known.of(path).topic_id
+        reason = topic_id and known.cluster.stray_reason(
+            TopicPartition(topic, number), topic_id, meta.node_id
+        )
+        if topic_id is None or reason:
+            raise NotALogError(
+                f"a broker would put the partition aside: {reason or 'it has no topic id'}",
+                path=path,
+            )
+        paths.append(path)
+    return paths
+
+
+def usual_rules(known: Settings, path: Path) -> RetentionRules:
+    """The rules of retention of a partition; Kafka's defaults count where no source has a value.
+
+    Raises:
+        ValueError, OSError: as `Settings.of` raises them.
+    """
+    values = known.of(path).values
+    unknown = {name: text for name, text in _USUAL.items() if name not in values}
+    return known.supposing(unknown).of(path).retention_rules()
