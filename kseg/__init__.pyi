@@ -21,6 +21,7 @@ from kseg.analysis.stats import stats as stats
 from kseg.analysis.transactions import transactions as transactions
 from kseg.analysis.verify import verify as verify
 from kseg.catalog.catalog import Catalog as Catalog
+from kseg.change.adopt import plan_adoption as plan_adoption
 from kseg.change.compact import plan_compaction as plan_compaction
 from kseg.change.erase import plan_erasure as plan_erasure
 from kseg.change.retain import plan_retention as plan_retention

@@ -22,6 +22,7 @@ from kseg.analysis.transactions import TransactionRows as TransactionRows
 from kseg.analysis.transactions import Transactions as Transactions
 from kseg.analysis.transactions import Undecided as Undecided
 from kseg.analysis.values import Report as Report
+from kseg.change.adopt import AdoptionPlan as AdoptionPlan
 from kseg.format.convert import Conversion as Conversion
 from kseg.internal.registry import Reference as Reference
 from kseg.internal.registry import Schema as Schema

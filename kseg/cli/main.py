@@ -32,6 +32,7 @@ VERBS = {
     "export": "Records as .parquet, .arrow, .jsonl or .csv files.",
     "convert": "The same records in another format or codec.",
     "append": "Lines of JSON, as batches at the end of a log.",
+    "adopt": "Logs of another place, brought into the empty topics of a stopped broker.",
     "doctor": "Will a broker start here, what would it do, and what would be lost?",
     "explain": "Why the disk is full: the reason for each byte, and until when.",
     "report": "One HTML page with plots: what fills the disk, growth, rates, sizes, findings.",
@@ -54,7 +55,7 @@ VERBS = {
 _MODULES = {
     "look": "info verify grep lookup partition schemas groups transactions metadata "
     "stats doctor explain report diff demo completion",
-    "move": "dump read export convert append",
+    "move": "dump read export convert append adopt",
     "repair": "recover reindex truncate salvage merge",
     "clean": "retain compact erase",
     "spark": "spark",

@@ -428,20 +428,8 @@ local_paths_argument = click.argument(
 #: Copies of one partition or of data directories.
 copies_argument = click.argument("copies", nargs=-1, required=True, metavar="A B...", type=PATH)
 
-#: The options of `kseg.cli.parsing.GivenSettings`, one parameter each.
-_settings_options = together(
-    click.option(
-        "--config",
-        "settings",
-        type=SETTING,
-        multiple=True,
-        help=(
-            "A topic setting in Kafka's spelling, such as retention.ms=86400000 "
-            "or =1d, or retention.bytes=10GiB; with TOPIC: for that topic alone, "
-            "which overrides the others. Repeatable."
-        ),
-    ),
-    now_option(),
+#: The places of a broker's settings.
+broker_options = together(
     click.option(
         "--broker-config",
         metavar="FILE",
@@ -458,6 +446,22 @@ _settings_options = together(
         type=PATH,
         help="The data directory with __cluster_metadata-0, if it is elsewhere.",
     ),
+)
+#: The options of `kseg.cli.parsing.GivenSettings`, one parameter each.
+_settings_options = together(
+    click.option(
+        "--config",
+        "settings",
+        type=SETTING,
+        multiple=True,
+        help=(
+            "A topic setting in Kafka's spelling, such as retention.ms=86400000 "
+            "or =1d, or retention.bytes=10GiB; with TOPIC: for that topic alone, "
+            "which overrides the others. Repeatable."
+        ),
+    ),
+    now_option(),
+    broker_options,
 )
 
 

@@ -9,13 +9,17 @@ import click
 
 from kseg.cli.kafka_options import kafka_options
 from kseg.cli.options import (
+    LOCAL_PATH,
     NEW_PATH,
     OFFSET,
     PATH,
+    TIME,
     Parsed,
     WholeNumber,
     apply_option,
+    asked,
     batch_bytes_option,
+    broker_options,
     bytes_option,
     choice,
     completed,
@@ -27,6 +31,7 @@ from kseg.cli.options import (
     json_option,
     level_option,
     local_paths_argument,
+    now_option,
     on_corrupt_option,
     out_option,
     paths_argument,
@@ -34,6 +39,7 @@ from kseg.cli.options import (
     segments_backup_option,
     selection_options,
     settings_options,
+    tier_options,
 )
 from kseg.cli.parsing import CODECS, parse_names
 from kseg.cli.starting import Verb, verb
@@ -234,4 +240,74 @@ def append() -> None:
     records are left out, with a message. Prints the first and the last offset when all records are
     on the disk. The topic's settings are looked for as by 'kseg retain'; Kafka's defaults count for
     the rest.
+    """
+
+
+def _parse_renaming(text: str) -> tuple[str, str]:
+    name, _, target = text.partition("=")
+    return name, target or name
+
+
+@verb(
+    click.argument("sources", nargs=-1, required=True, metavar="SRC...", type=PATH),
+    click.option(
+        "--into",
+        multiple=True,
+        required=True,
+        metavar="DATA_DIR",
+        type=LOCAL_PATH,
+        help="A data directory of the broker; repeat it for all, of all brokers with replicas.",
+    ),
+    click.option(
+        "--topic",
+        "topics",
+        type=Parsed("OLD[=NEW]", _parse_renaming),
+        multiple=True,
+        help="Only this topic, under another name in the target if NEW is given. Repeatable.",
+    ),
+    asked("partitions"),
+    click.option(
+        "--at",
+        type=TIME,
+        help="The logs as they stood at this time: ISO 8601, ms, or such as yesterday, -1h.",
+    ),
+    choice(
+        "--cut",
+        among=["first", "last"],
+        help_text=(
+            "With --at, end a log in front of the first batch with a later time, or behind the "
+            "last batch that began no later."
+        ),
+    ),
+    choice(
+        "--undecided",
+        among=["stop", "abort", "commit"],
+        help_text="The end of open transactions whose end nothing tells.",
+    ),
+    flag(
+        "--let-retention-delete",
+        help_text="Adopt also what the first passes of retention and of the cleaner take.",
+    ),
+    tier_options,
+    broker_options,
+    now_option(),
+    apply_option,
+    json_option,
+)
+def adopt() -> None:
+    """Bring logs of another place into the empty topics of a stopped broker.
+
+    SRC is a partition directory, a data directory, or a URL of one; a directory that a broker has
+    put aside (-delete, -stray) counts if it is named. First make the topics in the target, each
+    with as many partitions, and stop the broker in good order. Several copies of a partition are
+    joined by 'kseg merge' before.
+
+    Records keep their offsets, times and bytes. Batches get the leader epoch of the target, and no
+    state of producers comes along. A transaction that is open at the end is ended by a marker, in
+    all partitions alike: as __transaction_state of the sources says, else as a marker in another
+    partition says, else by --undecided. The plan refuses logs of which a first pass of retention
+    or of the cleaner would take records, with the commands that keep and that restore.
+
+    Nothing changes without --apply. If a run is interrupted, each partition is empty or whole, and
+    the same command goes on.
     """

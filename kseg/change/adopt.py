@@ -1,0 +1,587 @@
+"""Logs of another place brought into the empty topics of a stopped broker, which then serves them.
+
+    plan_adoption    reads the logs, and says what comes in, and what an operator types
+    AdoptionPlan     its `apply` makes the logs beside the data directories, and puts them in place
+
+Batches keep their bytes and offsets but for the leader epoch, which is outside of their checksum:
+it becomes that of the target, since a broker drops batches of later epochs than its own and
+followers find by epochs where they diverge. No state of producers comes along: ids of another
+cluster mean others here. The log ends in an empty segment with an empty snapshot, so that neither a
+clean load nor a recovery finds one. Without that state an open transaction would be served as
+committed, so each one is ended by a marker of its own.
+
+Source: Kafka `UnifiedLog.rebuildProducerState`, `LocalLog`, `LogLoader`, `LeaderEpochFileCache`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+from kseg.catalog.catalog import Catalog
+from kseg.change import swap
+from kseg.change.adopted_log import (
+    AdoptedSegment,
+    Cut,
+    PartitionAdoption,
+    Walk,
+    cut_at,
+    sound_tiles,
+    stage,
+)
+from kseg.change.transactions import AdoptedTransaction, decide
+from kseg.commands import command_line
+from kseg.constants import (
+    INT64_MAX,
+    InternalTopic,
+    Progress,
+    StopReason,
+)
+from kseg.documents import VerbReport
+from kseg.errors import (
+    FormatError,
+    KsegError,
+    NotALogError,
+    OffsetsOutOfOrderError,
+    StalePlanError,
+    UnsupportedFormatError,
+)
+from kseg.files import io, lock, metadata
+from kseg.files.grammar import is_topic_name
+from kseg.files.metadata import read_clean_shutdown
+from kseg.files.names import FileKind, Partition, SegmentFiles
+from kseg.files.selection import Selection, StrPaths
+from kseg.format.header import BatchTable
+from kseg.format.times import Time, bound_ms
+from kseg.frames import Table
+from kseg.log.clock import now_of
+from kseg.log.config import LogConfig
+from kseg.log.data_directory import lower_start
+from kseg.log.reader.version import SegmentInfo
+from kseg.log.reader.view import LogView
+from kseg.log.recovery.plan import FileSeen, look_at
+from kseg.log.settings.cluster import REMOTE_STORAGE, Assigned, SettingValue, is_true
+from kseg.log.settings.joined import FROM_TOPIC, Settings, group_by_broker, settings
+from kseg.log.settings.targets import assigned_partitions, partition_paths, usual_rules
+from kseg.log.tier.tier import Tier
+from kseg.log.topic_policy import is_internal
+from kseg.log.writer.retention import SIZE, TIME, LogBounds, choose
+from kseg.stores.path import is_remote, local_path_at
+
+#: What expires within so short a time counts as expired.
+_SOON_MS: Final = 24 * 60 * 60 * 1000
+_TORN: Final = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
+#: What a first pass of a broker takes away -> the setting that keeps it.
+_KEEPING: Final = {
+    TIME: ("retention.ms", "-1"),
+    SIZE: ("retention.bytes", "-1"),
+    "compact": ("cleanup.policy", "delete"),
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class AdoptionPlan(Table, VerbReport):
+    """The plan of an adoption.
+
+    Attributes:
+        homes: the data directories.
+        partitions: by topic and number.
+        refused: why nothing can be adopted, in words, each with the command that helps.
+        before, after: what an operator types before the adoption, and after it.
+        left_out: partitions of the sources that do not come in, and why.
+        unfinished: an interrupted run had made all logs, and `apply` puts them in place.
+        config: the settings of the logs, by partition.
+        seen: the files that the plan was made for, by directory.
+        now_ms: the time of the plan.
+    """
+
+    COLUMNS = "topic partition source log_start_offset log_end_offset segments records bytes"
+    DOCUMENT = "into=homes partitions bytes room refused before after left_out unfinished"
+
+    homes: tuple[Path, ...]
+    partitions: tuple[PartitionAdoption, ...]
+    refused: tuple[str, ...]
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    left_out: tuple[str, ...]
+    unfinished: tuple[Path, ...]
+    config: Mapping[str, LogConfig]
+    seen: Mapping[Path, tuple[FileSeen, ...]]
+    now_ms: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of log, once for each log."""
+        return sum(each.bytes for each in self.partitions)
+
+    @property
+    def room(self) -> dict[str, int]:
+        """The free room that is needed, by data directory."""
+        found = dict.fromkeys(map(str, self.homes), 0)
+        for each in self.partitions:
+            for target in each.targets:
+                found[str(target.parent)] += each.bytes
+        return found
+
+    @property
+    def title(self) -> str:
+        """The number of partitions, of records and of bytes."""
+        records = sum(each.records for each in self.partitions)
+        why = f", refused: {self.refused[0]}" if self.refused else ""
+        return f"{len(self.partitions)} partitions, {records} records, {self.bytes} bytes{why}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `kseg adopt --json`."""
+        return self.to_dict()
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The partitions."""
+        rows = (
+            {name: getattr(each, name) for name in self.COLUMNS.split()} for each in self.partitions
+        )
+        return [{**row, "segments": len(row["segments"])} for row in rows]
+
+    def apply(self, *, progress: Progress | None = None) -> tuple[Path, ...]:
+        """Make the logs, and put them in place: all partitions are empty until all logs are made.
+
+        If the process is killed, each partition is empty or whole, and another run goes on.
+
+        Args:
+            progress: called with the bytes of log that are made, and all.
+
+        Returns:
+            The directories of the partitions.
+
+        Raises:
+            KsegError: the plan is refused; nothing was done.
+            LogLockedError, UncleanShutdownError: a broker runs, or was not stopped in good order.
+            StalePlanError: files have changed since the plan was made; nothing was done.
+            PermissionError: this process cannot make files with the owner of the others there.
+            OSError: the disk refuses, or has no room.
+        """
+        if self.refused:
+            raise KsegError(self.refused[0])
+        with swap.held(self.homes):
+            logs = swap.unfinished(self.homes)
+            if not logs:
+                self._check()
+                swap.begin(self.homes)
+                logs = self._stage(progress)
+                swap.ready(logs)
+            swap.finish(logs)
+        return tuple(made.path for made in logs)
+
+    def _check(self) -> None:
+        for path, files in self.seen.items():
+            if _look(path) != files:
+                raise StalePlanError("files have changed since the plan was made", path=path)
+        for each in self.partitions:
+            for target in each.targets:
+                io.check_new_files(target)
+        for home, size in self.room.items():
+            if not io.has_room(home, size):
+                why = f"no room on the disk for {size} bytes; nothing was changed"
+                raise OSError(errno.ENOSPC, why, home)
+
+    def _stage(self, progress: Progress | None) -> tuple[swap.Made, ...]:
+        logs, note = list[swap.Made](), _noted(progress, sum(self.room.values()))
+        for each in self.partitions:
+            for target in each.targets:
+                stage(each, target, self.config[each.name], self.now_ms, note)
+                first = each.segments[0].base_offset if each.segments else each.log_start_offset
+                logs.append(swap.Made(target, each.log_start_offset, first, each.log_end_offset))
+        return tuple(logs)
+
+
+def plan_adoption(
+    sources: StrPaths,
+    *,
+    into: StrPaths,
+    topics: Mapping[str, str] | None = None,
+    partitions: int | Sequence[int] | None = None,
+    at: Time | None = None,
+    cut: Cut = "first",
+    undecided: Literal["stop", "abort", "commit"] = "stop",
+    let_retention_delete: bool = False,
+    metadata_directory: io.StrPath | None = None,
+    broker_config: io.StrPath | None = None,
+    tier: Tier | None = None,
+    now: Time | None = None,
+    progress: Progress | None = None,
+) -> AdoptionPlan:
+    """Plan to bring logs into the empty topics of a stopped broker; changes nothing.
+
+    Args:
+        sources: partition directories, data directories, or URLs of them; one directory for each
+            partition. Directories that a broker has put aside are named.
+        into: the data directories of the broker; of all brokers with replicas of the topics.
+        topics: the topics, each with its name in the target; all but Kafka's own if None.
+        partitions: these alone: a number, or several.
+        at: the logs as they stood at this time; as they are if None.
+        cut: where each ends then: "first", in front of the first batch with a later time; or
+            "last", behind the last batch that began no later.
+        undecided: the end of open transactions of which nothing tells how they ended: "abort",
+            "commit", or "stop" to refuse.
+        let_retention_delete: adopt also what the first passes of retention and of the cleaner take.
+        metadata_directory: the directory with `__cluster_metadata-0`, if it is elsewhere.
+        broker_config: the broker's `server.properties`.
+        tier: the tier with further segments of the sources.
+        now: the time that counts for retention; the machine's if None.
+        progress: called with the bytes of log that were read, and all.
+
+    Raises:
+        ValueError: an argument is refused.
+        NotALogError: a path is not Kafka's, or not a broker's data directory.
+        KsegError, OSError: a source or a data directory cannot be read.
+
+    Example:
+        >>> plan_adoption("backup/orders-0", into="/var/lib/kafka")  # doctest: +SKIP
+        AdoptionPlan(1 partitions, 1200 records, 65536 bytes)
+    """
+    if cut not in ("first", "last") or undecided not in ("stop", "abort", "commit"):
+        raise ValueError(f"not a cut, or an end: {cut!r}, {undecided!r}")
+    paths = (into,) if isinstance(into, str | os.PathLike) else into
+    homes = tuple(local_path_at(path).resolve() for path in paths)
+    brokers = _brokers(homes, metadata_directory, broker_config)
+    at_ms = None if at is None else bound_ms(at)
+    unfinished = swap.unfinished(homes)
+    plan = _Planning(homes, brokers, now_of(now))
+    plan.check_homes()
+    unfinished = swap.unfinished(homes)
+    if unfinished:
+        others = {made.path.parent for made in unfinished}.difference(homes)
+        plan.refused += [f"{home}: an interrupted run goes on there: name it" for home in others]
+        return plan.result((), tuple(made.path for made in unfinished))
+    catalog = Catalog.of(sources, replicas="all", files="refuse", tier=tier)
+    chosen = plan.chosen(catalog, topics, Selection.of(None, partitions))
+    note = _noted(progress, sum(info.size for walk in chosen for info in walk.view.segments))
+    walks = [walk for walk in chosen if plan.walk(walk, at_ms, cut, note)]
+    transactions = [each for walk in walks for each in walk.transactions]
+    decided = decide(transactions, tuple(catalog), at_ms, undecided)
+    plan.refused += [each.question for each in decided.values() if each.commits is None]
+    adoptions = [_adoption(walk, decided) for walk in walks]
+    for adoption in () if let_retention_delete else adoptions:
+        plan.check_clocks(adoption)
+    plan.note_groups(catalog, at)
+    return plan.result(adoptions, ())
+
+
+def _noted(progress: Progress | None, total: int) -> Callable[[int], None]:
+    """A function that takes the bytes that are done since, and tells the sum."""
+    done = 0
+
+    def note(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress is not None:
+            progress(done, total)
+
+    return note
+
+
+# ---- the plan ------------------------------------------------------------------------------------
+
+
+class _Broker(NamedTuple):
+    """The data directories of a broker, its node id, and the settings in them."""
+
+    places: tuple[Path, ...]
+    node_id: int | None
+    known: Settings
+
+
+def _brokers(
+    homes: Sequence[Path], metadata_directory: io.StrPath | None, broker_config: io.StrPath | None
+) -> list[_Broker]:
+    """The brokers of data directories.
+
+    Raises:
+        NotALogError: a path is no broker's data directory.
+        ValueError, OSError: as `settings` raises them.
+    """
+    for home in homes:
+        if not metadata.is_of_broker(home):
+            raise NotALogError("not the data directory of a broker: no meta.properties", path=home)
+    found = []
+    for places in group_by_broker(homes):
+        meta = metadata.read_meta_properties(places[0] / FileKind.META_PROPERTIES.value)
+        known = settings(places, metadata_directory=metadata_directory, broker_config=broker_config)
+        found.append(_Broker(tuple(places), meta.node_id, known))
+    return found
+
+
+@dataclass(slots=True)
+class _Planning:
+    """A plan in the making; its attributes are those of `AdoptionPlan`."""
+
+    homes: tuple[Path, ...]
+    brokers: Sequence[_Broker]
+    now_ms: int
+    refused: list[str] = field(default_factory=list)
+    before: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def check_homes(self) -> None:
+        """Refuse data directories that are in use, or were not left in good order."""
+        for home in self.homes:
+            holder = lock.holder(home)
+            if holder is not None:
+                self.refused.append(f"{home}: {lock.who_holds(holder)}: stop the broker first")
+            elif read_clean_shutdown(home) is None:
+                command = command_line("kseg", "recover", str(home), "--apply")
+                self.refused.append(
+                    f"{home}: the broker was not stopped in good order: type {command}"
+                )
+            place = swap.place_of(home)
+            if os.stat(place.parent).st_dev != os.stat(home).st_dev:
+                self.refused.append(
+                    f"{home} is the top of a file system, and the logs are made beside a data "
+                    "directory: let log.dirs name a directory below it"
+                )
+
+    def chosen(
+        self, catalog: Catalog, topics: Mapping[str, str] | None, selection: Selection
+    ) -> list[Walk]:
+        """The sources with their targets; notes what is left out or refused."""
+        by_topic: dict[str, dict[int, list[Partition]]] = {}
+        for each in catalog:
+            topic, number = each.topic, each.partition
+            if topic is None or number is None:
+                self.refused.append(f"{each.path}: its name is not that of a partition")
+            elif is_internal(topic) and topic not in (topics or ()):
+                self.left_out.append(f"{each.path}: a topic of Kafka's own")
+            elif topics is None or topic in topics:
+                by_topic.setdefault(topic, {}).setdefault(number, []).append(each)
+        for topic in set(topics or ()).difference(by_topic):
+            self.refused.append(f"no partition of {topic} is among the sources")
+        walks = list[Walk]()
+        for topic, copies in sorted(by_topic.items()):
+            target = (topics or {}).get(topic, topic)
+            try:
+                walks += self._of_topic(target, copies, selection)
+            except KsegError as error:
+                self.refused.append(str(error))
+        return walks
+
+    def _of_topic(
+        self, topic: str, copies: Mapping[int, Sequence[Partition]], selection: Selection
+    ) -> Iterator[Walk]:
+        if not is_topic_name(topic) or is_internal(topic):
+            raise KsegError(f"{topic!r} is not a topic that producers write to")
+        count = max(copies) + 1
+        assigned = [
+            assigned_partitions(each.known.cluster, topic, each.places[0], count=count)
+            for each in self.brokers
+        ]
+        wanted = [number for number in copies if selection.takes(topic, number)]
+        if not selection and len(assigned[0]) != count:
+            raise KsegError(
+                f"{topic} has {len(assigned[0])} partitions in the metadata log, and {count} in "
+                f"the sources: producers would put keys in others; make it with {count}, or name "
+                "the partitions to adopt"
+            )
+        for number in sorted({*wanted, *(() if selection else assigned[0])}):
+            name = f"{topic}-{number}"
+            if number not in assigned[0]:
+                raise KsegError(f"the metadata log has no partition {name}")
+            if number not in copies:
+                raise KsegError(f"{name} is not among the sources: name the partitions to adopt")
+            entry, *others = copies[number]
+            if others:
+                merge = ("kseg", "merge", *(str(each.path) for each in copies[number]), "-o", "OUT")
+                raise KsegError(f"{name} has several copies: join them: {command_line(*merge)}")
+            targets = self._targets(topic, number, [each[number] for each in assigned])
+            epoch = max(each[number].leader_epoch for each in assigned)
+            view = LogView.at(entry, "never")
+            start = view.first_offset if entry.kind else view.log_start_offset
+            yield Walk(entry, view, topic, targets, epoch, start, view.first_offset)
+
+    def _targets(self, topic: str, number: int, assigned: Sequence[Assigned]) -> tuple[Path, ...]:
+        """The directories of all replicas, each of them empty.
+
+        Raises:
+            KsegError: one is not here, or not empty.
+        """
+        name, paths = f"{topic}-{number}", list[Path]()
+        missing = set(assigned[0].replicas).difference(each.node_id for each in self.brokers)
+        if missing:
+            nodes = " and ".join(map(str, sorted(missing)))
+            raise KsegError(
+                f"{name} has a replica on broker {nodes}, which could lead without records: stop "
+                "it, too, and name its data directories, or make the topic with one replica"
+            )
+        for broker, at in zip(self.brokers, assigned, strict=True):
+            if broker.node_id in at.replicas:
+                paths += partition_paths(broker.known, topic, {number: at}, broker.places)
+        for path in paths:
+            base = None if path.is_symlink() else swap.last_base(path)
+            if base != 0:
+                what = "is a link" if path.is_symlink() else "has or had records"
+                raise KsegError(f"the partition {what}: adopt into one that is new", path=path)
+            values = self._known(path).of(path).values
+            remote = values.get(REMOTE_STORAGE)
+            if remote is not None and is_true(remote.value):
+                raise KsegError(
+                    "the topic has remote.storage.enable: adopt into one without", path=path
+                )
+        return tuple(paths)
+
+    def _known(self, path: Path) -> Settings:
+        return next(each.known for each in self.brokers if path.parent in each.places)
+
+    def walk(self, walk: Walk, at_ms: int | None, cut: Cut, note: Callable[[int], None]) -> bool:
+        """Walk over a source; returns whether it can be adopted."""
+        view, path, end = walk.view, os.fspath(walk.entry.path), INT64_MAX
+        if view.remote_start_offset is not None and view.remote is None and not walk.entry.kind:
+            command = lower_start(path, view.remote_start_offset, view.first_offset)
+            self.refused.append(f"{path}: {view.remote_warning}: name the tier, or type {command}")
+            return False
+        try:
+            if any(info.files.kafka07 for info in view.segments):
+                raise UnsupportedFormatError("a log of Kafka 0.7: 'kseg convert' first", path=path)
+            if at_ms is not None:
+                end, walk.behind = cut_at(view, walk.start, at_ms, cut)
+            table: BatchTable | None = None
+            for info, tile in sound_tiles(view, walk.start, end):
+                table = tile.table
+                walk.take(info, table)
+                note(int(table.size.sum()))
+            if end == INT64_MAX:
+                walk.end = max(walk.end, walk.start, view.segments[-1].base_offset)
+                if table is not None and table.stop in _TORN:
+                    size = view.segments[-1].size - table.end_position
+                    walk.left_out.append(f"{size} bytes behind the last whole batch")
+            walk.start = min(walk.start, walk.end)
+            walk.note_transactions()
+        except (FormatError, OffsetsOutOfOrderError) as error:
+            command = command_line("kseg", "salvage", path, "-o", "OUT")
+            self.refused.append(f"{error}; first make a sound copy: {command}")
+            return False
+        faults = list(walk.faults())
+        self.refused += faults
+        return not faults
+
+    def check_clocks(self, adoption: PartitionAdoption) -> None:
+        """Refuse what a first pass of retention or of the cleaner would take."""
+        target, end = adoption.targets[0], adoption.log_end_offset
+        known = self._known(target)
+        config = usual_rules(known, target).config
+        latest = {each.base_offset: each.max_timestamp for each in adoption.segments}
+        sizes = {each.base_offset: each.bytes for each in adoption.segments} | {end: 0}
+        infos = [
+            SegmentInfo(SegmentFiles(base, target), size, base == end)
+            for base, size in sizes.items()
+        ]
+        going = choose(
+            infos,
+            LogBounds(adoption.log_start_offset, end, end),
+            config=config,
+            now_ms=self.now_ms + _SOON_MS,
+            largest_timestamp=lambda info: _time_of(latest[info.base_offset], self.now_ms),
+        )
+        gone = dict.fromkeys(each.why for each in going)
+        if config.compacted and adoption.bytes:
+            gone["compact"] = None
+        if gone:
+            self._refuse_clocks(adoption, known.of(target).values, gone)
+
+    def _refuse_clocks(
+        self, adoption: PartitionAdoption, values: Mapping[str, SettingValue], gone: Iterable[str]
+    ) -> None:
+        names = [_KEEPING[why][0] for why in gone]
+        self.refused.append(
+            f"{adoption.name}: a first pass of the broker takes records of it, by "
+            f"{' and '.join(names)}: type the lines for before, or let it"
+        )
+        for why in gone:
+            name, kept = _KEEPING[why]
+            value = values.get(name)
+            again = f"--delete-config={name}"
+            if value is not None and value.source == FROM_TOPIC:
+                again = f"--add-config={name}={value.value}"
+            topic = ("--entity-type", "topics", "--entity-name", adoption.topic)
+            alter = ("kafka-configs.sh", "--bootstrap-server", "localhost:9092", "--alter", *topic)
+            for lines, word in ((self.before, f"--add-config={name}={kept}"), (self.after, again)):
+                line = command_line(*alter, *word.split("=", 1))
+                if line not in lines:
+                    lines.append(line)
+
+    def note_groups(self, catalog: Catalog, at: Time | None) -> None:
+        """Note the command that shows how groups go on where they stood."""
+        homes = dict.fromkeys(
+            str(each.path.parent) for each in catalog if each.topic == InternalTopic.OFFSETS
+        )
+        moment = () if at is None else ("--at", str(at))
+        for home in homes:
+            self.after.append(command_line("kseg", "groups", home, *moment, "--reset-commands"))
+
+    def result(
+        self, adoptions: Sequence[PartitionAdoption], unfinished: tuple[Path, ...]
+    ) -> AdoptionPlan:
+        """The plan."""
+        first = [(each.name, each.targets[0]) for each in adoptions]
+        looked = {
+            each.source for each in adoptions if each.entry and not is_remote(str(each.source))
+        }
+        looked |= {target for each in adoptions for target in each.targets}
+        if adoptions:
+            looked |= set(self.homes)
+        return AdoptionPlan(
+            self.homes,
+            tuple(adoptions),
+            tuple(self.refused),
+            tuple(self.before),
+            tuple(self.after),
+            tuple(self.left_out),
+            unfinished,
+            {name: self._known(path).of(path).log_config for name, path in first},
+            {path: _look(path) for path in sorted(looked)},
+            self.now_ms,
+        )
+
+
+def _adoption(
+    walk: Walk, ended: Mapping[AdoptedTransaction, AdoptedTransaction]
+) -> PartitionAdoption:
+    notes = []
+    if walk.magics & 3:
+        notes.append(
+            "it has batches of magic 0 or 1: brokers and clients of Kafka up to 4.4 read them, and "
+            "older clients only those of their own time"
+        )
+    assert walk.entry.partition is not None
+    sizes = [AdoptedSegment(base, *facts) for base, facts in sorted(walk.sizes.items())]
+    return PartitionAdoption(
+        walk.topic,
+        walk.entry.partition,
+        walk.entry.path,
+        walk.targets,
+        walk.leader_epoch,
+        walk.start,
+        walk.end,
+        tuple(sizes),
+        walk.records,
+        walk.first_ms,
+        max((each.max_timestamp for each in sizes), default=-1),
+        tuple(ended[each] for each in walk.transactions),
+        walk.behind,
+        tuple(walk.left_out),
+        tuple(notes),
+        walk.entry,
+    )
+
+
+def _time_of(timestamp: int, now_ms: int) -> int:
+    """The time of a segment for retention; that of its new file where no record has a time."""
+    return timestamp if timestamp >= 0 else now_ms
+
+
+def _look(path: Path) -> tuple[FileSeen, ...]:
+    """The files of a directory, without those that come and go."""
+    passing = (lock.LOCK_NAME, io.ROOM_NAME)
+    return tuple(each for each in look_at(path) if each.name not in passing)

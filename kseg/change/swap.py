@@ -1,0 +1,220 @@
+"""Logs made beside data directories, and put in the place of empty partitions.
+
+    <data directory>.kseg-adopt/     readable by this user alone
+        staged/orders-0/             a log that is made
+        replaced/orders-0/           the empty partition that was in its place
+        ready.json                   all logs are made, and lasting; which ones, and their offsets
+
+Before `ready.json` nothing in a data directory changes, and another run begins again. From then on
+each run finishes: it writes the checkpoints, then exchanges each directory by two renames. The mark
+of a clean stop stays: whenever the process ends, each partition is empty or whole, and as a clean
+stop leaves it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kseg.errors import KsegError, UncleanShutdownError
+from kseg.files import checkpoints, io, lock, ownership
+from kseg.files.atomic import replace_file
+from kseg.files.metadata import read_clean_shutdown
+from kseg.files.names import FileKind, list_partition
+from kseg.log.data_directory import DirectoryFiles, partition_of
+from kseg.log.reader.view import LogView
+
+SUFFIX: Final = ".kseg-adopt"
+_STAGED: Final = "staged"
+_REPLACED: Final = "replaced"
+_READY: Final = "ready.json"
+_READY_BYTES_MAX: Final = 1 << 28
+
+
+class Made(NamedTuple):
+    """A log that is made for a place.
+
+    Attributes:
+        path: the directory of the partition.
+        log_start_offset: the first offset to be read.
+        first_offset: of its first segment.
+        log_end_offset: behind its last batch.
+    """
+
+    path: Path
+    log_start_offset: int
+    first_offset: int
+    log_end_offset: int
+
+
+def place_of(home: Path) -> Path:
+    """The directory beside a data directory in which logs are made."""
+    return home.with_name(home.name + SUFFIX)
+
+
+def staged(path: Path) -> Path:
+    """Where the log for a partition directory is made."""
+    return place_of(path.parent) / _STAGED / path.name
+
+
+def last_base(directory: Path) -> int | None:
+    """Where the active segment of a log without records begins; None for a log with records.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    segments = list_partition(directory).segments
+    if any(os.stat(each.log).st_size for each in segments):
+        return None
+    return segments[-1].base_offset if segments else 0
+
+
+@contextmanager
+def held(homes: Iterable[Path]) -> Iterator[None]:
+    """Hold the locks of stopped brokers' data directories.
+
+    Raises:
+        LogLockedError: another process holds one.
+        UncleanShutdownError: a broker was not stopped in good order.
+        OSError: one cannot be locked.
+    """
+    with ExitStack() as stack:
+        for home in sorted(homes):
+            stack.enter_context(lock.acquire(home))
+            if read_clean_shutdown(home) is None:
+                raise UncleanShutdownError(
+                    "the broker was not stopped in good order: 'kseg recover --apply' first",
+                    path=home,
+                )
+        yield
+
+
+def unfinished(homes: Iterable[Path]) -> tuple[Made, ...]:
+    """The logs of a run that was interrupted when all of them were made; none without one.
+
+    Raises:
+        KsegError: a list of them cannot be read.
+        PermissionError: another user could have written it.
+        OSError: it cannot be read.
+    """
+    for home in homes:
+        path = place_of(home) / _READY
+        ownership.check_safe(path.parent)
+        with suppress(FileNotFoundError):
+            data = io.read_file(path, bytes_max=_READY_BYTES_MAX)
+            try:
+                rows = json.loads(data)["logs"]
+                return tuple(Made(Path(str(row[0])), *map(int, row[1:])) for row in rows)
+            except (ValueError, KeyError, TypeError) as error:
+                raise KsegError(f"not a list of logs: {error}", path=path) from None
+    return ()
+
+
+def begin(homes: Iterable[Path]) -> None:
+    """Make the directories, empty; the remains of a run that was not ready go.
+
+    Raises:
+        PermissionError: another user could change files there.
+        OSError: the disk refuses.
+    """
+    for home in homes:
+        place = place_of(home)
+        ownership.check_safe(place)
+        io.remove_tree(place)
+        with ownership.private():
+            for path in (place, place / _STAGED, place / _REPLACED):
+                io.make_directory(path)
+        io.flush_directory(place.parent)
+
+
+def ready(logs: Sequence[Made]) -> None:
+    """Note that all logs are made; they are lasting, and from now on each run finishes.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    data = json.dumps({"logs": [(str(each.path), *each[1:]) for each in logs]}).encode()
+    for home in _homes(logs):
+        place = place_of(home)
+        io.flush_directory(place / _STAGED)
+        io.flush_directory(place)
+    for home in _homes(logs):
+        with ownership.private():
+            replace_file(place_of(home) / _READY, data)
+
+
+def finish(logs: Sequence[Made]) -> None:
+    """Put logs in their places, and remove what lies beside the data directories.
+
+    Raises:
+        KsegError: records have come into a place, or a log that was made is gone.
+        OSError: the disk refuses; another run finishes.
+    """
+    for made in logs:
+        _check_place(made)
+    waiting = [made for made in logs if staged(made.path).is_dir()]
+    for home in _homes(waiting):  # a broker may have moved the lines of others since
+        _write_checkpoints(home, [made for made in waiting if made.path.parent == home])
+    for made in waiting:
+        _exchange(made.path)
+    for home in _homes(logs):
+        place = place_of(home)
+        io.unlink(place / _READY, missing_ok=True)
+        io.flush_directory(place)
+    for home in _homes(logs):
+        io.remove_tree(place_of(home))
+        io.flush_directory(home.parent)
+
+
+def _homes(logs: Iterable[Made]) -> list[Path]:
+    return sorted({made.path.parent for made in logs})
+
+
+def _check_place(made: Made) -> None:
+    """Refuse a place with records of others, and one whose log is neither there nor made."""
+    if staged(made.path).is_dir():
+        if made.path.is_dir() and last_base(made.path) is None:
+            raise KsegError(
+                "records have come in since the adoption began: remove "
+                f"{place_of(made.path.parent)}, which has what was made, and plan again",
+                path=made.path,
+            )
+    elif LogView.open(made.path).log_end_offset < made.log_end_offset:
+        raise KsegError(
+            f"the log that was made for it is gone: remove {place_of(made.path.parent)}, and plan "
+            "again",
+            path=made.path,
+        )
+
+
+def _write_checkpoints(home: Path, logs: Sequence[Made]) -> None:
+    """Write recovery points and log starts, in the order of the lines that are there."""
+    files = DirectoryFiles.read(home)
+    if files.findings:
+        raise files.findings[0]
+    points, starts = (files.offsets[kind] for kind in (FileKind.RECOVERY_POINT, FileKind.LOG_START))
+    for made in logs:
+        partition = partition_of(made.path)
+        assert partition is not None
+        points[partition] = made.log_end_offset
+        starts.pop(partition, None)
+        if made.log_start_offset > made.first_offset:
+            starts[partition] = made.log_start_offset
+    checkpoints.write_offset_checkpoint(home / FileKind.LOG_START.value, starts)
+    checkpoints.write_offset_checkpoint(home / FileKind.RECOVERY_POINT.value, points)
+
+
+def _exchange(path: Path) -> None:
+    made, old = staged(path), place_of(path.parent) / _REPLACED / path.name
+    if path.is_dir():
+        io.remove_tree(old)  # a broker may have made another empty one
+        io.rename(path, old)
+        io.flush_directory(path.parent)
+        io.flush_directory(old.parent)
+    io.rename(made, path)
+    io.flush_directory(path.parent)
+    io.flush_directory(made.parent)

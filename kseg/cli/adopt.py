@@ -1,0 +1,96 @@
+"""`kseg adopt`: logs of another place come into the empty topics of a stopped broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kseg import plan_adoption
+from kseg.cli import output
+from kseg.cli.failures import Exit, complain, usage_errors
+from kseg.cli.parsing import Paths
+from kseg.cli.paths import tier_of_run
+from kseg.format.times import iso_text
+from kseg.reports import AdoptionPlan
+
+
+def adopt(
+    sources: Paths,
+    into: Paths,
+    topics: Sequence[tuple[str, str]],
+    metadata_dir: str | None,
+    now_ms: int | None,
+    apply: bool,
+    as_json: bool,
+    **how: Any,
+) -> int:
+    """Run `kseg adopt`; returns the exit code."""
+    with usage_errors(), output.progress("read", 0, in_bytes=True) as bar:
+        plan = plan_adoption(
+            sources,
+            into=into,
+            topics=dict(topics) or None,
+            metadata_directory=metadata_dir,
+            tier=tier_of_run(),
+            now=now_ms,
+            progress=bar.to,
+            **how,
+        )
+    is_applied = apply and not plan.refused
+    if is_applied:
+        with output.progress("adopt", 0, in_bytes=True) as bar:
+            plan.apply(progress=bar.to)
+    if as_json:
+        document = {"path": output.path_field(sources), "applied": is_applied, **plan.to_json()}
+        output.write_document("adopt/1", document)
+    else:
+        _say(plan)
+        if not (is_applied or plan.refused):
+            complain("kseg: nothing was changed; --apply does it")
+    return Exit.OK if is_applied else Exit.FOUND
+
+
+def _say(plan: AdoptionPlan) -> None:
+    if plan.unfinished:
+        output.write_line("an interrupted run has made these logs; they are put in their places:")
+        output.write_lines(f"  {path}" for path in plan.unfinished)
+    rows = [
+        (
+            each.name,
+            len(each.segments),
+            each.records,
+            each.bytes,
+            f"{each.log_start_offset} to {each.log_end_offset}",
+            iso_text(each.first_timestamp) or "-",
+            iso_text(each.last_timestamp) or "-",
+            each.source,
+        )
+        for each in plan.partitions
+    ]
+    if rows:
+        head = ("partition", "segments", "records", "bytes", "offsets", "first", "last", "source")
+        output.write_table(head, rows)
+    output.write_lines(_details(plan))
+
+
+def _details(plan: AdoptionPlan) -> Iterator[str]:
+    for each in plan.partitions:
+        for one in each.transactions:
+            end = {None: "undecided", False: "aborted", True: "committed"}[one.commits]
+            yield (
+                f"{each.name}: the transaction of producer {one.producer_id} from offset "
+                f"{one.first_offset} on is {end}: {one.why or 'nothing tells its end'}"
+            )
+        if each.behind is not None:
+            yield (
+                f"{each.name}: {each.behind['first']} records of no later time lie behind the cut "
+                f"'first', {each.behind['last']} of a later time in front of the cut 'last'"
+            )
+        yield from (f"{each.name}: left out: {text}" for text in each.left_out)
+        yield from (f"{each.name}: {text}" for text in each.notes)
+    yield from (f"left out: {text}" for text in plan.left_out)
+    yield from (f"refused: {text}" for text in plan.refused)
+    for word, commands in (("before", plan.before), ("after", plan.after)):
+        if commands:
+            yield f"type {word} the adoption, while the broker runs:"
+            yield from (f"    {command}" for command in commands)
