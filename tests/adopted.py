@@ -46,7 +46,6 @@ class Source:
     notes: list[Note] = field(default_factory=list)
     #: By transaction: whether it commits, and when that was decided.
     ends: dict[int, tuple[bool, int]] = field(default_factory=dict)
-    times: dict[int, dict[int, int]] = field(default_factory=dict)
 
     def write(self, steps: int) -> None:
         self.home.mkdir(exist_ok=True)
@@ -79,7 +78,7 @@ class Source:
                     commits = self.chance.random() < 0.6
                     self.ends[transaction] = (commits, self.now_ms)
                     for each in sorted(inside):
-                        self._end(logs[each], each, ident, commits=commits)
+                        self._end(logs[each], ident, commits=commits)
         for log in logs:
             log.close()
 
@@ -101,24 +100,18 @@ class Source:
             BatchOptions(compression=codec, **options),  # type: ignore[arg-type]
         )
         first = log.append(batch).first_offset
-        self._note_time(partition, first + count - 1)
         self.notes += [
             Note(partition, first + n, self.now_ms, value, transaction)
             for n, value in enumerate(values)
         ]
 
-    def _end(self, log: Log, partition: int, producer: int, *, commits: bool) -> None:
+    def _end(self, log: Log, producer: int, *, commits: bool) -> None:
         builder = BatchBuilder(
             producer_id=producer, producer_epoch=0, transactional=True, control=True
         )
         kind = ControlType.COMMIT if commits else ControlType.ABORT
         builder.append_end_marker(kind, 0, timestamp=self.now_ms)
-        self._note_time(
-            partition, log.append(builder.build(), origin=AppendOrigin.COORDINATOR).last_offset
-        )
-
-    def _note_time(self, partition: int, last_offset: int) -> None:
-        self.times.setdefault(partition, {})[last_offset] = self.now_ms
+        log.append(builder.build(), origin=AppendOrigin.COORDINATOR)
 
     def expected(
         self, partition: int, *, committed: bool, at_ms: int | None = None, otherwise: bool = False

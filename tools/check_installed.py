@@ -34,6 +34,7 @@ VERBS: dict[str, tuple[str, int]] = {
     "export": ("data/clicks-0 -o clicks.jsonl", 0),
     "convert": ("data/clicks-0/00000000000000000000.log --codec lz4 -o clicks.log", 0),
     "append": ("new/orders-0", 0),
+    "adopt": ("--help", 0),
     "doctor": ("data", 1),  # it has no metadata log
     "explain": ("data", 0),
     "report": ("data -o page.html", 1),

@@ -69,8 +69,8 @@ class AdoptedTransaction(Documented):
         """The transaction, and that nothing decides it, in words."""
         return (
             f"{self.partition}: nothing tells the end of the transaction of producer "
-            f"{self.producer_id} from offset {self.first_offset} on{self.why}: --undecided abort or "
-            "commit ends it"
+            f"{self.producer_id} from offset {self.first_offset} on{self.why}: --undecided abort, "
+            "or commit, ends it"
         )
 
 

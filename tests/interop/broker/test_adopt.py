@@ -1,0 +1,175 @@
+"""A broker serves the logs that `kseg adopt` brings in, and its producers go on.
+
+The target has leader epochs, and producers whose ids are those of the source.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import kseg
+from tests.adopted import Source
+from tests.interop.broker.broker import Broker, Said
+from tests.interop.kafka import needed
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
+
+COUNT, SEEDS = 3, range(8)
+SETTINGS = {"log.retention.check.interval.ms": 1_000, "log.cleaner.backoff.ms": 1_000}
+
+
+def name_of(seed: int) -> str:
+    return f"back-{seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """A broker behind adoptions, what it said at its start, and the plans by seed."""
+
+    broker: Broker
+    said: Said
+    sources: dict[int, Source]
+    plans: dict[int, kseg.reports.AdoptionPlan]  # type: ignore[name-defined]
+
+
+@pytest.fixture(scope="module")
+def back(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Back]:
+    with needed():
+        broker = Broker(tmp_path_factory.mktemp("broker"), SETTINGS)
+    with broker:
+        broker.start()
+        broker.create("own")
+        for seed in SEEDS:
+            broker.create(name_of(seed), COUNT, retention_ms=-1)
+        for number in range(4):  # producers of the target get ids from 0 on
+            broker.produce("own", [{"records": [{"value": b"x"}]}])
+            broker.produce("own", [{"records": [{"value": b"x"}]}], transactional_id=f"t{number}")
+        broker.stop()
+        broker.start()
+        broker.stop()
+        sources, plans = {}, {}
+        for seed in SEEDS:
+            sources[seed] = Source(tmp_path_factory.mktemp("old"), COUNT, Random(seed))
+            sources[seed].write(120)
+            plans[seed] = kseg.plan_adoption(
+                sources[seed].home,
+                into=broker.data,
+                topics={"old": name_of(seed)},
+                undecided=("abort", "commit")[seed % 2],
+                at=BETWEEN[seed](sources[seed]),
+                broker_config=broker.properties,
+            )
+            assert plans[seed].refused == ()
+            plans[seed].apply()
+        said = broker.start()
+        for seed in SEEDS:
+            broker.wait_for_leaders(name_of(seed))
+        yield Back(broker, said, sources, plans)
+
+
+BETWEEN = {
+    seed: (
+        (lambda source: None)
+        if seed < 4
+        else (lambda source: (source.notes[0].time_ms + source.now_ms) // 2)
+    )
+    for seed in SEEDS
+}
+
+
+def check_served(back: Back, seed: int, isolation: str, behind: int = 0) -> None:
+    source = back.sources[seed]
+    for number in range(COUNT):
+        rows = back.broker.consume(name_of(seed), number, isolation)
+        got = [(row.offset, row.timestamp, row.value) for row in rows]
+        wanted = source.expected(
+            number,
+            committed=isolation == "read_committed",
+            at_ms=BETWEEN[seed](source),
+            otherwise=bool(seed % 2),
+        )
+        assert got[: len(got) - behind] == wanted
+
+
+def test_nothing_is_warned_of(back: Back) -> None:
+    assert back.said.warnings() == []
+    for seed in SEEDS:
+        for number in range(COUNT):
+            about = back.said.about(f"{name_of(seed)}-{number}")
+            # Kafka 4.2 says this of its own logs, too.
+            assert all("Reloading from producer snapshot" in line.text for line in about)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_every_planned_record_is_served_and_no_other(back: Back, seed: int, isolation: str) -> None:
+    check_served(back, seed, isolation)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_producers_with_the_same_ids_go_on(back: Back, seed: int) -> None:
+    topic, broker = name_of(seed), back.broker
+    for number in range(COUNT):
+        end = back.plans[seed].partitions[number].log_end_offset
+        one = [{"records": [{"value": b"new"}]}] * 2
+        offsets = broker.produce(topic, one, number)
+        assert offsets == [[end], [end + 1]]
+        broker.produce(topic, [{**one[0], "end": "abort"}, one[0]], number, f"t{number}")
+        rows = broker.consume(topic, number, "read_committed")
+        assert [row.value for row in rows[-3:]] == [b"new"] * 3
+
+
+def test_passes_of_retention_and_of_the_cleaner_take_nothing(back: Back) -> None:
+    """Last but one: a crash follows."""
+    time.sleep(3)
+    for seed in SEEDS:
+        for number in range(COUNT):
+            begin, _ = back.broker.offsets(name_of(seed), number, "earliest")[0]
+            assert begin == 0
+    begun = back.broker.log_size()
+    back.broker.kill()
+    back.broker.start()
+    for seed in SEEDS:
+        back.broker.wait_for_leaders(name_of(seed))
+    said = back.broker.said(begun)
+    assert not [line for line in said.lines if "OutOfOrder" in line.text]
+    for seed in SEEDS:
+        for number in range(COUNT):
+            one = [{"records": [{"value": b"after"}]}]
+            back.broker.produce(name_of(seed), one, number)
+            back.broker.produce(name_of(seed), one, number, f"t{number}")
+
+
+def test_a_deleted_topic_comes_back(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with needed():
+        broker = Broker(tmp_path_factory.mktemp("broker"))
+    with broker:
+        broker.start()
+        broker.create("orders", 2)
+        rows = [{"key": b"k", "value": b"%d" % n} for n in range(50)]
+        for number in range(2):
+            broker.produce("orders", [{"records": rows}], number, transactional_id="mine")
+        before = [broker.consume("orders", number) for number in range(2)]
+        broker.ask("delete", "orders")
+        time.sleep(2)
+        broker.create("orders", 2)
+        broker.stop()
+        deleted = sorted(Path(broker.data).glob("orders-*-delete"))
+        assert len(deleted) == 2
+        plan = kseg.plan_adoption(deleted, into=broker.data, broker_config=broker.properties)
+        assert plan.refused == ()
+        plan.apply()
+        said = broker.start()
+        broker.wait_for_leaders("orders")
+        assert said.warnings() == []
+        for number in range(2):
+            assert broker.consume("orders", number) == before[number]
+            assert broker.consume("orders", number, "read_committed") == before[number]
+            broker.produce("orders", [{"records": rows}], number, transactional_id="mine")
+            assert len(broker.consume("orders", number, "read_committed")) == 100
