@@ -23,7 +23,7 @@ from kseg.errors import (
     StalePlanError,
     at_path,
 )
-from kseg.files import checkpoints, io, producer_snapshot
+from kseg.files import checkpoints, io, metadata, producer_snapshot
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.log_file import Tile
 from kseg.files.names import FileKind, Partition, segment_name
@@ -314,7 +314,7 @@ def stage(
     with io.WriteFile.open(
         directory / identity.name, exclusive=True, like=os.stat(identity)
     ) as file:
-        file.write_at(0, identity.read_bytes())
+        file.write_at(0, io.read_file(identity, bytes_max=metadata.METADATA_BYTES_MAX))
         file.flush()
     making = _Making(directory, config, now_ms, adoption.leader_epoch)
     try:
