@@ -33,7 +33,6 @@ from kseg.analysis.values import (
 from kseg.constants import (
     BATCH_HEADER_BYTES,
     INT32_MAX,
-    INT64_MAX,
     NO_TIMESTAMP,
     Bools,
     Compression,
@@ -77,6 +76,7 @@ from kseg.format.request import Request
 from kseg.format.times import iso_text
 from kseg.format.workspace import Workspace
 from kseg.log import settings
+from kseg.log.clock import now_of
 from kseg.log.config import COMPACT
 from kseg.log.data_directory import EntryKind, entry_of
 from kseg.log.recovery import (
@@ -355,15 +355,34 @@ EPOCH_CHANGES_MAX = 10_000
 _BENIGN = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 
 
+#: The bytes that a batch may inflate to.
+INFLATED_BYTES_MAX: Final = 128 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """How to look.
+
+    Attributes:
+        deep: decode every record too, and not only those inside older compressed messages.
+        inflated_max: with `deep`, no batch may inflate to more bytes.
+        mapping: see `kseg.files.mapping`.
+        now_ms: times more than a day behind it are ahead; the machine's clock if None.
+    """
+
+    deep: bool = False
+    inflated_max: int = INFLATED_BYTES_MAX
+    mapping: Mapping = "auto"
+    now_ms: int | None = None
+
+
 @dataclass(slots=True)
 class LogChecks:
     """The state of one walk.
 
     Attributes:
-        path: the log file.
-        base_offset: from its name; None for files whose names have no offset.
-        is_last: nothing of the partition follows, so a torn tail is benign.
-        deep: decode every record, and not only those inside older compressed messages.
+        unit: the log file; nothing follows a last one, so a torn tail is benign.
+        options: how closely to look.
         findings: what is wrong so far.
         first_offset, last_offset: of the good batches so far.
         epochs: (leader epoch, first offset) where the epoch changes.
@@ -373,15 +392,11 @@ class LogChecks:
         reached: where the last batch so far ends.
         damaged_at: the position of the first damage; None for none.
         damaged_from: the offset behind the sound batches in front of the damage; None without any.
-        now_ms: times more than a day behind it are ahead.
         dense: whether each offset from the base offset on has a record.
     """
 
-    path: str
-    base_offset: int | None
-    is_last: bool
-    deep: bool
-    inflated_max: int
+    unit: Unit
+    options: VerifyOptions
     findings: Findings
     first_offset: int | None = None
     last_offset: int | None = None
@@ -393,7 +408,6 @@ class LogChecks:
     reached: int = 0
     damaged_at: int | None = None
     damaged_from: int | None = None
-    now_ms: int = INT64_MAX
     dense: bool = True
     #: By code the number of batches with odd times; and the largest time, with its place.
     _odd_times: dict[str, tuple[int, tuple[int, int, int]]] = field(default_factory=dict)
@@ -420,7 +434,7 @@ class LogChecks:
             self._check_offsets(good)
             self._check_epochs(good)
             self._check_times(good)
-        if not self.deep:
+        if not self.options.deep:
             self.records += int(np.maximum(good.record_count, 0).sum())
         if len(table):
             self.reached = int(table.position[-1] + table.size[-1])
@@ -441,11 +455,11 @@ class LogChecks:
             return
         self.note_damage(table.end_position, self.last_offset)
         left = size - table.end_position
-        benign = self.is_last and table.stop in _BENIGN
+        benign = self.unit.is_last and table.stop in _BENIGN
         needed = f", the batch there wants {table.needed}" if table.needed > left else ""
         self.findings.add(
-            stop_code(table.stop, is_last=self.is_last),
-            self.path,
+            stop_code(table.stop, is_last=self.unit.is_last),
+            self.unit.path,
             f"{stop_error(table).reason}: {left} bytes are left{needed}",
             position=table.end_position,
             offset=None if self.last_offset is None else self.last_offset + 1,
@@ -458,7 +472,7 @@ class LogChecks:
         first = np.minimum(times, table.base_timestamp)
         # The inverted bits of the least number are the largest; a minus would overflow.
         for code, values, mask in (
-            ("time-ahead", times, times > self.now_ms + _AHEAD_MS),
+            ("time-ahead", times, times > now_of(self.options.now_ms) + _AHEAD_MS),
             ("time-negative", ~first, first < NO_TIMESTAMP),
             ("time-in-seconds", times, (times >= _SECONDS_MIN) & (times < _SECONDS_MAX)),
         ):
@@ -481,7 +495,7 @@ class LogChecks:
                 many = "1 batch has" if count == 1 else f"{count} batches have"
                 word, time = ("earliest", ~time) if code == "time-negative" else ("latest", time)
                 text = f"{many} such a time, the {word} {iso_text(time)}"
-                self.findings.add(code, self.path, text, position=position, offset=offset)
+                self.findings.add(code, self.unit.path, text, position=position, offset=offset)
 
     def note_damage(self, position: int, last_offset: int | None) -> None:
         """Remember where the first damage begins, and the last sound offset in front of it."""
@@ -504,8 +518,8 @@ class LogChecks:
         for header in chosen.take(slice(PER_CODE_MAX)):
             offset = header.base_offset if header.base_offset >= 0 else header.last_offset
             text = message.format(b=header)
-            self.findings.add(code, self.path, text, position=header.position, offset=offset)
-        self.findings.count_more(code, self.path, len(chosen) - PER_CODE_MAX)
+            self.findings.add(code, self.unit.path, text, position=header.position, offset=offset)
+        self.findings.count_more(code, self.unit.path, len(chosen) - PER_CODE_MAX)
 
     def _check_headers(self, table: BatchTable) -> None:
         codec, magic, count = table.codec, table.magic, table.record_count
@@ -559,9 +573,10 @@ class LogChecks:
         negative = (table.magic >= 2) & (table.base_offset < 0)
         text = "offsets {b.base_offset} to {b.last_offset}"
         self._report("offset-range", table, negative | (table.last_offset < first), text)
-        if self.base_offset is not None:
-            far = (first < self.base_offset) | (table.last_offset - self.base_offset > INT32_MAX)
-            text += f" in a segment that starts at {self.base_offset}"
+        if self.unit.base_offset is not None:
+            deltas = table.last_offset - self.unit.base_offset
+            far = (first < self.unit.base_offset) | (deltas > INT32_MAX)
+            text += f" in a segment that starts at {self.unit.base_offset}"
             self._report("offset-range", table, far & ~negative, text)
         before = np.empty_like(first)
         before[0] = _INT64_MIN if self.last_offset is None else self.last_offset
@@ -569,7 +584,7 @@ class LogChecks:
         running = np.maximum.accumulate(before)
         message = "offsets {b.base_offset} to {b.last_offset} behind higher ones"
         self._report("offset-order", table, first <= running, message)
-        expected = self.base_offset if self.last_offset is None else self.last_offset + 1
+        expected = self.unit.base_offset if self.last_offset is None else self.last_offset + 1
         self.dense &= table.is_dense and int(first[0]) == expected
         if self.first_offset is None:
             self.first_offset = int(first[0])
@@ -601,7 +616,7 @@ class LogChecks:
         shows: compressed ones of magic 0 and 1, and of Kafka 0.7.
         """
         good = tile.table
-        if not self.deep:
+        if not self.options.deep:
             wrappers = good.is_wrapper
             if not wrappers.any():
                 return
@@ -609,7 +624,7 @@ class LogChecks:
         if good.bad_crc_count:
             good = good.take(good.crc_ok != 0)
         fields = ("offset", "timestamp", "position")
-        request = Request(fields, control=True, inflated_max=self.inflated_max)
+        request = Request(fields, control=True, inflated_max=self.options.inflated_max)
         pieces = decode(
             tile.data,
             good,
@@ -635,7 +650,7 @@ class LogChecks:
         text = error.reason
         if error.record_index is not None:
             text = f"record {error.record_index}: {text}"
-        self.findings.add(code, self.path, text, position=error.position, offset=error.offset)
+        self.findings.add(code, self.unit.path, text, position=error.position, offset=error.offset)
 
     def _check_records(
         self, table: BatchTable, position: Int64s, offset: Int64s, timestamp: Int64s
@@ -671,9 +686,7 @@ class LogChecks:
 _ROWS_JOINED = 8192
 
 
-def examine_segment(
-    unit: Unit, *, deep: bool, inflated_max: int, mapping: Mapping, now_ms: int
-) -> Examined:
+def examine_segment(unit: Unit, options: VerifyOptions) -> Examined:
     """Walk a log file once, with its checksums, and compare its indexes with the batches.
 
     Raises:
@@ -682,13 +695,12 @@ def examine_segment(
     findings = Findings()
     lost: tuple[Lost, ...] = ()
     live = held_by_another(unit.path)  # asked once for all files of the segment
+    mapping = options.mapping
     if mapping == "auto":
         mapping = "never" if live else "unheld"
     with LogFile.open(unit.path, mapping) as log:
         size = log.size
-        checks = LogChecks(
-            unit.path, unit.base_offset, unit.is_last, deep, inflated_max, findings, now_ms=now_ms
-        )
+        checks = LogChecks(unit, options, findings)
         indexes, index_sizes = _open_indexes(unit, size, mapping, findings, live=live)
         stop, kafka07 = StopReason.LIMIT, log.kafka07
         unreadable: list[UnreadableError] = []

@@ -771,14 +771,19 @@ def diff(
         listed.append((topic, partition))
         return selection.takes(topic, partition)
 
-    paths = paths_of(copies) if copies else ()
     try:
-        units = plan(paths, records=records, mapping=mapping, chosen=chosen)
+        return diff_of(
+            paths_of(copies) if copies else (),
+            records=records,
+            chosen=chosen,
+            mapping=mapping,
+            threads=threads,
+            progress=progress,
+        )
     except NotALogError:
         if listed and not any(selection.takes(*name) for name in listed):
             raise ValueError(selection.why_nothing(listed)) from None
         raise
-    return report(run_units(units, examine, threads=threads, progress=progress))
 
 
 def diff_of(

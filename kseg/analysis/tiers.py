@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from kseg.analysis.checks import examine_segment
+from kseg.analysis.checks import VerifyOptions, examine_segment
 from kseg.analysis.units import Unit, UnitKind
 from kseg.analysis.values import Examined, Findings
 from kseg.analysis.verify import merge_all
@@ -96,20 +94,17 @@ def examine_tier(log: TierLog, *, deep: bool, now_ms: int, threads: int = 1) -> 
     for first, last in _holes(log):
         findings.add("tier-hole", str(log.view.path), f"offsets {first} to {last}", offset=first)
     answers = [Examined(findings=findings.taken())]
-    works: list[Work] = [
-        lambda put, examine=examination: put(examine())  # type: ignore[misc]
-        for examination in _examinations(log, deep=deep, now_ms=now_ms)
-    ]
+    options = VerifyOptions(deep, _INFLATED_MAX, "never", now_ms)
+
+    def work(id_: str) -> Work:
+        return lambda put: put(_examine(log, id_, options))
+
+    works = [work(copy.id) for copy in log.finished]
     run_in_order(works, answers.append, threads=min(threads, len(works)) or 1)
     return merge_all(answers)
 
 
-def _examinations(log: TierLog, *, deep: bool, now_ms: int) -> Iterator[partial[Examined]]:
-    for copy in log.finished:
-        yield partial(_examine, log, copy.id, deep=deep, now_ms=now_ms)
-
-
-def _examine(log: TierLog, id_: str, *, deep: bool, now_ms: int) -> Examined:
+def _examine(log: TierLog, id_: str, options: VerifyOptions) -> Examined:
     """Examine one copy: its objects, their sizes, every batch and index."""
     segment, objects = log.copies[id_]
     findings, path = Findings(), TierPath.of(objects, "log")
@@ -130,9 +125,7 @@ def _examine(log: TierLog, id_: str, *, deep: bool, now_ms: int) -> Examined:
             time_index=time_index,
             txn_index=txn_index,
         )
-        seen = examine_segment(
-            unit, deep=deep, inflated_max=_INFLATED_MAX, mapping="never", now_ms=now_ms
-        )
+        seen = examine_segment(unit, options)
     except FileNotFoundError as error:
         findings.add("tier-object", str(error.filename), f"segment {id_}: {os_reason(error)}")
         return Examined(findings=findings.taken())

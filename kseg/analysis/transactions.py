@@ -23,7 +23,7 @@ Source: Kafka `TransactionsCommand.FindHangingTransactionsCommand`, `Transaction
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -186,7 +186,7 @@ def transactions(
     paths: StrPaths,
     *,
     topics: str | Iterable[str] | None = None,
-    partitions: int | Iterable[int] | None = None,
+    partitions: int | Iterable[int | range] | None = None,
     at: Time | None = None,
     since: Time | None = None,
     max_timeout_minutes: int = MAX_TIMEOUT_MINUTES,
@@ -217,24 +217,11 @@ def transactions(
         True
     """
     selection = Selection.of(topics, partitions)
-    moments = [bound_ms(time, lambda: now_of(now)) for time in (at, since)]
-    return find(paths, selection, moments, max_timeout_minutes, now_of(now), progress)
-
-
-def find(
-    paths: StrPaths,
-    selection: Selection,
-    moments: Sequence[int | None],
-    max_timeout_minutes: int,
-    now_ms: int,
-    progress: Progress | None,
-) -> Transactions:
-    """`transactions` with its arguments as numbers; `moments` has `at` and `since`."""
-    at, since = moments
+    at_ms, since_ms = (bound_ms(time, lambda: now_of(now)) for time in (at, since))
     notes = Notes()
     home = Home(paths, notes)
-    clock_ms = now_ms if at is None else at
-    coordinator = _Coordinator(home, at, clock_ms - max_timeout_minutes * _MINUTE_MS)
+    clock_ms = now_of(now) if at_ms is None else at_ms
+    coordinator = _Coordinator(home, at_ms, clock_ms - max_timeout_minutes * _MINUTE_MS)
     chosen = [
         partition.path
         for partition in home.sources
@@ -252,7 +239,7 @@ def find(
     parts, undecided = [NO_TRANSACTIONS], list[Undecided]()
     for view in views:
         with home.noting_unreadable(view.path):
-            rows = _batches(view, at, notes)
+            rows = _batches(view, at_ms, notes)
             if rows is not None:
                 part = _part(view, rows, notes)
                 undecided += coordinator.judge(view, part)
@@ -262,9 +249,9 @@ def find(
         if progress is not None:
             progress(done, total)
     columns = {name: np.concatenate([part[name] for part in parts]) for name in NO_TRANSACTIONS}
-    if since is not None:
+    if since_ms is not None:
         newest = np.maximum(columns["last_ms"], columns["marker_ms"])
-        columns = {name: column[newest > since] for name, column in columns.items()}
+        columns = {name: column[newest > since_ms] for name, column in columns.items()}
     return Transactions(
         tuple(undecided),
         TransactionRows(columns),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -24,6 +24,8 @@ import numpy as np
 
 from kseg._door import renamed
 from kseg.analysis.checks import (
+    INFLATED_BYTES_MAX,
+    VerifyOptions,
     check_across,
     examine_data_directory,
     examine_file,
@@ -69,26 +71,8 @@ from kseg.log.reader import LogView
 from kseg.log.settings import SettingSources
 from kseg.stores.path import is_remote
 
-INFLATED_BYTES_MAX = 128 << 20
 #: Attributes, two differences, two lengths and the number of headers.
 _RECORD_BYTES_MIN: Final = 6
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyOptions:
-    """How to look.
-
-    Attributes:
-        deep: decode every record too.
-        inflated_max: with `deep`, no batch may inflate to more bytes.
-        mapping: see `kseg.files.mapping`.
-        now_ms: the time that future times are measured from; the machine's clock if None.
-    """
-
-    deep: bool = False
-    inflated_max: int = INFLATED_BYTES_MAX
-    mapping: Mapping = "auto"
-    now_ms: int | None = None
 
 
 @renamed(now_ms="now")
@@ -269,13 +253,7 @@ def _examine(
         assert unit.file is not None
         return examine_file(unit.path, unit.file, unit.base_offset)
     try:
-        return examine_segment(
-            unit,
-            deep=options.deep,
-            inflated_max=options.inflated_max,
-            mapping=options.mapping,
-            now_ms=now_of(options.now_ms),
-        )
+        return examine_segment(unit, options)
     except FileNotFoundError:
         if unit.partition is None:
             raise

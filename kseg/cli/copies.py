@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,22 +57,8 @@ def diff(
             threads=jobs,
             progress=bar.to,
         )
-    return write_report(report, copies, as_json=as_json, show_all=show_all)
-
-
-def write_report(
-    report: Diff, paths: Sequence[str], *, as_json: bool, show_all: bool = False
-) -> Exit:
-    """Print how the copies compare; returns the exit code.
-
-    Args:
-        found: how they do.
-        paths: as they were given.
-        as_json: one document instead of text; it has all partitions in their order.
-        show_all: also the partitions whose copies are the same, behind those that differ.
-    """
     if as_json:
-        output.write_document("diff/1", {"path": list(paths), **report.to_json()})
+        output.write_document("diff/1", {"path": list(copies), **report.to_json()})
     else:
         output.write_lines(_diff_page(report, show_all=show_all))
     return Exit.OK if report.ok else Exit.FOUND

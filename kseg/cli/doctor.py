@@ -62,22 +62,7 @@ def doctor(
             threads=jobs,
             progress=bar.to,
         )
-    return write_report(report, directories, given.settings, as_json=as_json)
-
-
-def write_report(
-    report: DoctorReport,
-    directories: Sequence[str],
-    settings: Sequence[Setting],
-    *,
-    as_json: bool,
-) -> Exit:
-    """Print the prediction for a broker; returns the exit code.
-
-    Raises:
-        UsageError: a setting was given for a topic that is not here.
-    """
-    _check(settings, (report,))
+    _check(given.settings, (report,))
     if as_json:
         output.write_document("doctor/1", {"path": list(directories), **report.to_json()})
     else:
@@ -92,7 +77,11 @@ def write_reports(
     *,
     as_json: bool,
 ) -> Exit:
-    """As `write_report`, for the brokers of a fleet."""
+    """Print the predictions for the brokers of a fleet; returns the exit code.
+
+    Raises:
+        UsageError: a setting was given for a topic that is not here.
+    """
     _check(settings, reports)
     if as_json:
         brokers = [

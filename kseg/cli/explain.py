@@ -50,25 +50,8 @@ def explain(
             progress=bar.to,
             tier=tier_of_plans(),
         )
-    return write_report(
-        report, directories, (*given.settings, *supposed), segments=segments, as_json=as_json
-    )
-
-
-def write_report(
-    report: ExplainReport,
-    directories: Sequence[str],
-    settings: Sequence[Setting],
-    *,
-    segments: bool,
-    as_json: bool,
-) -> Exit:
-    """Print the reason for each byte; returns the exit code.
-
-    Raises:
-        UsageError: a setting was given for a topic that is not here.
-    """
-    check_settings(settings, {partition.topic for partition in report.partitions})
+    topics = {partition.topic for partition in report.partitions}
+    check_settings((*given.settings, *supposed), topics)
     if as_json:
         output.write_document("explain/1", {"path": list(directories), **report.to_json()})
     else:

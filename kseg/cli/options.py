@@ -408,7 +408,7 @@ def codes_of(module: str, argument: str = "") -> Option:
             from kseg.cli import output
 
             table = import_module(module).CODES
-            output.write_code_table(function.__name__, table, as_json=words["as_json"])
+            output.write_codes(function.__name__, table, as_json=words["as_json"])
             return 0
 
         return codes_option(list_or_run)

@@ -312,30 +312,20 @@ def write_rows(
         write_lines((*([plain(*row)] if row else ()), *lines))
 
 
-def write_codes(verb: str, rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
-    """Write the list of `--codes`: `code`, `severity`, `meaning` and, in JSON, the rest."""
-    if as_json:
-        write_document(f"{verb}-codes/1", {"codes": list(rows)})
-        return
-    head = ("code", "severity", "meaning")
-    write_table(head, [[row[name] for name in head] for row in rows])
-
-
-def write_code_table(verb: str, codes: Mapping[str, Any], *, as_json: bool) -> None:
+def write_codes(verb: str, codes: Mapping[str, Any], *, as_json: bool) -> None:
     """Write the list of `--codes`: the fields of each code, or the first two of a tuple's."""
-    names = ("severity", "meaning")
+    head = ("code", "severity", "meaning")
     rows: list[dict[str, Any]] = [
-        {
-            "code": code,
-            **(
-                dict(zip(names, code_fields, strict=False))
-                if isinstance(code_fields, tuple)
-                else asdict(code_fields)
-            ),
-        }
-        for code, code_fields in codes.items()
+        {"code": code, **_code_fields(head[1:], fields)} for code, fields in codes.items()
     ]
-    write_codes(verb, rows, as_json=as_json)
+    if as_json:
+        write_document(f"{verb}-codes/1", {"codes": rows})
+    else:
+        write_table(head, [[row[name] for name in head] for row in rows])
+
+
+def _code_fields(names: Sequence[str], fields: Any) -> dict[str, Any]:
+    return dict(zip(names, fields, strict=False)) if isinstance(fields, tuple) else asdict(fields)
 
 
 def _cell(value: object) -> str:

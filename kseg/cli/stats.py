@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -43,24 +43,6 @@ def stats(
     for _path, _reason, error in report.skipped[len(catalog.skipped) :]:
         assert error is not None
         pass_over(error)
-    return write_report(report, paths, encoding, as_json=as_json)
-
-
-def write_report(
-    report: StatsReport,
-    paths: Sequence[str],
-    encoding: str,
-    *,
-    as_json: bool,
-) -> Exit:
-    """Print the counts, and faults on standard error; returns the exit code.
-
-    Args:
-        report: the counts.
-        paths: as they were given.
-        encoding: of keys in JSON.
-        as_json: one document instead of tables.
-    """
     if as_json:
         document = report.to_json(encoding=encoding)
         output.write_document("stats/1", {"path": output.path_field(paths), **document})

@@ -9,7 +9,7 @@ from kseg.catalog.catalog import Catalog
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, usage_errors
 from kseg.cli.groups import write_logs
-from kseg.cli.parsing import Paths, clock_of
+from kseg.cli.parsing import Paths
 from kseg.errors import KsegError
 from kseg.files.selection import Selection
 from kseg.format.times import iso_text
@@ -30,16 +30,18 @@ def transactions(
     as_json: bool,
 ) -> int:
     """Run the verb; returns the exit code."""
-    from kseg.analysis.transactions import find
+    from kseg.analysis.transactions import transactions as run
 
     with usage_errors(), output.progress("walk transactions", 0, in_bytes=True) as bar:
-        report = find(
+        report = run(
             directories,
-            selection,
-            (at, since),
-            max_timeout_minutes,
-            clock_of(now_ms)(),
-            bar.to,
+            topics=selection.topics,
+            partitions=selection.partitions,
+            at=at,
+            since=since,
+            max_timeout_minutes=max_timeout_minutes,
+            now=now_ms,
+            progress=bar.to,
         )
     if as_json:
         document = {"path": output.path_field(directories), **report.to_json(transactions=False)}

@@ -61,7 +61,11 @@ def verify(
         mention(catalog)
     if complete:
         return _write_completeness(report, _completeness(paths, jobs), as_json=as_json)
-    return write_report(report, as_json=as_json)
+    if as_json:
+        output.write_json(report.to_json())
+    else:
+        _print(report)
+    return Exit.OK if report.ok else Exit.FOUND
 
 
 def _completeness(paths: Paths, jobs: int) -> DoctorReport:
@@ -103,15 +107,6 @@ def _of_tier(
     assert tier is not None
     for partition in catalog_of(paths, selection):
         yield examine_tier(tier.log(partition.path), deep=deep, now_ms=now_of(now_ms), threads=jobs)
-
-
-def write_report(report: Report, *, as_json: bool) -> Exit:
-    """Print the findings; returns the exit code."""
-    if as_json:
-        output.write_json(report.to_json())
-    else:
-        _print(report)
-    return Exit.OK if report.ok else Exit.FOUND
 
 
 def _print(report: Report) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kseg.analysis.checks import LogChecks
+from kseg.analysis.units import Unit, UnitKind
 from kseg.analysis.values import CODES, PER_CODE_MAX, Findings
 from kseg.analysis.verify import (
     Finding,
@@ -122,7 +123,8 @@ def test_a_transaction_is_open_over_the_tables_of_a_walk() -> None:
         for number in range(3)
     ]
     found = Findings()
-    checks = LogChecks("x", 0, True, False, 0, found)
+    unit = Unit(UnitKind.SEGMENT, "x", base_offset=0, is_last=True)
+    checks = LogChecks(unit, VerifyOptions(), found)
     for table in tables:
         checks.feed(table)
     checks.finish(tables[-1], tables[-1].end_position, lambda: tables)
