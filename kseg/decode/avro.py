@@ -133,20 +133,20 @@ def decoder(
         return _made(writer, written, names, written, names)
     if reader_references is None:
         reader_references = references
-    wanted, wanted_names = parsed(reader, reader_references)
+    wanted_schema, wanted_names = parsed(reader, reader_references)
     if record is not None:
-        wanted = wanted_names.get(record)
-        if wanted is None:
+        wanted_schema = wanted_names.get(record)
+        if wanted_schema is None:
             raise SchemaError(f"{_label(reader)} has no {record}; it has {', '.join(wanted_names)}")
-    elif isinstance(wanted, list):
-        found = [_named(each, wanted_names) for each in wanted]
-        records = [each["name"] for each in found if _type_of(each) == "record"]
+    elif isinstance(wanted_schema, list):
+        branches = [_named(branch, wanted_names) for branch in wanted_schema]
+        records = [branch["name"] for branch in branches if _type_of(branch) == "record"]
         if len(records) > 1:
             raise SchemaError(
                 f"{_label(reader)} has several record types: {', '.join(records)}; choose one "
                 '(record=), or decode as "registry-json"'
             )
-    return _made(writer, written, names, wanted, wanted_names)
+    return _made(writer, written, names, wanted_schema, wanted_names)
 
 
 def _made(label: Schema, writer: Any, names: Any, reader: Any, reader_names: Any) -> AvroDecoder:
@@ -172,16 +172,16 @@ def parsed(schema: Schema, references: Mapping[str, Schema]) -> tuple[Any, dict[
     """
     fastavro: Any = require("fastavro", extra="avro")
     names: dict[str, Any] = {}
-    found: Any = None
-    for each in (*references.values(), schema):
+    schema_json: Any = None
+    for named_schema in (*references.values(), schema):
         try:
-            text = parse(each.text.encode("utf-8", "surrogatepass"), "schema-json")
-            found = fastavro.parse_schema(text, named_schemas=names)
+            text = parse(named_schema.text.encode("utf-8", "surrogatepass"), "schema-json")
+            schema_json = fastavro.parse_schema(text, named_schemas=names)
         except RefusedError as error:
-            raise SchemaError(f"{_label(each)}: {error.args[1]}") from None
+            raise SchemaError(f"{_label(named_schema)}: {error.args[1]}") from None
         except (fastavro.schema.SchemaParseException, *_NOT_A_SCHEMA) as error:
-            raise _no_schema(each, error) from None
-    return found, names
+            raise _no_schema(named_schema, error) from None
+    return schema_json, names
 
 
 def _label(schema: Schema) -> str:
@@ -219,10 +219,10 @@ class AvroDecoder:
         _nulls, ends, data = payloads.buffers()
         first = payloads.offset
         offsets = np.frombuffer(ends or bytes(8), wide)[first : first + len(payloads) + 1]
-        wanted = payloads.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
+        is_valid = payloads.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
         columns, faults = kernel.Columns(*program.tables), dict[int, tuple[int, int, int]]()
         columns.decode(
-            offsets.astype(np.int64), np.frombuffer(data or b"", np.uint8), wanted, faults, prefix
+            offsets.astype(np.int64), np.frombuffer(data or b"", np.uint8), is_valid, faults, prefix
         )
         reasons = {row: program.reason(*fault) for row, fault in faults.items()}
         return program.array(columns, 0, None), reasons
@@ -280,12 +280,12 @@ class _Program:
         self._children.append([])
         self.types.append(None)
         if isinstance(schema, list):
-            others = _others(schema)
-            if len(others) <= 1:
+            not_null = _without_null(schema)
+            if len(not_null) <= 1:
                 nullable = nullable or "null" in map(_type_of, schema)
                 self._columns.pop(), self._children.pop(), self.types.pop()
-                return self._column(others[0] if others else "null", above, nullable=nullable)
-            kind, size, bounds, made = self._union(number, others, above)
+                return self._column(not_null[0] if not_null else "null", above, nullable=nullable)
+            kind, size, bounds, made = self._union(number, not_null, above)
             nullable = False
         elif _type_of(schema) in ("record", "error", "array", "map"):
             kind, size, bounds, made = self._nested(number, schema, above)
@@ -345,10 +345,10 @@ class _Program:
         if len(branches) >= BRANCHES_MAX:
             raise SchemaError(f"a union has more than {BRANCHES_MAX - 1} types")
         kids = self._children[number]
-        kids += [self._column(each, above) for each in ("null", *branches)]
+        kids += [self._column(branch, above) for branch in ("null", *branches)]
         fields = [
-            pa.field(_branch_name(each), self.types[kid])
-            for each, kid in zip(("null", *branches), kids, strict=True)
+            pa.field(_branch_name(branch), self.types[kid])
+            for branch, kid in zip(("null", *branches), kids, strict=True)
         ]
         return kernel.K_UNION, 1, _INT64, pa.dense_union(fields)
 
@@ -374,7 +374,7 @@ class _Program:
         writer, above = _entered(writer, self._names, above)
         number = self._add(path, kernel.REFUSE, -1, 0, 0, 0)
         if isinstance(writer, list):
-            kids = [self._node(each, reader, out, above, path) for each in writer]
+            kids = [self._node(branch, reader, out, above, path) for branch in writer]
             self._nodes[number] = [kernel.UNION, -1, *self._list(kids), 0]
             return number
         if out >= 0:
@@ -394,34 +394,34 @@ class _Program:
         reader = _named(reader, self._reader_names)
         if not isinstance(reader, list):
             return (reader if self._fits(writer, reader) else None), out, 0
-        others = _others(reader)
-        if len(others) <= 1:
+        not_null = _without_null(reader)
+        if len(not_null) <= 1:
             if _type_of(writer) == "null":
-                return (writer if len(others) < len(reader) else None), out, 0
-            return self._choice(writer, others[0], out) if others else (None, out, 0)
-        branches = ["null" if len(others) < len(reader) else None, *others]
+                return (writer if len(not_null) < len(reader) else None), out, 0
+            return self._choice(writer, not_null[0], out) if not_null else (None, out, 0)
+        branches = ["null" if len(not_null) < len(reader) else None, *not_null]
         for is_same in (True, False):
-            for place, each in enumerate(branches):
-                found = each and _named(each, self._reader_names)
-                if found and self._fits(writer, found, is_same=is_same):
-                    return found, out, place + 1
+            for position, branch in enumerate(branches):
+                branch_type = branch and _named(branch, self._reader_names)
+                if branch_type and self._fits(writer, branch_type, is_same=is_same):
+                    return branch_type, out, position + 1
         return None, out, 0
 
     def _fits(self, writer: Any, reader: Any, *, is_same: bool = False) -> bool:
         """Whether a value of the writer's type can be one of the reader's."""
-        kind, wanted = _type_of(writer), _type_of(reader)
-        if kind != wanted:
-            return not is_same and wanted in _PROMOTED.get(kind, ())
+        kind, reader_kind = _type_of(writer), _type_of(reader)
+        if kind != reader_kind:
+            return not is_same and reader_kind in _PROMOTED.get(kind, ())
         if kind not in ("record", "error", "enum", "fixed"):
             return True
         if kind == "fixed" and writer["size"] != reader["size"]:
             return False
-        name, known = writer["name"], reader["name"]
-        if is_same or name == known:
-            return bool(name == known)
+        name, reader_name = writer["name"], reader["name"]
+        if is_same or name == reader_name:
+            return bool(name == reader_name)
         aliases = reader.get("aliases", ())
         short = name.rpartition(".")[2]
-        return short == known.rpartition(".")[2] or name in aliases or short in aliases
+        return short == reader_name.rpartition(".")[2] or name in aliases or short in aliases
 
     def _row(
         self, writer: Any, reader: Any, out: int, above: tuple[str, ...], path: str
@@ -432,8 +432,8 @@ class _Program:
         if kind in ("array", "map"):
             parts = {"array": ["items"], "map": ["values"]}[kind]
             columns = self._children[out] if out >= 0 else [-1, -1]
-            wanted = reader or {}
-            kids = [self._node(writer[p], wanted.get(p), columns[-1], above, path) for p in parts]
+            items = reader or {}
+            kids = [self._node(writer[p], items.get(p), columns[-1], above, path) for p in parts]
             if kind == "map":
                 kids.insert(
                     0, self._node("string", "string", columns[0] if out >= 0 else -1, above, path)
@@ -443,10 +443,12 @@ class _Program:
             return [kernel.FIXED, out, 0, 0, _fixed_bytes(writer)]
         if kind == "enum":
             symbols = _symbols(writer)
-            known = {} if out < 0 else {word: at for at, word in enumerate(_symbols(reader))}
-            default = -1 if out < 0 else known.get(reader.get("default"), -1)
+            symbol_numbers = (
+                {} if out < 0 else {word: at for at, word in enumerate(_symbols(reader))}
+            )
+            default = -1 if out < 0 else symbol_numbers.get(reader.get("default"), -1)
             at = len(self._codes)
-            self._codes += [known.get(word, default) for word in symbols]
+            self._codes += [symbol_numbers.get(word, default) for word in symbols]
             return [kernel.ENUM, out, 0, len(symbols), at]
         must = kernel.UTF8 if kind == "string" or _type_of(reader) == "string" else 0
         if _logical_of(writer) == "uuid" or (out >= 0 and _logical_of(reader) == "uuid"):
@@ -458,19 +460,19 @@ class _Program:
     ) -> list[int]:
         if out < 0:
             kids = [
-                self._node(each["type"], None, -1, above, _inside(path, each["name"]))
-                for each in writer["fields"]
+                self._node(field["type"], None, -1, above, _inside(path, field["name"]))
+                for field in writer["fields"]
             ]
             return [kernel.RECORD, -1, *self._list(kids), 0]
         fields = dict(zip(self._children[out], reader["fields"], strict=True))
-        by_name, taken, found = _by_name(fields), set[int](), dict[int, int]()
-        for at, each in enumerate(writer["fields"]):
-            column = by_name.get(each["name"])
+        by_name, taken, column_of = _by_name(fields), set[int](), dict[int, int]()
+        for at, field in enumerate(writer["fields"]):
+            column = by_name.get(field["name"])
             if column is not None and column not in taken:
-                found[at] = column
+                column_of[at] = column
                 taken.add(column)
-        missing = fields.keys() - found.values()
-        filled = sorted(found.values())
+        missing = fields.keys() - column_of.values()
+        filled = sorted(column_of.values())
         if any("default" not in fields[column] for column in missing) or (
             self._filled.setdefault(out, filled) != filled
         ):
@@ -482,13 +484,13 @@ class _Program:
                 )
         kids = [
             self._node(
-                each["type"],
-                fields[found[at]]["type"] if at in found else None,
-                found.get(at, -1),
+                field["type"],
+                fields[column_of[at]]["type"] if at in column_of else None,
+                column_of.get(at, -1),
                 above,
-                _inside(path, each["name"]),
+                _inside(path, field["name"]),
             )
-            for at, each in enumerate(writer["fields"])
+            for at, field in enumerate(writer["fields"])
         ]
         return [kernel.RECORD, out, *self._list(kids), 0]
 
@@ -553,8 +555,8 @@ def _entered(
     Raises:
         SchemaError: it is in itself, or too deep.
     """
-    found = _named(schema, names)
-    name = found.get("name", "") if isinstance(found, dict) else ""
+    entered = _named(schema, names)
+    name = entered.get("name", "") if isinstance(entered, dict) else ""
     if name and name in above:
         raise SchemaError(
             f"{name} is a part of itself, and has no Arrow type; decode as registry-json, or read "
@@ -562,7 +564,7 @@ def _entered(
         )
     if len(above) == LEVELS_MAX:
         raise SchemaError(f"the schema has more than {LEVELS_MAX} types in types")
-    return found, (*above, name)
+    return entered, (*above, name)
 
 
 def _named(schema: Any, names: Mapping[str, Any]) -> Any:
@@ -577,23 +579,23 @@ def _type_of(schema: Any) -> Any:
     return schema["type"] if isinstance(schema, dict) else schema
 
 
-def _others(union: list[Any]) -> list[Any]:
+def _without_null(union: list[Any]) -> list[Any]:
     """The types of a union without null."""
-    return [each for each in union if _type_of(each) != "null"]
+    return [branch for branch in union if _type_of(branch) != "null"]
 
 
 def _logical_of(schema: Any) -> str | None:
     """The logical type, if it is one that its values can have."""
-    found = schema.get("logicalType") if isinstance(schema, dict) else None
-    if found == "decimal":
+    logical = schema.get("logicalType") if isinstance(schema, dict) else None
+    if logical == "decimal":
         precision, scale = schema.get("precision"), schema.get("scale", 0)
         is_sound = schema["type"] in ("bytes", "fixed") and type(precision) is type(scale) is int
         return (
-            found
+            logical
             if is_sound and 0 <= scale <= precision <= DECIMAL_DIGITS_MAX and precision
             else None
         )
-    return found if isinstance(found, str) else None
+    return logical if isinstance(logical, str) else None
 
 
 def _branch_name(schema: Any) -> str:
@@ -619,7 +621,7 @@ def _symbols(schema: Any) -> list[str]:
         SchemaError: they are no list of texts.
     """
     symbols = schema["symbols"]
-    if not isinstance(symbols, list) or not all(isinstance(each, str) for each in symbols):
+    if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
         raise SchemaError(f"the symbols of {schema.get('name')} are no list of texts")
     return symbols
 
@@ -630,11 +632,11 @@ def _inside(path: str, name: str) -> str:
 
 def _by_name(fields: Mapping[int, Any]) -> dict[str, int]:
     """The reader's columns by the names that a writer may have for them: its own, and aliases."""
-    found = {field["name"]: column for column, field in fields.items()}
+    columns = {field["name"]: column for column, field in fields.items()}
     for column, field in fields.items():
         for alias in field.get("aliases", ()):
-            found.setdefault(alias, column)
-    return found
+            columns.setdefault(alias, column)
+    return columns
 
 
 def _default(field: Any, kind: pa.DataType, names: Mapping[str, Any]) -> pa.Array:
@@ -652,9 +654,9 @@ def _default(field: Any, kind: pa.DataType, names: Mapping[str, Any]) -> pa.Arra
             for at in range(kind.num_fields)
         ]
         types, places = pa.array([1], pa.int8()), pa.array([0], pa.int32())
-        return pa.UnionArray.from_dense(types, places, parts, [each.name for each in kind]).cast(
-            kind
-        )
+        return pa.UnionArray.from_dense(
+            types, places, parts, [branch.name for branch in kind]
+        ).cast(kind)
     except (ValueError, TypeError, LookupError, AttributeError, pa.ArrowException) as error:
         raise SchemaError(f"the default of {field['name']}: {error}"[:300]) from None
 
@@ -666,18 +668,18 @@ def _value(schema: Any, value: Any, names: Mapping[str, Any]) -> Any:
         return _value(schema[0], value, names)
     kind = _type_of(schema)
     if kind in ("bytes", "fixed"):
-        found = value.encode("latin-1")
+        data = value.encode("latin-1")
         if _logical_of(schema) != "decimal":
-            return found
-        number = Decimal(int.from_bytes(found, "big", signed=True))
+            return data
+        number = Decimal(int.from_bytes(data, "big", signed=True))
         return number.scaleb(-schema.get("scale", 0), Context(prec=DECIMAL_DIGITS_MAX))
     if kind == "array":
-        return [_value(schema["items"], each, names) for each in value]
+        return [_value(schema["items"], item, names) for item in value]
     if kind == "map":
-        return [(key, _value(schema["values"], each, names)) for key, each in value.items()]
+        return [(key, _value(schema["values"], item, names)) for key, item in value.items()]
     if kind != "record":
         return value
     return {
-        each["name"]: _value(each["type"], value.get(each["name"], each.get("default")), names)
-        for each in schema["fields"]
+        field["name"]: _value(field["type"], value.get(field["name"], field.get("default")), names)
+        for field in schema["fields"]
     }

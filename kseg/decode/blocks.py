@@ -76,23 +76,23 @@ def decode_blocks(
     while first < len(payloads):
         block = block_at(payloads, first)
         values, marks = fast(block)
-        kept: list[Any] = []
+        exact_values: list[Any] = []
         made, rows = [values], []
         for row in np.flatnonzero(marks * block.valid[: len(marks)]).tolist():
             try:
                 if marks[row] == LARGE:
                     raise ValueError(f"more than {VALUES_MAX} values")
-                kept.append(exact(block.payloads[row].as_py()))
+                exact_values.append(exact(block.payloads[row].as_py()))
                 rows.append(row)
             except ValueError as error:
                 reasons[first + row] = str(error)
-            if len(kept) == EXACT_ROWS:
-                made.append(pa.array(kept, kind))
-                kept = []
+            if len(exact_values) == EXACT_ROWS:
+                made.append(pa.array(exact_values, kind))
+                exact_values = []
         if rows:
             order = np.arange(len(marks))
             order[rows] = len(marks) + np.arange(len(rows))
-            values = pa.concat_arrays([*made, pa.array(kept, kind)]).take(pa.array(order))
+            values = pa.concat_arrays([*made, pa.array(exact_values, kind)]).take(pa.array(order))
         parts.append(values)
         first += len(marks)
     if len(parts) == 1:

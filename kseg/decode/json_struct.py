@@ -72,9 +72,9 @@ def decoder_of_schema(
     Raises:
         SchemaError: it is not JSON, too large, or refers to a place that does not exist.
     """
-    texts = {name: _parsed(one.text) for name, one in (references or {}).items()}
-    own = _parsed(schema) if isinstance(schema, str) else schema
-    return decoder_of_type(_Types({**texts, "": own}).of(own, "", ()))
+    texts = {name: _parsed(reference.text) for name, reference in (references or {}).items()}
+    parsed = _parsed(schema) if isinstance(schema, str) else schema
+    return decoder_of_type(_Types({**texts, "": parsed}).of(parsed, "", ()))
 
 
 def decoder_of_type(kind: pa.DataType) -> JsonDecoder:
@@ -100,13 +100,13 @@ def infer(sample: pa.BinaryArray) -> pa.DataType:
         A type for `decoder_of_type`. Where values have no type in common, or none, it has
         `JSON_TEXT`.
     """
-    found = pa.null()
+    merged = pa.null()
     for payload in sample.slice(0, SAMPLE_MAX).to_pylist():
         try:
-            found = _merged(found, _type_of(parse(payload or b"null", "sample")))
+            merged = _merged(merged, _type_of(parse(payload or b"null", "sample")))
         except RefusedError:
             continue
-    return _settled(found)
+    return _settled(merged)
 
 
 class JsonDecoder:
@@ -151,10 +151,10 @@ class JsonDecoder:
             number = len(self._names)
             fields = [
                 {
-                    "name": each.name,
-                    "type": ["null", self._avro(each.type, each.name.encode(), level + 1)],
+                    "name": field.name,
+                    "type": ["null", self._avro(field.type, field.name.encode(), level + 1)],
                 }
-                for each in kind
+                for field in kind
             ]
             return {"type": "record", "name": f"r{number}", "fields": fields}
         if kind not in _SCALARS:
@@ -176,16 +176,16 @@ class JsonDecoder:
         values, faults = self._run(block_at(pa.array([payload], pa.binary()), 0))
         for why, column, position in faults.values():
             name = self._names[column].decode()
-            place = f"{name}: " if name else ""
-            raise ValueError(f"{place}{_WHY[why]}, at byte {position} of the payload")
+            prefix = f"{name}: " if name else ""
+            raise ValueError(f"{prefix}{_WHY[why]}, at byte {position} of the payload")
         return values[0].as_py()
 
     def _run(self, block: Block) -> tuple[pa.Array, dict[int, tuple[int, int, int]]]:
         columns, faults = Columns(*self._tables), dict[int, tuple[int, int, int]]()
         names, ends, order = self._order
-        offsets, wanted = block.offsets.astype(np.int64), block.valid.view(np.uint8)
+        offsets, is_valid = block.offsets.astype(np.int64), block.valid.view(np.uint8)
         kernel.decode_json(
-            columns, offsets, block.data.data, wanted, names.data, ends, order, faults
+            columns, offsets, block.data.data, is_valid, names.data, ends, order, faults
         )
         return self._program.array(columns, 0, None), faults
 
@@ -218,17 +218,17 @@ class _Types:
             )
         above = (*above, id(schema))
         if isinstance(schema.get("$ref"), str):
-            found, document = self._referred(schema["$ref"], document)
-            return self.of(found, document, above)
+            target, document = self._referred(schema["$ref"], document)
+            return self.of(target, document, above)
         for word in ("allOf", "anyOf", "oneOf"):
             branches = schema.get(word)
             if isinstance(branches, list) and "properties" not in schema:
-                kinds = [self.of(each, document, above) for each in branches]
-                kinds = [each for each in kinds if not pa.types.is_null(each)]
+                kinds = [self.of(branch, document, above) for branch in branches]
+                kinds = [branch_type for branch_type in kinds if not pa.types.is_null(branch_type)]
                 return kinds[0] if len(kinds) == 1 else JSON_TEXT
         kind = schema.get("type", "object" if "properties" in schema else None)
         listed = kind if isinstance(kind, list) else [kind]
-        words = {each if isinstance(each, str) else "" for each in listed} - {"null"}
+        words = {name if isinstance(name, str) else "" for name in listed} - {"null"}
         if words == {"object"}:
             return self._struct(schema.get("properties"), document, above)
         if words == {"array"}:
@@ -242,24 +242,26 @@ class _Types:
     def _struct(self, fields: Any, document: str, above: tuple[int, ...]) -> pa.DataType:
         if not isinstance(fields, Mapping) or not fields:
             return JSON_TEXT
-        return pa.struct([(name, self.of(each, document, above)) for name, each in fields.items()])
+        return pa.struct(
+            [(name, self.of(field, document, above)) for name, field in fields.items()]
+        )
 
     def _referred(self, reference: str, document: str) -> tuple[Any, str]:
         """The target of a `$ref`, and the document that holds it."""
-        place, _, pointer = reference.partition("#")
-        place = place or document
-        found: Any = self._documents.get(place)
+        target_document, _, pointer = reference.partition("#")
+        target_document = target_document or document
+        target: Any = self._documents.get(target_document)
         try:
-            if place not in self._documents or (pointer and not pointer.startswith("/")):
+            if target_document not in self._documents or (pointer and not pointer.startswith("/")):
                 raise LookupError
             for part in pointer.split("/")[1:]:
                 name = unquote(part).replace("~1", "/").replace("~0", "~")
-                found = found[int(name) if isinstance(found, list) else name]
+                target = target[int(name) if isinstance(target, list) else name]
         except (LookupError, TypeError, ValueError):
             raise SchemaError(
                 f"$ref {reference[:200]!r} is neither a place in the schema nor a reference"
             ) from None
-        return found, place
+        return target, target_document
 
 
 # ---- samples -------------------------------------------------------------------------------------
@@ -279,26 +281,26 @@ def _type_of(value: Any) -> pa.DataType:
             return pa.string()
         case list():
             inner = pa.null()
-            for each in value:
-                inner = _merged(inner, _type_of(each))
+            for item in value:
+                inner = _merged(inner, _type_of(item))
             return pa.list_(inner)
-    return pa.struct([(name, _type_of(each)) for name, each in value.items()])
+    return pa.struct([(name, _type_of(member)) for name, member in value.items()])
 
 
-def _merged(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+def _merged(first: pa.DataType, other: pa.DataType) -> pa.DataType:
     """The type of values of both types."""
-    if one == other or pa.types.is_null(other):
-        return one
-    if pa.types.is_null(one):
+    if first == other or pa.types.is_null(other):
+        return first
+    if pa.types.is_null(first):
         return other
-    if {one, other} == {pa.int64(), pa.float64()}:
+    if {first, other} == {pa.int64(), pa.float64()}:
         return pa.float64()
-    if pa.types.is_list(one) and pa.types.is_list(other):
-        return pa.list_(_merged(one.value_type, other.value_type))
-    if pa.types.is_struct(one) and pa.types.is_struct(other):
-        fields = {each.name: each.type for each in one}
-        for each in other:
-            fields[each.name] = _merged(fields.get(each.name, pa.null()), each.type)
+    if pa.types.is_list(first) and pa.types.is_list(other):
+        return pa.list_(_merged(first.value_type, other.value_type))
+    if pa.types.is_struct(first) and pa.types.is_struct(other):
+        fields = {field.name: field.type for field in first}
+        for field in other:
+            fields[field.name] = _merged(fields.get(field.name, pa.null()), field.type)
         return pa.struct(list(fields.items()))
     return JSON_TEXT
 
@@ -308,5 +310,5 @@ def _settled(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(_settled(kind.value_type))
     if pa.types.is_struct(kind) and kind.num_fields:
-        return pa.struct([(each.name, _settled(each.type)) for each in kind])
+        return pa.struct([(field.name, _settled(field.type)) for field in kind])
     return JSON_TEXT if pa.types.is_struct(kind) or pa.types.is_null(kind) else kind

@@ -169,11 +169,11 @@ class ProtobufDecoder:
 
 def _compile(schema: Schema, references: Mapping[str, Schema]) -> Any:
     """The descriptor of a file, in a pool of its own; the same text is compiled once."""
-    texts = tuple((name, each.text) for name, each in references.items())
-    found = _compiled(schema.subject, schema.text, texts)
-    if isinstance(found, KsegError):
-        raise found
-    return found
+    texts = tuple((name, reference.text) for name, reference in references.items())
+    compiled = _compiled(schema.subject, schema.text, texts)
+    if isinstance(compiled, KsegError):
+        raise compiled
+    return compiled
 
 
 @lru_cache(maxsize=COMPILED_MAX)
@@ -194,25 +194,25 @@ def _run_compiler(subject: str, text: str, references: Mapping[str, str]) -> Any
     descriptor_pb2 = require("google.protobuf.descriptor_pb2", extra="protobuf")
     require("grpc_tools.protoc", extra="protobuf")
     stored = descriptor_pb2.FileDescriptorSet()
-    with TemporaryDirectory(prefix="kseg-") as place:
-        for name, each in {**references, main: text}.items():
+    with TemporaryDirectory(prefix="kseg-") as directory:
+        for name, content in {**references, main: text}.items():
             path, parts = PurePosixPath(name), {*PurePosixPath(name).parts, name}
             is_odd = "\0" in name or max(map(len, map(os.fsencode, parts))) > NAME_BYTES_MAX
             if str(path) != name or path.is_absolute() or {"..", "."} & parts or is_odd:
                 raise SchemaError(f"{name[:NAME_BYTES_MAX]!r} is not the path of an import")
             if name.startswith(_WELL_KNOWN):
                 continue  # the compiler's own
-            if not _add_stored(stored, name, each):
-                file = Path(place, "in", name)
+            if not _add_stored(stored, name, content):
+                file = Path(directory, "in", name)
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(each, encoding="utf-8", errors="replace")
-        Path(place, "in").mkdir(exist_ok=True)
-        Path(place, "stored").write_bytes(stored.SerializeToString())
+                file.write_text(content, encoding="utf-8", errors="replace")
+        Path(directory, "in").mkdir(exist_ok=True)
+        Path(directory, "stored").write_bytes(stored.SerializeToString())
         command = [sys.executable, "-P", "-m", "grpc_tools.protoc", "-I.", "--include_imports"]
         command += ["--descriptor_set_in=../stored", "--descriptor_set_out=../out", main]
         try:
             done = subprocess.run(
-                command, cwd=Path(place, "in"), capture_output=True, timeout=COMPILE_SECONDS
+                command, cwd=Path(directory, "in"), capture_output=True, timeout=COMPILE_SECONDS
             )
         except subprocess.TimeoutExpired:
             raise LimitExceededError(
@@ -224,7 +224,7 @@ def _run_compiler(subject: str, text: str, references: Mapping[str, str]) -> Any
             raise SchemaError(
                 f"{subject} does not compile: {said or f'exit code {done.returncode}'}"
             )
-        compiled = Path(place, "out").read_bytes()
+        compiled = Path(directory, "out").read_bytes()
     pool = require("google.protobuf.descriptor_pool").DescriptorPool()
     try:
         for file in descriptor_pb2.FileDescriptorSet.FromString(compiled).file:
@@ -253,26 +253,28 @@ def _message_of(file: Any, message: str | tuple[int, ...] | None) -> Any:
     if isinstance(message, str):
         with suppress(KeyError):
             return file.pool.FindMessageTypeByName(message)
-        names = [each.full_name for each in _messages_in(file.message_types_by_name.values())]
+        names = [
+            candidate.full_name for candidate in _messages_in(file.message_types_by_name.values())
+        ]
         named = [name for name in names if name.rpartition(".")[2] == message]
         if len(named) != 1:
             listed = ", ".join(named or names[:_LISTED_MAX])
             raise SchemaError(f"the schema has no message {message}; it has {listed}")
         return file.pool.FindMessageTypeByName(named[0])
-    found, within = None, [*file.message_types_by_name.values()]
+    descriptor, within = None, [*file.message_types_by_name.values()]
     for index in message or (0,):
         if not 0 <= index < len(within):
             raise SchemaError(f"the schema has no message with indexes {message or (0,)}")
-        found = within[index]
-        within = [each for each in found.nested_types if not each.GetOptions().map_entry]
-    return found
+        descriptor = within[index]
+        within = [nested for nested in descriptor.nested_types if not nested.GetOptions().map_entry]
+    return descriptor
 
 
 def _messages_in(messages: Iterable[Any]) -> Iterator[Any]:
-    for each in messages:
-        if not each.GetOptions().map_entry:
-            yield each
-            yield from _messages_in(each.nested_types)
+    for message in messages:
+        if not message.GetOptions().map_entry:
+            yield message
+            yield from _messages_in(message.nested_types)
 
 
 # ---- types ---------------------------------------------------------------------------------------
@@ -300,7 +302,7 @@ class _Types:
 
     def struct_of(self, descriptor: Any, above: tuple[Any, ...]) -> pa.DataType:
         if descriptor in above:
-            names = " > ".join(each.name for each in (*above, descriptor))
+            names = " > ".join(parent.name for parent in (*above, descriptor))
             raise SchemaError(
                 f"{descriptor.full_name} holds itself ({names}), and a column has no such type"
             )
@@ -311,15 +313,19 @@ class _Types:
                 f" or is more than {DEPTH_MAX} messages deep"
             )
         inner = (*above, descriptor)
-        return pa.struct([(each.name, self._of(each, inner)) for each in _fields_of(descriptor)])
+        return pa.struct([(field.name, self._of(field, inner)) for field in _fields_of(descriptor)])
 
     def _of(self, field: Any, above: tuple[Any, ...]) -> pa.DataType:
         if _is_map(field):
             key, value = _fields_of(field.message_type)
-            return pa.map_(self._one(key, above), self._one(value, above))
-        return pa.list_(self._one(field, above)) if field.is_repeated else self._one(field, above)
+            return pa.map_(self._type_of(key, above), self._type_of(value, above))
+        return (
+            pa.list_(self._type_of(field, above))
+            if field.is_repeated
+            else self._type_of(field, above)
+        )
 
-    def _one(self, field: Any, above: tuple[Any, ...]) -> pa.DataType:
+    def _type_of(self, field: Any, above: tuple[Any, ...]) -> pa.DataType:
         inner = field.message_type
         if inner is None:
             return _SCALARS[field.type][0]
@@ -345,7 +351,7 @@ def _field_of(message: Any, field: Any) -> Any:
     if _is_map(field):
         named, entry = _fields_of(field.message_type)
         return [(_one_of(key, named), _one_of(value[key], entry)) for key in value]
-    return [_one_of(each, field) for each in value] if field.is_repeated else _one_of(value, field)
+    return [_one_of(item, field) for item in value] if field.is_repeated else _one_of(value, field)
 
 
 def _one_of(value: Any, field: Any) -> Any:
@@ -376,7 +382,7 @@ class _Table:
 
     def __init__(self, descriptor: Any) -> None:
         self.is_plain = bool(descriptor.fields)
-        self._places = {descriptor.full_name: 0}
+        self._positions = {descriptor.full_name: 0}
         self._messages = [descriptor]
         self._closed: list[int] = []
         rows: list[tuple[int, ...]] = []
@@ -388,7 +394,7 @@ class _Table:
             rows += [self._row(message, field) for field in fields]
             firsts.append(len(rows))
         self.is_plain &= last <= NUMBERS_MAX
-        widths = [self._width(each) for each in self._messages]
+        widths = [self._width(message) for message in self._messages]
         self._rows = np.array(rows, np.int64).reshape(len(rows), _COLUMNS)
         self._firsts, self._widths = np.array(firsts, np.int64), np.array(widths, np.int64)
         self._numbers = np.array(self._closed, np.int64)
@@ -398,15 +404,15 @@ class _Table:
         if inner is not None:
             self.is_plain &= field.type != _GROUP
             kind, (low, high) = _ENTRY if _is_map(field) else _MESSAGE, _INT64
-            if inner.full_name not in self._places:
-                self._places[inner.full_name] = len(self._messages)
+            if inner.full_name not in self._positions:
+                self._positions[inner.full_name] = len(self._messages)
                 self._messages.append(inner)
         else:
             _, kind, (low, high) = _SCALARS[field.type]
         if message.full_name in _TIMES:
             low, high = _TIMES[message.full_name][field.number]
         if enum is not None:
-            numbers = {each.number for each in enum.values}
+            numbers = {value.number for value in enum.values}
             self.is_plain &= len(enum.values) == len(numbers)  # none has a second name
             self._closed += numbers if enum.is_closed else ()
         if message.GetOptions().map_entry and field.number == 1:
@@ -414,13 +420,13 @@ class _Table:
         once = field.containing_oneof
         slot = -1 if field.is_repeated else once.fields[0].index if once else field.index
         slot = -1 if slot >= SLOTS_MAX else slot
-        target = 0 if inner is None else self._places[inner.full_name]
+        target = 0 if inner is None else self._positions[inner.full_name]
         return field.number, kind, slot, target, low, high, first, len(self._closed)
 
     def _width(self, message: Any) -> int:
         """How many values a message takes; absent ones within it take as many."""
-        inner = [each.message_type for each in message.fields if not each.is_repeated]
-        return 1 + len(message.fields) + sum(self._width(each) for each in inner if each)
+        inner = [field.message_type for field in message.fields if not field.is_repeated]
+        return 1 + len(message.fields) + sum(self._width(message) for message in inner if message)
 
     def mark(self, block: Block) -> Uint8s:
         """Mark the rows of a block, or the first of them."""
@@ -439,7 +445,7 @@ def _bulk_of(descriptor: Any, kind: pa.DataType) -> Callable[[Block, Bools], pa.
         file.CopyToProto(described)
         if described.syntax == "editions":
             return None
-        files += [each for each in file.dependencies if each not in files]
+        files += [dependency for dependency in file.dependencies if dependency not in files]
     nullable = dict.fromkeys(
         ("list_nullable", "map_nullable", "list_value_nullable", "map_value_nullable"), True
     )
@@ -457,9 +463,9 @@ def _bulk_of(descriptor: Any, kind: pa.DataType) -> Callable[[Block, Bools], pa.
         bits = pa.py_buffer(np.packbits(plain, bitorder="little"))
         buffers = [bits, pa.py_buffer(block.offsets), pa.py_buffer(block.data)]
         some = pa.Array.from_buffers(pa.binary(), len(plain), buffers)
-        found = convert.array_to_record_batch(some).columns
+        decoded = convert.array_to_record_batch(some).columns
         # ptars has its own flags for nullable fields.
-        columns = [each.cast(field.type) for each, field in zip(found, kind, strict=True)]
+        columns = [column.cast(field.type) for column, field in zip(decoded, kind, strict=True)]
         return pa.StructArray.from_arrays(columns, fields=[*kind], mask=pa.array(~plain))
 
     return bulk

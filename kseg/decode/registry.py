@@ -91,13 +91,13 @@ def decodings(
         ValueError, TypeError: a word, or an argument, has a value that it cannot have.
     """
     named = dict(decode) if isinstance(decode, Mapping) else {"value": decode}
-    typed = {name: one for name, one in named.items() if has_schemas(one)}
+    typed = {name: way for name, way in named.items() if has_schemas(way)}
     kinds = kinds_of({**named, **dict.fromkeys(typed, "text")})
     if choice.schemas is not None and not isinstance(choice.schemas, Schemas):
         raise TypeError(f"schemas is what kseg.schemas(PATHS) returns, not {choice.schemas!r}")
-    wanted = sorted({topic for topic in topics if topic is not None})
-    for name, one in typed.items():
-        kinds[name] = _decoding(one, choice, name, wanted, sample)
+    topic_names = sorted({topic for topic in topics if topic is not None})
+    for name, way in typed.items():
+        kinds[name] = _decoding(way, choice, name, topic_names, sample)
     return kinds
 
 
@@ -134,8 +134,8 @@ def _decoding(
                 'one (record=), or decode as "registry-json"'
             )
         choice = choice._replace(record=next(iter(named), None))
-    found = Decoding(word, None, choice, column)
-    made = found.decoder_of(column, ())
+    decoding = Decoding(word, None, choice, column)
+    made = decoding.decoder_of(column, ())
     if isinstance(made, str):
         raise SchemaError(made)
     if column.encrypts:
@@ -144,7 +144,7 @@ def _decoding(
             UserWarning,
             stacklevel=2,
         )
-    return replace(found, type=made.type)
+    return replace(decoding, type=made.type)
 
 
 def _messages(choice: Choice, column: Schema, payloads: Any, name: str) -> list[str]:
@@ -153,11 +153,11 @@ def _messages(choice: Choice, column: Schema, payloads: Any, name: str) -> list[
     protobuf: Any = require("kseg.decode.protobuf", extra="protobuf")
     finder, names = Decoding("registry", None, choice, column), dict[str, None]()
     groups, _reasons = wire.split(arrow.binary_column_of(payloads, name), None, name)
-    for group, place in groups:
+    for group, schema_names in groups:
         schema = finder.schema_of(group.schema)
         if schema is None or schema.type != "PROTOBUF":
             continue
-        for part in wire.with_indexes(group, place)[0]:
+        for part in wire.with_indexes(group, schema_names)[0]:
             with suppress(SchemaError, LimitExceededError):
                 references = references_of(schema, choice.schemas)
                 names[protobuf.message_name(schema, references, part.indexes)] = None
@@ -183,20 +183,23 @@ def _column_schema(choice: Choice, name: str, topics: list[str]) -> Schema:
         raise SchemaError("typed values need schemas=kseg.schemas(PATHS), or schema=")
     if choice.schema is not None:
         return schemas.by_id(choice.schema)
-    found: dict[str, Schema] = {}
+    by_subject: dict[str, Schema] = {}
     for subject in [choice.subject] if choice.subject else [f"{topic}-{name}" for topic in topics]:
-        others = (subject.removesuffix(name) + str(choice.record), choice.record)
-        for each in (subject, *(other for other in others if choice.record and other)):
+        record_subjects = (subject.removesuffix(name) + str(choice.record), choice.record)
+        for candidate in (
+            subject,
+            *(other for other in record_subjects if choice.record and other),
+        ):
             try:
-                found.setdefault(subject, schemas.by_version(each, choice.schema_version))
+                by_subject.setdefault(subject, schemas.by_version(candidate, choice.schema_version))
             except LookupError as error:
                 missing = error
-        if subject not in found:
-            near = [one.subject for one in schemas if one.deleted is None]
+        if subject not in by_subject:
+            near = [schema.subject for schema in schemas if schema.deleted is None]
             raise SchemaError(f"{missing}; subjects: {_listed(near)}; {_WAYS}")
-    if len({(one.text, one.type) for one in found.values()}) != 1:
-        raise SchemaError(f"the topics have different schemas: {_listed(found)}; {_WAYS}")
-    return next(iter(found.values()))
+    if len({(schema.text, schema.type) for schema in by_subject.values()}) != 1:
+        raise SchemaError(f"the topics have different schemas: {_listed(by_subject)}; {_WAYS}")
+    return next(iter(by_subject.values()))
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -260,7 +263,7 @@ class Decoding:
     def _framed(
         self,
         payloads: pa.Array,
-        parts: tuple[list[tuple[wire.Group, wire.Place]], Reasons],
+        parts: tuple[list[tuple[wire.Group, wire.SchemaNames]], Reasons],
         ids: Any,
     ) -> tuple[pa.Array, Reasons]:
         """The values of payloads that name their schemas."""
@@ -290,11 +293,11 @@ class Decoding:
         return every.take(pyarrow.array(np.where(places < 0, done, places))), reasons
 
     def _groups(
-        self, groups: list[tuple[wire.Group, wire.Place]], reasons: Reasons, ids: Any
+        self, groups: list[tuple[wire.Group, wire.SchemaNames]], reasons: Reasons, ids: Any
     ) -> Iterator[tuple[wire.Group, Decoder]]:
         """The groups that have a decoder; the others have reasons."""
         new: list[int | UUID] = []
-        for group, place in groups:
+        for group, schema_names in groups:
             named = group.schema
             ids[group.rows] = named if isinstance(named, int) and named <= INT32_MAX else -1
             schema = self.schema_of(group.schema)
@@ -308,7 +311,7 @@ class Decoding:
                 ids[group.rows] = schema.id
             parts = [group]
             if schema.type == "PROTOBUF":
-                parts, damaged = wire.with_indexes(group, place)
+                parts, damaged = wire.with_indexes(group, schema_names)
                 reasons.update(damaged)
             for part in parts:
                 made = self.decoder_of(schema, part.indexes)
@@ -332,14 +335,14 @@ class Decoding:
             return None
         if key not in self._made:
             try:
-                found: Any = (
+                schema: Any = (
                     schemas.by_guid(named)
                     if isinstance(named, UUID)
                     else schemas.by_id(named, context=context)
                 )
             except (LookupError, ValueError):
-                found = None
-            self._made[key] = found
+                schema = None
+            self._made[key] = schema
         return self._made[key]  # type: ignore[no-any-return]
 
     def decoder_of(self, schema: Schema, indexes: tuple[int, ...]) -> Decoder | str:
@@ -361,15 +364,15 @@ class Decoding:
         return made
 
     def _new_decoder(self, schema: Schema, indexes: tuple[int, ...]) -> Decoder:
-        column, known = self.column or schema, self.choice.schemas
-        references = references_of(schema, known)
+        column, schemas = self.column or schema, self.choice.schemas
+        references = references_of(schema, schemas)
         if schema.type != column.type:
             raise SchemaError(f"it is of {schema.type}, and the column's is of {column.type}")
         made: Decoder
         if schema.type == "AVRO":
             avro: Any = require("kseg.decode.avro", extra="avro")
-            wanted, record = references_of(column, known), self.choice.record
-            made = avro.decoder(schema, self.column, references, wanted, record=record)
+            column_references, record = references_of(column, schemas), self.choice.record
+            made = avro.decoder(schema, self.column, references, column_references, record=record)
         elif schema.type == "JSON":
             structs: Any = require("kseg.decode.json_struct", extra="arrow")
             made = structs.decoder_of_schema(column.text)
@@ -377,7 +380,7 @@ class Decoding:
             protobuf: Any = require("kseg.decode.protobuf", extra="protobuf")
             # A message is read by the column's schema: fields match by number.
             message = indexes or None if self.column is None else self.choice.record
-            made = protobuf.decoder(column, references_of(column, known), message)
+            made = protobuf.decoder(column, references_of(column, schemas), message)
             if self.column is not None and indexes:
                 name = protobuf.message_name(schema, references, indexes)
                 if name != made.name:  # type: ignore[attr-defined]  # of Protobuf alone
@@ -395,29 +398,27 @@ def references_of(schema: Schema, schemas: Schemas | None) -> dict[str, Schema]:
     Raises:
         SchemaError: one is missing, or refers to itself.
     """
-    found: dict[str, Schema] = {}
+    by_name: dict[str, Schema] = {}
     waiting, seen = [("", schema)], 0
     while waiting:
-        name, one = waiting.pop()
+        name, referring = waiting.pop()
         seen += 1
         if seen > REFERENCES_MAX:
             raise SchemaError(
                 f"{schema.subject} has more than {REFERENCES_MAX} references, or they form a circle"
             )
-        found.pop(name, None)
-        found[name] = one
-        for each in one.references:
-            subject = each.subject
-            if not subject.startswith(":.") and one.context != ".":
-                subject = f":{one.context}:{subject}"
+        by_name.pop(name, None)
+        by_name[name] = referring
+        for reference in referring.references:
+            subject = reference.subject_in(referring.context)
             try:
-                version = None if each.version == -1 else each.version
-                wanted = (schemas or Schemas(())).by_version(subject, version)
+                version = None if reference.version == -1 else reference.version
+                referred = (schemas or Schemas(())).by_version(subject, version)
             except LookupError as error:
-                raise SchemaError(f"{schema.subject} refers to {each.name}: {error}") from None
-            waiting.append((each.name, wanted))
-    del found[""]
-    return dict(reversed(found.items()))
+                raise SchemaError(f"{schema.subject} refers to {reference.name}: {error}") from None
+            waiting.append((reference.name, referred))
+    del by_name[""]
+    return dict(reversed(by_name.items()))
 
 
 # ---- JSON ----------------------------------------------------------------------------------------
@@ -426,7 +427,7 @@ def references_of(schema: Schema, schemas: Schemas | None) -> dict[str, Schema]:
 def json_columns(values: pa.Array) -> BinaryColumn:
     """Values as JSON: bytes in base64, times in ISO 8601, decimals as text; null stays null."""
     rows = values.to_pylist(maps_as_pydicts="lossy")
-    return binary_column([None if one is None else _json(one).encode() for one in rows])
+    return binary_column([None if row is None else _json(row).encode() for row in rows])
 
 
 def _json(value: Any) -> str:
@@ -446,7 +447,7 @@ def _jsonable(value: Any) -> str:
 
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: _finite(member) for key, member in value.items()}
     if isinstance(value, list):
-        return [_finite(each) for each in value]
+        return [_finite(item) for item in value]
     return str(value) if isinstance(value, float) and not isfinite(value) else value

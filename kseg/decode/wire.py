@@ -49,8 +49,8 @@ class Group(NamedTuple):
     rows: Int64s
 
 
-class Place(NamedTuple):
-    """Bytes with the name of a schema: of each row from `starts` to `ends` in `data`."""
+class SchemaNames(NamedTuple):
+    """Bytes that begin with the name of a schema: `starts` to `ends` in `data`, for each row."""
 
     data: Uint8s
     rows: Int64s
@@ -61,7 +61,7 @@ class Place(NamedTuple):
 
 def split(
     column: BinaryColumn, headers: HeadersColumn | None, name: str
-) -> tuple[list[tuple[Group, Place]], Reasons]:
+) -> tuple[list[tuple[Group, SchemaNames]], Reasons]:
     """Group the values of a column by the schemas that they name.
 
     Args:
@@ -74,38 +74,38 @@ def split(
         each value that names none. Nulls are in no group.
     """
     left = column.is_valid() if column.null_count else np.ones(len(column), np.bool_)
-    groups: list[tuple[Group, Place]] = []
+    groups: list[tuple[Group, SchemaNames]] = []
     for header, width in (
         (f"__{name}_schema_id", 0),
         (f"apicurio.{name}.globalId", _WIDE_ID),
         (f"apicurio.{name}.contentId", _WIDE_ID),
     ):
         if headers is not None and len(headers.keys):
-            place = _in_headers(headers, header.encode(), left)
-            left[place.rows] = False
-            groups += _named(place, width)
+            schema_names = _in_headers(headers, header.encode(), left)
+            left[schema_names.rows] = False
+            groups += _groups_of(schema_names, width)
     rows = np.flatnonzero(left)
     ends = column.offsets.astype(np.int64)
-    groups += _named(Place(column.data, rows, ends[rows], ends[rows + 1], True), 0)
-    for group, _place in groups:
+    groups += _groups_of(SchemaNames(column.data, rows, ends[rows], ends[rows + 1], True), 0)
+    for group, _schema_names in groups:
         left[group.rows] = False
     return groups, dict.fromkeys(
         np.flatnonzero(left).tolist(), "it does not name a schema: no prefix of a registry"
     )
 
 
-def _in_headers(headers: HeadersColumn, name: bytes, left: Bools) -> Place:
+def _in_headers(headers: HeadersColumn, name: bytes, left: Bools) -> SchemaNames:
     """The first header of a name, of the rows that are left and have one."""
     keys, values = headers.keys, headers.values
-    found = np.flatnonzero(keys.sizes() == len(name))
-    letters = _bytes_at(keys.data, keys.offsets[found].astype(np.int64), len(name))
-    found = found[(letters == np.frombuffer(name, np.uint8)).all(axis=1)]
+    header_rows = np.flatnonzero(keys.sizes() == len(name))
+    letters = _bytes_at(keys.data, keys.offsets[header_rows].astype(np.int64), len(name))
+    header_rows = header_rows[(letters == np.frombuffer(name, np.uint8)).all(axis=1)]
     rows, first = np.unique(
-        np.searchsorted(headers.offsets, found, side="right") - 1, return_index=True
+        np.searchsorted(headers.offsets, header_rows, side="right") - 1, return_index=True
     )
-    found, rows = found[first][left[rows]], rows[left[rows]].astype(np.int64)
+    header_rows, rows = header_rows[first][left[rows]], rows[left[rows]].astype(np.int64)
     ends = values.offsets.astype(np.int64)
-    return Place(values.data, rows, ends[found], ends[found + 1], False)
+    return SchemaNames(values.data, rows, ends[header_rows], ends[header_rows + 1], False)
 
 
 def _bytes_at(data: Uint8s, starts: Int64s, width: int) -> Uint8s:
@@ -113,33 +113,41 @@ def _bytes_at(data: Uint8s, starts: Int64s, width: int) -> Uint8s:
     if not len(starts):
         return np.zeros((0, width), np.uint8)
     every = np.ndarray(len(data) - width + 1, f"V{width}", np.ascontiguousarray(data), 0, (1,))
-    found: Uint8s = every[starts].view(np.uint8).reshape(-1, width)
-    return found
+    chosen: Uint8s = every[starts].view(np.uint8).reshape(-1, width)
+    return chosen
 
 
-def _named(place: Place, wide: int) -> Iterator[tuple[Group, Place]]:
-    """The groups of a place, by the bytes of their names."""
-    sizes = place.ends - place.starts
+def _groups_of(schema_names: SchemaNames, wide: int) -> Iterator[tuple[Group, SchemaNames]]:
+    """Group rows by the bytes of their schema names."""
+    sizes = schema_names.ends - schema_names.starts
     marks = np.full(len(sizes), -1, np.int64)
     some = sizes > 0
-    marks[some] = place.data[place.starts[some]]
+    marks[some] = schema_names.data[schema_names.starts[some]]
     forms = [(sizes == wide, wide)] if wide else [(marks == 0, _ID), (marks == 1, _GUID)]
     for is_form, width in forms:
         at = np.flatnonzero(is_form & (sizes >= width))
         if not len(at):
             continue
-        names = _bytes_at(place.data, place.starts[at], width)
-        for chosen in _parts(names):
-            one = names[chosen[0]].tobytes()
-            schema = UUID(bytes=one[1:]) if width == _GUID else int.from_bytes(one, "big")
+        names = _bytes_at(schema_names.data, schema_names.starts[at], width)
+        for chosen in _equal_rows(names):
+            schema_name = names[chosen[0]].tobytes()
+            schema = (
+                UUID(bytes=schema_name[1:])
+                if width == _GUID
+                else int.from_bytes(schema_name, "big")
+            )
             mine = at[chosen]
-            rows, starts, ends = place.rows[mine], place.starts[mine] + width, place.ends[mine]
-            group = Group(schema, (), width * place.is_prefix, rows)
-            yield group, place._replace(rows=rows, starts=starts, ends=ends)
+            rows, starts, ends = (
+                schema_names.rows[mine],
+                schema_names.starts[mine] + width,
+                schema_names.ends[mine],
+            )
+            group = Group(schema, (), width * schema_names.is_prefix, rows)
+            yield group, schema_names._replace(rows=rows, starts=starts, ends=ends)
 
 
-def _parts(names: Uint8s) -> Iterator[Int64s]:
-    """The places of each different row of bytes."""
+def _equal_rows(names: Uint8s) -> Iterator[Int64s]:
+    """The row numbers of each different row of bytes."""
     if names.tobytes() == names[:1].tobytes() * len(names):  # NumPy compares rows one by one
         yield np.arange(len(names))
         return
@@ -150,47 +158,47 @@ def _parts(names: Uint8s) -> Iterator[Int64s]:
         yield order[start:end]
 
 
-def with_indexes(group: Group, place: Place) -> tuple[list[Group], Reasons]:
+def with_indexes(group: Group, schema_names: SchemaNames) -> tuple[list[Group], Reasons]:
     """The groups of a Protobuf schema by the indexes of messages.
 
     Args:
         group: of the schema.
-        place: the bytes behind its name.
+        schema_names: the bytes behind its name.
 
     Returns:
         Groups, and a reason for each row with invalid indexes.
     """
-    at = place.starts.copy()
-    counts, sound = _varints(place, at, np.ones(len(at), np.bool_))
+    at = schema_names.starts.copy()
+    counts, sound = _varints(schema_names, at, np.ones(len(at), np.bool_))
     sound &= (counts >= 0) & (counts <= INDEXES_MAX)
     deepest = int(counts[sound].max(initial=0))
-    found = np.full((len(at), max(deepest, 1)), -1, np.int64)
-    found[counts == 0, 0] = 0
+    index_rows = np.full((len(at), max(deepest, 1)), -1, np.int64)
+    index_rows[counts == 0, 0] = 0
     for level in range(deepest):
-        here = sound & (counts > level)
-        numbers, done = _varints(place, at, here)
-        sound &= ~here | (done & (numbers >= 0))
-        found[here, level] = numbers[here]
+        has_level = sound & (counts > level)
+        numbers, done = _varints(schema_names, at, has_level)
+        sound &= ~has_level | (done & (numbers >= 0))
+        index_rows[has_level, level] = numbers[has_level]
     groups = []
-    kept = np.flatnonzero(sound)
-    if len(kept):
-        keys = np.column_stack((found[kept], (at - place.starts)[kept]))
-        for chosen in _parts(keys.view(np.uint8)):
+    sound_rows = np.flatnonzero(sound)
+    if len(sound_rows):
+        keys = np.column_stack((index_rows[sound_rows], (at - schema_names.starts)[sound_rows]))
+        for chosen in _equal_rows(keys.view(np.uint8)):
             *indexes, size = keys[chosen[0]].tolist()
             named = tuple(index for index in indexes if index >= 0)
-            prefix = group.prefix + size if place.is_prefix else 0
-            groups.append(Group(group.schema, named, prefix, group.rows[kept[chosen]]))
+            prefix = group.prefix + size if schema_names.is_prefix else 0
+            groups.append(Group(group.schema, named, prefix, group.rows[sound_rows[chosen]]))
     reason = "the indexes of its message are damaged"
     return groups, dict.fromkeys(group.rows[~sound].tolist(), reason)
 
 
-def _varints(place: Place, at: Int64s, wanted: Bools) -> tuple[Int64s, Bools]:
+def _varints(schema_names: SchemaNames, at: Int64s, is_wanted: Bools) -> tuple[Int64s, Bools]:
     """A zigzag varint of each row that is wanted, and whether it is there; moves `at` behind it."""
     numbers, done = np.zeros(len(at), np.int64), np.zeros(len(at), np.bool_)
-    rows = np.flatnonzero(wanted)
+    rows = np.flatnonzero(is_wanted)
     for shift in range(0, 7 * _INDEX_BYTES_MAX, 7):
-        rows = rows[at[rows] < place.ends[rows]]
-        read = place.data[at[rows]].astype(np.int64)
+        rows = rows[at[rows] < schema_names.ends[rows]]
+        read = schema_names.data[at[rows]].astype(np.int64)
         numbers[rows] |= (read & 0x7F) << shift
         at[rows] += 1
         done[rows[read < 0x80]] = True

@@ -20,8 +20,9 @@ Needs the `[arrow]` extra.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -62,6 +63,8 @@ _SIMPLE: Final = {
     "bytes": pa.binary(),
 }
 _BYTES: Final = "_bytes"
+#: Makes an array of a type from rows.
+_ArrayOf = Callable[[list[InternalRow], pa.DataType], pa.Array]
 
 
 # ---- tables --------------------------------------------------------------------------------------
@@ -93,8 +96,8 @@ def tables(
     """
     check_on_error(on_error)
     parts: dict[str, list[pa.RecordBatch]] = {}
-    for columns, known in pieces_of(source, topic):
-        for name, batch in _batches(columns, known, on_error).items():
+    for columns, internal_topic in pieces_of(source, topic):
+        for name, batch in _batches(columns, internal_topic, on_error).items():
             parts.setdefault(name, []).append(batch)
     return {name: pa.Table.from_batches(batches) for name, batches in parts.items()}
 
@@ -102,7 +105,9 @@ def tables(
 def record_batches(
     columns: RecordColumns, topic: str | None = None, *, on_error: str = "raise"
 ) -> dict[str, pa.RecordBatch]:
-    """The same for one piece of records, so that memory stays flat over a long log.
+    """The records of one piece as a record batch for each type of record.
+
+    Read piece by piece, a long log takes no more memory than its largest piece.
 
     Args:
         columns: records with `offset`, `timestamp`, `key` and `value`.
@@ -116,17 +121,17 @@ def record_batches(
         ValueError, InvalidRecordError, MissingFieldError: as for `rows`.
     """
     check_on_error(on_error)
-    ((piece, known),) = pieces_of(columns, topic)
-    return _batches(piece, known, on_error)
+    ((piece, internal_topic),) = pieces_of(columns, topic)
+    return _batches(piece, internal_topic, on_error)
 
 
 def _batches(
     columns: RecordColumns, topic: InternalTopic, on_error: str
 ) -> dict[str, pa.RecordBatch]:
-    found: dict[str, list[InternalRow]] = {}
+    rows_by_type: dict[str, list[InternalRow]] = {}
     for row in piece_rows(columns, topic, on_error):
-        found.setdefault(row.record.name or UNKNOWN, []).append(row)
-    return {name: _batch(topic, name, rows) for name, rows in found.items()}
+        rows_by_type.setdefault(row.record.name or UNKNOWN, []).append(row)
+    return {name: _batch(topic, name, rows) for name, rows in rows_by_type.items()}
 
 
 def _batch(topic: InternalTopic, name: str, rows: list[InternalRow]) -> pa.RecordBatch:
@@ -135,14 +140,14 @@ def _batch(topic: InternalTopic, name: str, rows: list[InternalRow]) -> pa.Recor
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _fields_of(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Decoded keys or values; null for absent ones."""
-    return pa.array([_row(each) if isinstance(each, dict) else None for each in values], kind)
+def _fields_of(message: Any) -> dict[str, Any] | None:
+    """A decoded key or value as Arrow takes it; None for bytes.
 
-
-def _row(fields: dict[str, Any]) -> dict[str, Any]:
-    """A message as Arrow takes it; messages that members carry beside their bytes."""
-    row: dict[str, Any] = plain(fields)
+    Messages that members carry have two columns: one for the fields, one for undecoded bytes.
+    """
+    if not isinstance(message, dict):
+        return None
+    row: dict[str, Any] = plain(message)
     for rule in _embedded_rules(frozenset(row)):
         for item in row[rule["in"]]:
             for name in rule["fields"]:
@@ -156,24 +161,30 @@ def _embedded_rules(names: frozenset[str]) -> list[Any]:
     return [rule for rule in rules if {rule["in"], *rule["when"]} <= names]
 
 
-def _bytes_of(values: list[Any], kind: pa.DataType) -> pa.Array:
-    return pa.array([each if isinstance(each, bytes) else None for each in values], kind)
+def _bytes_of(message: Any) -> bytes | None:
+    return message if isinstance(message, bytes) else None
 
 
-_ARRAYS: Final[Mapping[str, Any]] = {
-    "partition": lambda rows, kind: pa.array([row.partition for row in rows], kind),
-    "offset": lambda rows, kind: pa.array([row.offset for row in rows], kind),
+def _column(path: str, shown: Callable[[Any], Any] = lambda value: value) -> _ArrayOf:
+    """The function that makes an array of one attribute of rows, by its dotted path."""
+    get = attrgetter(path)
+    return lambda rows, kind: pa.array([shown(get(row)) for row in rows], kind)
+
+
+_ARRAYS: Final[Mapping[str, _ArrayOf]] = {
+    "partition": _column("partition"),
+    "offset": _column("offset"),
     "timestamp": lambda rows, _kind: timestamp_array(
         np.array([row.timestamp for row in rows], np.int64)
     ),
-    "type": lambda rows, kind: pa.array([row.record.type for row in rows], kind),
-    "version": lambda rows, kind: pa.array([row.record.version for row in rows], kind),
-    "tombstone": lambda rows, kind: pa.array([row.record.is_tombstone for row in rows], kind),
-    "key": lambda rows, kind: _fields_of([row.record.key for row in rows], kind),
-    "value": lambda rows, kind: _fields_of([row.record.value for row in rows], kind),
-    "key_bytes": lambda rows, kind: _bytes_of([row.record.key for row in rows], kind),
-    "value_bytes": lambda rows, kind: _bytes_of([row.record.value for row in rows], kind),
-    "reason": lambda rows, kind: pa.array([row.record.reason for row in rows], kind),
+    "type": _column("record.type"),
+    "version": _column("record.version"),
+    "tombstone": _column("record.is_tombstone"),
+    "key": _column("record.key", _fields_of),
+    "value": _column("record.value", _fields_of),
+    "key_bytes": _column("record.key", _bytes_of),
+    "value_bytes": _column("record.value", _bytes_of),
+    "reason": _column("record.reason"),
 }
 
 
@@ -207,14 +218,14 @@ def table_schema(topic: str, name: str) -> pa.Schema:
 
 
 def _record_type(topic: str, name: str) -> RecordType:
-    types = {each.name: each for each in record_types(topic).values()}
+    types = {record_type.name: record_type for record_type in record_types(topic).values()}
     if name not in types:
         raise ValueError(f"{topic} has no records {name!r}, only {', '.join((*types, UNKNOWN))}")
     return types[name]
 
 
-def _messages(known: RecordType) -> dict[str, pa.DataType]:
-    parts = {"key": known.key, "value": known.value}
+def _messages(record_type: RecordType) -> dict[str, pa.DataType]:
+    parts = {"key": record_type.key, "value": record_type.value}
     return {part: _message(name) for part, name in parts.items() if name is not None}
 
 
@@ -243,11 +254,11 @@ def _type(versions: list[Schema], inner: Mapping[str, str]) -> pa.DataType:
     """The type of one field, of which each version has a schema."""
     kind = versions[0]["type"].removeprefix("compact_")
     if kind == "array":
-        return pa.list_(_type([each["items"] for each in versions], inner))
+        return pa.list_(_type([version["items"] for version in versions], inner))
     if kind != "struct":
         return _SIMPLE[kind]
     fields = []
-    for field in _struct_fields([each["fields"] for each in versions], {}):
+    for field in _struct_fields([version["fields"] for version in versions], {}):
         if field.name in inner:
             fields += [field.with_type(_message(inner[field.name]))]
             fields += [pa.field(field.name + _BYTES, pa.binary())]

@@ -52,18 +52,22 @@ def commit_rows(columns: RecordColumns) -> tuple[Bools, dict[str, Any]]:
     topic_at = np.where(sound, topic_at, at)
     topic_bytes = _number(data, topic_at, 2)
     sound &= (topic_bytes >= 0) & (end - topic_at - 6 >= topic_bytes)
-    known = np.flatnonzero(sound)
-    group = _texts(data, at[known] + 4, group_bytes[known])
-    topic = _texts(data, topic_at[known] + 2, topic_bytes[known])
-    partition = _number(data, topic_at[known] + 2 + topic_bytes[known], 4)
-    has_value = columns["value"].is_valid()[known]
-    fields, read = _values(columns["value"], known, kind[known])
-    sound[known[has_value & ~read]] = False
+    with_key = np.flatnonzero(sound)
+    group = _texts(data, at[with_key] + 4, group_bytes[with_key])
+    topic = _texts(data, topic_at[with_key] + 2, topic_bytes[with_key])
+    partition = _number(data, topic_at[with_key] + 2 + topic_bytes[with_key], 4)
+    has_value = columns["value"].is_valid()[with_key]
+    fields, read = _values(columns["value"], with_key, kind[with_key])
+    sound[with_key[has_value & ~read]] = False
     commits = has_value & read
-    rows = known[commits]
-    found = {"group": group[commits], "topic": topic[commits], "partition": partition[commits]}
-    found |= {name: values[commits] for name, values in fields.items()}
-    return sound, found | {
+    rows = with_key[commits]
+    rows_by_name = {
+        "group": group[commits],
+        "topic": topic[commits],
+        "partition": partition[commits],
+    }
+    rows_by_name |= {name: values[commits] for name, values in fields.items()}
+    return sound, rows_by_name | {
         "record_offset": columns["offset"][rows],
         "producer_id": columns["producer_id"][rows],
     }
@@ -95,7 +99,7 @@ def _values(column: BinaryColumn, rows: Intps, kind: Int64s) -> tuple[dict[str, 
         "commit_timestamp": _number(data, time_at, 8),
         "expire_timestamp": np.where(version == _EXPIRES, _number(data, time_at + 8, 8), -1),
     }
-    return {name: none_for_minus_one(name, each) for name, each in fields.items()}, sound
+    return {name: none_for_minus_one(name, values) for name, values in fields.items()}, sound
 
 
 def _padded(column: BinaryColumn) -> tuple[Uint8s, Int64s, Int64s]:
@@ -107,21 +111,21 @@ def _padded(column: BinaryColumn) -> tuple[Uint8s, Int64s, Int64s]:
 
 def _number(data: Uint8s, at: Int64s, width: int) -> Int64s:
     """Big-endian numbers at these places, which lie in the data or in the bytes behind it."""
-    found = np.ascontiguousarray(data[at[:, None] + np.arange(width)])
-    return found.view(f">i{width}").reshape(-1).astype(np.int64)
+    digits = np.ascontiguousarray(data[at[:, None] + np.arange(width)])
+    return digits.view(f">i{width}").reshape(-1).astype(np.int64)
 
 
 def _texts(data: Uint8s, at: Int64s, sizes: Int64s) -> Any:
     """Texts as an object array; equal ones are one object."""
-    raw, known = data.tobytes(), dict[bytes, str]()
-    found = np.empty(len(at), object)
+    raw, text_of = data.tobytes(), dict[bytes, str]()
+    texts = np.empty(len(at), object)
     for row, (start, size) in enumerate(zip(at.tolist(), sizes.tolist(), strict=True)):
         part = raw[start : start + size]
-        text = known.get(part)
+        text = text_of.get(part)
         if text is None:
-            text = known[part] = part.decode("utf-8", "replace")
-        found[row] = text
-    return found
+            text = text_of[part] = part.decode("utf-8", "replace")
+        texts[row] = text
+    return texts
 
 
 def none_for_minus_one(name: str, values: Any) -> Any:

@@ -6,13 +6,13 @@ import base64
 from uuid import UUID
 
 
-def id_text(one: UUID) -> str:
+def id_text(uuid: UUID) -> str:
     """An id as text of 22 characters.
 
     >>> id_text(UUID(int=1))
     'AAAAAAAAAAAAAAAAAAAAAQ'
     """
-    return base64.urlsafe_b64encode(one.bytes).decode().rstrip("=")
+    return base64.urlsafe_b64encode(uuid.bytes).decode().rstrip("=")
 
 
 def id_of(text: str) -> UUID:

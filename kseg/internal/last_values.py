@@ -40,14 +40,14 @@ class LastValues:
         unkeyed: the records without a key, which are left out.
     """
 
-    __slots__ = ("_chunks", "_fresh", "_kept", "_markers", "_topic", "unkeyed")
+    __slots__ = ("_chunks", "_fresh", "_markers", "_merged_bytes", "_topic", "unkeyed")
 
     def __init__(self, topic: InternalTopic) -> None:
         """Start without records."""
         self._topic = topic
         self._chunks: list[RecordColumns] = []
         self._markers: list[Int64s] = []
-        self._fresh = self._kept = 0
+        self._fresh = self._merged_bytes = 0
         self.unkeyed = 0
 
     def feed(self, columns: RecordColumns) -> None:
@@ -57,8 +57,8 @@ class LastValues:
         marks = control & ((kind == ControlType.COMMIT) | (kind == ControlType.ABORT))
         if marks.any():
             commits = kind[marks] == ControlType.COMMIT
-            found = (producer_id[marks], columns["offset"][marks], commits)
-            self._markers.append(np.stack(found, axis=1).astype(np.int64))
+            marker_columns = (producer_id[marks], columns["offset"][marks], commits)
+            self._markers.append(np.stack(marker_columns, axis=1).astype(np.int64))
         has_key = columns["key"].is_valid()
         self.unkeyed += int(np.count_nonzero(~has_key & ~control))
         waits = columns["transactional"] & columns["value"].is_valid() & (producer_id >= 0)
@@ -68,7 +68,7 @@ class LastValues:
         chunk = take_rows(chunk, np.flatnonzero(has_key & ~control))
         self._chunks.append(chunk)
         self._fresh += chunk.nbytes
-        if self._fresh > max(_FRESH_BYTES_MIN, self._kept // 2):
+        if self._fresh > max(_FRESH_BYTES_MIN, self._merged_bytes // 2):
             self._merge()
 
     def taken(self) -> Iterator[RecordColumns]:
@@ -95,9 +95,9 @@ class LastValues:
             latest = OffsetMap(slots, count + 1, secrets.token_bytes(16), max(int(first), 0), span)
             for chunk in self._chunks:
                 self._ask(latest, chunk, put=True)
-            kept = (_where(chunk, self._ask(latest, chunk, put=False)) for chunk in self._chunks)
-            self._chunks = list(_joined([chunk for chunk in kept if len(chunk)]))
-        self._fresh, self._kept = 0, sum(chunk.nbytes for chunk in self._chunks)
+            chunks = (_where(chunk, self._ask(latest, chunk, put=False)) for chunk in self._chunks)
+            self._chunks = _joined([chunk for chunk in chunks if len(chunk)])
+        self._fresh, self._merged_bytes = 0, sum(chunk.nbytes for chunk in self._chunks)
 
     def _ask(self, latest: OffsetMap, chunk: RecordColumns, *, put: bool) -> Bools:
         """Put the records of a chunk into the map; or ask which of them are the last."""
@@ -161,22 +161,22 @@ def _outcomes(markers: Int64s, pending: Int64s) -> Int64s:
     count, total = len(markers), len(markers) + len(pending)
     rows = np.concatenate((markers[:, :2], pending))
     order = np.lexsort((rows[:, 1], rows[:, 0]))
-    place = np.where(order < count, np.arange(total), total)
-    following = np.minimum.accumulate(place[::-1])[::-1]
-    found = np.full(total, -1, np.int64)
-    known = np.flatnonzero(following < total)
-    marker = order[following[known]]
-    same = rows[marker, 0] == rows[order[known], 0]
-    found[order[known[same]]] = markers[marker[same], 2]
-    return found[count:]
+    marker_positions = np.where(order < count, np.arange(total), total)
+    following = np.minimum.accumulate(marker_positions[::-1])[::-1]
+    outcomes = np.full(total, -1, np.int64)
+    followed = np.flatnonzero(following < total)
+    marker = order[following[followed]]
+    same = rows[marker, 0] == rows[order[followed], 0]
+    outcomes[order[followed[same]]] = markers[marker[same], 2]
+    return outcomes[count:]
 
 
 def _is_snapshot(keys: BinaryColumn) -> Uint8s:
     """uint8[n]: whether a key of `__share_group_state` is one of a snapshot, of type 0."""
-    found = keys.sizes() >= _TYPE_BYTES
-    starts = keys.offsets[:-1][found]
-    found[found] = (keys.data[starts] == 0) & (keys.data[starts + 1] == 0)
-    return found.astype(np.uint8)
+    is_snapshot = keys.sizes() >= _TYPE_BYTES
+    starts = keys.offsets[:-1][is_snapshot]
+    is_snapshot[is_snapshot] = (keys.data[starts] == 0) & (keys.data[starts + 1] == 0)
+    return is_snapshot.astype(np.uint8)
 
 
 def _where(chunk: RecordColumns, mask: Bools) -> RecordColumns:
@@ -185,12 +185,12 @@ def _where(chunk: RecordColumns, mask: Bools) -> RecordColumns:
 
 def _joined(chunks: list[RecordColumns]) -> list[RecordColumns]:
     """The same records in fewer chunks, where they are small."""
-    found: list[list[RecordColumns]] = []
+    groups: list[list[RecordColumns]] = []
     rows = ROWS_MAX
     for chunk in chunks:
         if rows + len(chunk) > ROWS_MAX:
-            found.append([])
+            groups.append([])
             rows = 0
-        found[-1].append(chunk)
+        groups[-1].append(chunk)
         rows += len(chunk)
-    return [join_rows(group) for group in found]
+    return [join_rows(group) for group in groups]

@@ -111,8 +111,8 @@ def rows(
 
 
 def _rows(source: Source, topic: str | None, on_error: str) -> Iterator[InternalRow]:
-    for columns, known in pieces_of(source, topic):
-        yield from piece_rows(columns, known, on_error)
+    for columns, internal_topic in pieces_of(source, topic):
+        yield from piece_rows(columns, internal_topic, on_error)
 
 
 def piece_rows(
@@ -148,7 +148,7 @@ def plain(value: Any) -> Any:
     """A decoded value without types of Python's own: ids as Kafka prints them, arrays as lists."""
     kind = type(value)
     if kind is dict:
-        return {name: plain(each) for name, each in value.items()}
+        return {name: plain(member) for name, member in value.items()}
     if kind is tuple:
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     return id_text(value) if kind is UUID else value

@@ -25,7 +25,7 @@ _USUAL_BYTES: Final = 3
 
 #: The topics whose records have a frame, by name.
 _METADATA_TOPICS: Final = {
-    str(each): each for each in (InternalTopic.METADATA, InternalTopic.REMOTE)
+    str(topic): topic for topic in (InternalTopic.METADATA, InternalTopic.REMOTE)
 }
 
 #: A message as a value: its fields by name, with Kafka's names.
@@ -103,22 +103,24 @@ def _decode_coordinator(
         raise InvalidRecordError("the key: there is none")
     cursor = Cursor(key, "key")
     kind: int = cursor.unpack(_INT16, "the type")
-    known = types.get(kind)
-    if known is None:
+    record_type = types.get(kind)
+    if record_type is None:
         return InternalRecord(topic, kind, None, None, key, value, f"type {kind} is not known")
-    assert known.key is not None
-    fields: Fields = message_reader(known.key, 0)(cursor)
+    assert record_type.key is not None
+    fields: Fields = message_reader(record_type.key, 0)(cursor)
     if value is None:
-        return InternalRecord(topic, kind, known.name, None, fields, None)
+        return InternalRecord(topic, kind, record_type.name, None, fields, None)
     cursor = Cursor(value, "value")
     version: int = cursor.unpack(_INT16, "the version")
-    if reason := _unknown_version(known, version):
+    if reason := _unknown_version(record_type, version):
         return _of_newer(
-            InternalRecord(topic, kind, known.name, version, fields, value, reason), known, cursor
+            InternalRecord(topic, kind, record_type.name, version, fields, value, reason),
+            record_type,
+            cursor,
         )
-    content: Fields = message_reader(known.value, version)(cursor)
-    _decode_embedded(known.value, content, cursor)
-    return InternalRecord(topic, kind, known.name, version, fields, content)
+    content: Fields = message_reader(record_type.value, version)(cursor)
+    _decode_embedded(record_type.value, content, cursor)
+    return InternalRecord(topic, kind, record_type.name, version, fields, content)
 
 
 def _decode_metadata(
@@ -130,7 +132,7 @@ def _decode_metadata(
     usual = _usual_frames(topic).get(value[:_USUAL_BYTES])
     if usual is not None:
         cursor.position = _USUAL_BYTES
-        kind, version, known, reader = usual
+        kind, version, record_type, reader = usual
     else:
         frame = _header(cursor, "the version of the frame")
         if frame != _FRAME_VERSION:
@@ -141,28 +143,30 @@ def _decode_metadata(
         if kind not in types:
             why = f"type {kind} is not known"
             return InternalRecord(topic, kind, None, version, key, value, why)
-        known = types[kind]
-        if reason := _unknown_version(known, version):
+        record_type = types[kind]
+        if reason := _unknown_version(record_type, version):
             return _of_newer(
-                InternalRecord(topic, kind, known.name, version, key, value, reason), known, cursor
+                InternalRecord(topic, kind, record_type.name, version, key, value, reason),
+                record_type,
+                cursor,
             )
-        reader = message_reader(known.value, version)
+        reader = message_reader(record_type.value, version)
     content: Fields = reader(cursor)
     if cursor.position != cursor.end:
-        raise cursor.error(f"{cursor.left} bytes are left over behind {known.name}")
-    return InternalRecord(topic, kind, known.name, version, key, content)
+        raise cursor.error(f"{cursor.left} bytes are left over behind {record_type.name}")
+    return InternalRecord(topic, kind, record_type.name, version, key, content)
 
 
 @cache
 def _usual_frames(topic: str) -> Mapping[bytes, tuple[int, int, RecordType, Reader]]:
-    """The frames of all that is known, with one byte for each number: type, version, reader."""
+    """The reader of each known type and version, by the frame with one byte for each number."""
     return {
         bytes((_FRAME_VERSION, kind, version)): (
-            *(kind, version, known),
-            message_reader(known.value, version),
+            *(kind, version, record_type),
+            message_reader(record_type.value, version),
         )
-        for kind, known in record_types(topic).items()
-        for version in range(known.versions[0], known.versions[1] + 1)
+        for kind, record_type in record_types(topic).items()
+        for version in range(record_type.versions[0], record_type.versions[1] + 1)
     }
 
 
@@ -176,15 +180,15 @@ def _header(cursor: Cursor, what: str) -> int:
     return number
 
 
-def _unknown_version(known: RecordType, version: int) -> str:
+def _unknown_version(record_type: RecordType, version: int) -> str:
     """Why a value stays as it is; nothing if its layout is known."""
-    lowest, highest = known.versions
+    lowest, highest = record_type.versions
     if lowest <= version <= highest:
         return ""
-    return f"version {version} of {known.name} is not known, only {lowest} to {highest}"
+    return f"version {version} of {record_type.name} is not known, only {lowest} to {highest}"
 
 
-def _of_newer(record: InternalRecord, known: RecordType, cursor: Cursor) -> InternalRecord:
+def _of_newer(record: InternalRecord, record_type: RecordType, cursor: Cursor) -> InternalRecord:
     """A record of an unknown version, with the fields of the newest known one if they fit.
 
     A flexible message gets further fields as tagged ones for the most part. Other changes leave
@@ -192,28 +196,32 @@ def _of_newer(record: InternalRecord, known: RecordType, cursor: Cursor) -> Inte
 
     Args:
         record: with the bytes of its value, and the reason.
-        known: its type.
+        record_type: its type.
         cursor: at the first field of the value.
     """
-    newest = known.versions[1]
+    newest = record_type.versions[1]
     assert record.version is not None
-    if record.version < newest or not load()["messages"][known.value][str(newest)]["flexible"]:
+    if (
+        record.version < newest
+        or not load()["messages"][record_type.value][str(newest)]["flexible"]
+    ):
         return record
     try:
-        content: Fields = message_reader(known.value, newest)(cursor)
+        content: Fields = message_reader(record_type.value, newest)(cursor)
     except InvalidRecordError:
         return record
     if cursor.left:
         return record
-    _decode_embedded(known.value, content, cursor)
-    reason = f"version {record.version} of {known.name} is newer than {newest}, whose fields it has"
+    _decode_embedded(record_type.value, content, cursor)
+    name = record_type.name
+    reason = f"version {record.version} of {name} is newer than {newest}, whose fields it has"
     return record._replace(value=content, reason=reason, unknown_tags=cursor.unknown_tags)
 
 
 def _decode_embedded(message: str, content: Fields, cursor: Cursor) -> None:
     """Put values in the place of messages that a message carries as bytes, where they are sound."""
     rule = load()["embedded"].get(message)
-    if rule is None or any(content[name] != wanted for name, wanted in rule["when"].items()):
+    if rule is None or any(content[name] != value for name, value in rule["when"].items()):
         return
     for item in content[rule["in"]]:
         for name, inner in rule["fields"].items():
@@ -229,7 +237,7 @@ def _embedded(message: str, data: bytes, around: Cursor) -> Fields | bytes:
     Source: Kafka `ConsumerProtocol.deserializeSubscription`, `deserializeAssignment`.
     """
     cursor = Cursor(data, "value", around.items_left)
-    highest = max(int(each) for each in load()["messages"][message])
+    highest = max(int(version) for version in load()["messages"][message])
     try:
         version: int = cursor.unpack(_INT16, "the version")
         fields: Fields = message_reader(message, min(max(version, 0), highest))(cursor)
@@ -243,5 +251,5 @@ def _embedded(message: str, data: bytes, around: Cursor) -> Fields | bytes:
 def has_structs(fields: Fields) -> bool:
     """Whether a message holds structs, which a newer version may have made longer."""
     values = fields.values()
-    items = (item for each in values if isinstance(each, tuple) for item in each)
-    return any(isinstance(each, dict) for each in (*values, *items))
+    items = (item for value in values if isinstance(value, tuple) for item in value)
+    return any(isinstance(value, dict) for value in (*values, *items))

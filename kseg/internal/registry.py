@@ -84,6 +84,12 @@ class Reference(NamedTuple):
     subject: str
     version: int
 
+    def subject_in(self, context: str) -> str:
+        """The subject with its context; `context` is that of the schema with the reference."""
+        if self.subject.startswith(":.") or context == ".":
+            return self.subject
+        return f":{context}:{self.subject}"
+
 
 class SchemaFinding(NamedTuple):
     """An oddity among schemas.
@@ -104,8 +110,8 @@ class SchemaFinding(NamedTuple):
 
     def __str__(self) -> str:
         """As one line."""
-        place = self.path if self.offset is None else f"{self.path}, offset {self.offset}"
-        return f"{self.severity}: {self.code}: {place}: {self.message}"
+        location = self.path if self.offset is None else f"{self.path}, offset {self.offset}"
+        return f"{self.severity}: {self.code}: {location}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +147,8 @@ class Schema:
     @property
     def context(self) -> str:
         """The context of the subject; `.` is the default one."""
-        found = re.match(r":(\.[^:]*):", self.subject)
-        return found[1] if found else "."
+        prefix = re.match(r":(\.[^:]*):", self.subject)
+        return prefix[1] if prefix else "."
 
     def row(self) -> dict[str, Any]:
         """The fields as they stand in JSON."""
@@ -181,7 +187,7 @@ class Schemas(Listed[Schema]):
 
     def table_rows(self) -> Sequence[Mapping[str, Any]]:
         """The attributes of each schema."""
-        return [{**each.row(), "timestamp": cell_of(each.timestamp_ms)} for each in self]
+        return [{**schema.row(), "timestamp": cell_of(schema.timestamp_ms)} for schema in self]
 
     def by_id(self, schema_id: int, *, context: str | None = None) -> Schema:
         """The schema of an id, also of a deleted one.
@@ -194,15 +200,15 @@ class Schemas(Listed[Schema]):
             LookupError: no schema has the id.
             ValueError: contexts have different schemas of this id.
         """
-        found = [
-            each
-            for each in self
-            if each.id == schema_id and (context is None or each.context == context)
+        with_id = [
+            schema
+            for schema in self
+            if schema.id == schema_id and (context is None or schema.context == context)
         ]
-        if len({each.text for each in found}) > 1:
-            places = ", ".join(sorted({each.context for each in found}))
+        if len({schema.text for schema in with_id}) > 1:
+            places = ", ".join(sorted({schema.context for schema in with_id}))
             raise ValueError(f"id {schema_id} has several schemas: name one context of {places}")
-        return _best(found, f"no schema here has id {schema_id}")
+        return _newest(with_id, f"no schema here has id {schema_id}")
 
     def by_version(self, subject: str, version: int | None = None) -> Schema:
         """A version of a subject, also a deleted one.
@@ -214,13 +220,13 @@ class Schemas(Listed[Schema]):
         Raises:
             LookupError: the schema does not exist.
         """
-        found = [each for each in self if each.subject == subject]
+        versions = [schema for schema in self if schema.subject == subject]
         if version is None:
-            live = [each for each in found if each.deleted is None]
-            why = "has no version that is not deleted" if found else "is not a subject here"
-            return _best(live[-1:], f"{subject} {why}")
-        found = [each for each in found if each.version == version]
-        return _best(found, f"{subject} has no version {version}")
+            live = [schema for schema in versions if schema.deleted is None]
+            why = "has no version that is not deleted" if versions else "is not a subject here"
+            return _newest(live[-1:], f"{subject} {why}")
+        versions = [schema for schema in versions if schema.version == version]
+        return _newest(versions, f"{subject} has no version {version}")
 
     def by_guid(self, guid: str | UUID) -> Schema:
         """The schema of a GUID.
@@ -232,18 +238,19 @@ class Schemas(Listed[Schema]):
             LookupError: no schema has it.
             ValueError: the text is not a UUID.
         """
-        wanted = str(guid if isinstance(guid, UUID) else UUID(guid))
-        return _best(
-            [each for each in self if each.guid == wanted], f"no schema here has GUID {wanted}"
+        guid_text = str(guid if isinstance(guid, UUID) else UUID(guid))
+        return _newest(
+            [schema for schema in self if schema.guid == guid_text],
+            f"no schema here has GUID {guid_text}",
         )
 
 
-def _best(found: Sequence[Schema], missing: str) -> Schema:
-    """The schema that is least deleted, the newest of these."""
-    if not found:
+def _newest(schemas: Sequence[Schema], missing: str) -> Schema:
+    """The newest schema that is not deleted; else that is deleted softly; else hard."""
+    if not schemas:
         raise LookupError(missing)
     order: tuple[Deletion | None, ...] = ("hard", "soft", None)
-    return max(found, key=lambda each: (order.index(each.deleted), each.offset or 0))
+    return max(schemas, key=lambda schema: (order.index(schema.deleted), schema.offset or 0))
 
 
 # ---- GUIDs ---------------------------------------------------------------------------------------
@@ -267,14 +274,14 @@ def guid_of(
         TypeError: metadata or rules have another form.
     """
     parts: list[Any] = [text]
-    for one in references:
-        parts += [one.name, one.subject, pack(">i", one.version)]
+    for reference in references:
+        parts += [reference.name, reference.subject, pack(">i", reference.version)]
     if metadata is not None:
         parts += [b"\1", *_get(metadata, "tags", "properties", "sensitive")]
     if rules is not None:
         *kinds, enabled = _get(rules, "migrationRules", "domainRules", "encodingRules", "enableAt")
-        each = (_get(rule, *_RULE) for kind in kinds for rule in kind or ())
-        parts += [b"\1", *(part for found in each for part in found), enabled]
+        rule_values = (_get(rule, *_RULE) for kind in kinds for rule in kind or ())
+        parts += [b"\1", *(part for values in rule_values for part in values), enabled]
     flat = (b for part in parts for b in ((part,) if isinstance(part, bytes) else _flat(part)))
     return str(UUID(bytes=md5(b"".join(flat), usedforsecurity=False).digest()))
 
@@ -290,9 +297,9 @@ def _flat(value: Any) -> Iterator[bytes]:
     if isinstance(value, str):
         yield value.encode()
     elif isinstance(value, list | dict):
-        for each in sorted(set(value), key=lambda text: text.encode("utf-16-be")):
-            yield from _flat(each)
-            yield from _flat(value[each] if isinstance(value, dict) else None)
+        for item in sorted(set(value), key=lambda text: text.encode("utf-16-be")):
+            yield from _flat(item)
+            yield from _flat(value[item] if isinstance(value, dict) else None)
     elif value is True:
         yield b"\1"
     elif value not in (None, False):
@@ -331,14 +338,14 @@ def parse(data: bytes, code: str) -> Any:
     if (depth := depth_of(data)) > DEPTH_MAX:
         raise RefusedError("too-deep", f"{depth} brackets in brackets")
     try:
-        found = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_constant)
         if b"\\u" in data:  # half of a surrogate pair is not text
-            json.dumps(found, ensure_ascii=False).encode()
+            json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise RefusedError("too-deep", f"{depth} brackets in brackets") from None
     except ValueError as error:
         raise RefusedError(code, f"{error}; it begins with {_shown(data[:40])}") from None
-    return found
+    return value
 
 
 def _decoded(data: bytes, code: str) -> str:
@@ -359,19 +366,19 @@ def _shown(value: object) -> str:
 
 
 def _document(data: bytes, code: str) -> dict[str, Any]:
-    found = parse(data, code)
-    if not isinstance(found, dict):
-        raise RefusedError(code, f"{_shown(found)} is not a JSON object")
-    return found
+    value = parse(data, code)
+    if not isinstance(value, dict):
+        raise RefusedError(code, f"{_shown(value)} is not a JSON object")
+    return value
 
 
 def _field(document: Mapping[str, Any], name: str, least: int | None = None) -> Any:
     """A text that is not empty; with `least`, a number of at least that."""
     value = document.get(name)
-    wanted = "a text" if least is None else f"a number from {least} on"
+    expected = "a text" if least is None else f"a number from {least} on"
     is_text, is_number = isinstance(value, str) and value, type(value) is int
     if not (is_text if least is None else is_number and value in range(least, 2**31)):
-        raise RefusedError("record-field", f"{name} is {_shown(value)}, not {wanted}")
+        raise RefusedError("record-field", f"{name} is {_shown(value)}, not {expected}")
     return value
 
 
@@ -390,7 +397,7 @@ class Replay:
         self.path = ""
         self.offset: int | None = 0
         self.timestamp_ms: int | None = 0
-        self._found: dict[tuple[str, int], Schema] = {}
+        self._schemas: dict[tuple[str, int], Schema] = {}
         self._replaced: dict[tuple[str, int, int | None], Schema] = {}
         #: Of each subject, as a heap: a deletion takes each version once, so it costs no more.
         self._versions: defaultdict[str, list[int]] = defaultdict(list)
@@ -457,15 +464,15 @@ class Replay:
 
     def mark(self, subject: str, version: int, deletion: Deletion) -> None:
         """Mark a version as deleted, if it is there."""
-        schema = self._found.get((subject, version))
+        schema = self._schemas.get((subject, version))
         if schema is not None and schema.deleted != "hard":
-            self._found[subject, version] = replace(schema, deleted=deletion)
+            self._schemas[subject, version] = replace(schema, deleted=deletion)
 
     def _register(self, subject: str, version: int, document: dict[str, Any]) -> None:
         """A schema's record: a new one, or the same with another mark of deletion."""
-        place = (document.get("subject"), document.get("version"))
-        if place != (subject, version):
-            message = f"the key is for {_shown((subject, version))}, the value for {_shown(place)}"
+        stated = (document.get("subject"), document.get("version"))
+        if stated != (subject, version):
+            message = f"the key is for {_shown((subject, version))}, the value for {_shown(stated)}"
             raise RefusedError("record-field", message)
         schema = self._schema_of(subject, version, document)
         assert schema.id is not None
@@ -476,12 +483,12 @@ class Replay:
                 f"id {schema.id} of {subject} {version} has another text than at offset"
                 f" {first.offset} ({first.subject} {first.version})",
             )
-        known = self._found.get((subject, version), schema)
-        if known.id != schema.id:
-            self._replaced[subject, version, known.id] = replace(known, deleted="hard")
-            known = self._replaced.pop((subject, version, schema.id), schema)
-        self._found[subject, version] = replace(
-            schema, path=known.path, offset=known.offset, timestamp_ms=known.timestamp_ms
+        stored = self._schemas.get((subject, version), schema)
+        if stored.id != schema.id:
+            self._replaced[subject, version, stored.id] = replace(stored, deleted="hard")
+            stored = self._replaced.pop((subject, version, schema.id), schema)
+        self._schemas[subject, version] = replace(
+            schema, path=stored.path, offset=stored.offset, timestamp_ms=stored.timestamp_ms
         )
         heappush(self._versions[subject], version)
 
@@ -537,13 +544,15 @@ class Replay:
 
     def answer(self) -> Schemas:
         """The schemas by subject and version, files last, and all findings."""
-        found = (*self._found.values(), *self._replaced.values())
-        kept = sorted(found, key=lambda one: (one.subject, one.version or 0, one.id or 0))
-        for schema in (*kept, *self._files):
+        unsorted = (*self._schemas.values(), *self._replaced.values())
+        schemas = sorted(
+            unsorted, key=lambda schema: (schema.subject, schema.version or 0, schema.id or 0)
+        )
+        for schema in (*schemas, *self._files):
             self._check_text(schema)
-        self._check_contexts(kept)
-        self._check_references(kept)
-        return Schemas((*kept, *self._files), tuple(self._findings))
+        self._check_contexts(schemas)
+        self._check_references(schemas)
+        return Schemas((*schemas, *self._files), tuple(self._findings))
 
     def _note_of(self, code: str, schema: Schema, message: str) -> None:
         name = schema.subject if schema.version is None else f"{schema.subject} {schema.version}"
@@ -556,9 +565,9 @@ class Replay:
             except RefusedError as error:
                 self._note_of(error.args[0], schema, error.args[1])
 
-    def _check_contexts(self, kept: Iterable[Schema]) -> None:
+    def _check_contexts(self, schemas: Iterable[Schema]) -> None:
         seen: dict[int | None, Schema] = {}
-        for schema in kept:
+        for schema in schemas:
             first = seen.setdefault(schema.id, schema)
             if first.context != schema.context and first.text != schema.text:
                 self._note_of(
@@ -567,24 +576,27 @@ class Replay:
                     f"id {schema.id} is another schema in context {first.context}",
                 )
 
-    def _check_references(self, kept: Sequence[Schema]) -> None:
+    def _check_references(self, schemas: Sequence[Schema]) -> None:
         from graphlib import CycleError, TopologicalSorter  # most programs do without
 
-        here = {(each.subject, each.version) for each in kept}
-        latest = {each.subject: each.version for each in kept if each.deleted is None}
+        versions = {(schema.subject, schema.version) for schema in schemas}
+        latest = {schema.subject: schema.version for schema in schemas if schema.deleted is None}
         graph = TopologicalSorter[tuple[str, int | None]]()
-        for schema in kept:
-            wanted = []
-            for one in schema.references:
-                subject = one.subject
-                if not subject.startswith(":.") and schema.context != ".":
-                    subject = f":{schema.context}:{subject}"
-                place = (subject, latest.get(subject) if one.version == -1 else one.version)
-                wanted.append(place)
-                if place not in here:
-                    message = f"no version {one.version} of {subject}, for {_shown(one.name)}"
+        for schema in schemas:
+            referred = []
+            for reference in schema.references:
+                subject = reference.subject_in(schema.context)
+                version = (
+                    subject,
+                    latest.get(subject) if reference.version == -1 else reference.version,
+                )
+                referred.append(version)
+                if version not in versions:
+                    message = (
+                        f"no version {reference.version} of {subject}, for {_shown(reference.name)}"
+                    )
                     self._note_of("reference-missing", schema, message)
-            graph.add((schema.subject, schema.version), *wanted)
+            graph.add((schema.subject, schema.version), *referred)
         done: set[tuple[str, int | None]] = set()
         try:
             graph.prepare()
@@ -592,14 +604,22 @@ class Replay:
             while ready := graph.get_ready():
                 done.update(ready)
                 graph.done(*ready)
-            for schema in kept:
+            for schema in schemas:
                 if (schema.subject, schema.version) not in done:
                     self._note_of("reference-cycle", schema, "its references lead into a circle")
 
 
 def _references(document: Mapping[str, Any]) -> Iterator[Reference]:
-    found = document.get("references") or []
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise RefusedError("record-field", f"references is {_shown(found)}, not a list of objects")
-    for one in found:
-        yield Reference(_field(one, "name"), _field(one, "subject"), _field(one, "version", -1))
+    references = document.get("references") or []
+    if not isinstance(references, list) or not all(
+        isinstance(reference, dict) for reference in references
+    ):
+        raise RefusedError(
+            "record-field", f"references is {_shown(references)}, not a list of objects"
+        )
+    for reference in references:
+        yield Reference(
+            _field(reference, "name"),
+            _field(reference, "subject"),
+            _field(reference, "version", -1),
+        )

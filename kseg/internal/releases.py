@@ -88,8 +88,8 @@ def definitions(scope: Scope, release: str) -> Mapping[str, str]:
     """
     newest = _version(release)
     settings: dict[str, str | None] = {}
-    for each, changes in sorted(_data()[scope].items(), key=lambda item: _version(item[0])):
-        if _version(each) <= newest:
+    for changed_in, changes in sorted(_data()[scope].items(), key=lambda item: _version(item[0])):
+        if _version(changed_in) <= newest:
             settings |= changes
     return {name: definition for name, definition in settings.items() if definition is not None}
 
@@ -104,8 +104,8 @@ def config_types() -> Mapping[str, str]:
     types: dict[str, str] = dict(_data()["other"])
     for scope in ("topic", "broker"):
         for changes in _data()[scope].values():
-            known = {name: text.partition(" ")[0] for name, text in changes.items() if text}
-            types |= {name: kind for name, kind in known.items() if types.get(name) != PASSWORD}
+            stated = {name: text.partition(" ")[0] for name, text in changes.items() if text}
+            types |= {name: kind for name, kind in stated.items() if types.get(name) != PASSWORD}
     return types
 
 
@@ -161,15 +161,15 @@ def refused_settings(scope: Scope, settings: Mapping[str, str], release: str) ->
     Source: `AbstractConfig`, `KafkaConfig.validateValues`, without its rules about listeners,
     quorums and security.
     """
-    known = definitions(scope, release)
-    settings = {name: text for name, text in settings.items() if name in known}
+    known_settings = definitions(scope, release)
+    settings = {name: text for name, text in settings.items() if name in known_settings}
     allowed = {name: allowed_values(scope, name, text, release) for name, text in settings.items()}
     refused = {name: words for name, words in allowed.items() if words}
     if scope == "topic" or refused:
         return refused
     for greater, greater_default, smaller, smaller_default in _data()["ordered"]:
         limit = int(settings.get(greater, greater_default))
-        if {greater, smaller} <= known.keys() and (
+        if {greater, smaller} <= known_settings.keys() and (
             int(settings.get(smaller, smaller_default)) > limit
         ):
             name = smaller if smaller in settings else greater

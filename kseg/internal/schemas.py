@@ -190,14 +190,14 @@ def record_types(topic: str) -> Mapping[int, RecordType]:
     Raises:
         ValueError: it is not one of Kafka's internal topics.
     """
-    found = load()["topics"].get(topic)
-    if found is None:
+    topic_schema = load()["topics"].get(topic)
+    if topic_schema is None:
         raise ValueError(f"{topic!r} is none of {', '.join(load()['topics'])}")
     return {
-        each["type"]: RecordType(
-            each["name"], each.get("key"), each["value"], tuple(each["value_versions"])
+        record["type"]: RecordType(
+            record["name"], record.get("key"), record["value"], tuple(record["value_versions"])
         )
-        for each in found["records"]
+        for record in topic_schema["records"]
     }
 
 
@@ -217,16 +217,16 @@ def message_reader(name: str, version: int) -> Reader:
 
 def _struct(fields: list[Schema], *, flexible: bool) -> Reader:
     """The reader of a struct: its fields in order, then its tagged section."""
-    plain = [(each["name"], _field(each, flexible)) for each in fields if "tag" not in each]
+    plain = [(field["name"], _field(field, flexible)) for field in fields if "tag" not in field]
     tagged = {
-        each["tag"]: (each["name"], _field(each, flexible)) for each in fields if "tag" in each
+        field["tag"]: (field["name"], _field(field, flexible)) for field in fields if "tag" in field
     }
-    defaults = {each["name"]: _default(each) for each in fields if "tag" in each}
+    defaults = {field["name"]: _default(field) for field in fields if "tag" in field}
     structs = [name for name, default in defaults.items() if isinstance(default, dict)]
     first = list(takewhile(_is_fixed, fields))
-    form = struct.Struct(">" + "".join(_code(each) for each in first))
-    names = [each["name"] for each in first]
-    ids = [each["name"] for each in first if each["type"] == "uuid"]
+    form = struct.Struct(">" + "".join(_code(field) for field in first))
+    names = [field["name"] for field in first]
+    ids = [field["name"] for field in first if field["type"] == "uuid"]
     rest = plain[len(first) :]
 
     def read(cursor: Cursor) -> dict[str, Any]:
@@ -304,10 +304,10 @@ def _field(field: Schema, flexible: bool) -> Reader:
 def _read_marked(cursor: Cursor, *, mark: str, name: str, reader: Reader) -> Any:
     """A struct that may be null, behind the mark that says so."""
     if mark == "varint":
-        there = cursor.uvarint(name) != 0
+        is_present = cursor.uvarint(name) != 0
     else:
-        there = cursor.unpack(_NUMBERS[mark], name) >= 0
-    return reader(cursor) if there else None
+        is_present = cursor.unpack(_NUMBERS[mark], name) >= 0
+    return reader(cursor) if is_present else None
 
 
 def _default(field: Schema) -> Any:
@@ -323,7 +323,8 @@ def _default(field: Schema) -> Any:
         assert not value, field
         return ()
     return {
-        each["name"]: _default(each | {"default": value[each["name"]]}) for each in field["fields"]
+        member["name"]: _default(member | {"default": value[member["name"]]})
+        for member in field["fields"]
     }
 
 
@@ -442,6 +443,6 @@ def _smallest(field: Schema, flexible: bool) -> int:
     if kind == "uuid":
         return _UUID_BYTES
     if kind == "struct":
-        plain = (each for each in field["fields"] if "tag" not in each)
-        return sum(_smallest(each, flexible) for each in plain) + flexible
+        plain = (member for member in field["fields"] if "tag" not in member)
+        return sum(_smallest(member, flexible) for member in plain) + flexible
     return 1 if kind.startswith(_COMPACT) else _NUMBERS[_LENGTHS[kind]].size
