@@ -304,7 +304,7 @@ def _why_unreadable(entry: Partition) -> OSError | None:
     if entry.is_file or isinstance(entry.path, RemotePath):
         return None  # opening it tells; the listing of a store showed the objects
     try:
-        logs = [segment.place for segment in entry.files.segments]
+        logs = [segment.raw_path for segment in entry.files.segments]
     except OSError as error:
         return error
     for log in logs:

@@ -187,15 +187,15 @@ class _Reader:
         if count_line is None:
             return
         count = self.integer(count_line, _INT32, "number of entries")
-        found = 0
+        entry_count = 0
         for line in lines:
             entry = _WHITE_SPACE.split(line.rstrip(_BLANKS))  # a blank in front is an empty field
             if len(entry) != fields:
                 self.fail(f"{line!r} has not {fields} fields")
-            found += 1
+            entry_count += 1
             yield entry
-        if found != count:
-            self.fail(f"{count} entries announced, {found} found")
+        if entry_count != count:
+            self.fail(f"{count} entries announced, {entry_count} found")
 
     def integer(self, text: str, bounds: range, what: str, exception: str = _MALFORMED) -> int:
         """An integer within bounds, or the error that names it."""

@@ -274,8 +274,8 @@ def suffixed_directory(topic: str, partition: int, suffix: str, uuid: str) -> st
     Source: Kafka `LocalLog.logDirNameWithSuffix`.
     """
     rest = f"-{partition}.{uuid}-{suffix}"
-    kept = len(topic) if suffix == "future" else min(len(topic), _NAME_MAX - len(rest))
-    return topic[:kept] + rest
+    topic_length = len(topic) if suffix == "future" else min(len(topic), _NAME_MAX - len(rest))
+    return topic[:topic_length] + rest
 
 
 def split_suffix(name: str) -> tuple[str, str | None]:

@@ -245,9 +245,9 @@ class IndexFile(Closing):
         end = self.slots * size
         for start in range(self._entries[1] * size, end, _WINDOW_BYTES):
             window = self._file.read(start, min(_WINDOW_BYTES, end - start))
-            found = np.flatnonzero(np.frombuffer(window, np.uint8))
-            if len(found):
-                return (start + int(found[0])) // size
+            used = np.flatnonzero(np.frombuffer(window, np.uint8))
+            if len(used):
+                return (start + int(used[0])) // size
         return None
 
     def _error(self, slot: int, reason: str) -> CorruptIndexError:
@@ -297,8 +297,8 @@ class OffsetIndex(IndexFile):
         base_offset = self.base_offset
         if offset < base_offset:
             return IndexEntry(base_offset, 0)
-        wanted = offset - base_offset
-        slot = bisect_entries(data, 8, 0, 4, count, min(wanted, INT64_MAX))
+        relative_offset = offset - base_offset
+        slot = bisect_entries(data, 8, 0, 4, count, min(relative_offset, INT64_MAX))
         if slot < 0:
             return IndexEntry(base_offset, 0)
         relative, position = _unpack_offset(data, slot * 8)
@@ -323,8 +323,8 @@ class OffsetIndex(IndexFile):
         answer = slot if equal else slot + 1
         if answer >= count:
             return None
-        relative, found = _unpack_offset(data, answer * 8)
-        return IndexEntry(self.base_offset + relative, found)
+        relative, entry_position = _unpack_offset(data, answer * 8)
+        return IndexEntry(self.base_offset + relative, entry_position)
 
     def entries(self) -> OffsetEntries:
         """The entries in use as columns.
@@ -369,13 +369,13 @@ class TimeIndex(IndexFile):
             slot = bisect_entries(data, 12, 0, 8, count, min(timestamp, INT64_MAX))
         if slot < 0:
             return TimeIndexEntry(NO_TIMESTAMP, self.base_offset)
-        found, relative = _unpack_time(data, slot * 12)
+        entry_time, relative = _unpack_time(data, slot * 12)
         if relative < 0:
             raise self._error(slot, f"relative offset {relative} is negative")
         offset = self.base_offset + relative
         if offset > OFFSET_MAX:
             raise self._error(slot, f"offset {self.base_offset} + {relative} overflows")
-        return _new(TimeIndexEntry, (found, offset))
+        return _new(TimeIndexEntry, (entry_time, offset))
 
     def entries(self) -> TimeEntries:
         """The entries in use as columns.
@@ -406,12 +406,12 @@ def probe_offset(path: io.StrPath, base_offset: int, offset: int) -> IndexEntry:
     try:
         with io.opened(path) as fd:
             slot = _last_slot(fd, _OFFSET, offset - base_offset, path)
-            found = None if slot < 0 else _entry_at(fd, slot, path)
+            entry = None if slot < 0 else _entry_at(fd, slot, path)
     except FileNotFoundError:
         return IndexEntry(base_offset, 0)
-    if found is None or min(found) < 0:
+    if entry is None or min(entry) < 0:
         return IndexEntry(base_offset, 0)
-    return IndexEntry(base_offset + found[_OFFSET], found[_POSITION])
+    return IndexEntry(base_offset + entry[_OFFSET], entry[_POSITION])
 
 
 def probe_upper_bound(path: io.StrPath, base_offset: int, position: int) -> IndexEntry | None:
@@ -427,14 +427,14 @@ def probe_upper_bound(path: io.StrPath, base_offset: int, position: int) -> Inde
     try:
         with io.opened(path) as fd:
             slot = _last_slot(fd, _POSITION, position, path)
-            found = _entry_at(fd, slot, path) if slot > 0 else None
-            if found is None or found[_POSITION] != position:
-                found = _entry_at(fd, slot + 1, path)
+            entry = _entry_at(fd, slot, path) if slot > 0 else None
+            if entry is None or entry[_POSITION] != position:
+                entry = _entry_at(fd, slot + 1, path)
     except FileNotFoundError:
         return None
-    if found is None or found[_OFFSET] <= 0:
+    if entry is None or entry[_OFFSET] <= 0:
         return None
-    return IndexEntry(base_offset + found[_OFFSET], found[_POSITION])
+    return IndexEntry(base_offset + entry[_OFFSET], entry[_POSITION])
 
 
 def _last_slot(fd: int, key: int, target: int, path: io.StrPath) -> int:

@@ -161,8 +161,8 @@ class IndexSlots(Closing):
         length = file.size
         size = self.ENTRY.size
         if self._used is None:
-            with self.READER.open(self.path, self.base_offset, mapping="never") as found:
-                return found.entry_count, length
+            with self.READER.open(self.path, self.base_offset, mapping="never") as reader:
+                return reader.entry_count, length
         count = min(self._used, length // size)
         if count * size < length:
             file.truncate(count * size)
@@ -180,12 +180,16 @@ class IndexSlots(Closing):
         first, second = self.ENTRY.unpack(data)
         return first, second
 
-    def _write(self, data: io.Bytes, count: int) -> None:
-        """Put so many entries behind the used ones of the open file."""
-        assert self._file is not None
-        self._dirty = True
-        self._file.write_at(self._count * self.ENTRY.size, data)
-        self._count += count
+    def _write(self, data: io.Bytes) -> None:
+        """Write packed entries behind the used ones."""
+        size, file, used = self.ENTRY.size, self._file or self._load(), self._count
+        count = len(data) // size
+        if used + count > self._slots:
+            self._check_room(count)
+        if count:
+            self._dirty = True
+            file.write_parts(used * size, (data,), len(data))
+            self._count = used + count
 
     def _check_room(self, count: int) -> None:
         if count > self.slots - self._count:
@@ -214,8 +218,8 @@ class IndexSlots(Closing):
         def relative_at(slot: int) -> int:
             return self._entry_at(file, slot)[self.RELATIVE]
 
-        kept = bisect_right(range(before), below, key=relative_at) if below >= 0 else 0
-        self.truncate_to_count(kept)
+        count = bisect_right(range(before), below, key=relative_at) if below >= 0 else 0
+        self.truncate_to_count(count)
         return before - self._count
 
     def truncate_to_count(self, count: int) -> None:
@@ -342,7 +346,7 @@ class OffsetIndexWriter(IndexSlots):
                 path=self.path,
                 offset=offset,
             )
-        self._write(self.ENTRY.pack(self._relative(offset), position), 1)
+        self._write(self.ENTRY.pack(self._relative(offset), position))
         self._last_offset = offset
 
     def stand(self) -> tuple[int, int]:
@@ -358,13 +362,8 @@ class OffsetIndexWriter(IndexSlots):
             data: whole entries, no more than there is room for.
             last_offset: of the last of them.
         """
-        file, count, used = self._file or self._load(), len(data) // 8, self._count
-        if used + count > self._slots:
-            self._check_room(count)
-        if count:
-            self._dirty = True
-            file.write_parts(used * 8, (data,), len(data))
-            self._count = used + count
+        self._write(data)
+        if len(data):
             self._last_offset = last_offset
 
 
@@ -420,7 +419,7 @@ class TimeIndexWriter(IndexSlots):
             self._refuse(timestamp, offset, last)
         if timestamp <= last.timestamp or self._count >= self._slots:
             return False
-        self._write(self.ENTRY.pack(timestamp, self._relative(offset)), 1)
+        self._write(self.ENTRY.pack(timestamp, self._relative(offset)))
         self._last = TimeIndexEntry(timestamp, offset)
         return True
 
@@ -436,13 +435,8 @@ class TimeIndexWriter(IndexSlots):
             data: whole entries, no more than there is room for.
             last: the last of them.
         """
-        file, count, used = self._file or self._load(), len(data) // 12, self._count
-        if used + count > self._slots:
-            self._check_room(count)
-        if count:
-            self._dirty = True
-            file.write_parts(used * 12, (data,), len(data))
-            self._count = used + count
+        self._write(data)
+        if len(data):
             self._last = last
 
     def _refuse(self, timestamp: int, offset: int, last: TimeIndexEntry) -> None:

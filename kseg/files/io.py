@@ -474,7 +474,7 @@ class WriteFile(Closing):
         else:
             if written == size:
                 return
-            self._some(written)
+            self._check_written(written)
         # One call nearly always suffices; parts are split only if it does not.
         self._write_rest(position, parts, written)
 
@@ -494,12 +494,11 @@ class WriteFile(Closing):
             except OSError as error:
                 named(error, self.path)
                 raise
-            self._some(written)
+            self._check_written(written)
 
-    def _some(self, written: int) -> int:
+    def _check_written(self, written: int) -> None:
         if written <= 0:
             raise OSError(errno.EIO, "a write wrote nothing", self.path)
-        return written
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes, or add zeros up to there.
@@ -681,10 +680,10 @@ def _readers(fd: int) -> list[int]:
     The kernel does not name the holder of such a lock, so every visible descriptor is checked.
     """
     status = os.fstat(fd)
-    found: list[int] = []
+    processes: list[int] = []
     with suppress(OSError):
-        found += [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return sorted(process for process in found if _has_mapped(process, status))
+        processes += [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return sorted(process for process in processes if _has_mapped(process, status))
 
 
 def _has_mapped(process: int, file: os.stat_result) -> bool:
@@ -890,8 +889,8 @@ _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def _remove_all_in(fd: int, path: str) -> None:
     """Empty an open directory, and close it."""
     try:
-        with os.scandir(fd) as found:
-            entries = list(found)
+        with os.scandir(fd) as scan:
+            entries = list(scan)
         for entry in entries:
             try:
                 _remove_entry(entry, fd, os.path.join(path, entry.name))
@@ -941,18 +940,18 @@ def check_new_files(directory: StrPath, *, like: os.stat_result | None = None) -
         PermissionError: new files cannot be given to the owner of the others.
         OSError: it cannot be listed.
     """
-    place = os.path.abspath(directory)
-    while not os.path.isdir(place) and place != os.path.dirname(place):
-        place = os.path.dirname(place)
-    look = ownership.of_files(place) if like is None else Look.of(like)
-    if not look.must_own or look.is_usual_in(place) or _may_give(place, look):
+    existing = os.path.abspath(directory)
+    while not os.path.isdir(existing) and existing != os.path.dirname(existing):
+        existing = os.path.dirname(existing)
+    look = ownership.of_files(existing) if like is None else Look.of(like)
+    if not look.must_own or look.is_usual_in(existing) or _may_give(existing, look):
         return
     raise PermissionError(
         errno.EPERM,
         f"files here must belong to user {look.uid} and group {look.gid}, and user "
         f"{os.geteuid()} cannot make such files: nothing was changed; run kseg as that user, or "
         "as root",
-        place,
+        existing,
     )
 
 
@@ -984,11 +983,11 @@ def _directory_of(path: StrPath) -> str:
 
 def _dress(fd: int, look: Look, path: StrPath) -> None:
     """By the descriptor: another process may put a link under the name."""
-    here = os.fstat(fd)
+    status = os.fstat(fd)
     with naming(path):
-        if look.exact and stat.S_IMODE(here.st_mode) != look.mode:
+        if look.exact and stat.S_IMODE(status.st_mode) != look.mode:
             _calls.chmod(fd, look.mode)
-        if (here.st_uid, here.st_gid) == (look.uid, look.gid):
+        if (status.st_uid, status.st_gid) == (look.uid, look.gid):
             return
         if look.must_own:
             _calls.chown(fd, look.uid, look.gid)

@@ -123,13 +123,13 @@ class LogFile(Closing):
             OSError: it is missing or cannot be read.
         """
         path = getattr(path, "path", path)  # of a name of a file elsewhere
-        kept = path if isinstance(path, Path) else Path(path)
-        name = parse_name(kept.name)
+        log_path = path if isinstance(path, Path) else Path(path)
+        name = parse_name(log_path.name)
         if name is None or not name.kind.holds_batches:
             raise NotALogError("not the name of a file of batches", path=path)
         file = MappedFile.open(path, mapping)
         kafka07 = name.kind is FileKind.KAFKA07
-        return cls(file, name.base_offset or 0, kafka07=kafka07, path=kept)
+        return cls(file, name.base_offset or 0, kafka07=kafka07, path=log_path)
 
     @property
     def size(self) -> int:
@@ -300,8 +300,8 @@ class LogFile(Closing):
             file = self._file
 
             def window(position: int, needed: int) -> tuple[memoryview, int]:
-                wanted = min(max(needed, WINDOW_BYTES), size - position)
-                return file.read(position, wanted), position
+                window_bytes = min(max(needed, WINDOW_BYTES), size - position)
+                return file.read(position, window_bytes), position
 
             yield window
 
@@ -380,7 +380,7 @@ class LogFile(Closing):
                 behind = (run.position for run in runs if run.position >= least)
                 position = next(behind, max(limit, least))
                 on_unreadable(error)
-                for _, _, another in _given(self._file, error.end, position, WINDOW_BYTES):
+                for _, _, another in _readable_parts(self._file, error.end, position, WINDOW_BYTES):
                     if another is not None:
                         on_unreadable(another)
                 if position >= limit:
@@ -459,14 +459,14 @@ class LogFile(Closing):
         if unreadable is None:
             return window
         filled = bytearray(_NOT_GIVEN * (size // len(_NOT_GIVEN) + 1))
-        for at, given, _ in _given(self._file, position, position + size, size):
-            filled[at - position : at - position + len(given)] = given
+        for at, readable, _ in _readable_parts(self._file, position, position + size, size):
+            filled[at - position : at - position + len(readable)] = readable
         return memoryview(filled)[:size]
 
     def unreadable_ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The parts of `[start, end)` that the disk cannot read, each as start and end."""
         if not self.mapped:
-            for _, _, unreadable in _given(self._file, start, end, WINDOW_BYTES):
+            for _, _, unreadable in _readable_parts(self._file, start, end, WINDOW_BYTES):
                 if unreadable is not None:
                     yield unreadable.position or 0, min(unreadable.end, end)
 
@@ -590,18 +590,18 @@ def _walk_mapped(whole: memoryview, start: int, limit: int, how: _How) -> Iterat
 def _walk_windows(file: MappedFile, start: int, limit: int, how: _How) -> Iterator[Tile]:
     # A walk over little reads little: of a damaged log there may be thousands.
     window_bytes = min(how.window_bytes, max(limit - start, _SMALL_BYTES))
-    position, wanted = min(start, how.size), window_bytes
+    position, bytes_to_read = min(start, how.size), window_bytes
     unreadable: UnreadableError | None
     while True:
-        if wanted > BATCH_BYTES_TRUSTED:
-            refused = _check_large(file, position, wanted, how)
+        if bytes_to_read > BATCH_BYTES_TRUSTED:
+            refused = _check_large(file, position, bytes_to_read, how)
             if refused is not None:
                 yield Tile(memoryview(b""), position, refused)
                 if refused.stop is not StopReason.LIMIT or limit <= refused.end_position < how.size:
                     return
-                position, wanted = refused.end_position, window_bytes
+                position, bytes_to_read = refused.end_position, window_bytes
                 continue
-        data, unreadable = _window(file, position, min(wanted, how.size - position))
+        data, unreadable = _window(file, position, min(bytes_to_read, how.size - position))
         base = position
         table = how.scan(data, base, position, limit)
         while len(table) == how.batches_max and table.end_position < limit:
@@ -613,12 +613,12 @@ def _walk_windows(file: MappedFile, start: int, limit: int, how: _How) -> Iterat
         if unreadable is not None and table.stop is StopReason.LIMIT and not len(table):
             raise unreadable
         if table.stop is StopReason.LIMIT and not len(table) and table.needed > len(data):
-            wanted = table.needed
+            bytes_to_read = table.needed
             continue
         yield Tile(data, base, table)
         if table.stop is not StopReason.LIMIT or table.end_position >= limit:
             return
-        position, wanted = table.end_position, window_bytes
+        position, bytes_to_read = table.end_position, window_bytes
 
 
 def _window(
@@ -628,11 +628,11 @@ def _window(
     try:
         return file.read(position, size), None
     except UnreadableError as error:
-        given = (error.position or 0) - position
-        return file.read(position, given) if given > 0 else memoryview(b""), error
+        readable_bytes = (error.position or 0) - position
+        return file.read(position, readable_bytes) if readable_bytes > 0 else memoryview(b""), error
 
 
-def _given(
+def _readable_parts(
     file: MappedFile, start: int, end: int, step: int
 ) -> Iterator[tuple[int, memoryview, UnreadableError | None]]:
     """The bytes from `start` to `end` that the disk can read, at most `step` at a time.
@@ -652,8 +652,8 @@ def _nothing_at(position: int) -> BatchTable:
 
 def _following(table: BatchTable, otherwise: int) -> int:
     """The offset behind the last batch; the given one without a batch, or after a damaged one."""
-    known = len(table) and table.crc_ok[-1] != 0
-    return int(table.last_offset[-1]) + 1 if known else otherwise
+    is_sound = len(table) and table.crc_ok[-1] != 0
+    return int(table.last_offset[-1]) + 1 if is_sound else otherwise
 
 
 def _check_zeros(

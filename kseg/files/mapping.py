@@ -177,14 +177,14 @@ class MappedFile(Closing):
         self._check_open()
         if position < 0 or size < 0:
             raise ValueError(f"position {position} and size {size} must not be negative")
-        wanted = min(size, max(self._size - position, 0))
+        expected_bytes = min(size, max(self._size - position, 0))
         try:
-            data = io.read_at(self._fd, position, wanted, self.path)
+            data = io.read_at(self._fd, position, expected_bytes, self.path)
         except OSError as error:
             if error.errno == errno.EIO:
-                raise self._unreadable(position, wanted) from error
+                raise self._unreadable(position, expected_bytes) from error
             raise
-        if len(data) < wanted:
+        if len(data) < expected_bytes:
             raise CorruptRecordError(
                 f"the file shrank while it was read: {self._size} bytes when it was opened, "
                 f"{position + len(data)} now; open it again",

@@ -149,7 +149,7 @@ def log_directories(properties: Mapping[str, str]) -> tuple[str, ...]:
     ('/b', '/c')
     """
     named = properties.get("log.dirs") or properties.get("log.dir") or ""
-    return tuple(each.strip() for each in named.split(",") if each.strip())
+    return tuple(directory.strip() for directory in named.split(",") if directory.strip())
 
 
 def read_meta_properties(path: str | PathLike[str]) -> MetaProperties:
@@ -191,17 +191,17 @@ def check_quorum_state(path: str | PathLike[str]) -> None:
     """
     text = io.read_file(path, bytes_max=METADATA_BYTES_MAX).decode("utf-8", "replace")
     try:
-        found, _end = json.JSONDecoder().raw_decode(text.partition("\n")[0].lstrip())
+        state, _end = json.JSONDecoder().raw_decode(text.partition("\n")[0].lstrip())
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or found.get("data_version") is None:
+        state = None
+    if not isinstance(state, dict) or state.get("data_version") is None:
         error = CorruptIndexError("its first line is not an object with a data_version", path=path)
         raise error.as_kafka("UncheckedIOException")
-    fields = _QUORUM_FIELDS.get(found["data_version"])
+    fields = _QUORUM_FIELDS.get(state["data_version"])
     if fields is None:
-        error = CorruptIndexError(f"data_version {found['data_version']!r} is unknown", path=path)
+        error = CorruptIndexError(f"data_version {state['data_version']!r} is unknown", path=path)
         raise error.as_kafka("IllegalStateException")
-    missing = [name for name in fields if name not in found]
+    missing = [name for name in fields if name not in state]
     if missing:
         error = CorruptIndexError(f"{missing[0]} is missing", path=path)
         raise error.as_kafka("RuntimeException")
@@ -232,8 +232,8 @@ def read_clean_shutdown(data_directory: str | PathLike[str]) -> CleanShutdown | 
     except (ValueError, RecursionError):  # only its existence counts
         return CleanShutdown(None)
     epoch = content.get("brokerEpoch") if isinstance(content, dict) else None
-    known = type(epoch) is int and epoch in _INT64
-    return CleanShutdown(epoch if known else None)
+    is_epoch = type(epoch) is int and epoch in _INT64
+    return CleanShutdown(epoch if is_epoch else None)
 
 
 def write_partition_metadata(path: str | PathLike[str], topic_id: UUID) -> None:
@@ -258,11 +258,11 @@ def has_topic_id(path: str | PathLike[str], topic_id: UUID) -> bool:
         OSError: it cannot be read.
     """
     try:
-        known = read_partition_metadata(path).uuid
+        stored_id = read_partition_metadata(path).uuid
     except FileNotFoundError:
         return False
-    if known != topic_id:
-        raise InconsistentTopicIdError(f"the topic's id is {known}, not {topic_id}", path=path)
+    if stored_id != topic_id:
+        raise InconsistentTopicIdError(f"the topic's id is {stored_id}, not {topic_id}", path=path)
     return True
 
 
@@ -358,7 +358,7 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _unescape(text: str) -> str:
-    def one(match: re.Match[str]) -> str:
+    def unescaped(match: re.Match[str]) -> str:
         what = match[1]
         if what[0] != "u":
             return _CONTROLS.get(what, what)
@@ -366,7 +366,7 @@ def _unescape(text: str) -> str:
             raise ValueError(r"a \u without four hex digits")
         return chr(int(what[1:], 16))
 
-    return _ESCAPED.sub(one, text)
+    return _ESCAPED.sub(unescaped, text)
 
 
 def _integer(text: str) -> int | None:
@@ -386,7 +386,7 @@ def parse_topic_id(text: str) -> UUID:
         ValueError: it is invalid, or zero, which no topic has.
     """
     with suppress(ValueError):
-        found = id_of(text)
-        if found.int and id_text(found) == text:
-            return found
+        uuid = id_of(text)
+        if uuid.int and id_text(uuid) == text:
+            return uuid
     raise ValueError(f"{text!r} is not a topic id: 22 characters of base64")

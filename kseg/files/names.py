@@ -121,8 +121,8 @@ class SegmentFiles:
         self._txn_index = txn_index
 
     @property
-    def place(self) -> Path | str:
-        """The path of the log, or its text."""
+    def raw_path(self) -> Path | str:
+        """The path of the log as it was given: a `Path`, or its text."""
         return self._log
 
     def _values(self) -> tuple[Any, ...]:
@@ -159,8 +159,8 @@ class NamedFile:
         self._path = path
 
     @property
-    def place(self) -> Path | str:
-        """The path, or its text."""
+    def raw_path(self) -> Path | str:
+        """The path as it was given: a `Path`, or its text."""
         return self._path
 
     def __eq__(self, other: object) -> bool:
@@ -368,18 +368,18 @@ def list_partition(path: str | PathLike[str]) -> PartitionFiles:
 
 
 def sort_partition(
-    directory: Path, known: Iterable[NamedFile], foreign: Iterable[Path]
+    directory: Path, files: Iterable[NamedFile], foreign: Iterable[Path]
 ) -> PartitionFiles:
     """Sort the listing of a partition directory, as `list_partition` does.
 
     Args:
         directory: the partition directory, whose name has topic and partition.
-        known: files with names of Kafka's, in any order.
-        foreign: the others.
+        files: files with names of Kafka's, in any order.
+        foreign: all other files and directories.
     """
-    known = list(known)
-    temporary = [entry for entry in known if entry.name.suffix is not None]
-    current = [entry for entry in known if entry.name.suffix is None]
+    files = list(files)
+    temporary = [entry for entry in files if entry.name.suffix is not None]
+    current = [entry for entry in files if entry.name.suffix is None]
     alone = {entry.name.kind: entry for entry in current}
     epochs, metadata = (
         alone.get(kind) for kind in (FileKind.LEADER_EPOCHS, FileKind.PARTITION_METADATA)
@@ -452,16 +452,16 @@ def log_sizes(path: str | PathLike[str]) -> list[int]:
     """
     suffix = f".{FileKind.LOG.value}"
     with os.scandir(path) as entries:
-        return [one.stat().st_size for one in entries if one.name.endswith(suffix)]
+        return [entry.stat().st_size for entry in entries if entry.name.endswith(suffix)]
 
 
 def _sort_data_directory(
-    directory: Path, known: Sequence[NamedFile], others: Sequence[Path], *, whole: bool
+    directory: Path, named_files: Sequence[NamedFile], foreign_paths: Sequence[Path], *, whole: bool
 ) -> DataDirectory:
-    files = [entry for entry in known if entry.name.kind in OF_DATA_DIRECTORIES]
-    foreign = [entry.path for entry in known if entry.name.kind not in OF_DATA_DIRECTORIES]
+    files = [entry for entry in named_files if entry.name.kind in OF_DATA_DIRECTORIES]
+    foreign = [entry.path for entry in named_files if entry.name.kind not in OF_DATA_DIRECTORIES]
     partitions, lost = [], []
-    for other in others:
+    for other in foreign_paths:
         partition = _partition_at(other, whole=whole) if other.is_dir() else None
         if partition is not None:
             partitions.append(partition)
@@ -513,32 +513,34 @@ def classify_path(path: str | PathLike[str], *, whole: bool = False) -> KnownPat
     """
     if isinstance(path, ClassifiesItself):
         return path.classify_elsewhere()
-    place = Path(path)
-    if not place.is_dir():
-        place.stat()  # a missing path is an OSError, and says so best itself
-        return KnownPath(place, PathKind.FILE, file=file_name(place))
-    files, others = _list_files(place)
+    file_or_directory = Path(path)
+    if not file_or_directory.is_dir():
+        file_or_directory.stat()  # a missing path is an OSError, and says so best itself
+        return KnownPath(file_or_directory, PathKind.FILE, file=file_name(file_or_directory))
+    files, foreign = _list_files(file_or_directory)
     if all(entry.name.kind in OF_DATA_DIRECTORIES for entry in files):
-        listing = _sort_data_directory(place, files, others, whole=whole)
+        listing = _sort_data_directory(file_or_directory, files, foreign, whole=whole)
         if listing.partitions or listing.files or listing.lost:
-            return KnownPath(place, PathKind.DATA_DIRECTORY, listing=listing)
-        if partition_name(place) is None:
-            raise NotALogError(_nothing_here(listing), path=place)
-    found = sort_partition(place, files, others)
-    return KnownPath(place, PathKind.PARTITION, partition=found.name, listing=found)
+            return KnownPath(file_or_directory, PathKind.DATA_DIRECTORY, listing=listing)
+        if partition_name(file_or_directory) is None:
+            raise NotALogError(_nothing_here(listing), path=file_or_directory)
+    partition = sort_partition(file_or_directory, files, foreign)
+    return KnownPath(
+        file_or_directory, PathKind.PARTITION, partition=partition.name, listing=partition
+    )
 
 
 def _list_files(directory: Path) -> tuple[list[NamedFile], list[Path]]:
     """The known files of a directory and everything else, both by name; one scandir."""
-    known, others = [], []
+    named_files, foreign = [], []
     with os.scandir(directory) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             name = _parse_leniently(entry.name) if _is_file(entry) else None
             if name is None:
-                others.append(directory / entry.name)
+                foreign.append(directory / entry.name)
             else:
-                known.append(NamedFile(name, entry.path))
-    return known, others
+                named_files.append(NamedFile(name, entry.path))
+    return named_files, foreign
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
@@ -575,7 +577,7 @@ def _group_segments(
         if log is None and old_log is None:
             orphans += group.values()
         else:
-            paths = {kind: entry.place for kind, entry in group.items()}
+            paths = {kind: entry.raw_path for kind, entry in group.items()}
             segments.append(_segment(offset, log, old_log, paths))
     return segments, orphans, doubles
 
@@ -590,7 +592,7 @@ def _segment(
     assert chosen is not None
     return SegmentFiles(
         base_offset=base_offset,
-        log=chosen.place,
+        log=chosen.raw_path,
         index=rest.get(FileKind.INDEX),
         time_index=rest.get(FileKind.TIMEINDEX),
         txn_index=rest.get(FileKind.TXNINDEX),
@@ -608,14 +610,14 @@ def _partition_at(directory: Path, *, whole: bool) -> Partition | None:
     name, files = partition_name(directory), None
     try:
         if whole:
-            known, others = _list_files(directory)
-            files = sort_partition(directory, known, others)
-            names = [path.name for path in (*(entry.path for entry in known), *others)]
+            named_files, foreign = _list_files(directory)
+            files = sort_partition(directory, named_files, foreign)
+            names = [path.name for path in (*(entry.path for entry in named_files), *foreign)]
             is_partition = _holds_partition(names, named=name is not None)
         else:
             with os.scandir(directory) as entries:
-                found = (entry.name for entry in entries)
-                is_partition = _holds_partition(found, named=name is not None)
+                entry_names = (entry.name for entry in entries)
+                is_partition = _holds_partition(entry_names, named=name is not None)
     except PermissionError:  # as of `lost+found`, the root of a disk being a data directory
         is_partition = name is not None
     return Partition(directory, name, files) if is_partition else None
@@ -626,8 +628,8 @@ def _holds_partition(names: Iterable[str], *, named: bool) -> bool:
     empty = True
     for name in names:
         empty = False
-        known = _parse_leniently(name)
-        if known is not None and _speaks_for_partition(known.kind, named=named):
+        file = _parse_leniently(name)
+        if file is not None and _speaks_for_partition(file.kind, named=named):
             return True
     return named and empty
 
@@ -656,8 +658,8 @@ def _nothing_here(listing: DataDirectory) -> str:
     """Why a directory is neither a partition nor a data directory, in one line."""
     if not listing.foreign:
         return "an empty directory: no segment files and no partition directories"
-    found = ", ".join(path.name for path in listing.foreign[:3])
+    examples = ", ".join(path.name for path in listing.foreign[:3])
     more = len(listing.foreign) - 3
-    return f"no segment files and no partition directories here, only {found}" + (
+    return f"no segment files and no partition directories here, only {examples}" + (
         f" and {more} more" if more > 0 else ""
     )

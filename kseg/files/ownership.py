@@ -80,12 +80,12 @@ class Look(NamedTuple):
 #: Whether this thread makes files for this user alone.
 _private: ContextVar[bool] = ContextVar("_private", default=False)
 #: By path: the identity of the directory, and its owner, group and permissions.
-_known: dict[tuple[str | int, ...], Look] = {}
+_looks: dict[tuple[str | int, ...], Look] = {}
 
 
 def forget() -> None:
     """Drop all answers that are kept."""
-    _known.clear()
+    _looks.clear()
 
 
 def of_files(directory: str | PathLike[str]) -> Look:
@@ -94,19 +94,19 @@ def of_files(directory: str | PathLike[str]) -> Look:
     Raises:
         OSError: the directory is missing, or cannot be listed.
     """
-    place = fspath(directory) or "."
-    around = os.stat(place)
+    path = fspath(directory) or "."
+    around = os.stat(path)
     if _private.get():
         return Look(os.geteuid(), os.getegid(), 0o600)
-    key = (place, around.st_dev, around.st_ino, around.st_uid, around.st_gid, around.st_mode)
-    look = _known.get(key)
+    key = (path, around.st_dev, around.st_ino, around.st_uid, around.st_gid, around.st_mode)
+    look = _looks.get(key)
     if look is None:
-        model = _model_for(place, around)
+        model = _model_for(path, around)
         if model is None:
             return Look(around.st_uid, around.st_gid, 0o644, False, False)
-        if len(_known) >= _KNOWN_MAX:
-            _known.clear()
-        look = _known[key] = Look.of(model)
+        if len(_looks) >= _KNOWN_MAX:
+            _looks.clear()
+        look = _looks[key] = Look.of(model)
     return look
 
 
@@ -116,12 +116,12 @@ def of_directories(directory: str | PathLike[str]) -> Look:
     Raises:
         OSError: the directory is missing, or cannot be listed.
     """
-    place = fspath(directory) or "."
-    around = os.stat(place)
+    path = fspath(directory) or "."
+    around = os.stat(path)
     if _private.get():
         return Look(os.geteuid(), os.getegid(), 0o700)
     if not around.st_mode & stat.S_ISVTX:
-        for partition in _partitions(place):
+        for partition in _partitions(path):
             return Look.of(os.stat(partition))
     return Look(around.st_uid, around.st_gid, 0o755, False, False)
 
@@ -149,16 +149,18 @@ def of_copied_file(source: str | PathLike[str]) -> Look:
     Raises:
         OSError: it is missing, or cannot be listed.
     """
-    status = os.stat(source)
-    look = of_files(source) if stat.S_ISDIR(status.st_mode) else Look.of(status)
-    return _copied(look, 0o600)
+    return _copied(_look_at(source), 0o600)
 
 
 def owner_of(source: str | PathLike[str]) -> tuple[int, int]:
     """User and group of a log, or of the logs of a partition directory."""
-    status = os.stat(source)
-    look = of_files(source) if stat.S_ISDIR(status.st_mode) else Look.of(status)
+    look = _look_at(source)
     return look.uid, look.gid
+
+
+def _look_at(source: str | PathLike[str]) -> Look:
+    status = os.stat(source)
+    return of_files(source) if stat.S_ISDIR(status.st_mode) else Look.of(status)
 
 
 def of_copied_directory(source: str | PathLike[str]) -> Look:
@@ -193,40 +195,41 @@ def check_safe(path: str | PathLike[str]) -> None:
         NotADirectoryError: it is a file or a link.
         PermissionError: it is not safe.
     """
-    place = os.path.abspath(path)
+    directory = os.path.abspath(path)
     with suppress(FileNotFoundError):
-        around = os.stat(os.path.dirname(place))
+        around = os.stat(os.path.dirname(directory))
         if around.st_mode & stat.S_IWOTH and not around.st_mode & stat.S_ISVTX:
-            why = f"any user may replace what lies in {os.path.dirname(place)}, which is not sticky"
-            raise _unsafe(why, place)
+            parent = os.path.dirname(directory)
+            why = f"any user may replace what lies in {parent}, which is not sticky"
+            raise _unsafe(why, directory)
     try:
-        status = os.lstat(place)
+        status = os.lstat(directory)
     except FileNotFoundError:
         return
     if not stat.S_ISDIR(status.st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, "not a directory", place)
+        raise NotADirectoryError(errno.ENOTDIR, "not a directory", directory)
     if status.st_uid not in (0, os.geteuid()):
-        raise _unsafe(f"it belongs to user {status.st_uid}", place)
+        raise _unsafe(f"it belongs to user {status.st_uid}", directory)
     if status.st_mode & 0o022:
-        raise _unsafe(f"its permissions are {stat.S_IMODE(status.st_mode):04o}", place)
+        raise _unsafe(f"its permissions are {stat.S_IMODE(status.st_mode):04o}", directory)
 
 
-def _unsafe(why: str, place: str) -> PermissionError:
+def _unsafe(why: str, path: str) -> PermissionError:
     return PermissionError(
         errno.EPERM,
         f"another user could change files here: {why}; nothing was written, name another place ",
-        place,
+        path,
     )
 
 
-def _model_for(place: str, around: os.stat_result) -> os.stat_result | None:
+def _model_for(directory: str, around: os.stat_result) -> os.stat_result | None:
     """The status of the file that is the model for new ones; None without one."""
     if around.st_mode & stat.S_ISVTX:
         return None  # shared by users, each with files of their own
-    model = _model_in(place)
+    model = _model_in(directory)
     if model is not None:
         return model
-    home = os.path.dirname(os.path.realpath(place)) if _is_partition(place) else place
+    home = os.path.dirname(os.path.realpath(directory)) if _is_partition(directory) else directory
     if os.stat(home).st_mode & stat.S_ISVTX:
         return None
     model = _model_in(home)
@@ -238,13 +241,13 @@ def _model_for(place: str, around: os.stat_result) -> os.stat_result | None:
     return model
 
 
-def _model_in(place: str) -> os.stat_result | None:
+def _model_in(directory: str) -> os.stat_result | None:
     """The status of the first log in a directory, or of another file of Kafka's there."""
-    with os.scandir(place) as entries:
+    with os.scandir(directory) as entries:
         ranked = [rank for entry in entries if (rank := _rank(entry.name)) is not None]
-    for _place, name in sorted(ranked):
+    for _rank_number, name in sorted(ranked):
         with suppress(FileNotFoundError):
-            status = os.lstat(os.path.join(place, name))
+            status = os.lstat(os.path.join(directory, name))
             if stat.S_ISREG(status.st_mode):
                 return status
     return None

@@ -34,11 +34,11 @@ class Selection(NamedTuple):
             ValueError: a partition is negative.
         """
         names = several("topics", topics, str, "a name, or several")
-        ranges, others = list[range](), partitions
+        ranges, other_parts = list[range](), partitions
         if isinstance(partitions, tuple):
             ranges = [part for part in partitions if isinstance(part, range)]
-            others = [part for part in partitions if not isinstance(part, range)]
-        numbers = several("partitions", others, int, "a number, or several")
+            other_parts = [part for part in partitions if not isinstance(part, range)]
+        numbers = several("partitions", other_parts, int, "a number, or several")
         if min(numbers, default=0) < 0:
             raise ValueError(f"partitions has {min(numbers)}; partitions are numbered from 0 on")
         return cls(names, (*ranges, *(range(number, number + 1) for number in numbers)))
@@ -52,22 +52,22 @@ class Selection(NamedTuple):
         """`takes`, for functions that take None for all."""
         return self.takes if self else None
 
-    def why_nothing(self, here: Iterable[tuple[str | None, int | None]]) -> str:
-        """Words for a place of which nothing is chosen.
+    def why_nothing(self, partitions: Iterable[tuple[str | None, int | None]]) -> str:
+        """Say why no partition of a place is chosen.
 
         Args:
-            here: topic and number of each of its partitions.
+            partitions: topic and number of each partition of that place.
         """
-        named = {(topic, n) for topic, n in here if topic is not None and n is not None}
+        named = {(topic, n) for topic, n in partitions if topic is not None and n is not None}
         topics = Selection(self.topics)
         numbers = sorted({n for topic, n in named if topics.takes(topic, n)})
         if numbers:
             return f"no partition here is chosen by --partition; there are {some_of(numbers)}"
-        given, known = ", ".join(self.topics), sorted({topic for topic, _ in named})
-        told = suggestion(self.topics, known, f"there are {some_of(known)}")
+        topic_globs, topics_here = ", ".join(self.topics), sorted({topic for topic, _ in named})
+        told = suggestion(self.topics, topics_here, f"there are {some_of(topics_here)}")
         if any("," in topic for topic in self.topics):
-            told = f"; give --topic once for each; there are {some_of(known)}"
-        return f"no topic here is {given}{told if known else ''}"
+            told = f"; give --topic once for each; there are {some_of(topics_here)}"
+        return f"no topic here is {topic_globs}{told if topics_here else ''}"
 
     def takes(self, topic: str | None, partition: int | None) -> bool:
         """Whether a partition is chosen; one without a name is, if the selection is empty."""
@@ -98,22 +98,22 @@ def some_of(names: Sequence[object], most: int = 3) -> str:
     return ", ".join(map(str, names[:most])) + more
 
 
-def several(name: str, given: Any, kind: type, wanted: str) -> tuple[Any, ...]:
+def several(name: str, value: Any, kind: type, expected: str) -> tuple[Any, ...]:
     """One value or several as a tuple, each of one kind.
 
     Raises:
         TypeError: a value is of another kind.
     """
-    if given is None:
+    if value is None:
         return ()
-    single = isinstance(given, (str, bytes)) or not isinstance(given, Iterable)
-    values = (given,) if single else tuple(given)
+    single = isinstance(value, (str, bytes)) or not isinstance(value, Iterable)
+    values = (value,) if single else tuple(value)
     try:
-        found = values if kind is str else tuple(map(operator.index, values))
+        checked = values if kind is str else tuple(map(operator.index, values))
     except TypeError:
-        found = ()
-    if len(found) != len(values) or not all(
-        isinstance(value, kind) and not isinstance(value, bool) for value in found
+        checked = ()
+    if len(checked) != len(values) or not all(
+        isinstance(item, kind) and not isinstance(item, bool) for item in checked
     ):
-        raise TypeError(f"{name} is {wanted}, not {given!r}")
-    return found
+        raise TypeError(f"{name} is {expected}, not {value!r}")
+    return checked

@@ -224,8 +224,8 @@ def _remove_leftovers(target: Path) -> None:
     """Remove leftovers of killed runs beside a target: only unused, own files, never links."""
     ours = re.compile(re.escape(f".{_stem(target)}.") + "[0-9a-f]{16}" + re.escape(_SUFFIX))
     with os.scandir(target.parent) as entries:
-        found = [entry.path for entry in entries if ours.fullmatch(entry.name)]
-    for path in found:
+        leftovers = [entry.path for entry in entries if ours.fullmatch(entry.name)]
+    for path in leftovers:
         with suppress(OSError), io.WriteFile.open(path) as file:
             fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             io.unlink(path)
@@ -258,12 +258,12 @@ def refuse_in_data_directory(
     Raises:
         ValueError: it lies in one.
     """
-    place = Path(os.path.realpath(out))
-    for each in place.parents if is_data else (place, *place.parents):
-        if each in homes or is_of_broker(each):
+    output = Path(os.path.realpath(out))
+    for directory in output.parents if is_data else (output, *output.parents):
+        if directory in homes or is_of_broker(directory):
             raise ValueError(
-                f"{os.fspath(out)} lies in a data directory, {each}, where it would keep a broker "
-                "from a start: name a place outside"
+                f"{os.fspath(out)} lies in a data directory, {directory}, where it would keep a "
+                "broker from a start: name a place outside"
             )
 
 
@@ -288,4 +288,4 @@ def hive_directory(key: str, value: str) -> str:
     >>> hive_directory("topic", "a=b/c")
     'topic=a%3Db%2Fc'
     """
-    return f"{key}={_ESCAPED.sub(lambda found: f'%{ord(found[0]):02X}', value)}"
+    return f"{key}={_ESCAPED.sub(lambda match: f'%{ord(match[0]):02X}', value)}"

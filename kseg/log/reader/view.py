@@ -549,7 +549,7 @@ def _sized(files: PartitionFiles) -> tuple[PartitionFiles, list[int]]:
 
 
 def _sizes(files: PartitionFiles) -> list[int]:
-    return [io.size_at(segment.place) for segment in files.segments]
+    return [io.size_at(segment.raw_path) for segment in files.segments]
 
 
 __all__ = ["ISOLATIONS", "LogView", "age_of", "log_starts"]
