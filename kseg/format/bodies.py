@@ -178,9 +178,9 @@ def _run_end(
         bad = table.crc_ok[first:] == 0
         if not refuse_bad_crc:  # a message past the borrowed bytes has no payload to show
             bad &= table.position[first:] + table.size[first:] > data_end
-        found = np.flatnonzero(bad)
-        if len(found):
-            end = first + int(found[0])
+        bad_rows = np.flatnonzero(bad)
+        if len(bad_rows):
+            end = first + int(bad_rows[0])
             return end, crc_error(table[end])
     return len(table), None
 

@@ -175,11 +175,13 @@ class BatchBuilder:
         self, control: bool, key: Any, value: Any, timestamp: int, headers: Any, offset: int | None
     ) -> int:
         pairs, refused = _pairs_of(headers) if headers != () else ([], "")
-        place = self._next_offset if offset is None else index(offset)
+        record_offset = self._next_offset if offset is None else index(offset)
         key, value = _view_of(key), _view_of(value)
-        refused = self._refusal(control, timestamp, place, pairs, refused)
+        refused = self._refusal(control, timestamp, record_offset, pairs, refused)
         if not refused:
-            size = self._record_bytes(timestamp, place - self._base_offset, key, value, pairs)
+            size = self._record_bytes(
+                timestamp, record_offset - self._base_offset, key, value, pairs
+            )
             if size - LOG_OVERHEAD > INT32_MAX:
                 refused = f"a record has at most {INT32_MAX} bytes"
             elif size > INT32_MAX - self._head_bytes - self._uncompressed_bytes:
@@ -187,8 +189,8 @@ class BatchBuilder:
         if refused:
             raise InvalidRecordError(refused, record_index=self.record_count)
         copies = [(_copy(name), _copy(content)) for name, content in pairs]
-        self._keep((place, timestamp, _copy(key), _copy(value), copies), size)
-        return place
+        self._keep((record_offset, timestamp, _copy(key), _copy(value), copies), size)
+        return record_offset
 
     def _refusal(
         self, control: bool, timestamp: int, offset: int, pairs: Pairs, of_headers: str
@@ -233,8 +235,8 @@ class BatchBuilder:
         return self._columns["timestamp"][0] if self.record_count else first
 
     def _keep(self, row: tuple[Any, ...], size: int) -> None:
-        for column, one in zip(self._columns.values(), row, strict=True):
-            column.append(one)
+        for column, value in zip(self._columns.values(), row, strict=True):
+            column.append(value)
         self._uncompressed_bytes += size
         self._last_override = None
         offset, timestamp = row[:2]

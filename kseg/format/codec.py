@@ -318,7 +318,7 @@ _USUAL_EXPANSION = 4
 #: Codecs that packages have inflated in this process because nothing faster is there.
 BY_PACKAGE: set[int] = set()
 #: By thread: its contexts of the libraries, and the memory for bodies of the fused reader.
-_kept = threading.local()
+_of_thread = threading.local()
 
 
 def decompress(codec: int, data: Buffer, *, magic: int, limit: int) -> memoryview:
@@ -390,9 +390,9 @@ def decompress_into(codec: int, data: Buffer, arena: Arena, *, magic: int, limit
 def _inflate_by_kernel(codec: int, data: memoryview, arena: Arena, magic: int) -> bool:
     """Append a body by a library of the system; False where packages have to."""
     try:
-        into = _kept.into
+        into = _of_thread.into
     except AttributeError:
-        into = _kept.into = Inflater().into
+        into = _of_thread.into = Inflater().into
     room, most = arena.capacity - arena.used, arena.ceiling - arena.used
     if room < _ROOM_FIRST:
         room = max(_ROOM_FIRST, _USUAL_EXPANSION * len(data))
@@ -411,9 +411,9 @@ def _inflate_by_kernel(codec: int, data: memoryview, arena: Arena, magic: int) -
 def _inflate_by_package(codec: int, data: memoryview, magic: int, limit: int) -> memoryview | None:
     """Inflate by a Python package; None where the caller has to find the error."""
     try:
-        arena: Arena = _kept.arena
+        arena: Arena = _of_thread.arena
     except AttributeError:
-        arena = _kept.arena = Arena()
+        arena = _of_thread.arena = Arena()
     arena.clear()
     arena.ceiling = limit
     BY_PACKAGE.add(codec)
@@ -509,9 +509,9 @@ def _after_zero(data: memoryview, position: int) -> int:
     """The position behind the next zero byte, or the end of the data."""
     while position < len(data):
         piece = bytes(data[position : position + 256])
-        found = piece.find(0)
-        if found >= 0:
-            return position + found + 1
+        zero = piece.find(0)
+        if zero >= 0:
+            return position + zero + 1
         position += len(piece)
     return position
 

@@ -89,11 +89,15 @@ def slow_codecs() -> str:
     """
     from kseg.format.codec import BY_PACKAGE  # loads NumPy, which naming the libraries can spare
 
-    wanted = BY_PACKAGE - {Compression.ZSTD}
-    slow = [(codec, one) for codec, one in codecs().items() if codec in wanted and one.advice]
+    codecs_by_package = BY_PACKAGE - {Compression.ZSTD}
+    slow = [
+        (codec, library)
+        for codec, library in codecs().items()
+        if codec in codecs_by_package and library.advice
+    ]
     return ". ".join(
-        f"{codec.label} is read slowly, by {one.name}, since {one.reason}; {one.advice}"
-        for codec, one in slow
+        f"{codec.label} is read slowly, by {library.name}, since {library.reason}; {library.advice}"
+        for codec, library in slow
     )
 
 

@@ -123,11 +123,11 @@ def decode_with_care(
     """`decode` of narrowed batches, one at a time and record by record, each fault in words."""
     reader = PieceReader(request, workspace, source=source)
     for index in range(len(table)):
-        one = table.take(slice(index, index + 1))
+        batch = table.take(slice(index, index + 1))
         try:
             body = body_of(
                 data,
-                one,
+                batch,
                 base=base,
                 arena=workspace.arena,
                 inflated_max=request.inflated_max,
@@ -136,9 +136,9 @@ def decode_with_care(
         except (FormatError, LimitExceededError) as error:
             _report(error, on_error)
             continue
-        status, record = yield from reader.read_alone(data, one, body, base=base)
+        status, record = yield from reader.read_alone(data, batch, body, base=base)
         if status:
-            _report(record_error(status, one[0], record), on_error)
+            _report(record_error(status, batch[0], record), on_error)
 
 
 def _report(error: KsegError, on_error: OnError | None) -> None:
@@ -161,7 +161,7 @@ def _decode_07(
 ) -> Iterator[RecordColumns]:
     """`decode` of messages that have neither key, time nor headers, and may lie in sets of sets."""
     types = -1 if workspace.plan(request).wants_types else None
-    found = each_payload(
+    payload_groups = each_payload(
         data,
         table,
         base=base,
@@ -169,7 +169,7 @@ def _decode_07(
         inflated_max=request.inflated_max,
         refuse_bad_crc=request.verify_crc,
     )
-    for payloads in found:
+    for payloads in payload_groups:
         sources = data, workspace.arena.view()
         for chosen in _pieces_of(payloads, request):
             arrays = _payload_columns(sources, table, payloads, chosen, request)

@@ -316,4 +316,4 @@ class RatioEstimator:
         Args:
             topic: its name; unknown names are ignored.
         """
-        self._ratios = {place: r for place, r in self._ratios.items() if place[0] != topic}
+        self._ratios = {key: r for key, r in self._ratios.items() if key[0] != topic}

@@ -66,8 +66,8 @@ def parse_control_key(data: Bytes | None) -> ControlKey:
     Source: Kafka ControlRecordType.parse.
     """
     version, kind = _versioned("the key of a control record", ">hh", data)
-    known = 0 <= kind <= ControlType.KRAFT_VOTERS
-    return ControlKey(ControlType(kind) if known else ControlType.UNKNOWN, version)
+    is_known = 0 <= kind <= ControlType.KRAFT_VOTERS
+    return ControlKey(ControlType(kind) if is_known else ControlType.UNKNOWN, version)
 
 
 def _versioned(what: str, layout: str, data: Bytes | None) -> tuple[int, int]:
@@ -163,11 +163,11 @@ class LeaderChange:
         if not 0 <= self.version <= self.VERSION_MAX:
             raise ValueError(f"a change of leader has version 0 or 1, not {self.version}")
         for ids, directories in self._voters():
-            wanted = len(ids) * self.version
-            if len(directories) != wanted:
+            directory_count = len(ids) * self.version
+            if len(directories) != directory_count:
                 raise ValueError(
-                    f"version {self.version} with {len(ids)} voters names {wanted} directories, "
-                    f"not {len(directories)}"
+                    f"version {self.version} with {len(ids)} voters names {directory_count} "
+                    f"directories, not {len(directories)}"
                 )
 
     def _voters(self) -> tuple[tuple[tuple[int, ...], tuple[UUID, ...]], ...]:
@@ -365,7 +365,7 @@ def parse_control(key: Bytes | None, value: Bytes | None) -> ControlValue | None
     return _CLASSES[kind].from_bytes(value)
 
 
-def parse_control_as(wanted: type[_KraftT], key: Bytes | None, value: Bytes | None) -> _KraftT:
+def parse_control_as(marker_type: type[_KraftT], key: Bytes | None, value: Bytes | None) -> _KraftT:
     """A KRaft marker of the kind wanted.
 
     Raises:
@@ -375,9 +375,9 @@ def parse_control_as(wanted: type[_KraftT], key: Bytes | None, value: Bytes | No
     Source: Kafka ControlRecordUtils.deserializeVotersRecord and its siblings.
     """
     kind = parse_control_key(key).type
-    if kind != wanted.TYPE:
-        raise ValueError(f"a {wanted.TYPE.name} record was expected, this is {kind.name}")
-    return wanted.from_bytes(value)
+    if kind != marker_type.TYPE:
+        raise ValueError(f"a {marker_type.TYPE.name} record was expected, this is {kind.name}")
+    return marker_type.from_bytes(value)
 
 
 # Writing the parts of flexible structures
@@ -418,8 +418,8 @@ def _pack_voters(voters: Sequence[int], directories: Sequence[UUID]) -> bytes:
     """Voters of a change of leader, with their directories where there are any."""
     placed = [directory.bytes for directory in directories] or [b""] * len(voters)
     packed = [
-        _pack("i", voter_id=voter) + place + _NO_TAGS
-        for voter, place in zip(voters, placed, strict=True)
+        _pack("i", voter_id=voter) + directory + _NO_TAGS
+        for voter, directory in zip(voters, placed, strict=True)
     ]
     return b"".join([_uvarint(len(packed) + 1), *packed])
 

@@ -157,8 +157,8 @@ class Losses:
 
     def __add__(self, other: Losses) -> Losses:
         """Both together."""
-        mine, others = self.as_dict(), other.as_dict()
-        return Losses(**{name: mine[name] + others[name] for name in mine})
+        mine, theirs = self.as_dict(), other.as_dict()
+        return Losses(**{name: mine[name] + theirs[name] for name in mine})
 
     def as_dict(self) -> dict[str, int]:
         """Each count by its name."""
@@ -311,8 +311,9 @@ class Tally:
 
     def __iadd__(self, other: Tally) -> Tally:
         """Add the counts of another part."""
-        for each in fields(self):
-            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        for counter in fields(self):
+            total = getattr(self, counter.name) + getattr(other, counter.name)
+            setattr(self, counter.name, total)
         return self
 
 
@@ -471,8 +472,8 @@ class Converter:
 
     def _recode(self, data: memoryview, table: BatchTable, base: int) -> Iterator[bytes]:
         """Batches of magic 2 in another codec; their records are not parsed."""
-        wanted = self.target.compression
-        assert wanted is not None
+        compression = self.target.compression
+        assert compression is not None
         for header in table:
             start = header.position - base
             batch = data[start : start + header.size]
@@ -486,7 +487,7 @@ class Converter:
                 self._fault(at_batch(error, header))
                 continue
             made = _with_body(
-                batch, header, wanted, compress(wanted, body, level=self.target.level)
+                batch, header, compression, compress(compression, body, level=self.target.level)
             )
             limit = self.target.recoded_bytes_max
             if limit is not None and len(made) > limit:
@@ -550,11 +551,11 @@ class Converter:
             return
 
     def _options(self, header: BatchHeader) -> BatchOptions:
-        wanted = self.target.compression
-        if wanted is None and self.target.magic < 2 and header.codec == Compression.ZSTD:
+        compression = self.target.compression
+        if compression is None and self.target.magic < 2 and header.codec == Compression.ZSTD:
             reason = f"magic {self.target.magic} has no zstd; another codec has to be named"
             raise at_batch(UnsupportedFormatError(reason), header)
-        plain = options_for(header, self.target.magic, wanted)
+        plain = options_for(header, self.target.magic, compression)
         return plain if self.target.level is None else replace(plain, level=self.target.level)
 
     def _gather(
@@ -565,7 +566,7 @@ class Converter:
             self._lose_records(whole, table)
             columns = whole.columns
             kinds = whole.spread(table.timestamp_type)
-            own = whole.spread(codecs)
+            batch_codecs = whole.spread(codecs)
             source = self._source(columns)
             if table.kafka07:
                 self.losses.physical_offsets += len(columns)
@@ -573,7 +574,7 @@ class Converter:
             cuts = batch_cuts(
                 columns,
                 kinds,
-                own,
+                batch_codecs,
                 magic=self.target.magic,
                 bounded=self.target.magic >= 2 or bool(self.target.compression),
                 batch_bytes=self.target.batch_bytes,
@@ -582,7 +583,7 @@ class Converter:
             options = BatchOptions()
             written_as: tuple[int, ...] = ()
             for first, end in pairwise(cuts):
-                alike = self._alike(int(own[first]), int(kinds[first]), columns, first)
+                alike = self._alike(int(batch_codecs[first]), int(kinds[first]), columns, first)
                 if alike[-1] < NO_TIMESTAMP:
                     self._fault(_refused_row(no_append_time(alike[-1]), first, table, whole))
                     continue
@@ -594,13 +595,13 @@ class Converter:
             self.tally.converted_batches += len(whole.batches)
 
     def _alike(
-        self, own: int, kind: int, columns: RecordColumns, first: int
+        self, batch_codec: int, kind: int, columns: RecordColumns, first: int
     ) -> tuple[int, int, int]:
         """The key by which batches are gathered: codec, type of timestamps, append time."""
-        wanted = self.target.compression
+        compression = self.target.compression
         log_append = kind == TimestampType.LOG_APPEND_TIME
         time = int(columns["timestamp_ms"][first]) if log_append else NO_TIMESTAMP
-        return own if wanted is None else wanted, max(kind, 0), time
+        return batch_codec if compression is None else compression, max(kind, 0), time
 
     def _gathered(self, kind: int, timestamp_type: int, log_append_time: int) -> BatchOptions:
         return BatchOptions(

@@ -127,11 +127,11 @@ def rows_of(source: RecordSource | Rows, *, timestamp_ms: int | None = None) -> 
     return Rows(length, offset, timestamp, key, value, *lists)
 
 
-def check_names(there: Sequence[str], names: Mapping[str, str] | None) -> None:
+def check_names(column_names: Sequence[str], names: Mapping[str, str] | None) -> None:
     """Refuse columns where a misspelt name would make all keys, values, times or headers null.
 
     Args:
-        there: the names of the columns that are given.
+        column_names: the names of the columns that are there.
         names: the name of each field's column, where other columns are left out; None where each is
             a field. Columns that a scan gives are among neither.
 
@@ -140,16 +140,18 @@ def check_names(there: Sequence[str], names: Mapping[str, str] | None) -> None:
     """
     from kseg.format.typed import COLUMNS
 
-    known = (*COLUMNS, *(names or {}).values())
-    others = [name for name in there if name not in known]
-    if names is None and others:
-        raise _unknown(others)
-    for field, own in (names or {}).items():
-        near = nearest(own, others, _SIMILAR)
-        if own not in there and (own != field or near or (field == "value" and others)):
-            hint = f"did you mean {near!r}" if near else f"there are {', '.join(there)}"
+    field_names = (*COLUMNS, *(names or {}).values())
+    unknown_names = [name for name in column_names if name not in field_names]
+    if names is None and unknown_names:
+        raise _unknown(unknown_names)
+    for field, column_name in (names or {}).items():
+        near = nearest(column_name, unknown_names, _SIMILAR)
+        if column_name not in column_names and (
+            column_name != field or near or (field == "value" and unknown_names)
+        ):
+            hint = f"did you mean {near!r}" if near else f"there are {', '.join(column_names)}"
             raise ValueError(
-                f"no column {own!r}, so each record would be without its {field}; {hint}? "
+                f"no column {column_name!r}, so each record would be without its {field}; {hint}? "
                 f"{field}= names the column"
             )
 
@@ -177,28 +179,28 @@ def columns_of(records: Iterable[Any]) -> dict[str, Any]:
         raise TypeError("kseg.arrow.from_arrow gives the records of a table or frame, in pieces")
     if isinstance(records, _ONE_VALUE) or not isinstance(records, Iterable):
         raise TypeError(f"{_WANTED}, not {type(records).__name__}")
-    given = list(records)
-    if given and all(type(one) is Record for one in given):
-        columns = zip(*given, strict=True)
+    record_list = list(records)
+    if record_list and all(type(record) is Record for record in record_list):
+        columns = zip(*record_list, strict=True)
         return {
             name: list(column)
             for name, column in zip(Record._fields, columns, strict=True)
             if name in _NAMES
         }
-    if given and all(isinstance(one, Mapping) for one in given):
-        names = dict.fromkeys(name for one in given for name in one)
+    if record_list and all(isinstance(record, Mapping) for record in record_list):
+        names = dict.fromkeys(name for record in record_list for name in record)
         if not names:
             raise ValueError(f"records have {', '.join(SOURCE_FIELDS)}; these have none of them")
-        return {name: [one.get(name) for one in given] for name in names}
-    for number, one in enumerate(given):
-        if type(one) not in (tuple, list) or len(one) != 2:
-            raise TypeError(f"{_WANTED}; record {number} is {_kind_of(one)}")
-    return {"key": [key for key, _ in given], "value": [value for _, value in given]}
+        return {name: [record.get(name) for record in record_list] for name in names}
+    for number, record in enumerate(record_list):
+        if type(record) not in (tuple, list) or len(record) != 2:
+            raise TypeError(f"{_WANTED}; record {number} is {_kind_of(record)}")
+    return {"key": [key for key, _ in record_list], "value": [value for _, value in record_list]}
 
 
-def _kind_of(one: Any) -> str:
-    size = f" of {len(one)}" if isinstance(one, (tuple, list)) else ""
-    return f"{type(one).__name__}{size}"
+def _kind_of(record: Any) -> str:
+    size = f" of {len(record)}" if isinstance(record, (tuple, list)) else ""
+    return f"{type(record).__name__}{size}"
 
 
 def _values(column: Any, name: str) -> Any:
@@ -209,7 +211,7 @@ def _values(column: Any, name: str) -> Any:
     values = tuple(column)
     if not has_text(values):
         return values
-    return tuple(one.encode() if isinstance(one, str) else one for one in values)
+    return tuple(value.encode() if isinstance(value, str) else value for value in values)
 
 
 def _is_int64(column: Any) -> bool:
@@ -238,8 +240,8 @@ def _times(column: Any) -> Any:
     try:
         return _int64(times, "timestamp")
     except TypeError:
-        given = (NO_TIMESTAMP if time is None else time_ms(time) for time in times)
-        return _int64(list(given), "timestamp")
+        milliseconds = (NO_TIMESTAMP if time is None else time_ms(time) for time in times)
+        return _int64(list(milliseconds), "timestamp")
 
 
 def _lists_of(headers: Any) -> tuple[Any, ...]:
@@ -466,8 +468,8 @@ def _batch(
             sequence,
             count,
         )
-    place = last if latest != NO_TIMESTAMP or options.is_log_append else -1
-    return EncodedBatch(data, 2, base, last, count, latest, place, size, ratio)
+    offset_of_latest = last if latest != NO_TIMESTAMP or options.is_log_append else -1
+    return EncodedBatch(data, 2, base, last, count, latest, offset_of_latest, size, ratio)
 
 
 def _messages(
@@ -487,7 +489,7 @@ def _messages(
     stamp = options.log_append_time if log_append else None
     if kind:
         bytes_max -= _WRAPPER_BYTES[magic]
-    data, status, count, base, last, latest, place = _legacy.encode_messages(
+    data, status, count, base, last, latest, offset_of_latest = _legacy.encode_messages(
         rows,
         first,
         end,
@@ -507,15 +509,15 @@ def _messages(
             raise ValueError(_REASONS[_LAST_OFFSET])
         last = last_offset
     if log_append:
-        latest, place = options.log_append_time, last if kind else base
+        latest, offset_of_latest = options.log_append_time, last if kind else base
     elif kind and latest != NO_TIMESTAMP:
-        place = last
+        offset_of_latest = last
     if kind:
         value = compress(kind, data, magic=magic, level=options.level)
         _give_back(data)
         ratio = len(value) / size
         data = wrap_messages(value, magic, kind | flags, last, latest)
-    return EncodedBatch(data, magic, base, last, count, latest, place, size, ratio)
+    return EncodedBatch(data, magic, base, last, count, latest, offset_of_latest, size, ratio)
 
 
 def wrap_messages(value: bytes, magic: int, attributes: int, offset: int, timestamp: int) -> bytes:
@@ -538,7 +540,7 @@ def wrap_messages(value: bytes, magic: int, attributes: int, offset: int, timest
     return message
 
 
-_kept = threading.local()
+_of_thread = threading.local()
 
 
 def _take_scratch() -> bytearray:
@@ -546,13 +548,13 @@ def _take_scratch() -> bytearray:
 
     It is given back only if all went well: an error that the caller keeps may still refer to it.
     """
-    scratch: bytearray | None = _kept.__dict__.pop("scratch", None)
+    scratch: bytearray | None = _of_thread.__dict__.pop("scratch", None)
     return bytearray() if scratch is None else scratch
 
 
 def _give_back(scratch: bytearray) -> None:
     if len(scratch) <= _SCRATCH_KEPT_MAX:
-        _kept.scratch = scratch
+        _of_thread.scratch = scratch
 
 
 def _nothing(magic: int, base_offset: int) -> EncodedBatch:
@@ -589,8 +591,8 @@ def empty_batch(
         options.base_sequence,
         0,
     )
-    place = last_offset if max_timestamp != NO_TIMESTAMP else -1
-    return EncodedBatch(data, 2, base_offset, last_offset, 0, max_timestamp, place, 0)
+    offset_of_latest = last_offset if max_timestamp != NO_TIMESTAMP else -1
+    return EncodedBatch(data, 2, base_offset, last_offset, 0, max_timestamp, offset_of_latest, 0)
 
 
 def encode_messages_07(

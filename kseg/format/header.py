@@ -362,8 +362,8 @@ def empty_table(batches_max: int) -> tuple[Int64s, Int64s]:
 def table_from(rows: Int64s, walk: Int64s, *, kafka07: bool = False) -> BatchTable:
     """A table from the memory of a walking kernel; unused rows are left out."""
     count, end, stop, needed, attributes, magics, bad = walk.tolist()
-    kept = _kept(rows, count)
-    return BatchTable(kept, end, _STOPS[stop], needed, attributes, magics, bad, kafka07)
+    used_rows = _used_rows(rows, count)
+    return BatchTable(used_rows, end, _STOPS[stop], needed, attributes, magics, bad, kafka07)
 
 
 def scan(
@@ -458,27 +458,27 @@ def join_tables(tables: Iterable[BatchTable], end: int) -> BatchTable:
     rows = np.empty((0, _ROW_FIELDS), np.int64)
     count = attributes = magics = bad = 0
     for table in tables:
-        wanted = count + len(table)
-        if wanted > len(rows):
-            ahead = max(0, end - table.end_position) * wanted // max(1, table.end_position)
-            spare = wanted // _ROWS_SPARE + min(ahead + ahead // _ROWS_SPARE, BATCHES_MAX)
-            rows, filled = np.empty((wanted + spare, _ROW_FIELDS), np.int64), rows[:count]
+        end_row = count + len(table)
+        if end_row > len(rows):
+            ahead = max(0, end - table.end_position) * end_row // max(1, table.end_position)
+            spare = end_row // _ROWS_SPARE + min(ahead + ahead // _ROWS_SPARE, BATCHES_MAX)
+            rows, filled = np.empty((end_row + spare, _ROW_FIELDS), np.int64), rows[:count]
             rows[:count] = filled
-        rows[count:wanted] = table.rows
-        count = wanted
+        rows[count:end_row] = table.rows
+        count = end_row
         attributes |= table.attributes_seen
         magics |= table.magics_seen
         bad += table.bad_crc_count
     return replace(
         table,
-        rows=_kept(rows, count),
+        rows=_used_rows(rows, count),
         attributes_seen=attributes,
         magics_seen=magics,
         bad_crc_count=bad,
     )
 
 
-def _kept(rows: Int64s, count: int) -> Int64s:
+def _used_rows(rows: Int64s, count: int) -> Int64s:
     """The rows in use; a view would keep all the memory, so few of many are copied."""
     return rows[:count] if count * 2 > len(rows) else rows[:count].copy()
 
@@ -644,8 +644,8 @@ class Shared:
             deltas = self.offsets - self._spread(self.table.base_offset, np.int64)
             return sequence_after(bases, deltas).astype(np.int32)
         types = self.table.control_type
-        known = (types >= 0) & (types <= int(ControlType.KRAFT_VOTERS))
-        types = np.where(known & self.table.is_control, types, int(ControlType.UNKNOWN))
+        is_known = (types >= 0) & (types <= int(ControlType.KRAFT_VOTERS))
+        types = np.where(is_known & self.table.is_control, types, int(ControlType.UNKNOWN))
         return self._spread(types, np.int8)
 
     def _spread(self, values: Array, dtype: type) -> Array:

@@ -115,9 +115,9 @@ class BatchOptions:
         if isinstance(given, BatchOptions):
             return given
         chosen = dict(given or {})
-        known = [each.name for each in fields(cls) if each.init]
-        for name in chosen.keys() - set(known):
-            hint = suggestion([str(name)], known, f"there are: {', '.join(known)}")
+        option_names = [option.name for option in fields(cls) if option.init]
+        for name in chosen.keys() - set(option_names):
+            hint = suggestion([str(name)], option_names, f"there are: {', '.join(option_names)}")
             raise ValueError(f"{name!r} is not an option of a batch{hint}")
         return cls(**chosen)
 

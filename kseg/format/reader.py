@@ -252,8 +252,8 @@ def _column(piece: kernel.Piece, name: str) -> Any:
 
 
 def _numbers(piece: kernel.Piece, name: str, dtype: type[np.generic]) -> Array:
-    count, place = piece.numbers(name)
-    return _view(piece.block, dtype, count, place)
+    count, start = piece.numbers(name)
+    return _view(piece.block, dtype, count, start)
 
 
 def _strings(piece: kernel.Piece, name: str) -> BinaryColumn:
@@ -267,9 +267,9 @@ def _strings(piece: kernel.Piece, name: str) -> BinaryColumn:
     )
 
 
-def _view(block: Any, dtype: type[np.generic], count: int, place: int) -> Array:
+def _view(block: Any, dtype: type[np.generic], count: int, start: int) -> Array:
     """A part of a block, read-only."""
-    array: Array = np.ndarray(count, dtype, block, place)
+    array: Array = np.ndarray(count, dtype, block, start)
     array.setflags(write=False)
     return array
 

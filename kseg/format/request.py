@@ -221,64 +221,64 @@ class Request:
         return least and min(self.offset_end, self.time_end) >= NO_END
 
 
-def check_word(name: str, given: str, words: tuple[str, ...]) -> None:
+def check_word(name: str, word: str, words: tuple[str, ...]) -> None:
     """Refuse a word that an option does not have.
 
     Raises:
         ValueError: it is not among `words`.
     """
-    if given not in words:
-        raise ValueError(f"{name} is {' or '.join(words)}, not {given!r}")
+    if word not in words:
+        raise ValueError(f"{name} is {' or '.join(words)}, not {word!r}")
 
 
-def _offset_bounds(given: OffsetBounds | None) -> tuple[int | None, int | None]:
-    if isinstance(given, int | np.integer) and not isinstance(given, bool):
-        return int(given), int(given) + 1
+def _offset_bounds(bounds: OffsetBounds | None) -> tuple[int | None, int | None]:
+    if isinstance(bounds, int | np.integer) and not isinstance(bounds, bool):
+        return int(bounds), int(bounds) + 1
     return _pair(
-        "offset", given, "one offset, or (start, end), each a whole number or None", _whole_number
+        "offset", bounds, "one offset, or (start, end), each a whole number or None", _whole_number
     )
 
 
-def _pair(name: str, given: Any, wanted: str, bound: Callable[[Any], Any]) -> tuple[Any, Any]:
+def _pair(name: str, bounds: Any, expected: str, bound: Callable[[Any], Any]) -> tuple[Any, Any]:
     """Both bounds of a pair or a range.
 
     Raises:
         TypeError: they are not a pair.
     """
-    if given is None or given is _UNBOUND:
+    if bounds is None or bounds is _UNBOUND:
         return _UNBOUND
     try:
-        if isinstance(given, range) and given.step == 1:
-            given = given.start, given.stop
-        if isinstance(given, str | range | Mapping | Set):
+        if isinstance(bounds, range) and bounds.step == 1:
+            bounds = bounds.start, bounds.stop
+        if isinstance(bounds, str | range | Mapping | Set):
             raise TypeError
-        start, end = given
+        start, end = bounds
         return bound(start), bound(end)
     except (TypeError, ValueError):
-        raise TypeError(f"{name} is {wanted}, not {given!r}") from None
+        raise TypeError(f"{name} is {expected}, not {bounds!r}") from None
 
 
-def time_bounds(given: TimeBounds | None, now: Time | None) -> tuple[int | None, int | None]:
+def time_bounds(bounds: TimeBounds | None, now: Time | None) -> tuple[int | None, int | None]:
     """Both bounds of a range of times, in ms.
 
     Raises:
         TypeError: it is neither a pair nor a day.
         ValueError: a bound is not a time.
     """
-    if given is None or given is _UNBOUND:
+    if bounds is None or bounds is _UNBOUND:
         return _UNBOUND
     clock = None if now is None else partial(time_ms, now)
-    if isinstance(given, str) and is_span(given):
-        return time_ms(given, now_ms=clock), None
-    if isinstance(given, str | date) and is_day(given):
-        start = time_ms(given, now_ms=clock)
+    if isinstance(bounds, str) and is_span(bounds):
+        return time_ms(bounds, now_ms=clock), None
+    if isinstance(bounds, str | date) and is_day(bounds):
+        start = time_ms(bounds, now_ms=clock)
         return start, start + DAY_MS
-    start, end = _pair("time", given, _TIMES, lambda bound: bound)
+    start, end = _pair("time", bounds, _TIMES, lambda bound: bound)
     return bound_ms(start, clock), bound_ms(end, clock)
 
 
-def _whole_number(given: Any) -> int | None:
-    return None if given is None else operator.index(given)
+def _whole_number(number: Any) -> int | None:
+    return None if number is None else operator.index(number)
 
 
 def _ignore(_error: KsegError) -> None:

@@ -82,7 +82,7 @@ class SoundRun:
 
     def and_then(self, behind: SoundRun) -> SoundRun:
         """Both as one; the second follows the first."""
-        known = self.records is not None and behind.records is not None
+        are_counted = self.records is not None and behind.records is not None
         return SoundRun(
             self.position,
             behind.end,
@@ -90,7 +90,7 @@ class SoundRun:
             self.order,
             behind.last_offset,
             self.batches + behind.batches,
-            (self.records or 0) + (behind.records or 0) if known else None,
+            (self.records or 0) + (behind.records or 0) if are_counted else None,
         )
 
 
@@ -255,18 +255,18 @@ def _joined(runs: Iterable[SoundRun]) -> Iterator[SoundRun]:
 def _consistent(runs: Iterable[SoundRun]) -> Iterator[SoundRun]:
     """The runs with growing offsets; of contradicting runs, the longer ones."""
     held: deque[SoundRun] = deque()
-    given = -1
+    last_given = -1
     for run in runs:
-        if run.order <= given:
+        if run.order <= last_given:
             continue
         against = list(takewhile(partial(_contradicts, run), reversed(held)))
-        if against and sum(one.bytes for one in against) >= run.bytes:
+        if against and sum(other.bytes for other in against) >= run.bytes:
             continue
         for _ in against:
             held.pop()
         held.append(run)
         if len(held) > _HELD_MAX:
-            given = held[0].last_offset
+            last_given = held[0].last_offset
             yield held.popleft()
     yield from held
 

@@ -188,13 +188,13 @@ def last_rows_of_each(pieces: Iterable[RecordColumns], count: int) -> Iterator[R
 def equal_to(column: BinaryColumn, key: bytes) -> Bools:
     """bool[n]: whether each value is exactly these bytes; false for null."""
     mask: Bools = column.sizes() == len(key)
-    wanted = np.frombuffer(key, np.uint8)
+    key_bytes = np.frombuffer(key, np.uint8)
     rows = np.flatnonzero(mask)
     step = max(1, _COMPARED_BYTES // max(1, len(key)))
     for first in range(0, len(rows) if len(key) else 0, step):
         some = rows[first : first + step]
         at = column.offsets[some].astype(np.int64)[:, None] + np.arange(len(key))
-        mask[some] = (column.data[at] == wanted).all(axis=1)
+        mask[some] = (column.data[at] == key_bytes).all(axis=1)
     return mask
 
 
@@ -257,8 +257,8 @@ def join_binary(columns: Sequence[BinaryColumn]) -> BinaryColumn:
         valid = np.concatenate([column.is_valid() for column in columns])
         validity = np.packbits(valid, bitorder="little")
     offsets = _offsets([column.offsets for column in columns])  # refuses more than it can copy
-    own = [column.data[column.offsets[0] : column.offsets[-1]] for column in columns]
-    return BinaryColumn(offsets, np.concatenate(own), validity, null_count)
+    parts = [column.data[column.offsets[0] : column.offsets[-1]] for column in columns]
+    return BinaryColumn(offsets, np.concatenate(parts), validity, null_count)
 
 
 def _offsets(parts: list[Int32s]) -> Int32s:

@@ -91,11 +91,11 @@ def time_ms(given: Time, *, round_up: bool = False, now_ms: Callable[[], int] | 
         raise TypeError(f"a time is {kinds}, not {given!r}") from None
 
 
-def bound_ms(given: Time | None, now_ms: Callable[[], int] | None = None) -> int | None:
+def bound_ms(value: Time | None, now_ms: Callable[[], int] | None = None) -> int | None:
     """A bound of a range as `time_ms` takes it, rounded up so that it fits a start and an end."""
-    if given is None or type(given) is int:
-        return given
-    return time_ms(given, round_up=True, now_ms=now_ms)
+    if value is None or type(value) is int:
+        return value
+    return time_ms(value, round_up=True, now_ms=now_ms)
 
 
 def is_span(text: str) -> bool:
@@ -103,11 +103,11 @@ def is_span(text: str) -> bool:
     return _AGO.fullmatch(text.strip()) is not None
 
 
-def is_day(given: str | date) -> bool:
+def is_day(value: str | date) -> bool:
     """Whether text or a date names a whole day: "2025-11-14", "today"; not an instant."""
-    if isinstance(given, str):
-        return given.strip() in _DAYS or _DAY.fullmatch(given.strip()) is not None
-    return not isinstance(given, datetime)
+    if isinstance(value, str):
+        return value.strip() in _DAYS or _DAY.fullmatch(value.strip()) is not None
+    return not isinstance(value, datetime)
 
 
 def as_datetime(timestamp: int) -> datetime | None:
@@ -189,20 +189,20 @@ def datetimes_ms(column: Any) -> Any:
     import numpy as np
 
     counts, per_ms, ms_each = _counted(column)
-    known = ~np.isnat(column)
-    if ms_each > 1 and (np.abs(counts[known]) > INT64_MAX // ms_each).any():
+    has_time = ~np.isnat(column)
+    if ms_each > 1 and (np.abs(counts[has_time]) > INT64_MAX // ms_each).any():
         raise ValueError("a time has more milliseconds than 64 bits hold")
-    return np.where(known, counts * ms_each // per_ms, NO_TIMESTAMP)
+    return np.where(has_time, counts * ms_each // per_ms, NO_TIMESTAMP)
 
 
-def _counted(given: Any) -> tuple[Any, int, int]:
+def _counted(value: Any) -> tuple[Any, int, int]:
     """int64 of a datetime64, how many of it make a millisecond, and how many ms each of it is."""
     import numpy as np
 
-    unit, step = np.datetime_data(given.dtype)
+    unit, step = np.datetime_data(value.dtype)
     if unit in ("Y", "M", "W", "generic"):
-        given, unit, step = given.astype("datetime64[D]"), "D", 1
-    counts = given.astype(np.int64)
+        value, unit, step = value.astype("datetime64[D]"), "D", 1
+    counts = value.astype(np.int64)
     if unit in _PER_MS:
         return counts, _PER_MS[unit], step
     return counts, 1, _UNITS_MS[unit.lower()] * step

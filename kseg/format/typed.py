@@ -65,7 +65,7 @@ SCHEMA_IDS: Final = {"key": "key_schema_id", "value": "value_schema_id"}
 #: All columns that a scan can give: with `replicas="all"`, also the partition directory.
 COLUMNS: Final = (
     *("topic", "partition", "directory", *FIELDS, "timestamp_ms"),
-    *(name for each in (ERRORS, BYTES, SCHEMA_IDS) for name in each.values()),
+    *(name for names in (ERRORS, BYTES, SCHEMA_IDS) for name in names.values()),
 )
 #: The names of Kafka's serializers, where kseg has others.
 _SYNONYMS: Final = {
@@ -100,8 +100,8 @@ def kind_of(name: str) -> Kind:
     try:
         return _SYNONYMS[word] if word in _SYNONYMS else Kind(word)
     except ValueError:
-        known = ", ".join((*KIND_NAMES, *SCHEMA_WORDS))
-        raise ValueError(f"nothing is decoded as {name!r}; there are: {known}") from None
+        names = ", ".join((*KIND_NAMES, *SCHEMA_WORDS))
+        raise ValueError(f"nothing is decoded as {name!r}; there are: {names}") from None
 
 
 def has_schemas(decode: Any) -> bool:
@@ -159,10 +159,10 @@ def key_bytes(key: Any, kinds: Kinds) -> bytes | None:
             ' decode={"key": "int64"}'
         )
     number = np.array(key)
-    found = number.astype(_NUMBERS[kind]) if number.dtype.kind in "iuf" else None
-    if found is None or (kind is not Kind.FLOAT and found != number):
+    converted = number.astype(_NUMBERS[kind]) if number.dtype.kind in "iuf" else None
+    if converted is None or (kind is not Kind.FLOAT and converted != number):
         raise ValueError(f"key {key!r} is no {kind.value}")
-    return found.tobytes()
+    return converted.tobytes()
 
 
 def decoded_fields(
@@ -195,7 +195,7 @@ def _with_errors(
     for name in named:
         yield name
         if name in kinds:
-            yield from (each[name] for each in behind if each[name] not in named)
+            yield from (beside[name] for beside in behind if beside[name] not in named)
 
 
 def without_errors(fields: Sequence[str]) -> tuple[str, ...]:
@@ -214,11 +214,11 @@ def read_fields(fields: Iterable[str], kinds: Kinds | None = None) -> tuple[str,
     sources = {"timestamp_ms": "timestamp"}
     for beside in (ERRORS, BYTES, SCHEMA_IDS):
         sources |= {column: name for name, column in beside.items()}
-    found = dict.fromkeys(sources.get(name, name) for name in fields)
+    fields_read = dict.fromkeys(sources.get(name, name) for name in fields)
     for name, kind in (kinds or {}).items():
-        if name in found and not isinstance(kind, Kind):
-            found |= dict.fromkeys(kind.needs)
-    return tuple(found)
+        if name in fields_read and not isinstance(kind, Kind):
+            fields_read |= dict.fromkeys(kind.needs)
+    return tuple(fields_read)
 
 
 def decode_columns(
@@ -256,8 +256,8 @@ def decode_columns(
             if isinstance(kind, Kind):
                 arrays[name], arrays[ERRORS[name]] = decode_column(column, kind)
             else:
-                found = kind.decode(columns, name)
-                arrays[name], arrays[ERRORS[name]], arrays[SCHEMA_IDS[name]] = found
+                typed = kind.decode(columns, name)
+                arrays[name], arrays[ERRORS[name]], arrays[SCHEMA_IDS[name]] = typed
             if keep_bytes:
                 wrong = arrays[ERRORS[name]].values.is_valid()
                 arrays[BYTES[name]] = _only(column, wrong)
@@ -270,11 +270,11 @@ def decode_column(column: BinaryColumn, kind: Kind) -> tuple[TypedColumn, TypedC
         values, reasons = _numbers(column, kind)
     else:
         reasons = _TEXTS[kind](column)
-        kept = _without(column, reasons)
+        valid = _without(column, reasons)
         if kind is Kind.UUID:
             # Lower case, as Kafka writes digits; dashes and digits have that bit.
-            kept = replace(kept, data=kept.data | np.uint8(0x20))
-        values = TypedColumn(kind, kept)
+            valid = replace(valid, data=valid.data | np.uint8(0x20))
+        values = TypedColumn(kind, valid)
     errors = TypedColumn(Kind.TEXT, reason_column(len(column), reasons))
     freeze(values)
     freeze(errors)
@@ -334,8 +334,8 @@ def _numbers(column: BinaryColumn, kind: Kind) -> tuple[TypedColumn, Reasons]:
 
 def _fixed(column: BinaryColumn, rows: Bools, size: int) -> Uint8s:
     """uint8[rows, size]: the bytes of values that all have this size."""
-    found = column.data[np.repeat(rows, np.diff(column.offsets))]
-    return found.reshape(-1, size)
+    chosen = column.data[np.repeat(rows, np.diff(column.offsets))]
+    return chosen.reshape(-1, size)
 
 
 # ---- text ----------------------------------------------------------------------------------------
@@ -434,14 +434,14 @@ def _without(column: BinaryColumn, reasons: Reasons) -> BinaryColumn:
     """The column with null in place of some values, whose bytes no reader is to meet."""
     if not reasons:
         return column
-    wanted = np.ones(len(column), np.bool_)
-    wanted[list(reasons)] = False
-    return _only(column, wanted)
+    is_decoded = np.ones(len(column), np.bool_)
+    is_decoded[list(reasons)] = False
+    return _only(column, is_decoded)
 
 
-def _only(column: BinaryColumn, wanted: Bools) -> BinaryColumn:
+def _only(column: BinaryColumn, chosen: Bools) -> BinaryColumn:
     """The column with null in place of all values but those wanted."""
-    valid, sizes = column.is_valid() & wanted, np.diff(column.offsets)
+    valid, sizes = column.is_valid() & chosen, np.diff(column.offsets)
     ends = np.zeros(len(column) + 1, np.int32)
     np.cumsum(np.where(valid, sizes, 0), out=ends[1:])
     data = column.data[: column.offsets[-1]][np.repeat(valid, sizes)]

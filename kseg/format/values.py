@@ -70,14 +70,14 @@ class BinaryColumn:
             yield data[ends[index] : ends[index + 1]] if ok else None
 
     def _part(self, first: int, end: int) -> BinaryColumn:
-        known = self.is_valid()[first:end]
+        valid = self.is_valid()[first:end]
         ends = self.offsets[first : end + 1]
-        validity = None if known.all() else np.packbits(known, bitorder="little")
+        validity = None if valid.all() else np.packbits(valid, bitorder="little")
         part = BinaryColumn(
             ends - ends[0],
             self.data[ends[0] : ends[-1]],
             validity,
-            int(np.count_nonzero(~known)),
+            int(np.count_nonzero(~valid)),
         )
         freeze(part)
         return part
@@ -132,8 +132,8 @@ class HeadersColumn:
         if isinstance(index, slice):
             return self._part(*_run(index, len(self)))
         index = _at(index, len(self))
-        (found,) = self._part(index, index + 1)
-        return found
+        (pairs,) = self._part(index, index + 1)
+        return pairs
 
     def _part(self, first: int, end: int) -> HeadersColumn:
         ends = self.offsets[first : end + 1]
@@ -197,9 +197,9 @@ class TypedColumn:
     def __getitem__(self, index: int | slice) -> Any:
         """One value as Python has it, None for null; or the values of a slice."""
         if not isinstance(index, slice):
-            place = _at(index, len(self))
-            (found,) = self[place : place + 1]
-            return found
+            position = _at(index, len(self))
+            (value,) = self[position : position + 1]
+            return value
         first, end = _run(index, len(self))
         valid = None if self.valid is None else self.valid[first:end]
         return TypedColumn(self.kind, self.values[first:end], valid)
@@ -359,20 +359,20 @@ class RecordColumns(Frames):
     def _column(self, name: str) -> Any:
         if name == "timestamp" and name in self.arrays:
             return self._times()
-        found = self.arrays.get(name)
-        if found is None and name == "timestamp_ms":
-            found = self.arrays.get("timestamp")
-        if found is None:
+        column = self.arrays.get(name)
+        if column is None and name == "timestamp_ms":
+            column = self.arrays.get("timestamp")
+        if column is None:
             raise self._missing([name])
-        return found
+        return column
 
     def _times(self) -> npt.NDArray[np.datetime64]:
         """datetime64[ms][n] in UTC; no copy if each record has a time of the years 1 to 9999."""
         values = self.arrays["timestamp"]
         times: npt.NDArray[np.datetime64] = values.view("datetime64[ms]")
-        known = (values >= DATETIMES_MS.start) & (values < DATETIMES_MS.stop)
-        known &= values != NO_TIMESTAMP
-        return times if known.all() else np.where(known, times, np.datetime64("NaT", "ms"))
+        has_time = (values >= DATETIMES_MS.start) & (values < DATETIMES_MS.stop)
+        has_time &= values != NO_TIMESTAMP
+        return times if has_time.all() else np.where(has_time, times, np.datetime64("NaT", "ms"))
 
     @property
     def nbytes(self) -> int:
@@ -400,19 +400,19 @@ class RecordColumns(Frames):
 
     def _part(self, first: int, end: int) -> RecordColumns:
         types = self.timestamp_types
-        kept = types[first:end] if isinstance(types, np.ndarray) else types
+        part_types = types[first:end] if isinstance(types, np.ndarray) else types
         arrays = {name: column[first:end] for name, column in self.arrays.items()}
-        return replace(self, length=end - first, arrays=arrays, timestamp_types=kept)
+        return replace(self, length=end - first, arrays=arrays, timestamp_types=part_types)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Each record as a dict: its place, where it is known, and a value for each column."""
-        place = {
+        location = {
             name: value
             for name in ("topic", "partition", "directory")
             if (value := getattr(self, name)) is not None
         }
         columns = [_items(self._column(name)) for name in self.arrays]
-        return Dicts(place, tuple(self.arrays), columns, self.length)
+        return Dicts(location, tuple(self.arrays), columns, self.length)
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """The records as dicts, see `__iter__`; `records` gives objects."""
@@ -442,10 +442,10 @@ class RecordColumns(Frames):
         return list(self.arrays)
 
     def _missing(self, names: Sequence[str]) -> MissingFieldError:
-        wanted = ", ".join(map(repr, names))
-        there = ", ".join(map(repr, self.arrays)) or "none"
+        missing = ", ".join(map(repr, names))
+        names_read = ", ".join(map(repr, self.arrays)) or "none"
         return MissingFieldError(
-            f"{wanted} was not read; name it in `columns` of the read (read: {there})"
+            f"{missing} was not read; name it in `columns` of the read (read: {names_read})"
         )
 
     @property
@@ -501,18 +501,20 @@ def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
     """Byte strings as a column."""
     ends = np.zeros(len(values) + 1, np.int32)
     np.cumsum([len(value or b"") for value in values], out=ends[1:])
-    there = np.array([value is not None for value in values], np.bool_)
+    is_valid = np.array([value is not None for value in values], np.bool_)
     data = np.frombuffer(b"".join(value or b"" for value in values), np.uint8)
-    return BinaryColumn(ends, data, np.packbits(there, bitorder="little"), int((~there).sum()))
+    return BinaryColumn(
+        ends, data, np.packbits(is_valid, bitorder="little"), int((~is_valid).sum())
+    )
 
 
 def _at(index: SupportsIndex, length: int) -> int:
     """A place from the start or, if negative, from the end."""
-    given = operator.index(index)
-    place = given + length if given < 0 else given
-    if not 0 <= place < length:
-        raise IndexError(given)
-    return place
+    number = operator.index(index)
+    position = number + length if number < 0 else number
+    if not 0 <= position < length:
+        raise IndexError(number)
+    return position
 
 
 def _run(part: slice, length: int) -> tuple[int, int]:
