@@ -23,7 +23,6 @@ import numpy as np
 
 from kseg.analysis.units import Unit
 from kseg.analysis.values import (
-    PER_CODE_MAX,
     CheckpointSummary,
     Examined,
     Findings,
@@ -81,6 +80,7 @@ from kseg.log.config import COMPACT
 from kseg.log.data_directory import EntryKind, entry_of
 from kseg.log.recovery import (
     CHECKED,
+    PER_CODE_MAX,
     IndexChecks,
     IndexPlace,
     Lost,

@@ -817,25 +817,3 @@ def report(partitions: Iterable[PartitionDiff]) -> Diff:
             )
         )
     )
-
-
-__all__ = [
-    "LISTED_MAX",
-    "RELATIONS",
-    "BatchSeen",
-    "Compared",
-    "CopySeen",
-    "Diff",
-    "DiffUnit",
-    "Difference",
-    "OffsetRange",
-    "Pair",
-    "PartitionDiff",
-    "Ranges",
-    "diff",
-    "diff_of",
-    "examine",
-    "joined",
-    "plan",
-    "report",
-]

@@ -287,14 +287,34 @@ def info(
     selection = Selection.of(topics, partitions)
     catalog = Catalog.of(paths, selection, replicas="all", on_error=on_error, files="all")
     skipped = list(catalog.skipped) if on_error == "skip" else None
+    infos = info_of(catalog, threads=threads, progress=progress, skipped=skipped)
+    return Infos(infos, tuple(skipped or ()))
+
+
+def info_of(
+    catalog: Catalog,
+    *,
+    threads: int = 1,
+    progress: Progress | None = None,
+    skipped: list[LeftOut] | None = None,
+) -> tuple[PartitionInfo, ...]:
+    """As `info`, for a catalog of files of all kinds.
+
+    Args:
+        catalog: the partitions and files.
+        threads, progress: as for `info`.
+        skipped: takes what cannot be read; None to raise the error.
+
+    Raises:
+        NotALogError, OSError, ValueError: as for `info`.
+    """
     units = [
         Unit(UnitKind.BATCHES if partition.is_file else UnitKind.PARTITION, name_of(partition.path))
         for partition in catalog
     ]
     answers = run_units(units, _of_unit, threads=threads, progress=progress, skipped=skipped)
     by_path = {answer.path: answer for answer in answers}
-    answers_in_order = tuple(by_path[unit.path] for unit in units if unit.path in by_path)
-    return Infos(answers_in_order, tuple(skipped or ()))
+    return tuple(by_path[unit.path] for unit in units if unit.path in by_path)
 
 
 def _of_unit(unit: Unit) -> PartitionInfo:

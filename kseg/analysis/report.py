@@ -24,6 +24,7 @@ from typing import Any, Final
 from kseg._door import renamed
 from kseg.analysis import stats as counter
 from kseg.analysis import verify as checks
+from kseg.analysis.checks import VerifyOptions
 from kseg.analysis.doctor import DoctorReport, doctor
 from kseg.analysis.explain import ExplainReport, explain
 from kseg.analysis.schemas import schemas
@@ -36,9 +37,8 @@ from kseg.analysis.stats import (
     StatsReport,
 )
 from kseg.analysis.transactions import Transactions, transactions
-from kseg.analysis.units import run_units
-from kseg.analysis.values import Report
-from kseg.analysis.verify import VerifyOptions
+from kseg.analysis.units import Unit, plan, run_units
+from kseg.analysis.values import Examined, Report
 from kseg.catalog.catalog import Catalog, paths_of
 from kseg.constants import Progress
 from kseg.documents import VerbReport, document
@@ -237,7 +237,7 @@ def _stats_and_verify(
     So the disk gives the bytes of a log once.
     """
     catalog = Catalog.of(paths, replicas="all", on_error="skip", files="all")
-    skipped, units = list(catalog.skipped), checks.plan(catalog)
+    skipped, units = list(catalog.skipped), plan(catalog)
     work = partial(_count_and_check, counting=counting, checking=VerifyOptions(now_ms=now))
     answers = list(run_units(units, work, threads=threads, progress=progress, skipped=skipped))
     verified = checks.report_of(units, (examined for _, examined in answers), skipped)
@@ -248,8 +248,8 @@ def _stats_and_verify(
 
 
 def _count_and_check(
-    unit: checks.Unit, *, counting: StatsOptions, checking: VerifyOptions
-) -> tuple[counter.Stats | LeftOut, checks.Examined]:
+    unit: Unit, *, counting: StatsOptions, checking: VerifyOptions
+) -> tuple[counter.Stats | LeftOut, Examined]:
     examined = checks.examine(unit, checking)
     try:
         return counter.examine(unit, counting), examined

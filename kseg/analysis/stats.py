@@ -974,34 +974,3 @@ def _records(pieces: Iterable[RecordColumns]) -> RecordStats:
     distinct = keys.distinct()
     totals = keys.totals()
     return RecordStats(sizes, null_keys, null_values, totals, distinct, timeline, dict(payloads))
-
-
-__all__ = [
-    "COUNTED_KEYS_MAX",
-    "DISTINCT_ERROR",
-    "KEPT_KEYS_MAX",
-    "MERGED_KEYS_MAX",
-    "QUANTILE_ERROR",
-    "SCHEMA",
-    "TOP_KEYS",
-    "DistinctCount",
-    "KeyCounter",
-    "KeyTotals",
-    "PartitionReport",
-    "PartitionStats",
-    "RecordStats",
-    "SizeHistogram",
-    "Stats",
-    "StatsByTopic",
-    "StatsOptions",
-    "StatsReport",
-    "Timeline",
-    "TopKey",
-    "TopicStats",
-    "examine",
-    "merge_all",
-    "plan",
-    "report",
-    "stats",
-    "stats_of",
-]

@@ -22,7 +22,7 @@ from kseg.files.names import LeftOut
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.frames import Table
 from kseg.log.data_directory import partition_of
-from kseg.log.recovery import CODES, PER_CODE_MAX, Code, Finding, Lost, Severity, TxnTrail
+from kseg.log.recovery import CODES, PER_CODE_MAX, Finding, Lost, Severity, TxnTrail
 from kseg.log.settings import Cluster, SettingSources
 from kseg.reports import PartitionSettings, Settings
 
@@ -303,22 +303,3 @@ def _read_log(sources: SettingSources, group: list[Path]) -> Settings | str:
         return sources.read(group)
     except (KsegError, OSError) as error:
         return str(error)
-
-
-__all__ = [
-    "CODES",
-    "FINDING_COLUMNS",
-    "PER_CODE_MAX",
-    "SCHEMA",
-    "CheckpointSummary",
-    "Code",
-    "Examined",
-    "Finding",
-    "Findings",
-    "KnownSettings",
-    "PartitionSummary",
-    "Report",
-    "SegmentSummary",
-    "Severity",
-    "finding_row",
-]

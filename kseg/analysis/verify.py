@@ -41,15 +41,11 @@ from kseg.analysis.units import (
     run_units,
 )
 from kseg.analysis.values import (
-    CODES,
-    Code,
     Examined,
-    Finding,
     Findings,
     KnownSettings,
     Report,
     SegmentSummary,
-    Severity,
 )
 from kseg.catalog.catalog import Catalog, OnError
 from kseg.constants import Compression, Progress
@@ -68,6 +64,7 @@ from kseg.format.times import Time
 from kseg.log.clock import now_of
 from kseg.log.config import RECORD_BYTES_MAX
 from kseg.log.reader import LogView
+from kseg.log.recovery import Finding
 from kseg.log.settings import SettingSources
 from kseg.stores.path import is_remote
 
@@ -314,22 +311,3 @@ def report(examined: Examined) -> Report:
         findings=tuple(findings),
         lost=tuple(sorted(examined.lost, key=lambda lost: (path_order(lost.path), lost.position))),
     )
-
-
-__all__ = [
-    "CODES",
-    "Code",
-    "Examined",
-    "Finding",
-    "Report",
-    "Severity",
-    "Unit",
-    "VerifyOptions",
-    "examine",
-    "merge_all",
-    "plan",
-    "report",
-    "report_of",
-    "verify",
-    "verify_of",
-]

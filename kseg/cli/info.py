@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Final
 
-from kseg.analysis.info import PartitionInfo, info_of_file, info_of_partition
+from kseg.analysis.info import info_of
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.output import human_bytes, human_count
@@ -17,7 +16,6 @@ from kseg.cli.paths import catalog_of, tier_of_run
 from kseg.cli.transactions import mention
 from kseg.files.selection import Selection
 from kseg.format.times import iso_text
-from kseg.workers import At, Work, run_in_order
 
 HEAD: Final = (
     "partition",
@@ -52,12 +50,7 @@ def info(
     if tier_of_run() is not None:
         return _info_of_tier(paths, selection, as_json=as_json)
     catalog = catalog_of(paths, selection, files="all")
-    works = [
-        _look(info_of_file if partition.is_file else info_of_partition, partition.path)
-        for partition in catalog
-    ]
-    partitions: list[PartitionInfo] = []
-    run_in_order(works, partitions.append, threads=min(jobs, len(works)) or 1)
+    partitions = info_of(catalog, threads=jobs)
     documents = [partition.document() for partition in partitions]
     if as_json:
         output.write_document("info/1", {"path": output.path_field(paths), "partitions": documents})
@@ -118,10 +111,6 @@ def _tier_row(document: dict[str, Any]) -> list[object]:
         *(document["local"]["segments"], human_bytes(document["local"]["bytes"])),
         human_bytes(document["overlap"]["bytes"]),
     ]
-
-
-def _look(look: Callable[[Path], PartitionInfo], path: Path) -> Work:
-    return At(path, lambda put: put(look(path)))
 
 
 def _print(documents: list[dict[str, Any]], *, per_segment: bool) -> None:

@@ -34,7 +34,8 @@ def verify(
     as_json: bool,
 ) -> int:
     """Run the verb; returns the exit code."""
-    from kseg.analysis.verify import VerifyOptions, verify_of
+    from kseg.analysis.checks import VerifyOptions
+    from kseg.analysis.verify import verify_of
 
     is_tiered = tier_of_run() is not None
     options = VerifyOptions(deep=deep, mapping=mapping, now_ms=now_ms)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from kseg.analysis.values import Finding
 from kseg.cli.kafka_dump.lines import Lines, line_pieces
 from kseg.cli.row_writer import RowWriter
 from kseg.constants import Int64s
@@ -21,6 +20,7 @@ from kseg.files.grammar import FileKind, file_name
 from kseg.files.index import OffsetIndex, TimeIndex
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import TxnIndex
+from kseg.log.recovery import Finding
 
 _PRODUCER = (
     "producerId: {0.producer_id} producerEpoch: {0.producer_epoch} "

@@ -59,10 +59,10 @@ from kseg.internal.releases import DUMP_RELEASE
 from kseg.workers import At, Put, Work, each_at, putting, run_in_order
 
 if TYPE_CHECKING:
-    from kseg.analysis.values import Finding
     from kseg.cli.records import Source
     from kseg.cli.row_writer import Piece, Template
     from kseg.files.log_file import Tile
+    from kseg.log.recovery import Finding
 
 #: Ends of the names of files that the tool prints.
 _LOGS: Final = (".log", ".checkpoint")
