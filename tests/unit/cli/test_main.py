@@ -97,7 +97,7 @@ def test_a_path_that_is_none_exits_3_with_one_line(
 def test_a_bug_exits_5_and_shows_its_traceback_under_debug(
     kseg: Kseg, orders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_words: object, **_more: object) -> None:
         raise ZeroDivisionError("oops")
 
     monkeypatch.setattr("kseg.cli.info.info_of", broken)
