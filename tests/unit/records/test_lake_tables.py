@@ -59,7 +59,7 @@ def test_a_program_that_is_killed_brings_each_record_once(
     how = {"env": environment, "stdout": subprocess.DEVNULL}
     _append(tmp_path, chance)
     subprocess.run(run, check=True, **how)
-    for _ in share(range(50), 4, program):
+    for _ in share(range(50), 2, program):
         _append(tmp_path, chance)
         with subprocess.Popen(run, stderr=subprocess.DEVNULL, **how) as process:
             try:
