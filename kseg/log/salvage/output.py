@@ -276,6 +276,11 @@ def _write_logs(
             if segment.tail:
                 file.write_at(position, segment.tail)
             file.flush()
+        if partition.is_derived and not (segment.extents or segment.tail):
+            # Without it Kafka recovers the empty segment, and removes all snapshots behind it.
+            index = directory / segment_name(segment.base_offset, FileKind.INDEX)
+            with io.WriteFile.open(index, exclusive=True, like=look) as file:
+                file.flush()
     if partition.epochs:  # without a checkpoint a tier would be asked for them
         write_leader_epochs(directory / FileKind.LEADER_EPOCHS.value, ())
     for other in partition.files:
