@@ -3,7 +3,11 @@
     plan_erasure    reads the log, and says how many records of which segments are erased
     ErasurePlan     its `apply` rewrites these segments; all others stay as they are
 
-`kseg.log.cleaner.erase` rewrites a segment. Temporary files of the partition (`.deleted`,
+A segment without such a record is not touched. Another is written anew and swapped in as those of
+compaction are (`kseg.log.cleaner.rewrite`), so a kill leaves the old files of a segment or the new
+ones. `kseg.format.erase` decides about records. A batch that loses all its records stays as a
+header where Kafka's cleaner keeps it: the last batch of a producer, and the last batch of the log,
+or by the rules of 4.4 that at the high watermark. Temporary files of the partition (`.deleted`,
 `.cleaned`) may hold the same records: a load removes them, and the plan names them. A log whose
 active segment has such records rolls first.
 """
@@ -19,14 +23,17 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from kseg.constants import COMPACTION_RULES, Progress
-from kseg.errors import KsegError, StalePlanError
+from kseg.constants import COMPACTION_RULES, INT64_MAX, Bools, Progress
+from kseg.errors import KsegError, StalePlanError, at_path
 from kseg.files import io
+from kseg.files.log_file import Tile
 from kseg.files.names import list_partition
-from kseg.format.erase import KeySet, Targets
+from kseg.format.columns import scan_all
+from kseg.format.erase import Eraser, KeySet, Targets
+from kseg.format.header import BatchTable
 from kseg.format.times import Time
-from kseg.log.cleaner.erase import ErasedSegment, eraser_of, note_last, segment_of, write_without
-from kseg.log.cleaner.inputs import CleanerInputs
+from kseg.log.cleaner.inputs import CleanerInputs, walk_sound
+from kseg.log.cleaner.judge import LastBatches
 from kseg.log.cleaner.rewrite import keep_group, swap_in, write_cleaned
 from kseg.log.config import ConfigLike, LogConfig
 from kseg.log.data_directory import partition_of, refuse_cluster_metadata
@@ -35,6 +42,7 @@ from kseg.log.reader.view import LogView
 from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.load_context import DELETE_SUFFIX
 from kseg.log.recovery.plan import Action, FileSeen, Plan, Report, look_at
+from kseg.log.segment.writer import SegmentWriter
 from kseg.log.tier.history import tiered
 from kseg.log.topic_policy import is_internal
 from kseg.log.writer import flush
@@ -43,6 +51,30 @@ from kseg.stores.path import local_path_at
 from kseg.workers import At, Put, in_order, usable_cores
 
 _DIGEST_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedSegment:
+    """A segment with records that are erased.
+
+    Attributes:
+        base_offset: from the file's name.
+        path: the log file.
+        size: of the log file in bytes.
+        records: how many are erased.
+        record_bytes: of their keys, values and headers.
+        first_offset, last_offset: of these records.
+        is_active: whether the log appends to it, so that the log rolls first.
+    """
+
+    base_offset: int
+    path: Path
+    size: int
+    records: int
+    record_bytes: int
+    first_offset: int
+    last_offset: int
+    is_active: bool
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -296,13 +328,13 @@ def _find(
 ) -> Iterator[ErasedSegment]:
     """The segments with records that are erased."""
     keys = KeySet(plan.targets.keys)
-    eraser = eraser_of(inputs, plan.targets, keys, plan.rules)
+    eraser = _eraser_of(inputs, plan.targets, keys, plan.rules)
     if plan.targets.tombstones:
-        note_last(inputs, eraser)
+        _note_last(inputs, eraser)
 
     def search(info: SegmentInfo) -> At:
         def work(put: Put) -> None:
-            put(segment_of(inputs, info, replace(eraser)))
+            put(_segment_of(inputs, info, replace(eraser)))
 
         return At(info.path, work)
 
@@ -354,9 +386,9 @@ def erase(
     total = sum(segment.size for segment in plan.segments)
     with state.cleaning:
         inputs = CleanerInputs.of_state(state)
-        eraser = eraser_of(inputs, plan.targets, KeySet(plan.targets.keys), plan.rules)
+        eraser = _eraser_of(inputs, plan.targets, KeySet(plan.targets.keys), plan.rules)
         if plan.targets.tombstones:
-            note_last(inputs, eraser)
+            _note_last(inputs, eraser)
         for info in state.sealed:
             if info.base_offset not in bases:
                 continue
@@ -365,13 +397,121 @@ def erase(
                 raise OSError(errno.ENOSPC, reason, os.fspath(info.path))
             if backup is not None:
                 keep_group(state, (info,), backup)
-            size = write_cleaned(inputs, (info,), partial(write_without, inputs, info, eraser))
+            size = write_cleaned(inputs, (info,), partial(_write_without, inputs, info, eraser))
             freed += swap_in(state, (info,), size)
             sizes.append(size)
             done += info.size
             if progress is not None:
                 progress(done, total)
     return tuple(sizes), freed
+
+
+# ---- segments ----------------------------------------------------------------------------------
+
+
+def _eraser_of(inputs: CleanerInputs, targets: Targets, keys: KeySet, rules: str) -> Eraser:
+    """Finds and leaves out the records of a log.
+
+    Args:
+        inputs: the log.
+        targets: the records.
+        keys: of the targets.
+        rules: of which release, out of `COMPACTION_RULES`.
+    """
+    producers = LastBatches.of(inputs.producers.values())
+    is_old = rules in COMPACTION_RULES[:2]
+    shown = inputs.log_end_offset if is_old else inputs.high_watermark
+
+    def stays_empty(table: BatchTable) -> Bools:
+        stays: Bools = producers.among(table) | (table.last_offset == shown - 1)
+        return stays
+
+    return Eraser(targets, keys, inputs.log_end_offset, stays_empty)
+
+
+def _note_last(inputs: CleanerInputs, eraser: Eraser) -> None:
+    """Note where each key occurs last in a log, for tombstones.
+
+    Raises:
+        FormatError, LimitExceededError: a batch is damaged.
+        OSError: a file cannot be read.
+    """
+    for info in inputs.segments:
+        for tile in _tiles_of(inputs, info):
+            eraser.note_last(tile.data, tile.table, tile.base)
+
+
+def _tiles_of(inputs: CleanerInputs, info: SegmentInfo) -> Iterator[Tile]:
+    """The stretches of a segment, with batches whose checksums are right.
+
+    Raises:
+        FormatError, LimitExceededError: a batch is damaged, or the caller found it so.
+        OSError: the file cannot be read.
+    """
+    with inputs.open_segment(info) as segment:
+        for tile in walk_sound(segment):
+            if len(tile.table):
+                yield tile
+
+
+def _segment_of(inputs: CleanerInputs, info: SegmentInfo, eraser: Eraser) -> ErasedSegment | None:
+    """The segment with what is erased in it; None if nothing is.
+
+    Raises:
+        FormatError, LimitExceededError: a batch is damaged; with path and position.
+        OSError: the file cannot be read.
+    """
+    with inputs.open_segment(info) as segment:
+        if not any(eraser.means(columns).any() for columns in segment.read(eraser.request)):
+            return None
+    records = record_bytes = 0
+    first, last = INT64_MAX, -1
+    for tile in _tiles_of(inputs, info):
+        where = tile.data, tile.table, tile.base
+        try:
+            found = eraser.find(*where)
+            if found.records:
+                begins, ends, size = eraser.measured(*where, found)
+                first, last = min(first, begins), max(last, ends)
+                records += found.records
+                record_bytes += size
+        except KsegError as error:
+            raise at_path(error, info.path) from None
+    if not records:
+        return None
+    offsets = first, last
+    return ErasedSegment(
+        *(info.base_offset, info.path, info.size, records, record_bytes),
+        *offsets,
+        is_active=bool(info.is_last),
+    )
+
+
+def _write_without(
+    inputs: CleanerInputs, info: SegmentInfo, eraser: Eraser, writer: SegmentWriter
+) -> int:
+    """Write the batches of a segment without what is erased; returns their bytes.
+
+    Raises:
+        FormatError, LimitExceededError: a batch is damaged; with path and position.
+        OSError: the file cannot be read, or the disk refuses.
+    """
+    size = 0
+    with inputs.open_segment(info) as segment:
+        entries = segment.txn_index.entries()
+    for tile in _tiles_of(inputs, info):
+        try:
+            data = eraser.rewrite(tile.data, tile.table, tile.base).data
+        except KsegError as error:
+            raise at_path(error, info.path) from None
+        if data:
+            writer.append([data], scan_all(memoryview(data), on_bad_crc="ignore"))
+        size += len(data)
+    for entry in entries:
+        writer.txn_index.append(entry)
+    writer.become_inactive()
+    writer.flush()
+    return size
 
 
 # ---- digests of segments -------------------------------------------------------------------------

@@ -56,8 +56,7 @@ _MODULES = {
     "look": "info verify grep lookup partition schemas groups transactions metadata "
     "stats doctor explain report diff demo completion",
     "move": "dump read export convert append adopt",
-    "repair": "recover reindex truncate salvage merge",
-    "clean": "retain compact erase",
+    "repair": "recover reindex truncate salvage merge retain compact erase",
     "spark": "spark",
 }
 

@@ -1,4 +1,4 @@
-"""The verbs that repair logs."""
+"""The verbs that repair closed logs, and those that delete records from them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,36 @@ import click
 from kseg.cli.options import (
     LOCAL_PATH,
     OFFSET,
+    Option,
+    Parsed,
+    WholeNumber,
+    apply_option,
     change_options,
     directories_argument,
     flag,
+    high_watermark_option,
     jobs_option,
     json_option,
     out_option,
+    output_option,
+    segments_backup_option,
     selection_options,
     settings_options,
     tier_options,
 )
 from kseg.cli.starting import verb
+from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES
+from kseg.records.query import parse_key, parse_offset_range
+
+
+def _rules_option(text: str) -> Option:
+    return click.option(
+        "--rules",
+        type=click.Choice(COMPACTION_RULES),
+        default=COMPACTION_RULES[-1],
+        show_default=True,
+        help=text,
+    )
 
 
 @verb(
@@ -182,4 +201,166 @@ def merge() -> None:
 
     Exits 0 if OUT is whole, and copies differ from it only by damage. Exits 1 if offsets are
     missing, copies contradict each other, or a copy cannot be read, even if OUT was written.
+    """
+
+
+@verb(
+    directories_argument(required=True),
+    selection_options,
+    change_options,
+    settings_options,
+    tier_options,
+    high_watermark_option(
+        "This is the only copy: segments above a broker's high watermark may be deleted, too."
+    ),
+    json_option,
+    home="cleanup",
+)
+def retain() -> None:
+    """Show which segments of DIR... are too old, too many, or before the log's start.
+
+    Each DIR is a partition directory, a data directory with all its partitions, or a broker's
+    server.properties, for the directories in its log.dirs. The settings
+    retention.ms, retention.bytes and cleanup.policy decide. Each comes from the first of these that
+    has it: --config TOPIC:NAME=VALUE; the topic's own configuration in the metadata log
+    (__cluster_metadata-0); the broker's dynamic configuration, then the cluster's; --broker-config;
+    --config NAME=VALUE.
+
+    Kafka's defaults count only with --broker-config, where the metadata log is whole to its end and
+    has the topic's id, and never for internal topics. Else a topic without a limit stays as it is,
+    and in a broker's data directory (one with meta.properties) so does one without a policy. A
+    limit for one topic (--config TOPIC:retention.ms=MS) implies the policy delete, and so does one
+    for a DIR that is one partition and no broker's; elsewhere delete is the default. Nothing at or
+    above the high watermark of a broker's replication-offset-checkpoint goes.
+
+    Directories whose topic was removed, or made again with another id, stay as they are, and so do
+    topics with settings that kseg does not understand. Directories of ZooKeeper's era have no
+    metadata log: there only --config decides.
+
+    For a topic with remote.storage.enable=true, local.retention.ms and local.retention.bytes decide
+    on local segments that the tier has. --tier, or __remote_log_metadata beside the partition,
+    shows which these are; without either, the topic stays as it is.
+
+    Kafka's internal topics, and those in cleaner-offset-checkpoint, keep the policy that Kafka gave
+    them; only their own configuration and --config TOPIC:NAME=VALUE change that. The log of KRaft
+    always stays. Deletes nothing without --apply.
+    """
+
+
+@verb(
+    directories_argument(required=True),
+    selection_options,
+    output_option,
+    segments_backup_option,
+    apply_option,
+    settings_options,
+    flag("--all", "from_start", help_text="From the log's start, clean or not."),
+    flag("--force", help_text="Also what is not dirty enough, or too young."),
+    _rules_option(
+        "3.9 leaves magic 0 and 1 as they are; since 4.0 they become magic 2. Since 4.4, an "
+        "emptied batch stays at the high watermark only."
+    ),
+    click.option(
+        "--map-bytes",
+        type=WholeNumber(min=64),
+        default=COMPACTION_MAP_BYTES,
+        show_default=True,
+        help="Memory for keys, 24 bytes each; where it is too little there are several passes.",
+    ),
+    high_watermark_option(
+        "This is the only copy: records above a broker's high watermark are compacted, too."
+    ),
+    json_option,
+    home="cleanup",
+)
+def compact() -> None:
+    """Show the result of compaction of DIR...: the last record of each key stays.
+
+    Each DIR is a partition directory, a data directory with all its partitions, or a broker's
+    server.properties, for the directories in its log.dirs. Topics are compacted if their
+    cleanup.policy has compact: __consumer_offsets, __transaction_state, topics in
+    cleaner-offset-checkpoint, and topics for which --config, the metadata log or --broker-config
+    sets it. 'kseg retain --help' has the order of these sources, and the directories that are
+    skipped. A run does the same as Kafka's cleaner: it begins at the checkpoint, skips logs that
+    are not dirty enough, and leaves out the active segment, records above the high watermark and
+    undecided transactions. With compact,delete old segments are deleted, too.
+
+    Changes nothing without --apply. New segments are written beside the old ones, which are then
+    removed. So the disk needs room for the largest new segment of each partition; the plan has its
+    size. With too little room, segments that need less come first. Another disk cannot provide the
+    room: after a kill, records would be where no broker looks for them. Removed segments are only
+    kept with --backup-dir, since a backup would fill the disk again.
+    """
+
+
+@verb(
+    directories_argument(required=True),
+    click.option("--key", type=Parsed("K", parse_key), help="All records with this key."),
+    click.option(
+        "--keys",
+        "keys_file",
+        type=LOCAL_PATH,
+        metavar="FILE",
+        help="All records with the keys in FILE, one a line.",
+    ),
+    click.option(
+        "--keys-format",
+        "encoding",
+        type=click.Choice(["text", "hex", "base64"]),
+        default="text",
+        show_default=True,
+        help="How the lines of FILE are written.",
+    ),
+    flag("--null-key", "null_key", help_text="All records without a key."),
+    click.option(
+        "--offset",
+        type=Parsed("A..B", parse_offset_range),
+        help="The records of one partition from offset A up to B, or at one offset.",
+    ),
+    flag(
+        "--tombstone",
+        "tombstones",
+        help_text="Leave the last record of each key, without its value and headers.",
+    ),
+    click.option(
+        "--check",
+        "report_file",
+        type=LOCAL_PATH,
+        metavar="REPORT",
+        help="Compare the logs with the JSON of an earlier run; with keys, say if they are back.",
+    ),
+    click.option(
+        "--secret",
+        "secret_file",
+        type=LOCAL_PATH,
+        metavar="FILE",
+        help="With --json: name the keys by their HMAC-SHA-256 with the bytes of FILE.",
+    ),
+    _rules_option(
+        "Up to 4.0 the last batch of the log stays as a header, even if no record is left in it; "
+        "since 4.4 the one at the high watermark."
+    ),
+    selection_options,
+    segments_backup_option,
+    apply_option,
+    settings_options,
+    jobs_option,
+    json_option,
+)
+def erase() -> None:
+    """Show which records with some keys, or at some offsets, would be erased from closed logs.
+
+    Each DIR is a partition directory, a data directory with all its partitions, or a broker's
+    server.properties. All records of a key go, so that no older one becomes the latest. Every other
+    record keeps its offset, time, sequence and transaction, and a segment without such a record is
+    not touched. Directories of the partition that a broker has put aside (-delete, -stray, -future)
+    are searched, too.
+
+    Changes nothing without --apply, which needs a broker that was stopped in good order, and room
+    for the largest segment that is rewritten. There is no backup without --backup-dir: it would
+    have what was erased. A replica that still has the records brings them back when it leads:
+    erase them on all brokers before one of them starts.
+
+    Kafka's own topics, topics with segments in a tier, damaged logs and logs with an open
+    transaction are left as they are. Exits 1 if no record is found.
     """

@@ -27,9 +27,8 @@ from kseg.cli.options import (
 )
 from kseg.cli.parsing import GivenSettings
 from kseg.cli.starting import Verb
-from kseg.cli.verbs.clean import compact
 from kseg.cli.verbs.look import diff, doctor, explain, stats, verify
-from kseg.cli.verbs.repair import reindex
+from kseg.cli.verbs.repair import compact, reindex
 from kseg.extras import check_pyspark
 from kseg.files.selection import Selection
 

@@ -3,7 +3,6 @@
 values    segments and groups, and why they stay
 inputs    the log: clean and dirty part, groups of segments
 judge     the decision for each batch and record: transactions, last offsets of keys, verdicts
-erase     records gone by key or offset, by the same rewrite and swap
 rewrite   a pass: groups written anew, and swapped in
 clean     the plan with its bounds, the passes that apply it, and the report
 
