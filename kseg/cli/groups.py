@@ -181,7 +181,7 @@ def _not_reset(report: Groups, later: Sequence[GroupChange]) -> Iterator[str]:
     """The partitions and groups that the file cannot have, with the commands for the first.
 
     Args:
-        found: the groups at the time of the file.
+        report: the groups at the time of the file.
         later: the commits that are there now, and were not then.
     """
     for group in sorted({group_row.group for group_row in report if "\n" in group_row.group}):

@@ -115,7 +115,7 @@ class RecordLines:
         """Write the records of a scan.
 
         Args:
-            found: with the columns `record_fields`; its faults go to `note`.
+            records: with the columns `record_fields`; its faults go to `note`.
             jobs: the threads that make text; one, if records of the scan are counted.
         """
         inside = _tell_outside(records)

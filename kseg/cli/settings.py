@@ -156,7 +156,7 @@ def defaults_lines(
     """Lines with the topics that Kafka's defaults clean up.
 
     Args:
-        found: topics, each with the settings of a partition.
+        settings: topics, each with the settings of a partition.
     """
     topics: dict[str, set[str]] = {}
     for topic, values in settings:

@@ -364,7 +364,7 @@ def parse_table(table: OptionTable, texts: Mapping[str, str]) -> dict[str, Any]:
 
     Args:
         table: the options that exist.
-        given: texts by lower-case names.
+        texts: by lower-case names.
 
     Raises:
         ValueError: an unknown name, two options for one field, or a value out of its domain.
