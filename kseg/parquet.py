@@ -113,7 +113,7 @@ class ParquetFile:
         self._rows = self._bytes = 0
 
     def __enter__(self) -> ParquetFile:
-        """Begin to write."""
+        """Open the writer."""
         return self
 
     def __exit__(

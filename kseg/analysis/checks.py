@@ -361,7 +361,7 @@ INFLATED_BYTES_MAX: Final = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class VerifyOptions:
-    """How to look.
+    """The options of an examination.
 
     Attributes:
         deep: decode every record too, and not only those inside older compressed messages.

@@ -162,7 +162,7 @@ class CopySeen(Documented):
     error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
+        """The document, as in `--json`."""
         document = Documented.to_dict(self)
         document |= {
             "unknown": document["unknown"][:LISTED_MAX],
@@ -204,7 +204,7 @@ class Compared(Documented):
         return self.differences[0] if self.differences else None
 
     def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
+        """The document, as in `--json`."""
         return {
             **self.copy.to_dict(),
             **fields_of(self, "relation same_batches differences difference_count epochs"),
@@ -241,7 +241,7 @@ class PartitionDiff(Documented):
 
     @property
     def copies(self) -> Iterator[CopySeen]:
-        """All of them."""
+        """All copies, the first one in front."""
         yield self.first
         yield from (pair.copy for pair in self.compared)
 
@@ -288,7 +288,7 @@ class Diff(VerbReport, Table):
 
     @property
     def totals(self) -> dict[str, int]:
-        """How many copies have each relation to the first of their partition."""
+        """The number of copies with each relation to the first one of their partition."""
         counts = Counter(
             pair.relation for partition in self.partitions for pair in partition.compared
         )
@@ -301,7 +301,7 @@ class Diff(VerbReport, Table):
 
     @property
     def batches(self) -> int:
-        """That were read."""
+        """The number of batches that were read."""
         return sum(copy.batches for partition in self.partitions for copy in partition.copies)
 
 
@@ -388,9 +388,9 @@ def _compared(
     lacks, compacted = [], []
     for side in (0, 1):
         alone = np.setdiff1d(offsets[side], common, assume_unique=True)
-        gone = _is_compacted(alone, copies[1 - side], sides[1 - side])
-        lacks.append(alone[~gone])
-        compacted.append(alone[gone])
+        is_compacted = _is_compacted(alone, copies[1 - side], sides[1 - side])
+        lacks.append(alone[~is_compacted])
+        compacted.append(alone[is_compacted])
     return differing, epochs, lacks, compacted
 
 
@@ -598,7 +598,7 @@ class DiffUnit:
 
     @property
     def path(self) -> str:
-        """The first copy."""
+        """The directory of the first copy."""
         return self.copies[0].path
 
 
@@ -661,14 +661,14 @@ def examine(unit: DiffUnit) -> PartitionDiff:
         return PartitionDiff(unit.topic, unit.partition, failed[0], compared)
 
 
-def _seen(asked: CopyPath, copy: Copy | CopySeen) -> CopySeen:
+def _seen(copy_path: CopyPath, copy: Copy | CopySeen) -> CopySeen:
     """The facts of a copy, once it was compared."""
     if isinstance(copy, CopySeen):
         return copy
     segments = copy.provable.segments
     return CopySeen(
-        asked.path,
-        asked.topic_id,
+        copy_path.path,
+        copy_path.topic_id,
         copy.start_offset,
         copy.end_offset,
         len(segments),
@@ -693,27 +693,27 @@ def _partition_diff(unit: DiffUnit, *, checks: bool = True) -> PartitionDiff:
     pairs = iter(_pairs(unit, readable))
     at = copies.index(readable[0]) if readable else 0
     compared = [
-        Compared(copy, asked.lacks or "unreadable")
+        Compared(copy, copy_path.lacks or "unreadable")
         if isinstance(copy, CopySeen)
-        else next(pairs).value(_seen(asked, copy))
-        for number, (asked, copy) in enumerate(zip(unit.copies, copies, strict=True))
+        else next(pairs).value(_seen(copy_path, copy))
+        for number, (copy_path, copy) in enumerate(zip(unit.copies, copies, strict=True))
         if number != at
     ]
     first = _seen(unit.copies[at], copies[at])
     return PartitionDiff(unit.topic, unit.partition, first, tuple(compared))
 
 
-def _read_copy(asked: CopyPath, unit: DiffUnit, *, checks: bool) -> Copy | CopySeen:
+def _read_copy(copy_path: CopyPath, unit: DiffUnit, *, checks: bool) -> Copy | CopySeen:
     """Read one copy; or say why that is not possible."""
-    error = asked.error
-    if asked.is_readable:
+    error = copy_path.error
+    if copy_path.is_readable:
         try:
-            return (Copy.read if checks else Copy.assumed)(asked.path, unit.mapping)
+            return (Copy.read if checks else Copy.assumed)(copy_path.path, unit.mapping)
         except (KsegError, OSError) as fault:
             if not checks:
                 raise
             error = text_of(fault)
-    return CopySeen(asked.path, asked.topic_id, error=error)
+    return CopySeen(copy_path.path, copy_path.topic_id, error=error)
 
 
 def _pairs(unit: DiffUnit, copies: list[Copy]) -> list[Pair]:

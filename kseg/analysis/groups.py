@@ -651,12 +651,15 @@ class _Question:
         by_place = np.lexsort((columns["partition"], topic))
         places = np.stack((topic[by_place], columns["partition"][by_place]), axis=1)
         starts = np.flatnonzero((np.diff(places, axis=0, prepend=-1) != 0).any(axis=1))
-        for some in np.split(by_place, starts[1:]):
-            if len(some):
-                partition = (topics[topic[some[0]]], int(columns["partition"][some[0]]))
+        for of_partition in np.split(by_place, starts[1:]):
+            if len(of_partition):
+                partition = (
+                    topics[topic[of_partition[0]]],
+                    int(columns["partition"][of_partition[0]]),
+                )
                 if directory := self.home.views.get(partition):
                     with self.home.noting_unreadable(directory):
-                        self._lag(directory, at, some, columns["offset"], ends | words)
+                        self._lag(directory, at, of_partition, columns["offset"], ends | words)
         columns["pending"] = columns.pop("producer_id")
         columns["pending"][columns["pending"] == -1] = NONE
         return {name: (columns | ends | words).get(name) for name in _COLUMNS}
@@ -868,18 +871,19 @@ def _changes(before: Groups, after: Groups) -> Iterator[GroupChange]:
     """The differences between two answers."""
     olds, news = ({group.group: group for group in answer} for answer in (before, after))
     for name in sorted({*olds, *news}):
-        for what in ("type", "state", "epoch", "members"):
+        for field_name in ("type", "state", "epoch", "members"):
             pair = [
-                getattr(groups_by_name.get(name), what, None) for groups_by_name in (olds, news)
+                getattr(groups_by_name.get(name), field_name, None)
+                for groups_by_name in (olds, news)
             ]
             if pair[0] != pair[1]:
-                yield GroupChange(name, None, None, what, *pair)
+                yield GroupChange(name, None, None, field_name, *pair)
     commits = [_by_place(answer.commits.rows(), "offset") for answer in (before, after)]
     share = [_by_place(answer.share.table_rows(), "start_offset") for answer in (before, after)]
-    for what, (old, new) in (("offset", commits), ("start_offset", share)):
+    for field_name, (old, new) in (("offset", commits), ("start_offset", share)):
         for partition in sorted({*old, *new}):
             if old.get(partition) != new.get(partition):
-                yield GroupChange(*partition, what, old.get(partition), new.get(partition))
+                yield GroupChange(*partition, field_name, old.get(partition), new.get(partition))
 
 
 def _by_place(rows: Iterable[Mapping[str, Any]], field: str) -> dict[tuple[str, str, int], int]:

@@ -447,7 +447,7 @@ class Topics(Listed[TopicSize]):
 
     @property
     def title(self) -> str:
-        """The names."""
+        """The names of the topics."""
         return ", ".join(size.topic for size in self)
 
     def table_rows(self) -> Sequence[Mapping[str, Any]]:

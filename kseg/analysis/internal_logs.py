@@ -164,7 +164,7 @@ class ColumnTable(Table):
     __slots__ = ("columns",)
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
-        """Keep the columns."""
+        """Take the columns by name."""
         self.columns = columns
 
     def __len__(self) -> int:

@@ -430,7 +430,7 @@ def _read(
     newer += [f"version {version} of {name}" for name, version in sorted(cluster.newer.items())]
     configs = (name for config in cluster.configs.values() for name in config)
     unknown = sorted({name for name in configs if not is_known(name)})
-    told = (
+    possible = (
         (
             *("setting-unknown", bool(unknown), None),
             f"Kafka {NEWEST_RELEASE} has no setting {some_of(unknown)}; values are hidden",
@@ -456,7 +456,7 @@ def _read(
     )
     findings = [_finding(error, path) for error in cluster.findings]
     findings += [Finding("left-out", path, note) for note in cluster.notes]
-    findings += [Finding(code, path, text, None, at) for code, is_so, at, text in told if is_so]
+    findings += [Finding(code, path, text, None, at) for code, is_so, at, text in possible if is_so]
     return (
         cluster,
         certain,

@@ -121,7 +121,7 @@ class BrokerReport(VerbReport, Table):
         return {name: document(value) for name, value in values.items()}
 
     def to_html(self) -> str:
-        """The page."""
+        """The page as one text; it loads nothing from elsewhere."""
         charts, template = map(_stored, ("echarts.js", "report.html"))
         script = template.rpartition("<script>")[2].partition("</script>")[0]
         hashes = " ".join(f"'sha256-{_digest(text)}'" for text in (charts, script))
@@ -340,13 +340,13 @@ def _tree(report: BrokerReport) -> dict[str, Any]:
         {"name": name, "bytes": sum(child["bytes"] for child in inside), "children": inside}
         for name, inside in topics.items()
     ]
-    beside: list[dict[str, Any]] = [
+    other_files: list[dict[str, Any]] = [
         {"name": row.path, "bytes": row.all_bytes, "note": _note(row)}
         for row in report.explain.elsewhere
     ]
-    if beside:
-        size = sum(node["bytes"] for node in beside)
-        nodes.append({"name": "(beside partitions)", "bytes": size, "children": beside})
+    if other_files:
+        size = sum(node["bytes"] for node in other_files)
+        nodes.append({"name": "(beside partitions)", "bytes": size, "children": other_files})
     for node in nodes:
         node["children"] = _largest(node["children"], _ROWS)
     return {"name": "all", "bytes": report.explain.bytes, "children": _largest(nodes, _ROWS)}

@@ -99,7 +99,7 @@ class SizeHistogram:
 
     @classmethod
     def none(cls) -> SizeHistogram:
-        """No sizes."""
+        """A histogram without sizes."""
         return cls(0, 0, 0, 0, np.zeros(_BUCKETS, np.int64))
 
     @classmethod
@@ -111,7 +111,7 @@ class SizeHistogram:
         return cls(len(sizes), int(sizes.sum()), int(sizes.min()), int(sizes.max()), buckets)
 
     def merge(self, other: SizeHistogram) -> SizeHistogram:
-        """Both together."""
+        """The sums of both."""
         if not self.count or not other.count:
             return self if self.count else other
         return SizeHistogram(
@@ -201,7 +201,7 @@ class Timeline:
         return _binned(0, times // WIDTHS_MS[0], None, sizes, untimed)
 
     def merge(self, other: Timeline) -> Timeline:
-        """Both together."""
+        """The sums of both."""
         width = max(self.width, other.width)
         first, second = self.widened(width), other.widened(width)
         return _binned(
@@ -250,7 +250,7 @@ def _binned(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DistinctCount:
-    """How many different values there were, within about 2 %: a HyperLogLog of 4096 registers.
+    """The number of different values within about 2 %: a HyperLogLog of 4096 registers.
 
     Source: Flajolet et al., "HyperLogLog", 2007.
     """
@@ -258,7 +258,7 @@ class DistinctCount:
     registers: Uint8s = field(repr=False)
 
     def merge(self, other: DistinctCount) -> DistinctCount:
-        """Both together."""
+        """The sums of both."""
         return DistinctCount(np.maximum(self.registers, other.registers))
 
     def estimate(self) -> int:
@@ -329,8 +329,8 @@ class KeyTotals:
         """The `count` keys with most bytes; of equal ones the smaller hash."""
         if len(self.hashes) <= count:
             return self
-        top, gone = _parted(self.hashes, self.sizes, count)
-        lost = max(self.lost, int((self.sizes[gone] + self.errors[gone]).max()))
+        top, dropped = _parted(self.hashes, self.sizes, count)
+        lost = max(self.lost, int((self.sizes[dropped] + self.errors[dropped]).max()))
         hashes = self.hashes[top]
         names = {value: self.names[value] for value in hashes.tolist()}
         return KeyTotals(hashes, self.records[top], self.sizes[top], self.errors[top], names, lost)
@@ -433,24 +433,24 @@ class KeyCounter:
     def _shrink(self) -> None:
         """Start the table again with the larger half of the keys."""
         hashes, records, sizes = self._arrays()
-        larger, gone = _parted(hashes, sizes, self._counted // 2)
+        larger, dropped = _parted(hashes, sizes, self._counted // 2)
         # A key that was dropped twice may have had as much each time.
-        self._lost += int(sizes[gone].max())
+        self._lost += int(sizes[dropped].max())
         self._table = KeyTable(self._counted)
         self._table.feed(
             hashes[larger], sizes[larger], records[larger], np.empty(len(larger), np.int32)
         )
 
     def distinct(self) -> DistinctCount:
-        """How many different keys there were."""
+        """The number of different keys so far."""
         return DistinctCount(self._registers.copy())
 
     def totals(self) -> KeyTotals:
         """The first `keys_max` keys, and a bound for the others."""
         hashes, records, sizes = self._arrays()
-        top, gone = _parted(hashes, sizes, self._keys_max)
+        top, dropped = _parted(hashes, sizes, self._keys_max)
         top = top[np.argsort(hashes[top])]
-        lost = self._lost + (int(sizes[gone].max()) if len(gone) else 0)
+        lost = self._lost + (int(sizes[dropped].max()) if len(dropped) else 0)
         names = {value: self._names[value] for value in hashes[top].tolist()}
         errors = np.full(len(top), self._lost, np.int64)
         return KeyTotals(hashes[top], records[top], sizes[top], errors, names, lost)
@@ -478,7 +478,7 @@ _FAULTS_NAMED_MAX: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class StatsOptions:
-    """How closely to look.
+    """The options of a count.
 
     Attributes:
         records: decode records, for their sizes and keys; else headers alone are read.
@@ -513,7 +513,7 @@ class RecordStats:
     payloads: dict[str, int]
 
     def merge(self, other: RecordStats) -> RecordStats:
-        """Both together."""
+        """The sums of both."""
         return RecordStats(
             self.sizes.merge(other.sizes),
             self.null_keys + other.null_keys,
@@ -564,7 +564,7 @@ class PartitionStats:
     codec_bytes: dict[int, int] = field(default_factory=dict)
 
     def merge(self, other: PartitionStats) -> PartitionStats:
-        """Both together."""
+        """The sums of both."""
         summary = Summary()
         summary.merge(self.summary)
         summary.merge(other.summary)
@@ -674,7 +674,7 @@ class StatsByTopic(Listed[TopicStats]):
 
     @property
     def title(self) -> str:
-        """The names."""
+        """The names of the topics."""
         return ", ".join(topic.topic for topic in self)
 
     def table_rows(self) -> Sequence[Cells[str, Any]]:

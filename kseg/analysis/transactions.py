@@ -166,7 +166,7 @@ class Transactions(Listed[Undecided]):
 
     @property
     def title(self) -> str:
-        """The numbers."""
+        """The counts in one line."""
         return ", ".join(f"{count} {status}" for status, count in self.counts.items() if count)
 
     def to_json(self, *, transactions: bool = True) -> dict[str, Any]:

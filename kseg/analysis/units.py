@@ -32,7 +32,7 @@ from kseg.log.data_directory import DirectoryFiles, EntryKind, entry_of, partiti
 from kseg.stores.path import name_of
 from kseg.workers import At, Put, at_file, in_order
 
-_Said = Callable[[str], DirectoryFiles]
+_CheckpointsOf = Callable[[str], DirectoryFiles]
 #: The contents of directories, by the paths in units.
 Listings = dict[str, PartitionFiles | DataDirectory]
 
@@ -104,7 +104,7 @@ def plan(catalog: Catalog, listings: Listings | None = None) -> list[Unit]:
 
 
 def _units_of(catalog: Catalog, listings: Listings) -> Iterator[Unit]:
-    said = cache(partial(DirectoryFiles.read, locked=False))
+    checkpoints_of = cache(partial(DirectoryFiles.read, locked=False))
     list_once = cache(list_partition)  # `*.log` names thousands of files of one directory
     for home in () if catalog.selection else catalog.data_directories:
         listings[name_of(home.path)] = home._replace(partitions=())
@@ -114,12 +114,12 @@ def _units_of(catalog: Catalog, listings: Listings) -> Iterator[Unit]:
                 yield Unit(UnitKind.BATCHES, name_of(entry.path), is_last=True)
     for partition in catalog:
         if partition.file is not None:
-            yield from _of_file(partition.path, partition.file, list_once, said)
+            yield from _of_file(partition.path, partition.file, list_once, checkpoints_of)
             continue
         listings[name_of(partition.path)] = partition.files
         yield Unit(UnitKind.PARTITION, name_of(partition.path))
         for segment, following in _with_following(partition.files.segments):
-            yield _of_segment(segment, partition.path, following, said)
+            yield _of_segment(segment, partition.path, following, checkpoints_of)
         for entry in partition.files.kraft_snapshots:
             yield Unit(UnitKind.BATCHES, name_of(entry.path), is_last=True)
 
@@ -136,7 +136,7 @@ def _with_following(
 _UNBELIEVED = frozenset({EntryKind.CLUSTER_METADATA, EntryKind.DELETE, EntryKind.STRAY})
 
 
-def _is_believed(log: Path, following: int | None, said: _Said) -> bool:
+def _is_believed(log: Path, following: int | None, checkpoints_of: _CheckpointsOf) -> bool:
     """Whether a start takes a segment's indexes unchecked: under the mark, or when flushed.
 
     Without any recovery point, closed segments count as flushed. The log of KRaft is recovered in
@@ -147,7 +147,7 @@ def _is_believed(log: Path, following: int | None, said: _Said) -> bool:
     partition = os.path.realpath(log.parent)
     if entry_of(Path(partition)).kind in _UNBELIEVED:
         return False
-    files = said(os.path.dirname(partition))
+    files = checkpoints_of(os.path.dirname(partition))
     if files.mark is not None or following is None:
         return files.mark is not None
     has_recovery_points = bool(files.offsets[FileKind.RECOVERY_POINT])
@@ -155,7 +155,10 @@ def _is_believed(log: Path, following: int | None, said: _Said) -> bool:
 
 
 def _of_segment(
-    segment: SegmentFiles, partition: Path | None, following: int | None, said: _Said
+    segment: SegmentFiles,
+    partition: Path | None,
+    following: int | None,
+    checkpoints_of: _CheckpointsOf,
 ) -> Unit:
     def text(path: Path | None) -> str | None:
         return None if path is None else name_of(path)
@@ -170,12 +173,15 @@ def _of_segment(
         index=text(segment.index),
         time_index=text(segment.time_index),
         txn_index=text(segment.txn_index),
-        believed=_is_believed(segment.log, following, said),
+        believed=_is_believed(segment.log, following, checkpoints_of),
     )
 
 
 def _of_file(
-    path: Path, name: FileName, listing: Callable[[Path], PartitionFiles], said: _Said
+    path: Path,
+    name: FileName,
+    listing: Callable[[Path], PartitionFiles],
+    checkpoints_of: _CheckpointsOf,
 ) -> Iterator[Unit]:
     """A file by itself; an index is examined with its log, if that lies beside it."""
     kind, offset = name.kind, name.base_offset
@@ -183,7 +189,7 @@ def _of_file(
         segments = listing(path.absolute().parent).segments
         for segment, following in _with_following(segments):
             if segment.base_offset == offset:
-                yield _of_segment(_beside(segment, path), None, following, said)
+                yield _of_segment(_beside(segment, path), None, following, checkpoints_of)
                 return
     holds = kind.holds_batches
     yield Unit(

@@ -266,8 +266,8 @@ def _examine_directory(unit: Unit, listing: PartitionFiles | DataDirectory | Non
     if listing is not None:
         with suppress(FileNotFoundError):  # retention was faster: look again
             return _examine_listed(listing)
-    again = list_partition if unit.kind is UnitKind.PARTITION else list_data_directory
-    return _examine_listed(again(unit.path))
+    list_files = list_partition if unit.kind is UnitKind.PARTITION else list_data_directory
+    return _examine_listed(list_files(unit.path))
 
 
 def _examine_listed(listing: PartitionFiles | DataDirectory) -> Examined:

@@ -66,27 +66,27 @@ def convert(
     backup_dir: str | None,
     selection: Selection,
     given: GivenSettings,
-    **asked: Any,
+    **how: Any,
 ) -> int:
     """Run `kseg convert`; returns the exit code."""
-    _check_mode(paths, out, apply or backup_dir is not None, force, asked)
+    _check_mode(paths, out, apply or backup_dir is not None, force, how)
     if out is None:
         return recode(
             paths,
-            asked["codec"],
-            asked["level"],
+            how["codec"],
+            how["level"],
             selection,
             backup_dir,
             given,
             apply=apply,
             as_json=as_json,
         )
-    asked["magic"] = 2 if asked["magic"] is None else asked["magic"]
-    return _to_files(paths[0], out, as_json, force, jobs, **asked)
+    how["magic"] = 2 if how["magic"] is None else how["magic"]
+    return _to_files(paths[0], out, as_json, force, jobs, **how)
 
 
 def _check_mode(
-    paths: Paths, out: str | None, in_place: bool, force: bool, asked: dict[str, Any]
+    paths: Paths, out: str | None, in_place: bool, force: bool, how: dict[str, Any]
 ) -> None:
     """Refuse options of both modes together.
 
@@ -95,14 +95,14 @@ def _check_mode(
     """
     if out is not None and (in_place or len(paths) > 1):
         raise click.UsageError("-o takes one PATH, and neither --apply nor --backup-dir.")
-    beside = force or asked["drop"] or asked["magic"] is not None
-    if out is None and (beside or asked["first_offset"] is not None):
+    of_files = force or how["drop"] or how["magic"] is not None
+    if out is None and (of_files or how["first_offset"] is not None):
         raise click.UsageError(
             "--magic, --drop, --first-offset and --force want -o OUT; in place the codec changes."
         )
 
 
-def _to_files(path: str, out: str, as_json: bool, force: bool, jobs: int, **asked: Any) -> int:
+def _to_files(path: str, out: str, as_json: bool, force: bool, jobs: int, **how: Any) -> int:
     """Write converted files; returns the exit code."""
     catalog = Catalog(()) if path == _STDIN else catalog_of((path,), files="all")
     whole = path != _STDIN and not any(partition.is_file for partition in catalog)
@@ -113,14 +113,14 @@ def _to_files(path: str, out: str, as_json: bool, force: bool, jobs: int, **aske
     _check_offsets(pairs)
     if as_json and pairs[0][1] is None:
         raise click.UsageError("--json and -o - would both write to standard output.")
-    codec = None if asked["codec"] is None else Compression(CODECS.index(asked["codec"]))
+    codec = None if how["codec"] is None else Compression(CODECS.index(how["codec"]))
     with usage_errors():
-        target = Target(asked["magic"], codec, asked["level"], asked["drop"], asked["batch_bytes"])
+        target = Target(how["magic"], codec, how["level"], how["drop"], how["batch_bytes"])
     runs = []
     for source, target_file in pairs:
-        run = FileConversion(source, target, jobs, skip=asked["on_corrupt"] == "skip")
+        run = FileConversion(source, target, jobs, skip=how["on_corrupt"] == "skip")
         try:
-            run.go(target_file, asked["first_offset"])
+            run.go(target_file, how["first_offset"])
         except UnsupportedFormatError as error:
             complain(f"kseg: {one_line(error)} ({_WAYS_OUT})")
             return Exit.FOUND
@@ -199,8 +199,8 @@ def _check_offsets(pairs: Sequence[tuple[str, Path | None]]) -> None:
             or not (target_file.stem.isdigit() and target_file.parent.is_dir())
         ):
             continue
-        beside = [segment.log for segment in list_partition(target_file.parent).segments]
-        neighbours = [info_of_file(log) for log in beside if log not in made]
+        logs = [segment.log for segment in list_partition(target_file.parent).segments]
+        neighbours = [info_of_file(log) for log in logs if log not in made]
         if not neighbours:
             continue
         source = info_of_file(Path(path))

@@ -120,8 +120,8 @@ def _arrow_and_parquet() -> bool:
     begun = time.perf_counter()
     table = scan(_DATA, columns=names).to_arrow()
     seconds = time.perf_counter() - begun
-    again = parquet.ParquetDataset("parquet").read(columns=list(names))
-    same = bool(table.equals(again))
+    table_again = parquet.ParquetDataset("parquet").read(columns=list(names))
+    same = bool(table.equals(table_again))
     output.write_line(
         f"{table.num_rows} rows, {table.num_columns} columns, {output.human_bytes(table.nbytes)}, "
         f"in {seconds * 1000:.1f} ms; Parquet holds {'the same' if same else 'OTHER ROWS'}"

@@ -97,12 +97,12 @@ def write_reports(
         output.write_document("doctor-fleet/1", {**document, "brokers": brokers})
     else:
         for number, report in enumerate(reports):
-            who = (
+            title = (
                 "broker"
                 if report.node_id is None
                 else f"broker {report.node_id} of {report.cluster_id}"
             )
-            output.write_lines((*([""] if number else ()), f"{who}:", *_page(report)))
+            output.write_lines((*([""] if number else ()), f"{title}:", *_page(report)))
     return Exit.OK if all(report.ok for report in reports) else Exit.FOUND
 
 
@@ -121,8 +121,8 @@ def _page(report: DoctorReport) -> Iterator[str]:
     counts = Counter(finding.severity for finding in report.all_findings())
     errors = output.counted(counts["error"], "error")
     warnings = output.counted(counts["warning"], "warning")
-    said = f"{_SAID[report.outcome.value]}{_loss(report)}"
-    yield f"Kafka {report.release}: {said}; {errors}, {warnings}"
+    outcome = f"{_SAID[report.outcome.value]}{_loss(report)}"
+    yield f"Kafka {report.release}: {outcome}; {errors}, {warnings}"
     yield from _of_release(report)
     for directory in report.directories:
         yield ""
@@ -182,15 +182,15 @@ def _of_directory(directory: DirectoryOutlook, rate: float | None) -> Iterator[s
         yield f"  {_reading(swept, directory, rate)}"
     inside = [finding for partition in directory.partitions for finding in partition.findings]
     if not directory.clean:  # the reason is the same for all of them
-        again = [
+        swept_paths = [
             finding.path.removeprefix(f"{directory.path}/")
             for finding in inside
             if _is_swept(finding)
         ]
         inside = [finding for finding in inside if not _is_swept(finding)]
-        if again:
-            warnings = output.counted(len(again), "warning")
-            yield f"  {warnings}: no clean stop, so that a start reads {some_of(again)} again"
+        if swept_paths:
+            warnings = output.counted(len(swept_paths), "warning")
+            yield f"  {warnings}: no clean stop, so that a start reads {some_of(swept_paths)} again"
     for findings in (directory.findings, inside):
         yield from _lines(findings, "  ", home=f"{directory.path}/")
 

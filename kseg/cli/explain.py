@@ -62,7 +62,7 @@ def explain(
 
 
 def _write_totals(report: ExplainReport) -> None:
-    """Totals by cause."""
+    """Write the totals by cause."""
     from kseg.analysis.explain import CAUSES
 
     size = output.human_bytes(report.bytes)
@@ -118,7 +118,7 @@ def _unsettled(partitions: Sequence[PartitionKeeps], cause: str) -> list[str]:
 
 
 def _write_partitions(partitions: Sequence[PartitionKeeps], *, segments: bool) -> None:
-    """The largest first."""
+    """Write the partitions, the largest first."""
     ordered = sorted(partitions, key=lambda partition: -partition.bytes)
     shown = ordered if segments else ordered[:_LINES_MAX]
     rows, below = [], []

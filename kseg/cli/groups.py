@@ -162,10 +162,12 @@ def _write_resets(report: Groups, path: Path) -> list[str]:
         file.write(text.getvalue().encode())
     lines = []
     for tool, kinds in _TOOLS.items():
-        some = [name for name in names if types[name] in kinds]
-        for first in range(0, len(some), _COMMAND_GROUPS):
+        of_tool = [name for name in names if types[name] in kinds]
+        for first in range(0, len(of_tool), _COMMAND_GROUPS):
             chosen = [
-                word for name in some[first : first + _COMMAND_GROUPS] for word in ("--group", name)
+                word
+                for name in of_tool[first : first + _COMMAND_GROUPS]
+                for word in ("--group", name)
             ]
             lines.append(
                 "    "

@@ -93,9 +93,10 @@ def _info_of_tier(paths: Paths, selection: Selection, *, as_json: bool) -> int:
             for document in documents
             for first, last in document["holes"]
         )
-        asked = traffic(tier)
+        counts = traffic(tier)
         output.write_line(
-            f"{asked['requests']} requests, {human_bytes(asked['bytes_read'])} read from the store"
+            f"{counts['requests']} requests, "
+            f"{human_bytes(counts['bytes_read'])} read from the store"
         )
     faults = [fault for document in documents for fault in document["faults"]]
     complain(*(f"kseg: {fault}" for fault in faults))

@@ -54,11 +54,11 @@ def lookup(
         return
     with Log(LogView.at(chosen), "auto") as log:
         record = _by_offset(log, offset) if offset is not None else _by_time(log, time or 0)
-    asked = "offset" if offset is not None else "time"
+    noun = "offset" if offset is not None else "time"
     if as_json:
         output.write_document("lookup/1", {"path": directory, **_document(record)})
     else:
-        _print(record, asked)
+        _print(record, noun)
 
 
 def _print_special(path: Path, directory: str, time: int, *, as_json: bool) -> None:
@@ -117,9 +117,9 @@ def _document(record: FoundRecord | None) -> dict[str, Any]:
     }
 
 
-def _print(record: FoundRecord | None, asked: str) -> None:
+def _print(record: FoundRecord | None, noun: str) -> None:
     if record is None:
-        output.write_line(f"no record at or after this {asked}")
+        output.write_line(f"no record at or after this {noun}")
         return
     offset, timestamp, batch = record
     entry = batch.index_entry

@@ -75,8 +75,8 @@ def _write(state: Metadata) -> None:
     time = iso_text(state.timestamp) or "no known time"
     line = f"up to offset {state.end_offset}, {time}, leader epoch {state.leader_epoch}"
     leader = "unknown" if state.leader is None else state.leader
-    said = f"{line}, leader {leader}" if state.end_offset else "the log has no record so early"
-    output.write_line(f"{state.path}: {said}")
+    summary = f"{line}, leader {leader}" if state.end_offset else "the log has no record so early"
+    output.write_line(f"{state.path}: {summary}")
     for kind, table in state.tables.items():
         if len(table):
             output.write_lines(("", kind))

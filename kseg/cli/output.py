@@ -92,8 +92,8 @@ def write_long_document(
     text = json.dumps({"schema": f"kseg.{schema}", **document})
     click.echo(f'{text[:-1]}, "{name}": [', nl=False)
     comma, lines = "", map(json.dumps, rows)
-    while some := list(islice(lines, 1000)):
-        click.echo(comma + ", ".join(some), nl=False)
+    while batch := list(islice(lines, 1000)):
+        click.echo(comma + ", ".join(batch), nl=False)
         comma = ", "
     click.echo("]}")
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 ITEMS_MAX: Final = 5
 
 
-def more_line(count: int, what: str) -> Iterator[str]:
+def more_line(count: int, noun: str) -> Iterator[str]:
     """A line with the number of items that are not printed, if there are any."""
     if count > ITEMS_MAX:
-        yield f"{count - ITEMS_MAX} more {what}"
+        yield f"{count - ITEMS_MAX} more {noun}"
 
 
 def put_back(replaced: Sequence[tuple[str, Path]], out: Path, beside: Path) -> Iterator[str]:

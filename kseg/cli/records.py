@@ -158,10 +158,10 @@ class RecordLines:
         """
         if not self.is_empty:
             return
-        asked: Any = (("--offset", request.offset, _plain), ("--time", request.time, _iso))
+        options: Any = (("--offset", request.offset, _plain), ("--time", request.time, _iso))
         ranges = [
             f"{option} {text(bounds[0])}..{text(bounds[1])}"
-            for option, bounds, text in asked
+            for option, bounds, text in options
             if bounds != ALL
         ]
         if ranges:

@@ -169,16 +169,16 @@ def _lines(partition: SalvagedPartition, label: str, lines: Sequence[str]) -> It
 
 def _totals(plan: SalvagePlan, report: SalvageReport) -> Iterator[str]:
     partitions = output.counted(len(plan.partitions), "partition")
-    said = "nothing is lost" if report.ok else _all_lost(plan)
+    summary = "nothing is lost" if report.ok else _all_lost(plan)
     undecodable = sum(len(partition.undecodable) for partition in plan.partitions)
     if undecodable:
-        said += (
+        summary += (
             f"; no client can read {output.counted(undecodable, 'sound batch', 'sound batches')}: "
             "'kseg read --on-corrupt skip' steps over such batches"
         )
     yield (
         f"{partitions}, {output.human_bytes(plan.kept_bytes)} of "
-        f"{output.human_bytes(plan.bytes)} kept in {plan.out}; {said}"
+        f"{output.human_bytes(plan.bytes)} kept in {plan.out}; {summary}"
     )
     if plan.quarantined_bytes:
         yield (

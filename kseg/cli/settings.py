@@ -164,13 +164,13 @@ def defaults_lines(
             name: value.value for name, value in values.items() if value.source == "default"
         }
         limits = "retention.bytes" in defaults or "retention.ms" in defaults
-        said = [
+        texts = [
             f"{name}={defaults[name]}"
             for name in ("cleanup.policy", "retention.ms")
             if name in defaults
         ]
-        if said and limits and topic is not None and "delete" in values["cleanup.policy"].value:
-            topics.setdefault(", ".join(said), set()).add(topic)
+        if texts and limits and topic is not None and "delete" in values["cleanup.policy"].value:
+            topics.setdefault(", ".join(texts), set()).add(topic)
     for text, named in topics.items():
         yield f"Kafka's default: {text} for {some_of(sorted(named))}, which no other source sets"
 

@@ -187,7 +187,7 @@ def write_all(
     pairs: Sequence[tuple[Export, Path]],
     look: FileFormat,
     out: Path,
-    told: Callable[[Export, Path, Written], object],
+    on_file: Callable[[Export, Path, Written], object],
 ) -> Written:
     """Write the files of an export, side by side.
 
@@ -197,7 +197,7 @@ def write_all(
         pairs: of `exports_of`.
         look: how files are to look.
         out: the directory of all these files, or the only file.
-        told: is called in order with each file that is written, its path and its result.
+        on_file: is called in order with each file that is written, its path and its result.
 
     Raises:
         FileExistsError: another run writes to the directory; or a file is there with records that
@@ -229,7 +229,7 @@ def write_all(
             files += result.files
             faults += result.faults
             undecoded.merge(result.undecoded)
-            told(export, target, result)
+            on_file(export, target, result)
     return Written(count, tuple(files), faults, undecoded)
 
 

@@ -97,9 +97,11 @@ class Selected(NamedTuple):
 
     def metadata(self) -> dict[bytes, bytes]:
         """The metadata for the schema of a file."""
-        said = {"offsets": self.offsets, "times": self.times, "isolation": self.isolation}
-        said |= {name: getattr(self, name) for name in _FURTHER if getattr(self, name) != _NO[name]}
-        return {_KEY: json.dumps(said).encode()}
+        further = {"offsets": self.offsets, "times": self.times, "isolation": self.isolation}
+        further |= {
+            name: getattr(self, name) for name in _FURTHER if getattr(self, name) != _NO[name]
+        }
+        return {_KEY: json.dumps(further).encode()}
 
     def covers(self, other: Selected) -> bool:
         """Whether an export of this has all that an export of the other has."""
@@ -196,11 +198,11 @@ def _selected_of(target: Path, form: str) -> Selected | None:
     ):
         is_parquet = form == "parquet"
         schema = parquet.read_schema(file) if is_parquet else pyarrow.ipc.open_file(file).schema
-        said = json.loads(schema.metadata[_KEY])
-        offsets, times = (_range(said[name]) for name in ("offsets", "times"))
-        logs = tuple((str(name), _range(bounds)) for name, bounds in said.get("logs", ()))
-        key, limit, last = (said.get(name) for name in ("key", "limit", "last"))
-        return Selected(offsets, times, str(said["isolation"]), False, key, limit, last, logs)
+        metadata = json.loads(schema.metadata[_KEY])
+        offsets, times = (_range(metadata[name]) for name in ("offsets", "times"))
+        logs = tuple((str(name), _range(bounds)) for name, bounds in metadata.get("logs", ()))
+        key, limit, last = (metadata.get(name) for name in ("key", "limit", "last"))
+        return Selected(offsets, times, str(metadata["isolation"]), False, key, limit, last, logs)
     return None
 
 
@@ -319,8 +321,8 @@ def open_target(
 @contextmanager
 def _parquet(sink: Sink, file_format: FileFormat) -> Iterator[Write]:
     parquet: Any = require("kseg.parquet", extra="arrow")
-    said = file_format.selected.metadata()
-    with parquet.ParquetFile(sink, file_format.fields, file_format.kinds, said) as file:
+    metadata = file_format.selected.metadata()
+    with parquet.ParquetFile(sink, file_format.fields, file_format.kinds, metadata) as file:
         yield file.write
 
 
@@ -350,12 +352,12 @@ def hive_files(out: Path, by: Sequence[str], begin: Begin) -> Iterator[Write]:
 
         def write(columns: RecordColumns) -> None:
             for day, part in split_days(columns) if "day" in by else [(None, columns)]:
-                said = {
+                metadata = {
                     "day": day_text(day) or HIVE_NULL,
                     "topic": columns.topic or HIVE_NULL,
                     "partition": HIVE_NULL if columns.partition is None else str(columns.partition),
                 }
-                directory = out.joinpath(*(hive_directory(key, said[key]) for key in by))
+                directory = out.joinpath(*(hive_directory(key, metadata[key]) for key in by))
                 file = files.pop(directory, None)
                 if file is None:
                     if len(files) == OPEN_MAX:  # the file that was used longest ago is complete
@@ -411,8 +413,8 @@ class Files:
         self._parts[directory] += 1
         part = self._parts[directory]
         # No partition's directory has a name with this end.
-        again = "" if part == 1 else f".{part}"
-        path = directory / fitting_name(self._target.stem + again, self._target.suffix)
+        number = "" if part == 1 else f".{part}"
+        path = directory / fitting_name(self._target.stem + number, self._target.suffix)
         with open_target(path, self._look, self._faults) as write:
             self.records[path] = 0
 
@@ -447,7 +449,7 @@ class Undecoded:
     """Counts of keys and values that are null because their bytes are of another kind."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Start without any records."""
         self.counts: Counter[str] = Counter()
         self._first: dict[str, str] = {}
 

@@ -241,7 +241,7 @@ def _counts_of(cluster: Cluster, topic: str | None, directories: Iterable[Path])
     if topic_id is None or not (cluster.trusted and cluster.knows_replicas):
         return ()
     for directory in directories:
-        said = directory / "partition.metadata"
-        if said.exists() and read_partition_metadata(said).uuid != topic_id:
+        metadata_path = directory / "partition.metadata"
+        if metadata_path.exists() and read_partition_metadata(metadata_path).uuid != topic_id:
             return ()
     return cluster.counts.get(topic_id, {}).values()

@@ -600,15 +600,15 @@ def check(query: Mapping[str, Any], door: str) -> None:
     Raises:
         ValueError: two of them do not go together.
     """
-    asked = {name for name, value in query.items() if value is not None}
+    names = {name for name, value in query.items() if value is not None}
 
     def spelled(name: str) -> str:
         return BY_NAME[name].spelled(door)[-1]
 
     for first, second in EXCLUDED:
-        if {first, second} <= asked:
+        if {first, second} <= names:
             raise ValueError(f"{spelled(first)} and {spelled(second)} exclude each other")
-    of_schemas = [name for name in OF_SCHEMAS if name in asked]
+    of_schemas = [name for name in OF_SCHEMAS if name in names]
     if not of_schemas:
         return
     from kseg.format.typed import has_schemas  # few queries ask for it, and help does without

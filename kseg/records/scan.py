@@ -195,8 +195,8 @@ class Scan(Frames):
     @property
     def _takes_all(self) -> bool:
         """Whether no bound, key or pattern leaves records out."""
-        asked = self._request.bounds, self._key, self._pattern, self._offsets
-        return asked == ((ALL, ALL), None, None, {})
+        narrowing = self._request.bounds, self._key, self._pattern, self._offsets
+        return narrowing == ((ALL, ALL), None, None, {})
 
     def _counts(self) -> Iterator[tuple[Partition, int]]:
         """The number of records of each source."""
@@ -799,45 +799,48 @@ def scan(paths: StrPaths, **query: Unpack[QueryArgs]) -> Scan:
         >>> reader.to_arrow().num_rows
         14
     """
-    asked = answers(query)
-    partitioner, offset = asked["partitioner"], asked["offset"]
-    selection = Selection.of(asked["topics"], None if partitioner else asked["partitions"])
+    answered = answers(query)
+    partitioner, offset = answered["partitioner"], answered["offset"]
+    selection = Selection.of(answered["topics"], None if partitioner else answered["partitions"])
     is_by_partition = isinstance(offset, MappingOf)
-    now = asked["now"]
-    if now is None and asked["time"] is not None:
+    now = answered["now"]
+    if now is None and answered["time"] is not None:
         now = machine_ms()
     request = Request(
         offset=None if is_by_partition else offset,
         now=now,
-        **{name: asked[name] for name in _OF_REQUEST},
+        **{name: answered[name] for name in _OF_REQUEST},
     )
     catalog = _catalog(
-        *(paths, selection, asked["replicas"], asked["on_error"], asked["tier"]),
+        *(paths, selection, answered["replicas"], answered["on_error"], answered["tier"]),
         request.isolation,
     )
     sources = catalog.partitions
     kinds = _kinds(
-        asked["decode"], tuple(asked[name] for name in OF_SCHEMAS), sources, asked["mapping"]
+        answered["decode"],
+        tuple(answered[name] for name in OF_SCHEMAS),
+        sources,
+        answered["mapping"],
     )
-    key = key_bytes(asked["key"], kinds)
-    names = _columns(asked["columns"], kinds, with_directory=asked["replicas"] == "all")
+    key = key_bytes(answered["key"], kinds)
+    names = _columns(answered["columns"], kinds, with_directory=answered["replicas"] == "all")
     result = Scan(
         sources,
         names,
         request,
-        asked["mapping"],
+        answered["mapping"],
         left_out=catalog.left_out,
         _kinds=kinds,
         _key=key,
-        _limit=_count_of("limit", asked["limit"]),
-        _last=_count_of("last", asked["last"]),
+        _limit=_count_of("limit", answered["limit"]),
+        _last=_count_of("last", answered["last"]),
         _offsets=_each_offset(offset) if is_by_partition else {},
-        _progress=asked["progress"],
+        _progress=answered["progress"],
     )
     if partitioner is None:
         return result
     homes = [home.path for home in catalog.data_directories]
-    return result._place_keys(partitioner, asked["partitions"], homes)
+    return result._place_keys(partitioner, answered["partitions"], homes)
 
 
 def _view(source: Partition, mapping: Mapping) -> LogView:
@@ -886,7 +889,7 @@ def dataset(paths: StrPaths, **query: Unpack[QueryArgs]) -> pyarrow.dataset.Data
 
 
 def _kinds(
-    decode: Any, said: tuple[Any, ...], sources: tuple[Partition, ...], mapping: Mapping
+    decode: Any, of_schemas: tuple[Any, ...], sources: tuple[Partition, ...], mapping: Mapping
 ) -> Kinds:
     """The kinds of keys and values, by the schemas that the caller names."""
     if not has_schemas(decode):
@@ -898,16 +901,16 @@ def _kinds(
         table = Scan(sources, (name,), request, mapping, _limit=SAMPLE_ROWS).to_arrow()
         return table[name].combine_chunks()
 
-    return decodings(decode, Choice(*said), (source.topic for source in sources), sample)
+    return decodings(decode, Choice(*of_schemas), (source.topic for source in sources), sample)
 
 
 def _columns(
-    asked: str | Iterable[str] | None, kinds: Kinds, *, with_directory: bool
+    columns: str | Iterable[str] | None, kinds: Kinds, *, with_directory: bool
 ) -> tuple[str, ...]:
-    if asked is None:
+    if columns is None:
         place_fields = (*PLACE_FIELDS, DIRECTORY) if with_directory else PLACE_FIELDS
-        asked = (*place_fields, *FIELDS_DEFAULT)
-    names = (asked,) if isinstance(asked, str) else tuple(asked)
+        columns = (*place_fields, *FIELDS_DEFAULT)
+    names = (columns,) if isinstance(columns, str) else tuple(columns)
     unknown = [str(name) for name in names if name not in COLUMNS]
     if unknown:
         raise ValueError(f"no column {', '.join(unknown)}; there are: {', '.join(COLUMNS)}")

@@ -55,7 +55,7 @@ class Summary:
 
     @property
     def records_per_second(self) -> float:
-        """The rate."""
+        """The rate of reading, over the whole run."""
         return self.records / self.seconds if self.seconds else 0.0
 
 
@@ -150,13 +150,13 @@ def quiet_spark(cores: int, *, java_options: str = "") -> Iterator[SparkSession]
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.warehouse.dir", os.path.join(tempfile.gettempdir(), "kseg-warehouse"))
     )
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as stderr:
         try:
-            with _stderr_to(said.fileno()):
+            with _stderr_to(stderr.fileno()):
                 spark = builder.getOrCreate()
         except (PySparkException, RuntimeError) as error:
-            said.seek(0)
-            lines = said.read().decode("utf-8", "replace").strip().splitlines()
+            stderr.seek(0)
+            lines = stderr.read().decode("utf-8", "replace").strip().splitlines()
             reason = lines[-1] if lines else str(error).splitlines()[0]
             raise KsegError(f"Spark did not start: {reason}") from None
     try:
@@ -179,12 +179,12 @@ def check_java() -> None:
     if java is None:
         raise KsegError(f"{needs} and there is none: {_HOW_TO_GET_JAVA}")
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
+        ran = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         raise KsegError(f"{needs} and {java} does not run: {_HOW_TO_GET_JAVA}") from None
-    version = re.search(r'version "(?:1\.)?(\d+)', said.stderr)
-    if said.returncode or version is None:  # a Java without memory says so itself
-        words = " ".join(f"{said.stdout} {said.stderr}".split())[:_WORDS_MAX]
+    version = re.search(r'version "(?:1\.)?(\d+)', ran.stderr)
+    if ran.returncode or version is None:  # a Java without memory says so itself
+        words = " ".join(f"{ran.stdout} {ran.stderr}".split())[:_WORDS_MAX]
         reason = f"{java} does not run: {words}" if words else f"{java} does not run"
         raise KsegError(f"{needs} and {reason}: {_HOW_TO_GET_JAVA}")
     if int(version[1]) < _JAVA_MIN:

@@ -265,9 +265,9 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         raise ValueError(f"kseg: onCorrupt=permissive is for records; mode={result.mode} shows all")
     if (result.kinds or result.key is not None) and result.mode != "records":
         raise ValueError(f"kseg: mode={result.mode} has no keys and values")
-    asked = {name: getattr(result, name, None) or None for name in OF_SCHEMAS}
+    of_schemas = {name: getattr(result, name, None) or None for name in OF_SCHEMAS}
     try:
-        check({**asked, "decode": result.kinds}, "spark")
+        check({**of_schemas, "decode": result.kinds}, "spark")
     except ValueError as error:
         raise ValueError(f"kseg: option {error}") from None
     return _with_types(result) if has_schemas(result.kinds) else result

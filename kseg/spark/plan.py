@@ -79,8 +79,8 @@ class ListedLog(NamedTuple):
 
     def segments(self) -> Iterator[tuple[SegmentInfo, int]]:
         """The segments to read; with each the base offset of the one behind it, or `NO_END`."""
-        beside = self.view.files.segments if self.partition.is_file else self.view.segments
-        bases = [segment.base_offset for segment in beside]
+        all_segments = self.view.files.segments if self.partition.is_file else self.view.segments
+        bases = [segment.base_offset for segment in all_segments]
         for info in self.view.segments:
             following = NO_END
             if info.end_offset is not None:
@@ -235,11 +235,11 @@ def _listed(
     view = LogView.listed(files._replace(name=partition.name), starts=starts)
     if not partition.is_file:
         return ListedLog(partition, view)
-    beside = {info.path.name: info for info in view.segments}
+    by_name = {info.path.name: info for info in view.segments}
     infos = list[SegmentInfo]()
     for path in sorted({directory / entry.path.name for entry in entries}):
-        if path.name in beside:
-            infos.append(beside[path.name])
+        if path.name in by_name:
+            infos.append(by_name[path.name])
         else:  # not a segment of its directory, such as a KRaft snapshot
             infos += LogView.at(replace(partition, path=path)).segments
     infos.sort(key=lambda info: info.base_offset)
@@ -296,7 +296,7 @@ class Split:
 
     @property
     def split_bytes(self) -> int:
-        """How much log the split covers."""
+        """The bytes of log in the split."""
         return self.end_position - self.start_position
 
     @property
@@ -368,7 +368,7 @@ def make_plan(
 def _whole(log: ListedLog, options: SourceOptions, bounds: tuple[int, int] | None) -> Split:
     """The bounds of a log; of an unreadable one, its row of damage."""
     topic, partition = log.partition.topic, log.partition.partition
-    asked = Request(
+    request = Request(
         offset=bounds or (options.start_of(topic, partition), options.end_of(topic, partition)),
         time=(options.starting_timestamp, options.ending_timestamp),
     )
@@ -382,10 +382,10 @@ def _whole(log: ListedLog, options: SourceOptions, bounds: tuple[int, int] | Non
         end_position=0,
         size=0,
         is_last=True,
-        start_offset=max(first, asked.offset_start),
-        end_offset=asked.offset_end,
-        start_timestamp=asked.time_start,
-        end_timestamp=asked.time_end,
+        start_offset=max(first, request.offset_start),
+        end_offset=request.offset_end,
+        start_timestamp=request.time_start,
+        end_timestamp=request.time_end,
         unreadable=log.unreadable,
     )
 

@@ -74,9 +74,9 @@ def _timestamp(columns: RecordColumns, kind: pa.DataType) -> pa.Array:
 def _headers(columns: RecordColumns, kind: pa.DataType) -> pa.Array:
     """A list of name and value; null without headers, as Spark's Kafka source has it."""
     lists = headers_array(columns["headers"], kind)
-    some = validity_bits(np.diff(columns["headers"].offsets) != 0)
+    has_headers = validity_bits(np.diff(columns["headers"].offsets) != 0)
     return pa.Array.from_buffers(
-        kind, len(lists), [some, lists.buffers()[1]], children=[lists.values]
+        kind, len(lists), [has_headers, lists.buffers()[1]], children=[lists.values]
     )
 
 

@@ -176,11 +176,11 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
             if name in stream_offsets:
                 continue
             start = watch.start_of(log)
-            asked = self._options.start_of(log.partition.topic, log.partition.partition)
-            if asked == LATEST and not earlier:
+            offset = self._options.start_of(log.partition.topic, log.partition.partition)
+            if offset == LATEST and not earlier:
                 start = watch.end_of(name, log)
-            elif asked is not None and asked > start.offset:
-                start = replace(start, offset=asked)
+            elif offset is not None and offset > start.offset:
+                start = replace(start, offset=offset)
             stream_offsets[name] = start
         return stream_offsets
 

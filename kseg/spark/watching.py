@@ -39,7 +39,7 @@ _SETTLED_NS: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """How far one partition was read.
+    """The offset up to which one partition was read, and its place in the file.
 
     Attributes:
         offset: of the next record.
@@ -116,11 +116,11 @@ class Amount(NamedTuple):
         return Amount(*(-(-whole // count) for whole in self))
 
     def less(self, taken: Amount) -> Amount:
-        """The rest."""
+        """The amount without a part of it."""
         return Amount(*(whole - part for whole, part in zip(self, taken, strict=True)))
 
     def plus(self, more: Amount) -> Amount:
-        """Both amounts together."""
+        """The sum of both amounts."""
         return Amount(*(amount + other for amount, other in zip(self, more, strict=True)))
 
 

@@ -154,10 +154,13 @@ def doctor_of(
     """
     selection = Selection.of(topics, partitions)
     plans = [plan(paths, release=release, sources=sources, now=now) for paths in brokers]
-    units = {unit.path: unit for asked in plans for unit in asked.units}
+    units = {unit.path: unit for broker_plan in plans for unit in broker_plan.units}
     answers = run_units([*units.values()], examine, threads=threads, progress=progress)
     loaded = {outlook.path: outlook for outlook in answers}
-    reports = [report(asked, [loaded[unit.path] for unit in asked.units]) for asked in plans]
+    reports = [
+        report(broker_plan, [loaded[unit.path] for unit in broker_plan.units])
+        for broker_plan in plans
+    ]
     if not selection:
         return tuple(reports)
     parts = (_chosen_of(whole, selection) for whole in reports)
@@ -211,10 +214,16 @@ def plan(
     return DoctorPlan(release, compared, directories, server, settings, tuple(units.values()))
 
 
-def report(asked: DoctorPlan, answers: Iterable[PartitionOutlook]) -> DoctorReport:
+def report(broker_plan: DoctorPlan, answers: Iterable[PartitionOutlook]) -> DoctorReport:
     """The answer, out of those for all units in any order."""
     loads = {load.path: load for load in answers}
-    node = Node.of(asked.release, asked.directories, asked.server, asked.settings, loads)
+    node = Node.of(
+        broker_plan.release,
+        broker_plan.directories,
+        broker_plan.server,
+        broker_plan.settings,
+        loads,
+    )
     rate = _rate(loads.values())
     loads |= {load.path: load for load in rules.judged(node)}
     directories = tuple(_directory(node, directory, loads, rate) for directory in node.directories)
@@ -225,8 +234,8 @@ def report(asked: DoctorPlan, answers: Iterable[PartitionOutlook]) -> DoctorRepo
     findings = tuple(rules.of_node(node, outcomes))
     outcome = Outcome.worst([*outcomes.values(), *(finding.outcome for finding in findings)])
     as_of_ms = None if node.before is None else node.before.time_ms
-    whole = DoctorReport(asked.release, outcome, rate, directories, findings, as_of_ms)
-    return _for_release(whole, compared=asked.compared)
+    whole = DoctorReport(broker_plan.release, outcome, rate, directories, findings, as_of_ms)
+    return _for_release(whole, compared=broker_plan.compared)
 
 
 def _release_of(cluster: Cluster | None) -> str:

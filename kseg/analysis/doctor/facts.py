@@ -56,7 +56,7 @@ class Attempt(NamedTuple, Generic[_Value]):
         *arguments: _Arguments.args,
         **more: _Arguments.kwargs,
     ) -> Attempt[_Value]:
-        """Call a reader."""
+        """Call a reader, and keep its value or its error."""
         try:
             return Attempt(read(*arguments, **more))
         except FileNotFoundError:

@@ -174,8 +174,8 @@ def _plan(unit: PartitionUnit, *, as_broker: bool) -> RecoveryPlan:
 def _outlook_fields(plan: RecoveryPlan) -> dict[str, Any]:
     walked = [segment for segment in plan.segments if segment.walked]
     logs = [file for file in plan.seen if file.name.endswith(f".{FileKind.LOG.value}")]
-    goes = (action for action in plan.actions if action.action == "delete")
-    deletes = any(action.path.endswith(f".{FileKind.LOG.value}") for action in goes)
+    deletions = (action for action in plan.actions if action.action == "delete")
+    deletes = any(action.path.endswith(f".{FileKind.LOG.value}") for action in deletions)
     return dict(
         segments=len(logs),
         bytes=sum(log.size for log in logs),

@@ -136,11 +136,11 @@ def _of_checkpoints(directory: BrokerDirectory, loads: Sequence[PartitionOutlook
             values: dict[str, Any] = {"reason": reason_of(error), "partition": None}
             outcome = Outcome.UNKNOWN
             yield finding("checkpoint-format", path, "", outcome=outcome, position=None, **values)
-        gone = sorted(
+        absent = sorted(
             name_of(partition) for partition in offsets or () if partition not in partitions
         )
-        if gone:
-            yield finding("checkpoint-entry", path, names=some_of(gone, 2))
+        if absent:
+            yield finding("checkpoint-entry", path, names=some_of(absent, 2))
 
 
 def _of_checkpoint(
@@ -297,8 +297,10 @@ def _of_partition(node: Node, load: PartitionOutlook, entry: DirectoryEntry) -> 
         added = finding("stray", load.path, why=why)
     else:
         lines = _id_lines(entry.path, assignment[0])
-        what, records = event("renamed", why=why), records_in([load])
-        added = _without_records(node, assignment[1], load.path, what, "topic-id", records, **lines)
+        renaming, records = event("renamed", why=why), records_in([load])
+        added = _without_records(
+            node, assignment[1], load.path, renaming, "topic-id", records, **lines
+        )
     return replace(load, findings=(*load.findings, added))
 
 
@@ -336,9 +338,9 @@ def _of_absent(node: Node) -> Findings:
         unnamed = (directory.path for directory in node.directories if not directory.loads_logs)
         other = next((parent for parent in unnamed if (parent / path.name).is_dir()), None)
         state = "absent" if other is None else "unnamed"
-        what, records = event(state, other=other), _known_records(node, partition)
+        loss, records = event(state, other=other), _known_records(node, partition)
         remedy = f"partition-lost.{state}"
-        yield _without_records(node, assigned, path, what, remedy, records, other=other)
+        yield _without_records(node, assigned, path, loss, remedy, records, other=other)
     if all(directory.meta is not None for directory in node.directories):
         for directory_id, names in node.strangers().items():
             place_id = f"directory.id {directory_id}"
@@ -357,7 +359,7 @@ def _without_records(
     node: Node,
     assigned: Assigned,
     path: str | Path,
-    what: str,
+    cause: str,
     remedy: str,
     records: int | None,
     **values: Any,
@@ -367,12 +369,12 @@ def _without_records(
     nodes = ", ".join(map(str, in_sync)) or None
     if node.cluster is not None and not node.is_controller:  # its metadata log may be old
         time = iso_text(node.cluster.time_ms) or "no known time"
-        what += event("as-of", offset=node.cluster.end_offset, time=time)
+        cause += event("as-of", offset=node.cluster.end_offset, time=time)
     if node.node_id in assigned.adding:
-        return finding("partition-elsewhere.copying", path, event=what, nodes=nodes)
+        return finding("partition-elsewhere.copying", path, event=cause, nodes=nodes)
     if in_sync and assigned.leader != node.node_id:
-        return finding("partition-behind", path, event=what, nodes=nodes)
-    lost: dict[str, Any] = {"records": records, "event": what, "nodes": nodes}
+        return finding("partition-behind", path, event=cause, nodes=nodes)
+    lost: dict[str, Any] = {"records": records, "event": cause, "nodes": nodes}
     return finding("partition-lost", path, remedy, **lost, **values)
 
 

@@ -14,7 +14,7 @@ from kseg.log.recovery import Lost
 
 
 def count_records(lost: Iterable[Lost | BrokerFinding]) -> int | None:
-    """How many records go; None where that is not known."""
+    """The number of records that are lost; None where it is not known."""
     counts = [loss.records for loss in lost]
     return None if None in counts else sum(count or 0 for count in counts)
 
@@ -69,7 +69,7 @@ class PartitionOutlook(Documented):
 
     @property
     def lost_records(self) -> int | None:
-        """How many records go; None where that is not known."""
+        """The number of records that the load loses; None where it is not known."""
         return count_records(self.lost)
 
 
@@ -158,7 +158,7 @@ class DoctorReport(VerbReport, Table):
         ]
 
     def all_findings(self) -> Iterator[BrokerFinding]:
-        """All findings."""
+        """The findings of the report, its directories and their partitions."""
         yield from self.findings
         for directory in self.directories:
             yield from directory.findings
@@ -167,7 +167,7 @@ class DoctorReport(VerbReport, Table):
 
     @property
     def outlooks(self) -> tuple[PartitionOutlook, ...]:
-        """All partitions."""
+        """The partitions of all directories."""
         return tuple(outlook for directory in self.directories for outlook in directory.partitions)
 
     @property
@@ -198,7 +198,7 @@ class DoctorReport(VerbReport, Table):
 
     @property
     def lost_records(self) -> int | None:
-        """How many records a start takes from their readers; None where that is not known."""
+        """The number of records that readers lose by a start; None where it is not known."""
         return count_records(self.losing)
 
     @property

@@ -215,7 +215,7 @@ def explain(
     }
     SettingSources(config=what_if, topic_config=topic_what_if).check()
     homes = _chosen([_directory_at(path) for path in directories], selection)
-    asked = _Question(
+    question_now = _Question(
         homes, replace(sources, supposed={}), now_of(now), what_if, topic_what_if, tier
     )
 
@@ -223,17 +223,20 @@ def explain(
         answers = run_units(question.units(), examine, threads=threads, progress=progress)
         return tuple(sorted(answers, key=lambda partition: path_order(partition.path)))
 
-    keeps, places = run(asked), [home.path for home in homes]
+    keeps, places = run(question_now), [home.path for home in homes]
     deleted, unknown = open_deleted(() if selection else places)
     rows = [row for home in homes for row in home.rows]
-    report = ExplainReport(asked.now_ms, keeps, (*rows, *deleted), tuple(unknown))
-    supposed = asked.supposed()
+    report = ExplainReport(question_now.now_ms, keeps, (*rows, *deleted), tuple(unknown))
+    supposed = question_now.supposed()
     if supposed is not None:
-        taken = [partition for partition in keeps if asked.supposed_for(partition)]
+        taken = [partition for partition in keeps if question_now.supposed_for(partition)]
         paths = {partition.path for partition in taken}
         then = [partition for partition in run(supposed) if partition.path in paths]
         report = replace(
-            report, what_if=_differences(keeps, then, asked.words, asked.topics_with_values(taken))
+            report,
+            what_if=_differences(
+                keeps, then, question_now.words, question_now.topics_with_values(taken)
+            ),
         )
     cores = threads if isinstance(threads, int) else 1
     return replace(report, codecs=tuple(_estimates(keeps, codec_words, cores)))

@@ -444,6 +444,8 @@ def _in_two_parts(row: KeptFile, saved: int) -> Iterator[KeptFile]:
     if not saved:
         yield row
         return
-    goes = min(saved, row.bytes)
-    yield replace(row, cause=COMPACTION_DUE, bytes=goes, size=saved, index_bytes=0, until_ms=None)
-    yield replace(row, bytes=row.bytes - goes, size=row.size - saved)
+    cleaned_bytes = min(saved, row.bytes)
+    yield replace(
+        row, cause=COMPACTION_DUE, bytes=cleaned_bytes, size=saved, index_bytes=0, until_ms=None
+    )
+    yield replace(row, bytes=row.bytes - cleaned_bytes, size=row.size - saved)

@@ -155,7 +155,7 @@ class PartitionKeeps(Documented):
 
     @property
     def bytes(self) -> int:
-        """On the disk."""
+        """The bytes on the disk, with those of indexes."""
         return sum(row.all_bytes for row in self.rows)
 
     @property
@@ -240,20 +240,20 @@ class ExplainReport(VerbReport, Table):
         """The files; `until` is the time at which one goes, None for never, or if unknown."""
         return [
             {
-                "directory": whose and whose.path,
-                "topic": whose and whose.topic,
-                "partition": whose and whose.partition,
+                "directory": partition and partition.path,
+                "topic": partition and partition.topic,
+                "partition": partition and partition.partition,
                 "path": row.path,
                 "cause": row.cause,
                 "bytes": row.all_bytes,
                 "until": cell_of(row.until_ms),
                 "why": row.why,
             }
-            for whose, row in self.rows_by_partition()
+            for partition, row in self.rows_by_partition()
         ]
 
     def rows(self) -> Iterator[KeptFile]:
-        """All rows."""
+        """The rows of all partitions, and of the files beside them."""
         return (row for _, row in self.rows_by_partition())
 
     def rows_by_partition(self) -> Iterator[tuple[PartitionKeeps | None, KeptFile]]:
@@ -264,7 +264,7 @@ class ExplainReport(VerbReport, Table):
 
     @property
     def bytes(self) -> int:
-        """Of all rows."""
+        """The bytes of all rows."""
         return sum(row.all_bytes for row in self.rows())
 
     @property

@@ -244,11 +244,11 @@ def _seen(directory: str) -> tuple[Any, ...]:
         return tuple((str(log), io.size_at(log)) for log in logs)
     real_directory = os.path.realpath(directory)
     home = os.path.dirname(real_directory)
-    beside = [state_of(os.path.join(home, kind.value)) for kind in _CHECKPOINTS]
+    states = [state_of(os.path.join(home, kind.value)) for kind in _CHECKPOINTS]
     try:
-        return real_directory, beside, look_at(real_directory)
+        return real_directory, states, look_at(real_directory)
     except OSError:  # the answer says so
-        return real_directory, beside
+        return real_directory, states
 
 
 def _timeless(value: Any) -> Any:

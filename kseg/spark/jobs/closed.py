@@ -84,7 +84,7 @@ class _ClosedOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactOptions(_ClosedOptions):
-    """How to compact; without a backup directory nothing is kept.
+    """The options of compaction; without a backup directory nothing is kept.
 
     Attributes:
         how: as for `kseg.plan_compaction`. A task takes up to `map_bytes` of memory for keys.

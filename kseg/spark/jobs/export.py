@@ -196,7 +196,7 @@ class ExportResult(Framed):
 
     @property
     def records(self) -> int:
-        """In all files."""
+        """The number of records in all files."""
         return sum(file.records for file in self.files)
 
     def manifest(self) -> dict[str, Any]:
@@ -268,23 +268,23 @@ def export(
     if job is not None:
         directory = open_job(job, "export", (str(target), look, compression, options))
     items = splits_of(chosen, marked=directory is not None)
-    beside = _beside(target, directory)
-    _begin(beside, items)
+    staging = _staging_of(target, directory)
+    _begin(staging, items)
     try:
         ran = run(
             spark,
             items,
-            partial(_export, root=beside, look=look, compression=compression, options=chosen),
+            partial(_export, root=staging, look=look, compression=compression, options=chosen),
             job=directory,
             classes=(ExportedFile,),
-            usable=partial(_is_there, beside),
+            usable=partial(_is_there, staging),
             progress=progress,
         )
         result = _result(target, ran)
-        _show(beside, target, result)
+        _show(staging, target, result)
     except BaseException:
         if directory is None:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(staging, ignore_errors=True)
         raise
     return result
 
@@ -292,8 +292,10 @@ def export(
 def _look(columns: tuple[str, ...], by: str, compression: str) -> FileFormat:
     unknown = [name for name in columns if name not in FIELD_NAMES]
     if unknown or not columns or len(set(columns)) < len(columns):
-        what = f"no column {', '.join(unknown)}" if unknown else "columns must differ, and be some"
-        raise ValueError(f"kseg: {what}; there are: {', '.join(FIELD_NAMES)}")
+        reason = (
+            f"no column {', '.join(unknown)}" if unknown else "columns must differ, and be some"
+        )
+        raise ValueError(f"kseg: {reason}; there are: {', '.join(FIELD_NAMES)}")
     if by not in _LAYOUTS:
         raise ValueError(f"kseg: by is one of {', '.join(_LAYOUTS)}, not {by!r}")
     if compression not in CODECS:
@@ -318,23 +320,23 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
     ownership.check_safe(target)
 
 
-def _beside(target: Path, directory: Path | None) -> Path:
+def _staging_of(target: Path, directory: Path | None) -> Path:
     """Where files are written: the same in each run of a job, else a new place."""
     name = uuid.uuid4().hex if directory is None else str(directory.resolve())
     suffix = hashlib.sha256(name.encode()).hexdigest()[:12]
     return target.with_name(f"{target.name}.kseg-export-{suffix}")
 
 
-def _begin(beside: Path, items: Sequence[Item]) -> None:
+def _begin(staging: Path, items: Sequence[Item]) -> None:
     """Make the directory for the new files; it gets the owner of the logs.
 
     Raises:
         PermissionError: another user made it, or may write to it.
     """
-    ownership.check_safe(beside)
+    ownership.check_safe(staging)
     sources = [item.payload.path for item in items if not is_remote(item.payload.path)]
     look = ownership.of_copied_directory(sources[0]) if sources else None
-    io.make_directories(beside, like=look and look._replace(mode=look.mode & ~0o022))
+    io.make_directories(staging, like=look and look._replace(mode=look.mode & ~0o022))
 
 
 def _is_there(root: Path, done: _Exported) -> bool:
@@ -354,10 +356,10 @@ def _result(target: Path, ran: Ran) -> ExportResult:
     )
 
 
-def _show(beside: Path, target: Path, result: ExportResult) -> None:
+def _show(staging: Path, target: Path, result: ExportResult) -> None:
     """Let the whole export be seen at once."""
-    missing = {str(beside / file.path) for file in result.files}
-    for folder, _folders, names in os.walk(beside):
+    missing = {str(staging / file.path) for file in result.files}
+    for folder, _folders, names in os.walk(staging):
         for name in names:
             path = os.path.join(folder, name)
             if path not in missing:  # of an attempt that failed, or of an earlier run
@@ -368,12 +370,12 @@ def _show(beside: Path, target: Path, result: ExportResult) -> None:
     if missing:
         raise KsegError("a file that a worker wrote is not seen here", path=min(missing))
     text = json.dumps(result.manifest(), indent=1)
-    atomic.replace_file(beside / MANIFEST, text.encode())
+    atomic.replace_file(staging / MANIFEST, text.encode())
     old = None
     if target.exists():
         old = target.with_name(f"{target.name}.kseg-old-{uuid.uuid4().hex[:8]}")
         io.rename(target, old)
-    io.rename(beside, target)
+    io.rename(staging, target)
     io.flush_directory(target.parent)
     if old is not None:
         io.remove_tree(old)

@@ -310,7 +310,7 @@ def _weight(item: Item) -> int:
 
 
 def cores_of(spark: SparkSession) -> int:
-    """How many tasks Spark runs at a time."""
+    """The number of tasks that Spark runs at a time."""
     try:
         return int(spark.sparkContext.defaultParallelism)
     except AttributeError:
@@ -505,11 +505,11 @@ def error_of(lines: str) -> KsegError:
     Returns:
         An error of the class that was raised, if that is one of kseg's.
     """
-    said = [line.strip() for line in lines.splitlines() if line.strip()]
-    for line in reversed(said):
+    stripped = [line.strip() for line in lines.splitlines() if line.strip()]
+    for line in reversed(stripped):
         name, colon, text = line.partition(": ")
         kind = getattr(errors, name.removeprefix(f"{errors.__name__}."), None)
         if colon and isinstance(kind, type) and issubclass(kind, KsegError):
             return kind(text)
-    named = [line for line in said if line.partition(": ")[0].endswith("Error")]
-    return KsegError(f"Spark failed: {(named or said or ['it does not say why'])[-1]}")
+    named = [line for line in stripped if line.partition(": ")[0].endswith("Error")]
+    return KsegError(f"Spark failed: {(named or stripped or ['it does not say why'])[-1]}")
