@@ -18,6 +18,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -169,7 +170,6 @@ class AdoptionPlan(Table, VerbReport):
             logs = swap.unfinished(self.homes)
             if not logs:
                 self._check()
-                swap.begin(self.homes)
                 logs = self._stage(progress)
                 swap.ready(logs)
             swap.finish(logs)
@@ -189,11 +189,19 @@ class AdoptionPlan(Table, VerbReport):
 
     def _stage(self, progress: Progress | None) -> tuple[swap.Made, ...]:
         logs, note = list[swap.Made](), _noted(progress, sum(self.room.values()))
-        for each in self.partitions:
-            for target in each.targets:
-                stage(each, target, self.config[each.name], self.now_ms, note)
-                first = each.segments[0].base_offset if each.segments else each.log_start_offset
-                logs.append(swap.Made(target, each.log_start_offset, first, each.log_end_offset))
+        swap.begin(self.homes)
+        try:
+            for each in self.partitions:
+                bases = [segment.base_offset for segment in each.segments]
+                start = each.log_start_offset
+                offsets = start, min(bases, default=start), each.log_end_offset
+                for target in each.targets:
+                    stage(each, target, self.config[each.name], self.now_ms, note)
+                    logs.append(swap.Made(target, *offsets))
+        except BaseException:
+            with suppress(OSError):
+                swap.discard(self.homes)
+            raise
         return tuple(logs)
 
 

@@ -131,6 +131,17 @@ def begin(homes: Iterable[Path]) -> None:
         io.flush_directory(place.parent)
 
 
+def discard(homes: Iterable[Path]) -> None:
+    """Remove what lies beside data directories.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    for home in homes:
+        io.remove_tree(place_of(home))
+        io.flush_directory(home.parent)
+
+
 def ready(logs: Sequence[Made]) -> None:
     """Note that all logs are made; they are lasting, and from now on each run finishes.
 
@@ -165,9 +176,7 @@ def finish(logs: Sequence[Made]) -> None:
         place = place_of(home)
         io.unlink(place / _READY, missing_ok=True)
         io.flush_directory(place)
-    for home in _homes(logs):
-        io.remove_tree(place_of(home))
-        io.flush_directory(home.parent)
+    discard(_homes(logs))
 
 
 def _homes(logs: Iterable[Made]) -> list[Path]:
