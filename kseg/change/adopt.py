@@ -27,14 +27,13 @@ from kseg.catalog.catalog import Catalog
 from kseg.change import swap
 from kseg.change.adopted_log import (
     AdoptedSegment,
-    Cut,
     PartitionAdoption,
     Walk,
-    cut_at,
     sound_tiles,
     stage,
 )
 from kseg.change.transactions import AdoptedTransaction, decide
+from kseg.change.truncate import Cut, cut_at
 from kseg.commands import command_line
 from kseg.constants import (
     INT64_MAX,

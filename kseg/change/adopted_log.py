@@ -6,17 +6,16 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
 from kseg.change import swap
 from kseg.change.transactions import AdoptedTransaction
+from kseg.change.truncate import records_of
 from kseg.constants import (
-    INT64_MAX,
     Buffer,
     ControlType,
-    Int64s,
 )
 from kseg.documents import Documented
 from kseg.errors import (
@@ -36,8 +35,6 @@ from kseg.log.reader.view import LogView
 from kseg.log.recovery.sweep import pass_over
 from kseg.log.segment.writer import SegmentWriter
 from kseg.log.validate.batches import out_of_order, overlap_error
-
-Cut = Literal["first", "last"]
 
 #: No log that a broker serves has such offsets; sums with them leave 64 bits.
 _OFFSETS_END: Final = 1 << 62
@@ -249,39 +246,6 @@ class Walk:
                 f"{path}: offsets {first} to {last} are in no segment, so one is missing: adopt a "
                 "copy that has it, or join copies with 'kseg merge'"
             )
-
-
-def records_of(table: BatchTable) -> Int64s:
-    """How many records each batch has; the offsets of one whose header does not say."""
-    spans = np.where(table.magic >= 2, table.last_offset - table.base_offset + 1, 1)
-    return np.where(table.record_count >= 0, table.record_count, spans)
-
-
-def cut_at(view: LogView, start: int, at_ms: int, cut: Cut) -> tuple[int, dict[str, int]]:
-    """Where a log ends that is cut at a time, and the records on the other side of both cuts."""
-    ends = {"first": INT64_MAX, "last": start}
-    behind = {"first": 0, "last": 0}
-    late_so_far = 0
-    for info in view.segments_from(start):
-        with view.open_segment(info) as segment:
-            for table in segment.headers():
-                if not len(table):
-                    continue
-                records = np.where(table.is_control, 0, records_of(table))
-                later = table.max_timestamp > at_ms
-                if ends["first"] == INT64_MAX and later.any():
-                    ends["first"] = int(table.last_offset[later.argmax()])
-                passed = np.full(len(table), ends["first"] < INT64_MAX)
-                passed &= table.last_offset >= ends["first"]
-                behind["first"] += int(records[passed & ~later].sum())
-                begun = table.base_timestamp <= at_ms
-                late = np.cumsum(np.where(later, records, 0)) + late_so_far
-                if begun.any():
-                    row = int(np.flatnonzero(begun)[-1])
-                    ends["last"] = int(table.last_offset[row]) + 1
-                    behind["last"] = int(late[row])
-                late_so_far = int(late[-1])
-    return ends[cut], behind
 
 
 # ---- making --------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@
 Before `ready.json` nothing in a data directory changes, and another run begins again. From then on
 each run finishes: it writes the checkpoints, then exchanges each directory by two renames. The mark
 of a clean stop stays: whenever the process ends, each partition is empty or whole, and as a clean
-stop leaves it.
+stop leaves it. A power cut may lose a log on a file system that does not rename from one directory
+to another at once; its partition is empty then, and the next run says so.
 """
 
 from __future__ import annotations
@@ -192,10 +193,14 @@ def _check_place(made: Made) -> None:
                 f"{place_of(made.path.parent)}, which has what was made, and plan again",
                 path=made.path,
             )
-    elif LogView.open(made.path).log_end_offset < made.log_end_offset:
+    elif not made.path.is_dir() or LogView.open(made.path).log_end_offset < made.log_end_offset:
+        old = place_of(made.path.parent) / _REPLACED / made.path.name
+        if not made.path.is_dir() and old.is_dir():
+            io.rename(old, made.path)
+            io.flush_directory(made.path.parent)
         raise KsegError(
             f"the log that was made for it is gone: remove {place_of(made.path.parent)}, and plan "
-            "again",
+            "again for this partition",
             path=made.path,
         )
 

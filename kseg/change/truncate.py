@@ -1,4 +1,4 @@
-"""The plan of a cut of a log back to an offset; `kseg.log.writer.truncate` makes the cut."""
+"""The plan of a cut back to an offset, or to a time; `kseg.log.writer.truncate` makes the cut."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import os
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
+from kseg.constants import INT64_MAX, Int64s
 from kseg.errors import KsegError, NotALogError
 from kseg.files import io
+from kseg.format.header import BatchTable
+from kseg.format.times import Time, bound_ms
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import refuse_cluster_metadata
 from kseg.log.producers.snapshots import rebuild
@@ -30,8 +35,16 @@ if TYPE_CHECKING:
     from kseg.log.tier.tier import TierLike
 
 
+#: Where a log ends that is cut at a time; see `cut_at`.
+Cut = Literal["first", "last"]
+
+
 def plan_truncation(
-    path: io.StrPath, offset: int, *, tier: TierLike | None = None
+    path: io.StrPath,
+    offset: int | None = None,
+    *,
+    time: Time | None = None,
+    tier: TierLike | None = None,
 ) -> TruncationPlan:
     """Plan a cut of a log back to an offset; changes nothing, and takes no lock.
 
@@ -40,10 +53,12 @@ def plan_truncation(
         offset: the new end of the log: batches with this offset or larger ones are removed whole,
             so the end may lie in front of it. Below the first segment the whole log is removed, and
             begins again there.
+        time: the log as it stood then, instead: it ends in front of the first batch with a later
+            time.
         tier: as for `plan_retention`.
 
     Raises:
-        ValueError: the offset is negative.
+        ValueError: the offset is negative, or there is an offset and a time, or neither.
         TierError: what a tier says of its segments cannot be used.
         NotALogError: not a partition directory, or that of KRaft.
         CorruptRecordError: damage lies between the place the index leads to and the offset.
@@ -53,6 +68,8 @@ def plan_truncation(
         >>> plan_truncation("orders-0", 1_200).truncated_bytes  # doctest: +SKIP
         65536
     """
+    if (offset is None) == (time is None):
+        raise ValueError("a log is cut at an offset or at a time")
     directory = local_path_at(path)
     if not directory.is_dir():
         os.stat(directory)
@@ -60,6 +77,10 @@ def plan_truncation(
     refuse_cluster_metadata(directory)
     seen = look_at(directory)
     version = seen_log(LogView.open(directory)).version
+    if offset is None:
+        view, at_ms = LogView.open(directory, mapping="never"), bound_ms(time)
+        assert at_ms is not None
+        offset, _ = cut_at(view, view.first_offset, at_ms, "first")
     plan = plan_of(directory, version, offset)
     if plan.position is not None:
         end = _end_at(version.segments_from(offset)[0], plan.position, offset)
@@ -109,3 +130,54 @@ def _ongoing(path: Path, version: Version, end: int) -> set[tuple[int, int]]:
         on_error=pass_over,
     )
     return {(producer_id, place.offset) for producer_id, place in state.ongoing}
+
+
+# ---- a cut at a time -----------------------------------------------------------------------------
+
+
+def records_of(table: BatchTable) -> Int64s:
+    """int64[n]: the records of each batch, by its header, or else by its offsets."""
+    spans = np.where(table.magic >= 2, table.last_offset - table.base_offset + 1, 1)
+    return np.where(table.record_count >= 0, table.record_count, spans)
+
+
+def cut_at(view: LogView, start: int, at_ms: int, cut: Cut) -> tuple[int, dict[str, int]]:
+    """The end of a log that is cut at a time, by headers alone.
+
+    Args:
+        view: of the log.
+        start: from the segment of this offset on.
+        at_ms: the time in ms.
+        cut: "first" in front of the first batch with a later time; "last" behind the last batch
+            that began no later.
+
+    Returns:
+        The offset, 2^63 - 1 for no cut; and on the other side of both cuts, the records of batches
+        with no later time that lie behind, and those with a later one that lie in front.
+
+    Raises:
+        KsegError, OSError: a segment cannot be read.
+    """
+    ends = {"first": INT64_MAX, "last": start}
+    behind = {"first": 0, "last": 0}
+    late_so_far = 0
+    for info in view.segments_from(start):
+        with view.open_segment(info) as segment:
+            for table in segment.headers():
+                if not len(table):
+                    continue
+                records = np.where(table.is_control, 0, records_of(table))
+                later = table.max_timestamp > at_ms
+                if ends["first"] == INT64_MAX and later.any():
+                    ends["first"] = int(table.last_offset[later.argmax()])
+                passed = np.full(len(table), ends["first"] < INT64_MAX)
+                passed &= table.last_offset >= ends["first"]
+                behind["first"] += int(records[passed & ~later].sum())
+                begun = table.base_timestamp <= at_ms
+                late = np.cumsum(np.where(later, records, 0)) + late_so_far
+                if begun.any():
+                    row = int(np.flatnonzero(begun)[-1])
+                    ends["last"] = int(table.last_offset[row]) + 1
+                    behind["last"] = int(late[row])
+                late_so_far = int(late[-1])
+    return ends[cut], behind

@@ -366,48 +366,77 @@ def write_reindex(
 
 
 def truncate(
-    directory: str,
-    offset: int,
+    directories: Paths,
+    offset: int | None,
+    time_ms: int | None,
     selection: Selection,
     given: GivenSettings,
     as_json: bool,
     **how: Any,
 ) -> int:
     """Run `kseg truncate`; returns the exit code."""
+    if (offset is None) == (time_ms is None):
+        raise click.UsageError("Give either --to or --to-time.")
     options = change_of(given, **how)
-    partition = one_partition((directory,), selection, strict=True)
-    config = known_configs([partition], given)[partition.path]
-    plan = plan_truncation(partition.path, offset, tier=tier_of_run())
+    if offset is not None:
+        partitions = [one_partition(directories, selection, strict=True)]
+    else:
+        partitions = changeable(catalog_of(directories, selection, strict=True).partitions)
+    configs = known_configs(partitions, given)
+    cut = partial(plan_truncation, offset=offset, time=time_ms)
 
-    def again(_plan: TruncationPlan, place: Path) -> TruncationPlan:
-        return replace(plan_truncation(place, offset), config=config, now_ms=given.now_ms)
+    def again(plan: TruncationPlan, place: Path) -> TruncationPlan:
+        return replace(cut(place), config=plan.config, now_ms=given.now_ms)
 
-    planned = replace(plan, config=config, now_ms=given.now_ms)
-    (done,) = run([planned], options, again, on_lost_mark=report_lost_mark)
-    if not as_json:
-        if plan.log_end_offset < offset and not plan.is_noop:
+    plans = [
+        replace(cut(each.path, tier=tier_of_run()), config=configs[each.path], now_ms=given.now_ms)
+        for each in partitions
+    ]
+    reports = run(plans, options, again, on_lost_mark=report_lost_mark)
+    for plan in plans if not as_json else ():
+        where = "" if offset is not None else f"{plan.path}: "
+        if offset is not None and plan.log_end_offset < offset and not plan.is_noop:
             output.write_line(
                 f"the log will end at offset {plan.log_end_offset}, not {offset}: batches are "
                 "removed whole"
             )
-        output.write_lines(plan.effects())
+        output.write_lines(where + line for line in plan.effects())
+    documents = [_truncated(done) for done in reports]
+    fields = (
+        documents[0]
+        if offset is not None
+        else {
+            "partitions": [
+                {**fields_of(each, "path topic partition"), **fields}
+                for each, fields in zip(partitions, documents, strict=True)
+            ]
+        }
+    )
     return report(
         "truncate",
-        directory,
+        output.path_field(directories),
         options,
-        [done],
+        reports,
         actions=[
             replace(action, action=_TRUNCATE_ACTIONS.get(action.action, action.action))
+            for done in reports
             for action in done.plan.actions
         ],
         as_json=as_json,
+        **fields,
+    )
+
+
+def _truncated(done: Any) -> dict[str, Any]:
+    plan = done.plan
+    return {
         **fields_of(done, "log_start_offset log_end_offset truncated_bytes"),
-        left_open=[
+        "left_open": [
             {"producer_id": producer_id, "first_offset": first}
             for producer_id, first in plan.left_open
         ],
-        remote=plan.remote and plan.remote.to_dict(),
-    )
+        "remote": plan.remote and plan.remote.to_dict(),
+    }
 
 
 # ---- recover -------------------------------------------------------------------------------------

@@ -47,6 +47,22 @@ class Adopting:
         plan.apply()
         remark("made")
 
+    def make_others(self, root: Path) -> None:
+        """Do what the message says."""
+        shutil.rmtree(root / "data.kseg-adopt")
+        for number, is_whole in enumerate(self.whole(root)):
+            path = root / "data" / f"orders-{number}"
+            if not path.is_dir():  # a broker makes it
+                shutil.copytree(self.before / "data" / path.name, path)
+            if not is_whole:
+                kseg.plan_adoption(
+                    self.source.home,
+                    into=root / "data",
+                    topics={"old": "orders"},
+                    partitions=number,
+                    undecided="abort",
+                ).apply()
+
     def whole(self, root: Path) -> list[bool]:
         """Whether each partition is whole; else it is empty, or its directory is to be made."""
         home = root / "data"
@@ -67,7 +83,11 @@ class Adopting:
     def mend(self, root: Path) -> None:
         """The next run goes on, whatever the one before has left."""
         if not all(self.whole(root)) or (root / "data.kseg-adopt" / "ready.json").exists():
-            self.run(root, lambda _value: None)
+            try:
+                self.run(root, lambda _value: None)
+            except KsegError as error:  # as a power cut may leave it
+                assert "is gone" in str(error)  # noqa: PT017
+                self.make_others(root)
         assert all(self.whole(root))
         assert kseg.verify(root / "data", deep=True).ok
 

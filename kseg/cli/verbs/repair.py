@@ -7,6 +7,7 @@ import click
 from kseg.cli.options import (
     LOCAL_PATH,
     OFFSET,
+    TIME,
     Option,
     Parsed,
     WholeNumber,
@@ -113,14 +114,19 @@ def reindex() -> None:
 
 
 @verb(
-    click.argument("directory", metavar="DIR", type=LOCAL_PATH),
+    directories_argument(required=True),
     click.option(
         "--to",
         "offset",
         type=OFFSET,
-        required=True,
         metavar="OFFSET",
         help="The new end of the log: this offset and all later ones are removed.",
+    ),
+    click.option(
+        "--to-time",
+        "time_ms",
+        type=TIME,
+        help="All partitions as they stood then: each ends before the first later batch.",
     ),
     selection_options,
     tier_options,
@@ -130,11 +136,12 @@ def reindex() -> None:
     home="closed",
 )
 def truncate() -> None:
-    """Cut the log in DIR back, so that it ends at an offset.
+    """Cut the log in DIR back, so that it ends at an offset; or many logs, to a time.
 
-    DIR is a partition directory, or a data directory in which --topic and --partition choose one.
-    Batches are removed whole, so records before OFFSET in the same batch are removed, too. Cuts
-    nothing without --apply. The topic's settings are looked for as by 'kseg retain'.
+    DIR is a partition directory, or a data directory in which --topic and --partition choose; with
+    --to they choose one partition, with --to-time one or several. Batches are removed whole, so
+    records before OFFSET in the same batch are removed, too. Cuts nothing without --apply. The
+    topic's settings are looked for as by 'kseg retain'.
     """
 
 

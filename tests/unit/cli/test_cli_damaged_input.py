@@ -47,6 +47,7 @@ WORDS = [
     "export DIR -o OUT --format csv --partition-by day",
     "convert DIR -o OUT --magic 1 --drop",
     "append PART",
+    "adopt DIR --into COPY --undecided abort --apply",
     "doctor DIR",
     "explain DIR",
     "report DIR --json",
@@ -58,6 +59,7 @@ WORDS = [
     "truncate PART --to 40 --apply",
     "retain DIR --config retention.ms=1 --apply",
     "compact DIR --all --config cleanup.policy=compact --apply",
+    "erase DIR --key key-1 --apply",
 ]
 
 

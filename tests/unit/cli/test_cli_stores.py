@@ -55,6 +55,8 @@ REFUSED = {
     "recover --backup-dir": "DIR --apply --backup-dir URL",
     "recover -o": "DIR -o URL",
     "reindex": "URL/orders-0 --apply",
+    "adopt": "DIR --into URL",
+    "erase": "URL --offset 1",
     "truncate": "URL/orders-0 --to 1 --apply",
     "truncate --backup-dir": "DIR/orders-0 --to 1 --apply --backup-dir URL",
     "retain": "URL --apply",

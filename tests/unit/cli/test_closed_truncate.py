@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from kseg.log.log import Log
+from tests.adopted import Source, served
 from tests.builders import batch, record, write_segment
 from tests.unit.cli.conftest import Kseg
 from tests.unit.cli.test_cleanup_retain import everything
@@ -48,3 +50,25 @@ def test_a_log_that_takes_all_offsets_is_mended(
     with Log.open(other, mode="append") as log:
         assert log.log_end_offset == 1
     assert kseg("verify", partition.parent).code == 0
+
+
+def test_many_logs_are_cut_at_a_time(kseg: Kseg, tmp_path: Path) -> None:
+    source = Source(tmp_path / "data", 2, Random(1))
+    source.write(60)
+    at_ms = source.notes[len(source.notes) // 2].time_ms
+    planned = kseg("truncate", source.home, "--to-time", at_ms, "--json").document
+    assert [each["partition"] for each in planned["partitions"]] == [0, 1]
+    assert kseg("truncate", source.home, "--to-time", at_ms).code == 1
+    done = kseg("truncate", source.home, "--to-time", at_ms, "--apply", "--no-backup", "--json")
+    assert (done.code, done.document["partitions"]) == (0, planned["partitions"])
+    for number, each in enumerate(planned["partitions"]):
+        with Log.open(each["path"]) as log:
+            assert log.log_end_offset == each["log_end_offset"]
+        wanted = source.expected(number, committed=False, at_ms=at_ms)
+        assert served(Path(each["path"]), "read_uncommitted") == wanted
+
+
+@pytest.mark.parametrize("words", [(), ("--to", "1", "--to-time", "5")])
+def test_a_cut_is_at_an_offset_or_at_a_time(kseg: Kseg, tmp_path: Path, words: object) -> None:
+    ran = kseg("truncate", tmp_path, *words)  # type: ignore[misc]
+    assert (ran.code, "--to or --to-time" in ran.err) == (2, True)
