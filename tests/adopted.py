@@ -130,13 +130,21 @@ class Source:
         return rows
 
 
-def target(home: Path, count: int, *, epoch: int = 5, replicas: Sequence[int] = (7,)) -> Broker:
+def target(
+    home: Path,
+    count: int,
+    *,
+    epoch: int = 5,
+    replicas: Sequence[int] = (7,),
+    node_id: int = 7,
+    retention: tuple[str, str] = ("retention.ms", "-1"),
+) -> Broker:
     """A stopped broker with an empty topic, `orders`."""
-    broker = Broker(home).says(
+    broker = Broker(home, node_id=node_id).says(
         [
             made.topic("orders"),
             *(made.partition(FIRST, n, replicas, leaderEpoch=epoch) for n in range(count)),
-            made.setting("retention.ms", "-1"),
+            made.setting(*retention),
         ]
     )
     for number in range(count):

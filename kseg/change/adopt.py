@@ -64,11 +64,11 @@ from kseg.log.data_directory import lower_start
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.reader.view import LogView
 from kseg.log.recovery.plan import FileSeen, look_at
-from kseg.log.settings.cluster import REMOTE_STORAGE, Assigned, SettingValue, is_true
+from kseg.log.settings.cluster import Assigned, SettingValue
 from kseg.log.settings.joined import FROM_TOPIC, Settings, group_by_broker, settings
 from kseg.log.settings.targets import assigned_partitions, partition_paths, usual_rules
 from kseg.log.tier.tier import Tier
-from kseg.log.topic_policy import is_internal
+from kseg.log.topic_policy import UNTOUCHED, is_internal
 from kseg.log.writer.retention import SIZE, TIME, LogBounds, choose
 from kseg.stores.path import is_remote, local_path_at
 
@@ -423,19 +423,18 @@ class _Planning:
                 "it, too, and name its data directories, or make the topic with one replica"
             )
         for broker, at in zip(self.brokers, assigned, strict=True):
+            for place in broker.places:
+                if (place / name).is_symlink():
+                    raise KsegError("the partition is a link", path=place / name)
             if broker.node_id in at.replicas:
                 paths += partition_paths(broker.known, topic, {number: at}, broker.places)
         for path in paths:
-            base = None if path.is_symlink() else swap.last_base(path)
-            if base != 0:
-                what = "is a link" if path.is_symlink() else "has or had records"
-                raise KsegError(f"the partition {what}: adopt into one that is new", path=path)
-            values = self._known(path).of(path).values
-            remote = values.get(REMOTE_STORAGE)
-            if remote is not None and is_true(remote.value):
-                raise KsegError(
-                    "the topic has remote.storage.enable: adopt into one without", path=path
-                )
+            if swap.last_base(path) != 0:
+                why = "the partition has or had records: adopt into one that is new"
+                raise KsegError(why, path=path)
+            known = self._known(path).of(path)
+            if known.skipped in UNTOUCHED:
+                raise KsegError(f"{known.why}: adopt into another topic", path=path)
         return tuple(paths)
 
     def _known(self, path: Path) -> Settings:

@@ -133,11 +133,20 @@ def _states(
 
     Since KIP-890 the end of a transaction has the next epoch, in which the next one begins.
     """
+    producers = {producer_id for producer_id, _ in groups}
     ends, last = dict[_Name, _State](), dict[_Name, _State]()
-    for name, state in _records(sources, {name[0] for name in groups}, end_ms):
-        last[name] = state
-        if state.status in _ENDS:
-            ends.setdefault(name, state)
+    for each in sources:
+        if each.topic != InternalTopic.TRANSACTIONS:
+            continue
+        found = dict[_Name, _State]()
+        try:
+            for name, state in _records(LogView.at(each, "never"), producers, end_ms):
+                found[name] = state
+                if state.status in _ENDS:
+                    ends.setdefault(name, state)
+        except FormatError:  # an end may lie behind the damage
+            found = {name: state for name, state in found.items() if state.status in _ENDS}
+        last |= found
     decided = {}
     for (producer_id, epoch), group in groups.items():
         began_ms = max(each.first_timestamp for each in group)
@@ -149,24 +158,15 @@ def _states(
     return decided
 
 
-def _records(
-    sources: Sequence[Partition], producers: Set[int], end_ms: int
-) -> Iterator[tuple[_Name, _State]]:
+def _records(view: LogView, producers: Set[int], end_ms: int) -> Iterator[tuple[_Name, _State]]:
     """The states of some producers, each with its epoch, in the order of the log."""
-    for each in sources:
-        if each.topic != InternalTopic.TRANSACTIONS:
-            continue
-        view = LogView.at(each, "never")
-        with suppress(FormatError):  # what lies in front of damage decides what it can
-            for columns in view.read(columns=("key", "value", "timestamp")):
-                times = columns["timestamp_ms"].tolist()
-                for name, value, time_ms in zip(
-                    columns["key"], columns["value"], times, strict=True
-                ):
-                    if value is None or time_ms > end_ms:
-                        continue
-                    if int.from_bytes(value[_PRODUCER_ID], "big", signed=True) in producers:
-                        yield from _state_of(name, value)
+    for columns in view.read(columns=("key", "value", "timestamp")):
+        times = columns["timestamp_ms"].tolist()
+        for name, value, time_ms in zip(columns["key"], columns["value"], times, strict=True):
+            if value is None or time_ms > end_ms:
+                continue
+            if int.from_bytes(value[_PRODUCER_ID], "big", signed=True) in producers:
+                yield from _state_of(name, value)
 
 
 def _state_of(name: bytes | None, value: bytes) -> Iterator[tuple[_Name, _State]]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -11,8 +16,12 @@ import kseg
 from kseg.files import checkpoints, producer_snapshot
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.files.metadata import read_clean_shutdown
+from kseg.log.log import Log
 from kseg.log.segment.reader import Segment
 from tests.adopted import Source, served, target
+from tests.builders import batch, record, write_segment
+from tests.unit.log.settings import made as settings_made
+from tests.unit.log.settings.made import FIRST, Broker
 
 ISOLATIONS = ("read_uncommitted", "read_committed")
 
@@ -97,3 +106,230 @@ def test_logs_as_they_stood(tmp_path: Path, seed: int) -> None:
         assert served(path, "read_committed") == source.expected(
             number, committed=True, at_ms=at_ms
         )
+
+
+# ---- refusals ------------------------------------------------------------------------------------
+
+
+def flip(source: Source, broker: Broker) -> None:
+    path = sorted((source.home / "old-0").glob("*.log"))[0]
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+
+
+def unmark(_source: Source, broker: Broker) -> None:
+    (broker.path / ".kafka_cleanshutdown").unlink()
+
+
+def fill(_source: Source, broker: Broker) -> None:
+    with Log.open(broker.path / "orders-1", mode="append") as log:
+        log.append({"value": [b"x"]})
+
+
+def lose_a_segment(source: Source, _broker: Broker) -> None:
+    base = sorted((source.home / "old-0").glob("*.log"))[1].stem
+    for path in (source.home / "old-0").glob(f"{base}.*"):
+        path.unlink()
+
+
+def lose_the_first_segment(source: Source, _broker: Broker) -> None:
+    base = sorted((source.home / "old-0").glob("*.log"))[0].stem
+    for path in (source.home / "old-0").glob(f"{base}.*"):
+        path.unlink()
+    (source.home / "log-start-offset-checkpoint").write_text("0\n1\nold 0 0\n")
+
+
+def link(_source: Source, broker: Broker) -> None:
+    path = broker.path / "orders-0"
+    path.rename(broker.path.with_name("elsewhere-0"))
+    path.symlink_to(broker.path.with_name("elsewhere-0"))
+
+
+def copy_again(source: Source, _broker: Broker) -> None:
+    shutil.copytree(source.home / "old-0", source.home.with_name("more") / "old-0")
+
+
+def rename_one(source: Source, _broker: Broker) -> None:
+    (source.home / "old-1").rename(source.home / "other-1")
+
+
+def far_offsets(source: Source, _broker: Broker) -> None:
+    shutil.rmtree(source.home / "old-1")
+    write_segment(source.home / "old-1", 2**62, batch([record(b"x")], base_offset=2**62))
+
+
+def old_files(source: Source, _broker: Broker) -> None:
+    shutil.rmtree(source.home / "old-1")
+    write_segment(source.home / "old-1", 0, b"").rename(source.home / "old-1" / f"{0:020d}.kafka")
+
+
+REFUSALS = {
+    flip: "first make a sound copy: kseg salvage .*old-0 -o OUT",
+    unmark: "not stopped in good order: type kseg recover .*data --apply",
+    fill: "orders-1: the partition has or had records",
+    lose_a_segment: "offsets .* are in no segment, so one is missing",
+    lose_the_first_segment: "offsets 0 to .* are not in this directory.*name the tier, or type sed",
+    link: "the partition is a link",
+    copy_again: "orders-0 has several copies: join them: kseg merge .* -o OUT",
+    rename_one: "has 2 partitions in the metadata log, and 1 in the sources",
+    far_offsets: "are none that a broker gives",
+    old_files: "Kafka 0.7: 'kseg convert' first",
+}
+
+
+@pytest.mark.parametrize("harm", REFUSALS, ids=lambda harm: harm.__name__)
+def test_what_cannot_be_adopted_is_refused_with_what_helps(
+    tmp_path: Path, harm: Callable[[Source, Broker], None]
+) -> None:
+    source = made(tmp_path, 1)
+    broker = target(tmp_path / "data", 2)
+    harm(source, broker)
+    before = contents(tmp_path)
+    plan = kseg.plan_adoption(
+        [path for path in (source.home, tmp_path / "more") if path.exists()],
+        into=broker.path,
+        topics={"old": "orders"},
+        undecided="abort",
+    )
+    assert re.search(REFUSALS[harm], "\n".join(plan.refused)), plan.refused
+    with pytest.raises(kseg.KsegError):
+        plan.apply()
+    assert contents(tmp_path) == before
+
+
+def contents(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"topics": {"old": "new"}}, r"kafka-topics\.sh .* --create --topic new --partitions 2"),
+        ({"topics": {"old": "__orders"}}, "not a topic that producers write to"),
+        ({"topics": {"old": "../orders"}}, "not a topic that producers write to"),
+        ({"topics": {"lost": "orders"}}, "no partition of lost is among the sources"),
+        ({"topics": {"old": "one"}}, "has 1 partitions in the metadata log, and 2 in the sources"),
+        ({"topics": {"old": "two"}}, "two-0 has a replica on broker 8, which could lead"),
+        ({"topics": {"old": "tiered"}}, "remote.*: adopt into another topic"),
+        ({"topics": {"old": "orders"}, "partitions": 5}, None),
+        ({"topics": {"old": "orders"}, "undecided": "stop"}, "nothing tells the end"),
+    ],
+)
+def test_topics_that_cannot_be_adopted(
+    tmp_path: Path, how: dict[str, Any], words: str | None
+) -> None:
+    source = made(tmp_path, 1)
+    broker = target(tmp_path / "data", 2)
+    said = [
+        settings_made.topic("orders"),
+        *(settings_made.partition(FIRST, n, [7]) for n in range(2)),
+        *(settings_made.topic(name, UUID(int=20 + n)) for n, name in enumerate(OTHERS)),
+        settings_made.partition(UUID(int=20), 0, [7]),
+        *(settings_made.partition(UUID(int=21), n, [7, 8]) for n in range(2)),
+        *(settings_made.partition(UUID(int=22), n, [7]) for n in range(2)),
+        settings_made.setting("remote.storage.enable", "true", "tiered"),
+    ]
+    broker.says(said)
+    for number in range(2):
+        path = broker.path / f"tiered-{number}"
+        Log.open(path, mode="append", create=True, topic_id=UUID(int=22)).close()
+    plan = kseg.plan_adoption(source.home, into=broker.path, **{"undecided": "abort", **how})
+    if words is None:
+        assert plan.partitions == ()
+    else:
+        assert re.search(words, "\n".join(plan.refused)), plan.refused
+
+
+OTHERS = ("one", "two", "tiered")
+
+
+def test_other_replicas_get_the_same_bytes(tmp_path: Path) -> None:
+    source = made(tmp_path, 2)
+    brokers = [
+        target(tmp_path / f"data-{node}", 2, replicas=(7, 8), node_id=node) for node in (7, 8)
+    ]
+    plan = kseg.plan_adoption(
+        source.home,
+        into=[broker.path for broker in brokers],
+        topics={"old": "orders"},
+        undecided="abort",
+    )
+    assert plan.refused == ()
+    assert len(plan.apply()) == 4
+    logs = [
+        {path.relative_to(broker.path): data for path, data in contents(broker.path).items()}
+        for broker in brokers
+    ]
+    names = [path for path in logs[0] if path.parts[0].startswith("orders")]
+    assert len(names) > 8
+    assert all(logs[0][name] == logs[1][name] for name in names)
+    for number in range(2):
+        wanted = source.expected(number, committed=True)
+        assert served(brokers[1].path / f"orders-{number}", "read_committed") == wanted
+
+
+def test_what_retention_takes_at_once_is_refused_with_the_commands(tmp_path: Path) -> None:
+    source = made(tmp_path, 1)
+    broker = target(tmp_path / "data", 2, retention=("retention.ms", "60000"))
+    how: dict[str, Any] = {"topics": {"old": "orders"}, "undecided": "abort"}
+    plan = kseg.plan_adoption(source.home, into=broker.path, **how)
+    assert "by retention.ms: type the lines" in plan.refused[0]
+    assert [line.split("orders ")[1] for line in plan.before] == ["--add-config retention.ms=-1"]
+    assert [line.split("orders ")[1] for line in plan.after] == ["--add-config retention.ms=60000"]
+    plan = kseg.plan_adoption(source.home, into=broker.path, let_retention_delete=True, **how)
+    assert plan.refused == ()
+    broker = target(tmp_path / "compacted", 2, retention=("cleanup.policy", "compact"))
+    plan = kseg.plan_adoption(source.home, into=broker.path, **how)
+    assert "by cleanup.policy" in plan.refused[0]
+
+
+def test_deleted_records_stay_deleted_and_a_torn_end_is_left_out(tmp_path: Path) -> None:
+    source = made(tmp_path, 1)
+    broker = target(tmp_path / "data", 2)
+    path = source.home / "old-0"
+    bases = [int(each.stem) for each in sorted(path.glob("*.log"))]
+    start = bases[1] + 3
+    (source.home / "log-start-offset-checkpoint").write_text(f"0\n1\nold 0 {start}\n")
+    wanted = served(path, "read_uncommitted")
+    last = sorted(path.glob("*.log"))[-1]
+    last.write_bytes(last.read_bytes() + bytes(8) + b"\x00\x00\x10\x00abc")
+    plan = kseg.plan_adoption(
+        source.home, into=broker.path, topics={"old": "orders"}, undecided="abort"
+    )
+    assert plan.refused == ()
+    assert plan.partitions[0].left_out == ("15 bytes behind the last whole batch",)
+    plan.apply()
+    assert served(broker.path / "orders-0", "read_uncommitted") == wanted
+    assert wanted[0][0] == start
+    starts = checkpoints.read_offset_checkpoint(broker.path / "log-start-offset-checkpoint")
+    assert starts == {TopicPartition("orders", 0): start}
+
+
+def test_files_that_change_after_the_plan_make_it_stale(tmp_path: Path) -> None:
+    source = made(tmp_path, 1)
+    broker = target(tmp_path / "data", 2)
+    how: dict[str, Any] = {"topics": {"old": "orders"}, "undecided": "abort"}
+    plan = kseg.plan_adoption(source.home, into=broker.path, **how)
+    with Log.open(source.home / "old-0", mode="append") as log:
+        log.append({"value": [b"x"]})
+    with pytest.raises(kseg.StalePlanError):
+        plan.apply()
+    plan = kseg.plan_adoption(source.home, into=broker.path, **how)
+    Log.open(broker.path / "orders-0", mode="append").close()
+    with pytest.raises(kseg.StalePlanError):
+        plan.apply()
+
+
+def test_a_tier_and_a_store_are_sources_too(tmp_path: Path) -> None:
+    import fsspec
+
+    source = made(tmp_path, 1)
+    broker = target(tmp_path / "data", 2)
+    fsspec.filesystem("memory").put(str(source.home), "/adopt/old", recursive=True)
+    plan = kseg.plan_adoption(
+        "memory://adopt/old", into=broker.path, topics={"old": "orders"}, undecided="abort"
+    )
+    assert plan.refused == ()
+    for number, path in enumerate(plan.apply()):
+        assert served(path, "read_uncommitted") == source.expected(number, committed=False)
