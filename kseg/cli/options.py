@@ -73,7 +73,7 @@ class ParsedTime(Parsed):
 #: The verbs that take URLs of stores.
 STORE_VERBS: Final = (
     *("info", "read", "dump", "verify", "grep", "export", "stats", "lookup", "diff"),
-    *("groups", "transactions", "metadata", "schemas"),
+    *("groups", "transactions", "metadata", "schemas", "adopt"),
 )
 
 

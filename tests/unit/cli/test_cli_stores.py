@@ -35,6 +35,7 @@ READ = {
     "export": "URL/orders-0 -o OUT",
     "stats": "URL --json",
     "diff": "URL COPY --json",
+    "adopt": "URL --into COPY --json",
 }
 #: The others, and what reading verbs do not take.
 REFUSED = {
@@ -55,7 +56,7 @@ REFUSED = {
     "recover --backup-dir": "DIR --apply --backup-dir URL",
     "recover -o": "DIR -o URL",
     "reindex": "URL/orders-0 --apply",
-    "adopt": "DIR --into URL",
+    "adopt --into": "DIR --into URL",
     "erase": "URL --offset 1",
     "truncate": "URL/orders-0 --to 1 --apply",
     "truncate --backup-dir": "DIR/orders-0 --to 1 --apply --backup-dir URL",

@@ -1,0 +1,59 @@
+"""`kseg adopt`: what it prints, its document, and its exit codes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.adopted import Source, served, target
+from tests.unit.cli.conftest import Kseg
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    found = Source(tmp_path / "old", 2, Random(3))
+    found.write(100)
+    return found
+
+
+def test_a_plan_is_printed_and_applied(kseg: Kseg, tmp_path: Path, source: Source) -> None:
+    home = target(tmp_path / "data", 2).path
+    words = ("adopt", source.home, "--into", home, "--topic", "old=orders")
+    ran = kseg(*words)
+    assert ran.code == 1
+    assert re.search(r"^refused: old-0: nothing tells the end .* --undecided abort", ran.text, re.M)
+    assert "--apply does it" not in ran.err
+    ran = kseg(*words, "--undecided", "abort", "--at", source.now_ms)
+    assert (ran.code, "nothing was changed; --apply does it" in ran.err) == (1, True)
+    assert re.search(r"^orders-0: the transaction .* is aborted: the caller$", ran.text, re.M)
+    assert re.search(r"^orders-1: 0 records of no later time lie behind", ran.text, re.M)
+    planned = kseg(*words, "--undecided", "abort", "--json").document
+    assert planned["applied"] is False
+    done = kseg(*words, "--undecided", "abort", "--apply", "--json")
+    assert (done.code, done.document) == (0, planned | {"applied": True})
+    for number, each in enumerate(done.document["partitions"]):
+        wanted = source.expected(number, committed=True)
+        assert served(Path(each["targets"][0]), "read_committed") == wanted
+    again = kseg(*words, "--undecided", "abort", "--apply", "--json")
+    assert (again.code, again.document["applied"]) == (1, False)
+    assert "has or had records" in again.document["refused"][0]
+
+
+def test_the_commands_that_keep_records(kseg: Kseg, tmp_path: Path, source: Source) -> None:
+    home = target(tmp_path / "data", 2, retention=("retention.ms", "60000")).path
+    words = ("adopt", source.home, "--into", home, "--topic", "old=orders", "--undecided", "abort")
+    ran = kseg(*words)
+    assert ran.code == 1
+    before = ran.text.index("type before the adoption")
+    assert "--add-config retention.ms=-1" in ran.text[before:]
+    assert "type after the adoption" in ran.text[before:]
+    assert kseg(*words, "--let-retention-delete", "--apply").code == 0
+
+
+def test_a_target_that_is_no_brokers(kseg: Kseg, tmp_path: Path, source: Source) -> None:
+    ran = kseg("adopt", source.home, "--into", tmp_path)
+    assert ran.code == 3
+    assert "no meta.properties" in ran.err
