@@ -311,8 +311,11 @@ def _brokers(
         ValueError, OSError: as `settings` raises them.
     """
     for home in homes:
-        if not metadata.is_of_broker(home):
-            raise NotALogError("not the data directory of a broker: no meta.properties", path=home)
+        try:
+            os.stat(home / FileKind.META_PROPERTIES.value)
+        except FileNotFoundError:
+            why = "not the data directory of a broker: no meta.properties"
+            raise NotALogError(why, path=home) from None
     found = []
     for places in group_by_broker(homes):
         meta = metadata.read_meta_properties(places[0] / FileKind.META_PROPERTIES.value)
