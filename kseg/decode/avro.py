@@ -251,7 +251,7 @@ class _Program:
         self._codes: list[int] = []
 
     def compile(self, writer: Any, reader: Any) -> None:
-        """Make the tables."""
+        """Make the tables of a writer's and a reader's schema."""
         self._column(reader, (), nullable=True)
         self._node(writer, reader, 0, (), "")
         for number, row in enumerate(self._columns):

@@ -281,7 +281,7 @@ def _messages_in(messages: Iterable[Any]) -> Iterator[Any]:
 
 
 def _fields_of(descriptor: Any) -> list[Any]:
-    """In the order of their numbers, which is that of ptars."""
+    """The fields of a message in the order of their numbers, as ptars has them."""
     return sorted(descriptor.fields, key=lambda field: field.number)
 
 

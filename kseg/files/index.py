@@ -156,7 +156,7 @@ class IndexFile(Closing):
 
     @property
     def entry_count(self) -> int:
-        """Entries in use."""
+        """The number of entries in use."""
         self._check_open()
         return self._entries[1]
 

@@ -105,7 +105,7 @@ class IndexSlots(Closing):
 
     @property
     def count(self) -> int:
-        """Entries in use."""
+        """The number of entries in use."""
         self._load()
         return self._count
 

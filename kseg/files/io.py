@@ -48,7 +48,7 @@ class Readable(Protocol):
         """Bytes from a position, fewer only where the file ends."""
 
     def close(self) -> None:
-        """Release it."""
+        """Release the file."""
 
 
 class Elsewhere(Protocol):
@@ -440,7 +440,7 @@ class WriteFile(Closing):
         return read_at(self._fd, position, size, self.path)
 
     def write_at(self, position: int, *parts: Bytes) -> int:
-        """As `write_parts`; answers how many bytes that was."""
+        """Write all of the parts as `write_parts` does; return their size in bytes."""
         size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         self.write_parts(position, parts, size)
         return size
@@ -982,7 +982,7 @@ def _directory_of(path: StrPath) -> str:
 
 
 def _dress(fd: int, look: Look, path: StrPath) -> None:
-    """By the descriptor: another process may put a link under the name."""
+    """Give an open file a look; by the descriptor, since the name may lead elsewhere by now."""
     status = os.fstat(fd)
     with naming(path):
         if look.exact and stat.S_IMODE(status.st_mode) != look.mode:

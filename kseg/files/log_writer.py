@@ -102,7 +102,7 @@ class LogWriter(Closing):
         return self._failure is not None or self.file.poisoned
 
     def append(self, *parts: io.Bytes) -> int:
-        """As `append_parts`; of a memoryview the items are bytes."""
+        """Append all of the parts as `append_parts` does; the items of a memoryview are bytes."""
         return self.append_parts(parts, sum(map(len, parts)))
 
     def append_parts(self, parts: Sequence[io.Bytes], size: int) -> int:

@@ -133,7 +133,7 @@ class MappedFile(Closing):
 
     @property
     def descriptor(self) -> int | None:
-        """For a kernel that reads by itself; None without one, or if reads need Python."""
+        """The descriptor for a kernel that reads by itself; None if none may be used."""
         return self._fd if self._fd >= 0 and io.reads_directly() else None
 
     @contextmanager

@@ -134,11 +134,11 @@ class SegmentFiles:
         return self._values() == other._values() if isinstance(other, SegmentFiles) else False
 
     def __hash__(self) -> int:
-        """Of the log."""
+        """The hash of the log's path."""
         return hash(self.log)
 
     def __repr__(self) -> str:
-        """As it is made."""
+        """The expression that makes it."""
         return f"SegmentFiles{self._values()!r}"
 
 
@@ -170,11 +170,11 @@ class NamedFile:
         return self.name == other.name and self.path == other.path
 
     def __hash__(self) -> int:
-        """Of the path."""
+        """The hash of the path."""
         return hash(self.path)
 
     def __repr__(self) -> str:
-        """As it is made."""
+        """The expression that makes it."""
         return f"NamedFile({self.name!r}, {self.path!r})"
 
 
@@ -477,7 +477,7 @@ def _sort_data_directory(
 
 
 def _by_number(partition: Partition) -> tuple[str, int, str]:
-    """By topic and number: 2 before 10; directories with other names by name."""
+    """The key by which partitions are sorted: topic and number; else the directory's name."""
     name = partition.name
     if name is None:
         return partition.path.name, -1, ""

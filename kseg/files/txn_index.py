@@ -120,7 +120,7 @@ class TxnIndex:
         )
 
     def __len__(self) -> int:
-        """Whole entries in the file."""
+        """The number of whole entries in the file."""
         return len(self.last_offsets)
 
     def __getitem__(self, slot: int) -> AbortedTxn:
@@ -215,7 +215,7 @@ class TxnIndexWriter(Closing):
 
     @property
     def count(self) -> int:
-        """Whole entries."""
+        """The number of whole entries."""
         return self._size // TXN_ENTRY_BYTES
 
     def read(self) -> TxnIndex:

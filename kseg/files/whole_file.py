@@ -68,11 +68,11 @@ class FileSink:
         return len(view)
 
     def tell(self) -> int:
-        """How many bytes there are."""
+        """The number of bytes that were written."""
         return self._position
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Does nothing: `write` holds no bytes back."""
 
     def settle(self) -> None:
         """Make all that was written lasting."""
@@ -81,15 +81,15 @@ class FileSink:
             self._lasting = self._position
 
     def readable(self) -> bool:
-        """Bytes go one way."""
+        """Never: it can only be written."""
         return False
 
     def writable(self) -> bool:
-        """This one."""
+        """Always."""
         return True
 
     def seekable(self) -> bool:
-        """And in order."""
+        """Never: it is written from front to back."""
         return False
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class FileSink:
         io.unlink(self._path, missing_ok=True)
 
     def __enter__(self) -> FileSink:
-        """Itself."""
+        """Return the file itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:

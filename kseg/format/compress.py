@@ -273,7 +273,7 @@ class RatioEstimator:
     """
 
     def __init__(self) -> None:
-        """Know nothing."""
+        """Start without observations."""
         self._ratios: dict[tuple[str, Compression], np.float32] = {}
 
     def estimate(self, topic: str, compression: Compression) -> float:

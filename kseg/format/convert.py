@@ -156,7 +156,7 @@ class Losses:
         return any(self.as_dict().values())
 
     def __add__(self, other: Losses) -> Losses:
-        """Both together."""
+        """Add the counts of both."""
         mine, theirs = self.as_dict(), other.as_dict()
         return Losses(**{name: mine[name] + theirs[name] for name in mine})
 

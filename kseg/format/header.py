@@ -204,7 +204,7 @@ class BatchTable:
     kafka07: bool = False
 
     def __len__(self) -> int:
-        """How many batches."""
+        """The number of batches."""
         return len(self.rows)
 
     def __getattr__(self, name: str) -> Int64s:
@@ -294,17 +294,17 @@ class BatchTable:
 
     @property
     def is_transactional(self) -> Bools:
-        """bool[n]."""
+        """Which batches are transactional, bool[n]."""
         return self._has(TRANSACTIONAL)
 
     @property
     def is_control(self) -> Bools:
-        """bool[n]."""
+        """Which batches are control batches, bool[n]."""
         return self._has(CONTROL)
 
     @property
     def delete_horizon_ms(self) -> Int64s:
-        """int64[n]; -1 without one."""
+        """Delete horizons in ms, int64[n]; -1 without one."""
         return np.where(self._has(DELETE_HORIZON), self.base_timestamp, np.int64(-1))
 
     @property
@@ -333,7 +333,7 @@ class BatchTable:
 
     @property
     def last_sequence(self) -> Int64s:
-        """int64[n]; -1 without sequences."""
+        """Last sequences, int64[n]; -1 without sequences."""
         base = self.base_sequence
         last = _increment_sequences(base, self.last_offset - self.base_offset)
         return np.where(base == -1, np.int64(-1), last)
@@ -686,7 +686,7 @@ class EncodedBatch:
     compression_ratio: float = 1.0
 
     def __len__(self) -> int:
-        """How many bytes."""
+        """The number of bytes."""
         return len(self.data)
 
     def __bytes__(self) -> bytes:

@@ -77,7 +77,7 @@ class SoundRun:
 
     @property
     def bytes(self) -> int:
-        """How long it is."""
+        """The size of the run, in bytes."""
         return self.end - self.position
 
     def and_then(self, behind: SoundRun) -> SoundRun:

@@ -46,7 +46,7 @@ class BinaryColumn:
     null_count: int
 
     def __len__(self) -> int:
-        """How many values."""
+        """The number of values."""
         return len(self.offsets) - 1
 
     @overload
@@ -87,11 +87,11 @@ class BinaryColumn:
         return list(self)
 
     def __repr__(self) -> str:
-        """How many values, how many of them null, and their bytes."""
+        """A text with the numbers of values, nulls and bytes."""
         return f"BinaryColumn({len(self)} values, {self.null_count} null, {len(self.data)} bytes)"
 
     def is_valid(self) -> Bools:
-        """bool[n]: false for null."""
+        """Which values are not null, bool[n]."""
         if self.validity is None:
             return np.ones(len(self), np.bool_)
         return np.unpackbits(self.validity, count=len(self), bitorder="little").astype(np.bool_)
@@ -118,7 +118,7 @@ class HeadersColumn:
     values: BinaryColumn
 
     def __len__(self) -> int:
-        """How many records."""
+        """The number of records."""
         return len(self.offsets) - 1
 
     @overload
@@ -147,7 +147,7 @@ class HeadersColumn:
         return list(self)
 
     def __repr__(self) -> str:
-        """How many records, and how many headers in all."""
+        """A text with the numbers of records and headers."""
         return f"HeadersColumn({len(self)} records, {len(self.keys)} headers)"
 
     def __iter__(self) -> Iterator[tuple[tuple[bytes, bytes | None], ...]]:
@@ -187,7 +187,7 @@ class TypedColumn:
     valid: Bools | None = None
 
     def __len__(self) -> int:
-        """How many values."""
+        """The number of values."""
         return len(self.values)
 
     @overload
@@ -222,13 +222,13 @@ class TypedColumn:
 
     @property
     def null_count(self) -> int:
-        """How many are null."""
+        """The number of nulls."""
         if not isinstance(self.values, np.ndarray):
             return int(self.values.null_count)
         return 0 if self.valid is None else int(np.count_nonzero(~self.valid))
 
     def __repr__(self) -> str:
-        """The kind, the count, and the count of nulls."""
+        """A text with the kind and the numbers of values and nulls."""
         return f"TypedColumn({self.kind}, {len(self)} values, {self.null_count} null)"
 
 
@@ -335,7 +335,7 @@ class RecordColumns(Frames):
         headers: ClassVar[HeadersColumn]
 
     def __len__(self) -> int:
-        """How many records."""
+        """The number of records."""
         return self.length
 
     def __getitem__(self, name: str | int | slice) -> Any:

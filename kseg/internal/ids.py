@@ -16,7 +16,7 @@ def id_text(uuid: UUID) -> str:
 
 
 def id_of(text: str) -> UUID:
-    """The id of a text.
+    """Parse an id.
 
     Raises:
         ValueError: it is not 16 bytes in base64.

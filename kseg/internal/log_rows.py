@@ -40,7 +40,7 @@ class Readable(Protocol):
 
     @property
     def partition(self) -> int | None:
-        """Likewise its partition."""
+        """Its partition, by the name of its directory."""
 
     def read(self) -> Iterator[RecordColumns]:
         """Its records."""

@@ -109,7 +109,7 @@ class SchemaFinding(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        """As one line."""
+        """The finding as one line of text."""
         location = self.path if self.offset is None else f"{self.path}, offset {self.offset}"
         return f"{self.severity}: {self.code}: {location}: {self.message}"
 
@@ -416,7 +416,7 @@ class Replay:
             self._findings.append(SchemaFinding(code, CODES[code][0], path, offset, message))
 
     def feed(self, key: bytes | None, value: bytes | None) -> None:
-        """Take the next record.
+        """Apply the next record.
 
         Raises:
             LimitExceededError: all texts are larger than `TOTAL_BYTES_MAX`.

@@ -41,7 +41,7 @@ ITEMS_MAX: Final = 1 << 20
 
 
 class Cursor:
-    """A place in the bytes of one key or value.
+    """A position in the bytes of one key or value.
 
     Attributes:
         data: the bytes, borrowed.
@@ -55,7 +55,7 @@ class Cursor:
     __slots__ = ("data", "end", "items_left", "part", "position", "unknown_tags")
 
     def __init__(self, data: bytes, part: str, items_left: int = ITEMS_MAX) -> None:
-        """Stand in front of the first byte."""
+        """Begin at the first byte."""
         self.items_left = items_left
         self.unknown_tags = 0
         self.data = data
@@ -65,7 +65,7 @@ class Cursor:
 
     @property
     def left(self) -> int:
-        """How many bytes are left."""
+        """The number of bytes that are left."""
         return self.end - self.position
 
     def error(self, reason: str) -> InvalidRecordError:
@@ -176,7 +176,7 @@ class RecordType:
 
 @cache
 def load() -> Schema:
-    """The file, as it is."""
+    """The contents of `schemas.json`."""
     data = pkgutil.get_data("kseg.internal", "schemas.json")
     assert data is not None  # the package has it
     schemas: Schema = json.loads(data)

@@ -233,7 +233,7 @@ class PartitionMerge(TargetPartition, Documented):
         return sum(run.batches for run in self.runs)
 
     def to_dict(self, *, runs: bool = False) -> dict[str, Any]:
-        """As in `--json`; with `runs` as in the report that lies beside the output."""
+        """The document of `--json`; with `runs`, that of the report beside the output."""
         fields = Documented.to_dict(self)
         names = ("first_offset", "last_offset", "at_most")
         fields["missing"] = [
@@ -279,7 +279,7 @@ class MergePlan(Table):
         return sum(partition.bytes for partition in self.partitions)
 
     def to_dict(self, *, runs: bool = False) -> dict[str, Any]:
-        """As in `--json`; with `runs` as in the report that lies beside the output."""
+        """The document of `--json`; with `runs`, that of the report beside the output."""
         return {
             **fields_of(self, "out ok whole=is_whole undecided bytes left_alone"),
             "partitions": [partition.to_dict(runs=runs) for partition in self.partitions],
@@ -430,7 +430,7 @@ class MissingOffsets:
     """
 
     def __init__(self, copies: Sequence[tuple[Copy, int]]) -> None:
-        """Start without runs.
+        """Start without missing offsets.
 
         Args:
             copies: each with the offset where it is cut.
@@ -488,7 +488,7 @@ def _are_hidden(gaps: Rows, ranges: Sequence[Rows]) -> Bools:
 
 @dataclass(frozen=True, slots=True)
 class EpochBegin:
-    """Where an epoch begins.
+    """The begin of a leader epoch in a log.
 
     Attributes:
         epoch: of the leader.

@@ -169,7 +169,7 @@ class BatchSeen(Documented):
         return header.base_offset if header.base_offset >= 0 else header.last_offset
 
     def to_dict(self) -> dict[str, Any]:
-        """As in `--json`; the names are those of `kseg dump --batches`."""
+        """The document of `--json`, with the names of `kseg dump --batches`."""
         words = (
             "position size base_offset last_offset count=record_count leader_epoch producer_id"
             " producer_epoch base_sequence max_timestamp magic codec transactional=is_transactional"
@@ -286,7 +286,7 @@ def _are_usual(rows: Rows) -> bool:
 
 
 class Copy:
-    """One copy.
+    """One copy of a partition.
 
     Attributes:
         path: the directory, as it was given.

@@ -84,7 +84,10 @@ class AsBroker(Loading):
     # ---- which segments there are ----------------------------------------------------------------
 
     def find(self) -> None:
-        """Source: Kafka `LogLoader.loadSegmentFiles`."""
+        """Find the segments, and check each in turn.
+
+        Source: Kafka `LogLoader.loadSegmentFiles`.
+        """
         overlay = self.overlay
         self.bases.clear()
         for name in overlay.names():
@@ -97,7 +100,10 @@ class AsBroker(Loading):
         overlay.settle()
 
     def _check(self, base: int) -> None:
-        """Source: Kafka `LogSegment.sanityCheck`."""
+        """Check the files of a segment; recover it if one is missing or corrupt.
+
+        Source: Kafka `LogSegment.sanityCheck`.
+        """
         overlay = self.overlay
         if file_of(base, LOG) not in overlay.files:
             overlay.settle()
@@ -204,7 +210,10 @@ class AsBroker(Loading):
         self.epochs.dirty = False
 
     def begin_at(self, base: int) -> None:
-        """Source: Kafka `LogSegment.open`, `LogSegment.resizeIndexes`."""
+        """Make the first segment, with empty indexes.
+
+        Source: Kafka `LogSegment.open`, `LogSegment.resizeIndexes`.
+        """
         super().begin_at(base)
         for kind in (INDEX, TIMEINDEX):
             self.overlay.put(file_of(base, kind), b"", "the first segment")
@@ -312,7 +321,10 @@ def _read_epochs(context: LoadContext) -> LeaderEpochs:
 
 
 def _is_sane(context: LoadContext, base: int) -> bool:
-    """Source: Kafka `TransactionIndex.sanityCheck`, `AbortedTxn.version`."""
+    """Whether no entry of a transaction index ends in front of its segment.
+
+    Source: Kafka `TransactionIndex.sanityCheck`, `AbortedTxn.version`.
+    """
     data = context.overlay.read(file_of(base, TXNINDEX))
     starts = range(0, len(data) - TXN_ENTRY.size + 1, TXN_ENTRY.size)
     for at in starts:

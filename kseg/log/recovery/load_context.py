@@ -196,7 +196,7 @@ class LoadContext:
         *,
         weighs: bool = False,
     ) -> None:
-        """Nothing is done yet."""
+        """Begin with an overlay; no step is taken yet."""
         self.overlay: Final = overlay
         self.inputs: Final = inputs
         self.progress: Final = progress
@@ -267,7 +267,7 @@ class LoadContext:
         return self.bases[max(bisect_right(self.bases, offset) - 1, 0) :]
 
     def size(self, base_offset: int) -> int:
-        """Bytes of a segment's log."""
+        """The size of a segment's log, in bytes."""
         return self.overlay.size(file_of(base_offset, LOG))
 
     def open(self, base_offset: int) -> Segment:
@@ -303,7 +303,7 @@ class LoadContext:
         return SnapshotFiles(self.overlay.directory, paths.items(), disk=disk, careful=self.careful)
 
     def same_snapshots(self) -> SnapshotFiles:
-        """As `snapshots`; returns the same object again as long as only snapshots have changed."""
+        """The same as `snapshots`, kept as one object as long as only snapshots change."""
         if self.known_snapshots is None:
             self.known_snapshots = self.snapshots()
         return self.known_snapshots
@@ -380,7 +380,7 @@ class LoadContext:
                 self.overlay.assure(name)
 
     def cut_log(self, base_offset: int, size: int, next_offset: int, why: str) -> None:
-        """Cut a segment's log."""
+        """Cut a segment's log to `size` bytes, and note where and why."""
         name = file_of(base_offset, LOG)
         gone = self.overlay.size(name) - size
         self._count_cost(base_offset, size, next_offset)

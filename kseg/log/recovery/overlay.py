@@ -94,7 +94,7 @@ class Applier:
     )
 
     def __init__(self, directory: Path, backup: Backup | None, *, derived: bool) -> None:
-        """Nothing is done yet."""
+        """Begin with a directory; no step is taken yet."""
         self.directory: Final = directory
         self.backup: Final = backup
         self.derived: Final = derived
@@ -213,7 +213,7 @@ class Applier:
         self._unflushed = True
 
     def assure(self, name: str) -> None:
-        """Keep a file that has the wanted bytes, and make it lasting."""
+        """Keep a file that has the right bytes already, and make it lasting."""
         self.spare(name)
         if name in self._put_off:
             return
@@ -257,7 +257,7 @@ class Overlay:
     )
 
     def __init__(self, directory: io.StrPath, *, mapping: Mapping = "never") -> None:
-        """Look at a directory.
+        """List a directory.
 
         Raises:
             OSError: it cannot be listed.
@@ -279,7 +279,7 @@ class Overlay:
     # ---- looking ---------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """All names, rising."""
+        """All names, ascending."""
         return sorted(self.files)
 
     def path(self, name: str) -> str:
@@ -316,7 +316,7 @@ class Overlay:
         self.steps.append(methodcaller(what, *arguments))
 
     def remove(self, name: str, why: str, *, keep: bool | None) -> None:
-        """Let a file go, with the next `settle`, the last names first; see `Applier.remove`."""
+        """Remove a file with the next `settle`, the last names first; see `Applier.remove`."""
         del self.files[name]
         self._reasons[name] = why
         self._touched.add(name)
@@ -380,7 +380,7 @@ class Overlay:
         self._step("create", name)
 
     def assure(self, name: str) -> None:
-        """A file has the bytes that are wanted: they are to be lasting."""
+        """Make a file lasting that has the right bytes already."""
         self._step("assure", name)
 
     def forget(self, name: str) -> None:
@@ -394,7 +394,7 @@ class Overlay:
         self._step("settle")
 
     def spare(self, name: str) -> None:
-        """Keep a removed file: it is about to come back."""
+        """Do not remove a file, since it is about to be written again."""
         self._step("spare", name)
 
     # ---- the result ------------------------------------------------------------------------------
@@ -436,7 +436,7 @@ class OverlaySnapshots(SnapshotDisk):
     __slots__ = ("aloof", "overlay")
 
     def __init__(self, overlay: Overlay, *, aloof: bool = False) -> None:
-        """Over an overlay."""
+        """Read and write the snapshots of an overlay."""
         self.overlay: Final = overlay
         self.aloof: Final = aloof
 
@@ -457,7 +457,7 @@ class OverlaySnapshots(SnapshotDisk):
         self.overlay.put(path.name, producer_snapshot.to_bytes(entries), NOT_SAID)
 
     def unlink(self, path: Path) -> None:
-        """Let a snapshot go."""
+        """Remove a snapshot."""
         if path.name in self.overlay.files and not self.aloof:
             self.overlay.remove(path.name, "of no use, or not sound", keep=None)
 
@@ -477,34 +477,34 @@ class EmptySegment(Segment):
 
     @property
     def base_offset(self) -> int:
-        """From the name that it will have."""
+        """The offset in the name that the segment will have."""
         return self._base
 
     @property
     def kafka07(self) -> bool:
-        """No."""
+        """Never: kseg makes no files of Kafka 0.7."""
         return False
 
     @property
     def size(self) -> int:
-        """None at all."""
+        """The size of the log, 0 bytes."""
         return 0
 
     def walk(self, **_how: object) -> Iterator[Tile]:
-        """One tile without a batch."""
+        """Yield one tile without a batch."""
         yield Tile(memoryview(b""), 0, scan(b""))
 
     def headers(self, **_how: object) -> Iterator[BatchTable]:
-        """One table without a batch."""
+        """Yield one table without a batch."""
         yield scan(b"")
 
     def start_for_offset(self, offset: int) -> IndexEntry:
-        """The start."""
+        """The start of the log, for every offset."""
         del offset
         return IndexEntry(self.base_offset, 0)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no file is open."""
 
 
 def _why_created(file: OverlayFile) -> str:

@@ -265,7 +265,7 @@ class RecoveryPlan(Plan[RecoveryReport]):
         return "\n".join((f"{self.path}:", *(f"  {row}" for row in self.rows())))
 
     def to_json(self, *, applied: bool = False) -> dict[str, Any]:
-        """As in `kseg recover --json`, but for its schema.
+        """The document of `kseg recover --json`, without its schema.
 
         Args:
             applied: whether the plan was applied, for the document.

@@ -218,7 +218,7 @@ class ReindexPlan(Plan[ReindexReport]):
 
     @property
     def backup_bytes(self) -> int:
-        """Bytes of the new files."""
+        """The size of the new files, in bytes."""
         return sum(file.bytes for file in self.files)
 
     @property
@@ -260,7 +260,7 @@ class ReindexPlan(Plan[ReindexReport]):
         return ReindexReport(done, () if backup is None else tuple(backup.kept[before:]))
 
     def __str__(self) -> str:
-        """One line a file, and one for each finding."""
+        """One line for each changed file, and one for each finding."""
         lines = [f"{action.action} {action.path}: {action.why}" for action in self.actions]
         lines += [f"left alone: {finding}" for finding in self.findings]
         return "\n".join(lines) or f"{self.path}: nothing to do"

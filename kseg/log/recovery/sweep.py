@@ -97,12 +97,12 @@ class Swept:
 
     @property
     def offset_entry_count(self) -> int:
-        """Entries of the offset index."""
+        """The number of entries of the offset index."""
         return len(self.offset_entries) // OFFSET_ENTRY.size
 
     @property
     def time_entry_count(self) -> int:
-        """Entries of the time index."""
+        """The number of entries of the time index."""
         return len(self.time_entries) // TIME_ENTRY.size
 
 
@@ -306,7 +306,7 @@ class _Sweep:
     # ---- the end ---------------------------------------------------------------------------------
 
     def finish(self, segment: Segment, stop: StopReason) -> Swept:
-        """Everything as one value."""
+        """The results of the walk."""
         error = self._error
         entries = self.entries
         time_entries = entries.times + entries.closing_entry()

@@ -399,7 +399,7 @@ class _Segments:
         self.last = run.last_offset
 
     def close(self) -> None:
-        """End the present segment."""
+        """Finish the segment that is being collected."""
         if self._extents:
             self.made.append(TargetSegment(self._base, tuple(self._extents)))
         self._extents, self._bytes = [], 0

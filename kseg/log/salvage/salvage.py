@@ -197,7 +197,7 @@ class SalvagedPartition(Documented):
         return tuple(quarantined)
 
     def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
+        """The document of `--json`."""
         places = {id(part.source): part for part in self.quarantined}
         unprovable = [_unprovable(span, places.get(id(span))) for span in self.unprovable]
         return Documented.to_dict(self) | {"unprovable": unprovable}
@@ -329,7 +329,7 @@ class SalvagePlan(Table):
         return SalvageReport(self, beside(self.out) / REPORT)
 
     def __str__(self) -> str:
-        """A line a partition."""
+        """One line for each partition."""
         return "\n".join(
             f"{partition.path}: {partition.batches} batches kept, "
             f"{len(partition.lost)} ranges of offsets lost"

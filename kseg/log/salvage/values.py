@@ -72,7 +72,7 @@ class Span(Documented):
 
     @property
     def end(self) -> int:
-        """The position behind them."""
+        """The position behind the span."""
         return self.position + self.size
 
     @property

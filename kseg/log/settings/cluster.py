@@ -226,7 +226,7 @@ class Configured(NamedTuple):
     place: Place
 
     def __repr__(self) -> str:
-        """Without the value."""
+        """A text without the value, which may be a password."""
         return f"Configured(..., {self.place})"
 
 

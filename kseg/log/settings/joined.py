@@ -656,7 +656,7 @@ class _Joined:
     def _config(
         self, general: Mapping[str, str], of_topic: Mapping[str, str], record: Values, weak: Values
     ) -> LogConfig:
-        """One configuration of all.
+        """The configuration that all settings make.
 
         A limit in the topic's record counts as named for the topic only beside a policy there: it
         names none itself, as the broker's policy may be another.

@@ -390,7 +390,7 @@ class ChunkedFile(RangedFile):
         key: bytes | None,
         source: Callable[[int, int], memoryview],
     ) -> None:
-        """Ask for nothing yet.
+        """Take over the object; nothing is read yet.
 
         Args:
             path: of the object.

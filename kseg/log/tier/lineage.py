@@ -104,14 +104,17 @@ class _Epoch:
 
 
 class EpochIndex:
-    """By epoch and offset, the segment that a broker reads. Takes copies in their order."""
+    """An index of copies: which one a broker reads for an offset of an epoch.
+
+    Copies are put in the order in which the broker made them.
+    """
 
     def __init__(self) -> None:
         """Start without segments."""
         self._epochs: dict[int, _Epoch] = {}
 
     def put(self, segment: RemoteSegment) -> None:
-        """Take a finished copy."""
+        """Add a finished copy."""
         for epoch, start, end in _ranges(segment):
             self._epochs.setdefault(epoch, _Epoch()).put(segment, start, end)
 

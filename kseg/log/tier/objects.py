@@ -112,7 +112,7 @@ class SegmentObjects:
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest; read once.
+        """The manifest, which is read once.
 
         Raises:
             TierError: it cannot be used, or does not fit the objects.
@@ -239,7 +239,7 @@ class TierPath(PosixPath):
         return path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """With the objects."""
+        """Pickle the path with its objects."""
         return TierPath.of, (self.objects, self.extension)
 
     def __str__(self) -> str:
@@ -249,7 +249,7 @@ class TierPath(PosixPath):
         return f"{scheme}://{rest}" if mark and not text.startswith("/") else text
 
     def __fspath__(self) -> str:
-        """The same, for messages."""
+        """The URL of the object, for messages."""
         return str(self)
 
     @property
@@ -262,7 +262,7 @@ class TierPath(PosixPath):
         return TierPath.of(self.objects, name.partition(".")[2])
 
     def size_elsewhere(self) -> int:
-        """Bytes of the file."""
+        """The size of the file, in bytes."""
         return self.objects.size(self.extension)
 
     def open_elsewhere(self) -> MappedFile:
