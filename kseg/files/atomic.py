@@ -21,7 +21,6 @@ def replace_file(
     path: io.StrPath,
     data: io.Bytes,
     *,
-    size: int = 0,
     keep_modified: bool = False,
     flush_directory: bool = True,
 ) -> None:
@@ -32,8 +31,7 @@ def replace_file(
 
     Args:
         path: the file, there or not.
-        data: all of it, but for zeros.
-        size: add zeros up to here.
+        data: all of it.
         keep_modified: the new file also has the modification time of the replaced file.
         flush_directory: make the name lasting, too; else the caller does it.
 
@@ -50,8 +48,6 @@ def replace_file(
     try:
         with io.WriteFile.open(beside, exclusive=True, like=replaced) as file:
             file.write_at(0, data)
-            if size > len(data):
-                file.truncate(size)
             if keep_modified and replaced is not None:
                 io.set_modified(beside, replaced.st_mtime_ns)
             file.flush()

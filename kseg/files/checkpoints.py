@@ -119,8 +119,8 @@ def write_offset_checkpoint(
     for (topic, partition), offset in entries:
         if partition not in _INT32 or offset not in _INT64:
             raise ValueError(f"no room in a checkpoint for {topic}-{partition} at {offset}")
-    lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in entries)
-    _write(path, lines, len(offsets))
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in entries]
+    atomic.replace_file(path, _bytes_of(lines))
 
 
 def write_leader_epochs(path: str | PathLike[str], entries: Sequence[EpochEntry]) -> None:
@@ -133,12 +133,16 @@ def write_leader_epochs(path: str | PathLike[str], entries: Sequence[EpochEntry]
     for entry in entries:
         if entry.epoch not in _INT32 or entry.start_offset not in _INT64 or min(entry) < 0:
             raise ValueError(f"no room in a checkpoint for {entry}")
-    _write(path, (f"{entry.epoch} {entry.start_offset}" for entry in entries), len(entries))
+    atomic.replace_file(path, leader_epochs_bytes(entries))
 
 
-def _write(path: str | PathLike[str], lines: Iterable[str], count: int) -> None:
-    text = "\n".join((str(CHECKPOINT_VERSION), str(count), *lines, ""))
-    atomic.replace_file(path, text.encode())
+def leader_epochs_bytes(entries: Sequence[EpochEntry]) -> bytes:
+    """The contents of a `leader-epoch-checkpoint` with these entries."""
+    return _bytes_of([f"{entry.epoch} {entry.start_offset}" for entry in entries])
+
+
+def _bytes_of(lines: Sequence[str]) -> bytes:
+    return "\n".join((str(CHECKPOINT_VERSION), str(len(lines)), *lines, "")).encode()
 
 
 def assign_epochs(entries: Iterable[EpochEntry]) -> tuple[EpochEntry, ...]:

@@ -400,15 +400,13 @@ def sort_partition(
     )
 
 
-def list_data_directory(path: str | PathLike[str], *, whole: bool = False) -> DataDirectory:
+def list_data_directory(path: str | PathLike[str]) -> DataDirectory:
     """List a data directory.
 
-    Each sub-directory is read once.
+    Each sub-directory is read once, up to the first file that decides whether it is a partition.
 
     Args:
         path: the directory.
-        whole: list each partition then; else it is read up to the first file that decides whether
-            it is a partition.
 
     Raises:
         OSError: the directory cannot be listed.
@@ -416,7 +414,7 @@ def list_data_directory(path: str | PathLike[str], *, whole: bool = False) -> Da
     if isinstance(path, ClassifiesItself):
         return path.classify_elsewhere().data_directory or DataDirectory(Path(path))
     directory = Path(path)
-    return _sort_data_directory(directory, *_list_files(directory), whole=whole)
+    return _sort_data_directory(directory, *_list_files(directory), whole=False)
 
 
 def path_order(path: str | PathLike[str]) -> list[str | int]:
@@ -505,7 +503,7 @@ def classify_path(path: str | PathLike[str], *, whole: bool = False) -> KnownPat
 
     Args:
         path: of a file or directory.
-        whole: see `list_data_directory`.
+        whole: list the files of each partition of a data directory.
 
     Raises:
         NotALogError: neither of the three; the message says what was found instead.
@@ -624,19 +622,20 @@ def _partition_at(directory: Path, *, whole: bool) -> Partition | None:
 
 
 def _holds_partition(names: Iterable[str], *, named: bool) -> bool:
-    """Whether a directory is a partition, by its contents and its own name."""
+    """Whether a directory is a partition, by its contents.
+
+    Under the name of a partition any file of a partition decides; else only a segment does.
+    """
     empty = True
     for name in names:
         empty = False
         file = _parse_leniently(name)
-        if file is not None and _speaks_for_partition(file.kind, named=named):
+        if file is None:
+            continue
+        is_of_partition = file.kind not in OF_DATA_DIRECTORIES
+        if is_of_partition if named else file.kind in (FileKind.LOG, FileKind.KAFKA07):
             return True
     return named and empty
-
-
-def _speaks_for_partition(kind: FileKind, *, named: bool) -> bool:
-    """Any of its files decides if the name is a partition's; else only a segment does."""
-    return kind not in OF_DATA_DIRECTORIES if named else kind in (FileKind.LOG, FileKind.KAFKA07)
 
 
 def _parse_leniently(name: str) -> FileName | None:

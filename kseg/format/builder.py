@@ -204,7 +204,8 @@ class BatchBuilder:
             if control:
                 return "only a control batch holds control records"
             return "a control batch holds only control records"
-        if offset < self._next_offset and self._has_offset:
+        has_offset = self._last_override is not None or self.record_count > 0
+        if has_offset and offset < self._next_offset:
             return f"offset {offset} is not above the last one, {self.last_offset}"
         if timestamp < -1:
             return f"timestamp {timestamp} is neither -1 nor 0 or later"
@@ -315,10 +316,6 @@ class BatchBuilder:
     def base_offset(self) -> int:
         """The offset that the offsets of the batch are relative to."""
         return self._base_offset
-
-    @property
-    def _has_offset(self) -> bool:
-        return self._last_override is not None or self.record_count > 0
 
     @property
     def last_offset(self) -> int:

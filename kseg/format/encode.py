@@ -301,7 +301,8 @@ def encode_batch(
     if end is None:
         end = rows.length
     if first == end and 0 <= first <= rows.length:
-        return _nothing(options.magic, base_offset or 0)
+        base_offset = base_offset or 0
+        return EncodedBatch(b"", options.magic, base_offset, base_offset - 1, 0, -1, -1, 0)
     write = _batch if options.magic == 2 else _messages
     return write(rows, options, base_offset, last_offset, first, end, INT64_MAX, 0)
 
@@ -555,11 +556,6 @@ def _take_scratch() -> bytearray:
 def _give_back(scratch: bytearray) -> None:
     if len(scratch) <= _SCRATCH_KEPT_MAX:
         _of_thread.scratch = scratch
-
-
-def _nothing(magic: int, base_offset: int) -> EncodedBatch:
-    """The batch of no records: no bytes, not even a header."""
-    return EncodedBatch(b"", magic, base_offset, base_offset - 1, 0, -1, -1, 0)
 
 
 def empty_batch(

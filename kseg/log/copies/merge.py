@@ -56,7 +56,7 @@ from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.files.io import StrPath
 from kseg.files.names import CLUSTER_METADATA
 from kseg.files.selection import Selection
-from kseg.format.header import FIELDS, BatchHeader
+from kseg.format.header import BatchHeader
 from kseg.frames import Table, counted
 from kseg.log import data_directory
 from kseg.log.copies.joining import CopyPath, JoinedCopies, join_copies, places_of
@@ -807,7 +807,11 @@ class Choosing:
         for chosen_row, row, decided in zip(
             against[:left], rows[:left], wins[:left].tolist(), strict=True
         ):
-            self.conflicts.append(Conflict((self._seen(chosen_row), self._seen(row)), decided))
+            self.conflicts.append(
+                Conflict(
+                    (BatchSeen.of(chosen_row, self._files), BatchSeen.of(row, self._files)), decided
+                )
+            )
         self._leave_out(at, rows, wins, "not-preferred")
 
     def _is_out_of_order(self, at: int, rows: Rows) -> Bools:
@@ -848,10 +852,6 @@ class Choosing:
     def _owners(self, rows: Rows) -> Int64s:
         """The number of each batch's copy."""
         return np.searchsorted(self._bounds, rows[:, FILE], side="right") - 1
-
-    def _seen(self, row: Rows) -> BatchSeen:
-        fields = row.tolist()
-        return BatchSeen(self._files[fields[FILE]], BatchHeader(*fields[: len(FIELDS)]))
 
 
 def _epochs_of(history: Lineage | None) -> tuple[Int64s, Int64s]:

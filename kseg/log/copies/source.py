@@ -162,6 +162,12 @@ class BatchSeen(Documented):
     path: str
     header: BatchHeader
 
+    @classmethod
+    def of(cls, row: Rows, files: Sequence[str]) -> BatchSeen:
+        """A row as a batch of one of these log files, whose number is in the row."""
+        fields = row.tolist()
+        return cls(files[fields[FILE]], BatchHeader(*fields[: len(FIELDS)]))
+
     @property
     def first_offset(self) -> int:
         """The first one; of a compressed message of magic 0 or 1, the last."""
@@ -386,8 +392,7 @@ class Copy:
 
     def seen(self, row: Rows) -> BatchSeen:
         """A row of `tables` as a batch."""
-        fields = row.tolist()
-        return BatchSeen(self.files[fields[FILE]], BatchHeader(*fields[: len(FIELDS)]))
+        return BatchSeen.of(row, self.files)
 
     def open_segment(self, number: int) -> Segment:
         """Open one of its files.

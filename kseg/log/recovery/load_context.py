@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from kseg.constants import SEGMENT_BYTES_MAX, Progress
 from kseg.errors import KsegError, LimitExceededError
-from kseg.files.checkpoints import EpochEntry
+from kseg.files.checkpoints import EpochEntry, leader_epochs_bytes
 from kseg.files.names import FileKind
 from kseg.files.txn_index import pack_entries
 from kseg.log.config import LogConfig
@@ -435,8 +435,7 @@ class LoadContext:
 
     def put_epochs(self, entries: tuple[EpochEntry, ...], why: str) -> None:
         """Write the epoch checkpoint, unless it has these entries."""
-        lines = "\n".join(("0", str(len(entries)), *(f"{e} {o}" for e, o in entries), ""))
-        self.overlay.put(EPOCHS, lines.encode(), why)
+        self.overlay.put(EPOCHS, leader_epochs_bytes(entries), why)
 
     def begin_at(self, base_offset: int) -> None:
         """Make the first segment, without a batch."""

@@ -32,18 +32,13 @@ _WARM_SLOTS: Final = 8192 // _ENTRY.size
 RAISED: Final = (StopReason.BAD_LENGTH, StopReason.ZERO_TAIL)
 
 
-def indexed_position(entries: bytes, base_offset: int, offset: int) -> int:
-    """The `stored_position`, or 0 if that is negative."""
-    return max(stored_position(entries, base_offset, offset), 0)
-
-
 def stored_position(entries: bytes, base_offset: int, offset: int) -> int:
     """The position that an offset index gives for `offset`, of any sign; 0 without an entry.
 
     Args:
         entries: the bytes of the index; those behind the last whole entry are ignored.
         base_offset: of the segment.
-        offset: wanted.
+        offset: the offset to look up.
 
     Source: Kafka `OffsetIndex.lookup`.
     """
@@ -88,7 +83,7 @@ def position_of(
     Args:
         segment: to be read.
         entries: its offset index.
-        offset: wanted.
+        offset: the offset to look up.
         inflates: takes each compressed message on the way, which Kafka inflates to learn where its
             offsets begin.
 
@@ -97,7 +92,7 @@ def position_of(
 
     Source: Kafka `LogSegment.translateOffset`, `FileRecords.searchForOffsetFromPosition`.
     """
-    start = indexed_position(entries, segment.base_offset, offset)
+    start = max(stored_position(entries, segment.base_offset, offset), 0)
     before: tuple[int, int] | None = None  # where the last one begins, and its last offset
     for table in segment.headers(start=start, policy="file"):
         not_before = np.flatnonzero(table.base_offset >= offset)

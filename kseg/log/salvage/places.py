@@ -34,6 +34,7 @@ from kseg.log.salvage.values import (
     SegmentSeen,
     Span,
     add_span,
+    numbers_of,
     offset_orders,
     provable_tables,
     run_between,
@@ -302,7 +303,7 @@ def _without_doubts(
 ) -> tuple[list[Span], list[Span]]:
     """The runs without single batches beside a gap of a log that is else dense, and these."""
     pieces = _dense_pieces(placed)
-    numbers = {segment.path: number for number, segment in enumerate(segments)}
+    numbers = numbers_of(segments)
     starts = [0, *accumulate(segment.size for segment in segments)]
     # The offsets and the bytes between each piece and the piece in front of it.
     missing, between = [], []

@@ -67,6 +67,7 @@ from kseg.log.salvage.values import (
     Span,
     gap_columns,
     is_dense,
+    numbers_of,
     span_between,
 )
 
@@ -98,7 +99,7 @@ def lost_offsets(
     Raises:
         CorruptRecordError, UnreadableError: a file is not as it was when it was read.
     """
-    numbers = {segment.path: number for number, segment in enumerate(segments)}
+    numbers = numbers_of(segments)
     damage = _Damage(unprovable, segments, numbers)
     dense = is_dense(runs, segments)
     ranges = []
@@ -292,7 +293,7 @@ def read_provable(
     agrees = partial(_agrees, files, proved or {}, compacted_to)
     evidence = (epochs_of(Path(path)), agrees, partial(_index, files)) if weighs else ((), None)
     runs, refused = place_runs(runs, seen, *evidence)
-    numbers = {segment.path: number for number, segment in enumerate(seen)}
+    numbers = numbers_of(seen)
     unprovable = sorted(unprovable + refused, key=lambda span: (numbers[span.path], span.position))
     end = runs[-1].last_offset + 1 if runs else 0
     end = max([end, *(segment.base_offset for segment in seen[-1:])])

@@ -69,6 +69,7 @@ from kseg.log.salvage.values import (
     ProvablePartition,
     Span,
     gap_columns,
+    numbers_of,
     provable_tables,
     run_between,
 )
@@ -505,7 +506,7 @@ def up_to_first_gap(partition: ProvablePartition) -> tuple[ProvablePartition, tu
         if behind is not None:
             rest.insert(0, behind)
             break
-    numbers = {segment.path: number for number, segment in enumerate(partition.segments)}
+    numbers = numbers_of(partition.segments)
     left = [*partition.unprovable, *(replace(run, reason="behind-gap") for run in rest)]
     left.sort(key=lambda span: (numbers[span.path], span.position))
     up_to_gap = replace(

@@ -181,6 +181,11 @@ class ProvablePartition:
         return self.segments[0].base_offset if self.segments else self.log_start_offset
 
 
+def numbers_of(segments: Iterable[SegmentSeen]) -> dict[str, int]:
+    """The number of each segment, by the path of its log file."""
+    return {segment.path: number for number, segment in enumerate(segments)}
+
+
 def is_dense(runs: Iterable[Span], segments: Sequence[SegmentSeen]) -> bool:
     """Whether each offset has a record; compaction leaves empty segments in front of others."""
     return all(run.is_dense for run in runs) and all(segment.size for segment in segments[:-1])
