@@ -106,7 +106,7 @@ def infer(sample: pa.BinaryArray) -> pa.DataType:
             merged = _merged(merged, _type_of(parse(payload or b"null", "sample")))
         except RefusedError:
             continue
-    return _settled(merged)
+    return _with_text_for_unknown(merged)
 
 
 class JsonDecoder:
@@ -218,7 +218,7 @@ class _Types:
             )
         above = (*above, id(schema))
         if isinstance(schema.get("$ref"), str):
-            target, document = self._referred(schema["$ref"], document)
+            target, document = self._target_of_reference(schema["$ref"], document)
             return self.of(target, document, above)
         for word in ("allOf", "anyOf", "oneOf"):
             branches = schema.get(word)
@@ -246,7 +246,7 @@ class _Types:
             [(name, self.of(field, document, above)) for name, field in fields.items()]
         )
 
-    def _referred(self, reference: str, document: str) -> tuple[Any, str]:
+    def _target_of_reference(self, reference: str, document: str) -> tuple[Any, str]:
         """The target of a `$ref`, and the document that holds it."""
         target_document, _, pointer = reference.partition("#")
         target_document = target_document or document
@@ -305,10 +305,10 @@ def _merged(first: pa.DataType, other: pa.DataType) -> pa.DataType:
     return JSON_TEXT
 
 
-def _settled(kind: pa.DataType) -> pa.DataType:
+def _with_text_for_unknown(kind: pa.DataType) -> pa.DataType:
     """The type with text where the sample tells nothing: later values may have any type."""
     if pa.types.is_list(kind):
-        return pa.list_(_settled(kind.value_type))
+        return pa.list_(_with_text_for_unknown(kind.value_type))
     if pa.types.is_struct(kind) and kind.num_fields:
-        return pa.struct([(field.name, _settled(field.type)) for field in kind])
+        return pa.struct([(field.name, _with_text_for_unknown(field.type)) for field in kind])
     return JSON_TEXT if pa.types.is_struct(kind) or pa.types.is_null(kind) else kind

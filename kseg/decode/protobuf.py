@@ -350,11 +350,13 @@ def _field_of(message: Any, field: Any) -> Any:
     value = getattr(message, field.name)
     if _is_map(field):
         named, entry = _fields_of(field.message_type)
-        return [(_one_of(key, named), _one_of(value[key], entry)) for key in value]
-    return [_one_of(item, field) for item in value] if field.is_repeated else _one_of(value, field)
+        return [(_value_of(key, named), _value_of(value[key], entry)) for key in value]
+    return (
+        [_value_of(item, field) for item in value] if field.is_repeated else _value_of(value, field)
+    )
 
 
-def _one_of(value: Any, field: Any) -> Any:
+def _value_of(value: Any, field: Any) -> Any:
     inner = field.message_type
     if field.enum_type is not None:
         named = field.enum_type.values_by_number.get(value)

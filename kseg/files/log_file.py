@@ -280,7 +280,7 @@ class LogFile(Closing):
         for tile in self._tiles(start, limit, how, on_unreadable):
             workers.check()
             if tile.table.stop is StopReason.TORN_TAIL and how.judges_ends:
-                tile = self._judged(tile, last, size)
+                tile = self._with_judged_end(tile, last, size)
             last = tile.table
             yield tile
 
@@ -397,7 +397,7 @@ class LogFile(Closing):
             following = _following(self.batch_at(last), following)
         return self.sound_runs(position, stop=limit, first_offset=following)
 
-    def _judged(self, tile: Tile, before: BatchTable | None, size: int) -> Tile:
+    def _with_judged_end(self, tile: Tile, before: BatchTable | None, size: int) -> Tile:
         """The end of a walk whose last batch wants more bytes, which may not be a torn one.
 
         If sound batches lie behind it, its length is wrong.

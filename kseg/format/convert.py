@@ -97,10 +97,10 @@ def batch_cuts(
     if not bounded and not codecs.any():
         return forced
     sizes = columns["value"].sizes() + columns["key"].sizes() + np.int64(_RECORD_BYTES)
-    return _full(forced, np.cumsum(sizes), offsets, codecs, batch_bytes)
+    return _with_full_batches(forced, np.cumsum(sizes), offsets, codecs, batch_bytes)
 
 
-def _full(
+def _with_full_batches(
     forced: list[int], sizes: Array, offsets: Array, codecs: Array, batch_bytes: int
 ) -> list[int]:
     """Further cuts, where a batch of plain messages is full, or its offsets are too far apart."""
@@ -404,7 +404,7 @@ class Converter:
             some = table.take(slice(first, end))
             if bad[first]:
                 for header in some:
-                    self._fault(crc_error(header))
+                    self._report(crc_error(header))
                 continue
             way = int(ways[first])
             if way == _COPY:
@@ -412,7 +412,7 @@ class Converter:
                 yield _bytes_of(data, some, base)
                 continue
             if not table.kafka07 and self.target.magic < 2:
-                self._lose(some)
+                self._count_losses(some)
             if way == _RECODE:
                 yield from self._recode(data, some, base)
             elif way == _REWRITE:
@@ -445,7 +445,7 @@ class Converter:
             ways[magic < 2] = _COPY
         return ways.astype(np.int8)
 
-    def _lose(self, table: BatchTable) -> None:
+    def _count_losses(self, table: BatchTable) -> None:
         """Count the losses of batches by their headers; refuse those that an append refuses."""
         newer = table.take(table.magic >= 2)
         lost = of_batches(newer)
@@ -463,7 +463,7 @@ class Converter:
         reason = f"magic {self.target.magic} has no {what}; they would have to be dropped"
         return at_batch(UnsupportedFormatError(reason), header)
 
-    def _fault(self, error: KsegError) -> None:
+    def _report(self, error: KsegError) -> None:
         if self.on_error is None:
             raise error
         self.on_error(error)
@@ -484,7 +484,7 @@ class Converter:
                     header.codec, batch[BATCH_HEADER_BYTES:], magic=2, limit=self.inflated_max
                 )
             except (FormatError, LimitExceededError) as error:
-                self._fault(at_batch(error, header))
+                self._report(at_batch(error, header))
                 continue
             made = _with_body(
                 batch, header, compression, compress(compression, body, level=self.target.level)
@@ -499,15 +499,15 @@ class Converter:
 
     def _rewrite(self, data: memoryview, table: BatchTable, base: int) -> Iterator[bytes]:
         """Batches and wrapper messages, each as one."""
-        for whole in self._whole(data, table, base):
-            self._lose_records(whole, table)
+        for whole in self._decode(data, table, base):
+            self._count_record_losses(whole, table)
             self.losses += of_wrappers(whole, table, self.target.magic)
-            source, ends = self._source(whole.columns), whole.ends.tolist()
+            source, ends = self._writable_rows(whole.columns), whole.ends.tolist()
             for number, batch in enumerate(whole.batches.tolist()):
                 try:
                     options = self._options(table[batch])
                 except InvalidRecordError as error:
-                    self._fault(error)
+                    self._report(error)
                     continue
                 rows = (ends[number], ends[number + 1])
                 yield from self._encode(source, options, *rows, (table, whole))
@@ -539,7 +539,7 @@ class Converter:
                     raise InvalidRecordError("its offsets are negative")
             except FormatError as error:
                 row = error.record_index
-                self._fault(_refused_row(error, first if row is None else row, *origin))
+                self._report(_refused_row(error, first if row is None else row, *origin))
                 if row is None:
                     return
                 if row > first:
@@ -562,12 +562,12 @@ class Converter:
         self, data: memoryview, table: BatchTable, base: int, codecs: Array
     ) -> Iterator[bytes]:
         """Plain messages, many into one batch; messages of Kafka 0.7."""
-        for whole in self._whole(data, table, base):
-            self._lose_records(whole, table)
+        for whole in self._decode(data, table, base):
+            self._count_record_losses(whole, table)
             columns = whole.columns
             kinds = whole.spread(table.timestamp_type)
             batch_codecs = whole.spread(codecs)
-            source = self._source(columns)
+            source = self._writable_rows(columns)
             if table.kafka07:
                 self.losses.physical_offsets += len(columns)
                 source = rows_of({"value": columns["value"]})
@@ -583,18 +583,20 @@ class Converter:
             options = BatchOptions()
             written_as: tuple[int, ...] = ()
             for first, end in pairwise(cuts):
-                alike = self._alike(int(batch_codecs[first]), int(kinds[first]), columns, first)
+                alike = self._gathering_key(
+                    int(batch_codecs[first]), int(kinds[first]), columns, first
+                )
                 if alike[-1] < NO_TIMESTAMP:
-                    self._fault(_refused_row(no_append_time(alike[-1]), first, table, whole))
+                    self._report(_refused_row(no_append_time(alike[-1]), first, table, whole))
                     continue
                 if alike != written_as:
-                    options, written_as = self._gathered(*alike), alike
+                    options, written_as = self._options_of_key(*alike), alike
                 start = self.first_offset if table.kafka07 else None
                 yield from self._encode(source, options, first, end, (table, whole), start)
                 self.first_offset += end - first
             self.tally.converted_batches += len(whole.batches)
 
-    def _alike(
+    def _gathering_key(
         self, batch_codec: int, kind: int, columns: RecordColumns, first: int
     ) -> tuple[int, int, int]:
         """The key by which batches are gathered: codec, type of timestamps, append time."""
@@ -603,7 +605,7 @@ class Converter:
         time = int(columns["timestamp_ms"][first]) if log_append else NO_TIMESTAMP
         return batch_codec if compression is None else compression, max(kind, 0), time
 
-    def _gathered(self, kind: int, timestamp_type: int, log_append_time: int) -> BatchOptions:
+    def _options_of_key(self, kind: int, timestamp_type: int, log_append_time: int) -> BatchOptions:
         return BatchOptions(
             magic=self.target.magic,
             compression=Compression(kind),
@@ -614,7 +616,7 @@ class Converter:
 
     # ---- both ------------------------------------------------------------------------------------
 
-    def _whole(self, data: memoryview, table: BatchTable, base: int) -> Iterator[WholeBatches]:
+    def _decode(self, data: memoryview, table: BatchTable, base: int) -> Iterator[WholeBatches]:
         return decode_whole(
             data,
             table,
@@ -625,13 +627,13 @@ class Converter:
             on_error=self.on_error,
         )
 
-    def _source(self, columns: RecordColumns) -> Rows:
+    def _writable_rows(self, columns: RecordColumns) -> Rows:
         """The records without parts that the magic lacks."""
         if self.target.magic >= 2:
             return rows_of(columns)
         return rows_of({name: columns.arrays[name] for name in FIELDS_DEFAULT if name != "headers"})
 
-    def _lose_records(self, whole: WholeBatches, table: BatchTable) -> None:
+    def _count_record_losses(self, whole: WholeBatches, table: BatchTable) -> None:
         lost = of_records(whole.columns, self.target.magic)
         if lost.header_records and not self.target.drop:
             row = int(np.flatnonzero(np.diff(whole.columns["headers"].offsets))[0])

@@ -84,7 +84,7 @@ class LastValues:
 
     def _merge(self) -> None:
         """Drop all records that a later one of the same key replaces."""
-        self._decide()
+        self._decide_pending()
         count = sum(map(len, self._chunks))
         if count:
             first, last = self._chunks[0]["offset"][0], self._chunks[-1]["offset"][-1]
@@ -94,14 +94,17 @@ class LastValues:
             slots = count + count // 2 + 2
             latest = OffsetMap(slots, count + 1, secrets.token_bytes(16), max(int(first), 0), span)
             for chunk in self._chunks:
-                self._ask(latest, chunk, put=True)
-            chunks = (_where(chunk, self._ask(latest, chunk, put=False)) for chunk in self._chunks)
+                self._put_or_find_last(latest, chunk, put=True)
+            chunks = (
+                _where(chunk, self._put_or_find_last(latest, chunk, put=False))
+                for chunk in self._chunks
+            )
             self._chunks = _joined([chunk for chunk in chunks if len(chunk)])
         self._fresh, self._merged_bytes = 0, sum(chunk.nbytes for chunk in self._chunks)
 
-    def _ask(self, latest: OffsetMap, chunk: RecordColumns, *, put: bool) -> Bools:
+    def _put_or_find_last(self, latest: OffsetMap, chunk: RecordColumns, *, put: bool) -> Bools:
         """Put the records of a chunk into the map; or ask which of them are the last."""
-        names, offsets = self._names(chunk), chunk["offset"]
+        names, offsets = self._identities(chunk), chunk["offset"]
         valid, out = np.ones(len(chunk), np.uint8), np.empty(len(chunk), np.uint8)
         if put:
             if self._topic is InternalTopic.SHARE:
@@ -112,7 +115,7 @@ class LastValues:
             latest.latest(names.data, names.offsets, valid, offsets, known_to, out)
         return out.view(np.bool_)
 
-    def _names(self, chunk: RecordColumns) -> BinaryColumn:
+    def _identities(self, chunk: RecordColumns) -> BinaryColumn:
         """The identity of each record: its key, and the producer of a pending one."""
         key, count = chunk["key"], len(chunk)
         skip = _TYPE_BYTES if self._topic is InternalTopic.SHARE else 0
@@ -126,7 +129,7 @@ class LastValues:
         both = gather(key.data.data, producers.data, spans)
         return BinaryColumn(np.ascontiguousarray(both.offsets[::2]), both.data, None, 0)
 
-    def _decide(self) -> None:
+    def _decide_pending(self) -> None:
         """Let pending records count, or drop them, by the markers behind them."""
         if not self._markers:
             return

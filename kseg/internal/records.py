@@ -113,7 +113,7 @@ def _decode_coordinator(
     cursor = Cursor(value, "value")
     version: int = cursor.unpack(_INT16, "the version")
     if reason := _unknown_version(record_type, version):
-        return _of_newer(
+        return _decode_newer(
             InternalRecord(topic, kind, record_type.name, version, fields, value, reason),
             record_type,
             cursor,
@@ -134,18 +134,18 @@ def _decode_metadata(
         cursor.position = _USUAL_BYTES
         kind, version, record_type, reader = usual
     else:
-        frame = _header(cursor, "the version of the frame")
+        frame = _frame_number(cursor, "the version of the frame")
         if frame != _FRAME_VERSION:
             why = f"frame version {frame} is not known"
             return InternalRecord(topic, None, None, None, key, value, why)
-        kind, version = _header(cursor, "the type"), _header(cursor, "the version")
+        kind, version = _frame_number(cursor, "the type"), _frame_number(cursor, "the version")
         types = record_types(topic)
         if kind not in types:
             why = f"type {kind} is not known"
             return InternalRecord(topic, kind, None, version, key, value, why)
         record_type = types[kind]
         if reason := _unknown_version(record_type, version):
-            return _of_newer(
+            return _decode_newer(
                 InternalRecord(topic, kind, record_type.name, version, key, value, reason),
                 record_type,
                 cursor,
@@ -170,7 +170,7 @@ def _usual_frames(topic: str) -> Mapping[bytes, tuple[int, int, RecordType, Read
     }
 
 
-def _header(cursor: Cursor, what: str) -> int:
+def _frame_number(cursor: Cursor, what: str) -> int:
     """A number in front of a message of the metadata topics."""
     start = cursor.position
     number = cursor.uvarint(what)
@@ -188,7 +188,9 @@ def _unknown_version(record_type: RecordType, version: int) -> str:
     return f"version {version} of {record_type.name} is not known, only {lowest} to {highest}"
 
 
-def _of_newer(record: InternalRecord, record_type: RecordType, cursor: Cursor) -> InternalRecord:
+def _decode_newer(
+    record: InternalRecord, record_type: RecordType, cursor: Cursor
+) -> InternalRecord:
     """A record of an unknown version, with the fields of the newest known one if they fit.
 
     A flexible message gets further fields as tagged ones for the most part. Other changes leave

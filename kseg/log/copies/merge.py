@@ -769,7 +769,7 @@ class Choosing:
         for _, sides in windows([ranked_copy.copy for ranked_copy in self._ranked]):
             chosen = NOTHING
             for at in order:
-                chosen = self._with(chosen, at, self._offered(at, sides[at]))
+                chosen = self._add_from_copy(chosen, at, self._offered(at, sides[at]))
             self._take(chosen)
 
     # ---- one copy in a window --------------------------------------------------------------------
@@ -784,18 +784,18 @@ class Choosing:
         reached = self.expected if self.taken.any() else 0
         return self._leave_out(at, rows, rows[:, FIRST] < reached, "overlap")
 
-    def _with(self, chosen: Rows, at: int, rows: Rows) -> Rows:
+    def _add_from_copy(self, chosen: Rows, at: int, rows: Rows) -> Rows:
         """The chosen batches, with the additions of a copy."""
         rows = without(rows, twins(chosen, rows)[1])
         clashes = overlapping(rows, chosen)
         if clashes.any():
-            self._judge(chosen, at, rows[clashes])
+            self._resolve_clashes(chosen, at, rows[clashes])
         rows = rows[~clashes]
         rows = self._leave_out(at, rows, self._is_out_of_order(at, rows), "epoch-order")
         both = np.concatenate((chosen, rows))
         return both[np.argsort(both[:, LAST], kind="stable")]
 
-    def _judge(self, chosen: Rows, at: int, rows: Rows) -> None:
+    def _resolve_clashes(self, chosen: Rows, at: int, rows: Rows) -> None:
         """Batches with offsets of chosen ones: of a lower epoch they are left out."""
         against = chosen[np.searchsorted(chosen[:, LAST], rows[:, FIRST])]
         lower = rows[:, EPOCH] < against[:, EPOCH]

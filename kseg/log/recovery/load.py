@@ -320,9 +320,9 @@ def _trim_indexes(context: LoadContext, index_end: LogEnd) -> None:
     below = (entry[3] < end for entry in aborted)
     in_front = (any(entry) and 0 <= entry[1] < end - base for entry in times)
     leading = [number for number, entry in enumerate(offsets) if 0 < entry[1] == index_end.start]
-    _keep(context, base, TXNINDEX, sum(takewhile(bool, below)))
-    _keep(context, base, TIMEINDEX, sum(takewhile(bool, in_front)))
-    _keep(context, base, INDEX, leading[-1] + 1 if leading else 0)
+    _keep_entries(context, base, TXNINDEX, sum(takewhile(bool, below)))
+    _keep_entries(context, base, TIMEINDEX, sum(takewhile(bool, in_front)))
+    _keep_entries(context, base, INDEX, leading[-1] + 1 if leading else 0)
 
 
 def trim_indexes(context: LoadContext, base: int) -> None:
@@ -333,7 +333,7 @@ def trim_indexes(context: LoadContext, base: int) -> None:
         used = 1 + sum(takewhile(bool, is_used))
         if used == 1 and not (entries and any(entries[0])):
             used = 0
-        _keep(context, base, kind, used)
+        _keep_entries(context, base, kind, used)
 
 
 def _entries(context: LoadContext, base: int, kind: str) -> list[tuple[int, ...]]:
@@ -345,7 +345,7 @@ def _entries(context: LoadContext, base: int, kind: str) -> list[tuple[int, ...]
     return list(form.iter_unpack(data[: len(data) // form.size * form.size]))
 
 
-def _keep(context: LoadContext, base: int, kind: str, count: int) -> None:
+def _keep_entries(context: LoadContext, base: int, kind: str, count: int) -> None:
     """Let an index have so many of its entries."""
     name, why = file_of(base, kind), "entries lead past the log's end"
     if name in context.overlay.files:
@@ -459,7 +459,7 @@ class Loading(LoadContext):
             )
         for name in overlay.names():
             if name.endswith(f".{LOG}"):
-                base = _named(self, name)
+                base = _base_offset_of(self, name)
                 if base is not None:
                     self.add(base)
         for name in overlay.names():
@@ -592,7 +592,7 @@ class Loading(LoadContext):
     def _reindex(self, base: int) -> None:
         """Rebuild a segment's indexes, if all of its log is sound."""
         state = self.state_at(base)[0]
-        swept = self._swept(base, state, LeaderEpochs(None))
+        swept = self._sweep_checked(base, state, LeaderEpochs(None))
         if swept.truncated_bytes:
             code = stop_code(swept.stop, is_last=base == self.bases[-1])
             message = f"{WHY_CUT[swept.stop]}; the log and its index entries are left as they are"
@@ -607,7 +607,7 @@ class Loading(LoadContext):
             lost = base not in walked and file_of(base, TXNINDEX) not in self.overlay.files
             if not lost or not sanity.has_abort_marker(self, base):
                 continue
-            swept = self._swept(base, self.state_at(base)[0], LeaderEpochs(None))
+            swept = self._sweep_checked(base, self.state_at(base)[0], LeaderEpochs(None))
             if swept.aborted and not swept.truncated_bytes:
                 message = f"{len(swept.aborted)} aborted transactions in no index; rebuilt"
                 self.note_fault("txn-index-incomplete", self.path(base, TXNINDEX), message)
@@ -624,9 +624,9 @@ class Loading(LoadContext):
         # The segment in front was flushed, but maybe not the cuts when it was sealed.
         self.assure(self.bases[max(self.bases.index(todo[0]) - 1, 0)])
         for number, base in enumerate(todo):
-            swept = self._swept(base, state, self._walked_epochs)
+            swept = self._sweep_checked(base, state, self._walked_epochs)
             later = todo[number + 1 :]
-            dropped = bool(swept.truncated_bytes) and self._cut(swept, later)
+            dropped = bool(swept.truncated_bytes) and self._cut_segment(swept, later)
             # Durable before the bytes behind it: a batch that is lost whole leaves no trace.
             self.overlay.assure(file_of(base, LOG))
             following = later[:1] if not dropped else []
@@ -640,7 +640,7 @@ class Loading(LoadContext):
                 return swept.next_offset
         raise AssertionError("a last segment ends the walk")
 
-    def _cut(self, swept: Swept, later: list[int]) -> bool:
+    def _cut_segment(self, swept: Swept, later: list[int]) -> bool:
         """Cut a segment; returns whether those behind it had to go."""
         why = WHY_CUT[swept.stop]
         goes_on = bool(later) and later[0] == swept.next_offset
@@ -654,7 +654,7 @@ class Loading(LoadContext):
         self.cut_log(swept.base_offset, swept.valid_bytes, swept.next_offset, why)
         return drops
 
-    def _swept(self, base: int, state: ProducerState, epochs: LeaderEpochs) -> Swept:
+    def _sweep_checked(self, base: int, state: ProducerState, epochs: LeaderEpochs) -> Swept:
         swept = self.sweep(base, state, epochs)
         for fault in swept.findings:
             self.note_fault("batch-producer", self.path(base), fault.reason, fault.position)
@@ -748,7 +748,7 @@ class Loading(LoadContext):
         return epochs
 
 
-def _named(context: LoadContext, name: str) -> int | None:
+def _base_offset_of(context: LoadContext, name: str) -> int | None:
     """The base offset of a log, which gets a name of 20 digits; None if it is left alone."""
     base = _offset(name)
     overlay = context.overlay

@@ -47,7 +47,7 @@ class LogEnd:
     start: int = 0
 
 
-class _Ends:
+class _SegmentEnds:
     """The ends of one segment's files, each read once."""
 
     def __init__(self, context: LoadContext, base: int) -> None:
@@ -79,7 +79,7 @@ class _Ends:
 
 def index_fault_of(context: LoadContext, base: int) -> Finding | None:
     """The first fault of a segment's indexes; None if the check finds nothing."""
-    ends = _Ends(context, base)
+    ends = _SegmentEnds(context, base)
     log = IndexPlace(
         context.path(base), base, is_last=False, log_bytes=ends.log_bytes, believed=True
     )

@@ -87,8 +87,8 @@ def place_runs(
         borders = np.array(
             sorted({at for run in runs for at in (run.first_offset, run.last_offset + 1)}), np.int64
         )
-        pieces = [piece for run in runs for piece in _cut(run, borders)]
-    stays = _growing(pieces, segments)
+        pieces = [piece for run in runs for piece in _split_at_borders(run, borders)]
+    stays = _stays_of(pieces, segments)
     placed = [piece for piece, stay in zip(pieces, stays, strict=True) if stay]
     refused = [
         _refusal(piece, placed, hole)
@@ -97,12 +97,12 @@ def place_runs(
     placed = _joined(placed)
     if index is not None:
         differs = partial(_against_index, index=index)
-        placed, wrong = _without(placed, _contradicted(placed, differs), "offset-order")
+        placed, wrong = _take_out(placed, _contradicted(placed, differs), "offset-order")
         refused += wrong
-    placed, wrong = _without(
+    placed, wrong = _take_out(
         placed, _contradicted(placed, partial(_against_epochs, epochs=epochs)), "epoch-order"
     )
-    placed, falling = _without(placed, _falling(placed), "epoch-order")
+    placed, falling = _take_out(placed, _with_falling_epochs(placed), "epoch-order")
     refused += wrong + falling
     if agrees is not None:
         placed, beside_gap = _without_doubts(placed, segments, agrees)
@@ -113,7 +113,7 @@ def place_runs(
 # ---- offsets -------------------------------------------------------------------------------------
 
 
-def _cut(run: Span, borders: Int64s) -> Iterator[Span]:
+def _split_at_borders(run: Span, borders: Int64s) -> Iterator[Span]:
     """A run as pieces: only a single batch has offsets on both sides of a border."""
     first, end = np.searchsorted(borders, (run.first_offset + 1, run.last_offset + 1)).tolist()
     inner = borders[first:end]
@@ -135,13 +135,15 @@ def _cut(run: Span, borders: Int64s) -> Iterator[Span]:
             yield piece
 
 
-def _growing(pieces: Sequence[Span], segments: Sequence[SegmentSeen]) -> list[bool]:
+def _stays_of(pieces: Sequence[Span], segments: Sequence[SegmentSeen]) -> list[bool]:
     """Which pieces all best readings have, and do not lie in a segment of other offsets."""
     first = np.array([piece.first_offset for piece in pieces], np.int64)
     last = np.array([piece.last_offset for piece in pieces], np.int64)
     batches = np.array([piece.batches for piece in pieces], np.int64)
-    kinds = _kinds(pieces)
-    stays: list[bool] = _common(first, last, batches, kinds, segments[0].base_offset).tolist()
+    kinds = _batch_kinds(pieces)
+    stays: list[bool] = _in_best_readings(
+        first, last, batches, kinds, segments[0].base_offset
+    ).tolist()
     ends = [*(segment.base_offset for segment in segments[1:]), INT64_MAX]
     bounds = {
         segment.path: (segment.base_offset, end)
@@ -156,7 +158,7 @@ def _growing(pieces: Sequence[Span], segments: Sequence[SegmentSeen]) -> list[bo
     return stays
 
 
-def _kinds(pieces: Sequence[Span]) -> Int64s:
+def _batch_kinds(pieces: Sequence[Span]) -> Int64s:
     """A number for each piece, int64[n]; pieces of the same batches have the same one."""
     places: dict[tuple[int, int], list[int]] = {}
     for number, piece in enumerate(pieces):
@@ -171,7 +173,7 @@ def _kinds(pieces: Sequence[Span]) -> Int64s:
     return kinds
 
 
-def _common(
+def _in_best_readings(
     first: Int64s,
     last: Int64s,
     batches: Int64s,
@@ -411,7 +413,7 @@ def _against_epochs(run: Span, table: BatchTable, epochs: Sequence[EpochEntry]) 
     return contradicts
 
 
-def _falling(runs: Sequence[Span]) -> list[Span]:
+def _with_falling_epochs(runs: Sequence[Span]) -> list[Span]:
     """Batches without which the leader epochs do not fall."""
     epochs: list[int] = []
     counts: list[int] = []
@@ -432,7 +434,7 @@ def _falling(runs: Sequence[Span]) -> list[Span]:
     if not (np.diff(order) < 0).any():
         return []
     counted, kinds = np.array(counts, np.int64), np.arange(len(order))
-    stays = _common(2 * order + 1, 2 * order, counted, kinds, None)
+    stays = _in_best_readings(2 * order + 1, 2 * order, counted, kinds, None)
     return [
         batch
         for batch, count, stay in zip(begins, counts, stays.tolist(), strict=True)
@@ -440,18 +442,18 @@ def _falling(runs: Sequence[Span]) -> list[Span]:
     ]
 
 
-def _without(
+def _take_out(
     runs: Sequence[Span], wrong: Sequence[Span], reason: str
 ) -> tuple[list[Span], list[Span]]:
     """Runs without some of their batches, and these batches with a reason."""
     by_file: dict[str, list[Span]] = {}
     for batch in sorted(wrong, key=_position):
         by_file.setdefault(batch.path, []).append(batch)
-    left = [part for run in runs for part in _parts(run, by_file.get(run.path, ()))]
+    left = [part for run in runs for part in _run_without(run, by_file.get(run.path, ()))]
     return left, [replace(batch, reason=reason) for batch in wrong]
 
 
-def _parts(run: Span, wrong: Sequence[Span]) -> Iterator[Span]:
+def _run_without(run: Span, wrong: Sequence[Span]) -> Iterator[Span]:
     """A run without batches of its file, which are given by position."""
     first, end = (bisect_left(wrong, at, key=_position) for at in (run.position, run.end))
     if first == end:

@@ -414,7 +414,7 @@ class _UnkeptBytes:
                 inside = slice(bisect_left(positions, start), bisect_left(positions, end))
                 bad = list(self._log.unreadable_ranges(start, end))
                 for part in self._parts(start, end, spans[inside]):
-                    yield from _without(part, bad)
+                    yield from _without_unreadable(part, bad)
                 for first, last in bad:
                     yield Span(self._path, first, last - first, reason="unreadable")
 
@@ -460,7 +460,7 @@ class _UnkeptBytes:
         return "batch-fields" if within else "offset-order"
 
 
-def _without(span: Span, bad: list[tuple[int, int]]) -> Iterator[Span]:
+def _without_unreadable(span: Span, bad: list[tuple[int, int]]) -> Iterator[Span]:
     """A span without the ranges of it that the disk cannot read."""
     start = span.position
     for first, last in (*bad, (span.end, span.end)):
@@ -608,7 +608,7 @@ class Chains:
             if claimed(head, at) is None:
                 return None
             size = stored_size(head)
-            end = self._log.end_by_checksum(at, self._ends(at, size, number, limit))
+            end = self._log.end_by_checksum(at, self._possible_ends(at, size, number, limit))
             if end is not None:
                 return [*stops, end]
             if self._budget <= 0 or not ENTRY_BYTES_MIN <= size <= limit - at:
@@ -616,7 +616,7 @@ class Chains:
             stops.append(at + size)
         return None
 
-    def _ends(self, position: int, size: int, number: int, limit: int) -> Iterator[int]:
+    def _possible_ends(self, position: int, size: int, number: int, limit: int) -> Iterator[int]:
         """Where the batch at a position may end, ascending, as long as there is a budget."""
         stored_end, reached = position + size, position + ENTRY_BYTES_MIN - 1
         limit = min(limit, position + _BATCH_MAX)

@@ -230,12 +230,14 @@ class SettingSources:
         share its log, by their ids. A broker with several logs has one for each directory.
         """
         different = sorted(set(homes))
-        if self.metadata_directory is not None or len(_logs(different)) <= 1:
+        if self.metadata_directory is not None or len(_with_metadata_log(different)) <= 1:
             return [different] if different else []
         return [
             group
             for broker in group_by_broker(different)
-            for group in ([broker] if len(_logs(broker)) <= 1 else [[home] for home in broker])
+            for group in (
+                [broker] if len(_with_metadata_log(broker)) <= 1 else [[home] for home in broker]
+            )
         ]
 
     def by_home(self, homes: Iterable[Path]) -> dict[Path, Settings]:
@@ -312,14 +314,14 @@ class Settings(Table):
         """
         chosen = Settings(self._homes, self.properties, self.sources, selection)
         if selection and not any(True for _ in chosen._paths()):
-            raise ValueError(selection.why_nothing(map(_named, self._paths())))
+            raise ValueError(selection.why_nothing(map(_topic_and_number, self._paths())))
         return chosen
 
     def _paths(self) -> Iterator[Path]:
         """The directories of the chosen partitions, in the order of the data directories."""
         for home in self._homes:
             for partition in list_data_directory(home).partitions:
-                if self._selection.takes(*_named(partition.path)):
+                if self._selection.takes(*_topic_and_number(partition.path)):
                     yield partition.path
 
     def __iter__(self) -> Iterator[PartitionSettings]:
@@ -337,7 +339,9 @@ class Settings(Table):
             dict(zip(self.COLUMNS.split(), cells, strict=True))
             for partition in self
             for name, (value, source) in partition.values.items()
-            for cells in [(str(partition.path), *_named(partition.path), name, value, source)]
+            for cells in [
+                (str(partition.path), *_topic_and_number(partition.path), name, value, source)
+            ]
         ]
 
     def of(self, path: StrPath) -> PartitionSettings:
@@ -354,7 +358,7 @@ class Settings(Table):
         home = self._homes.get(directory.resolve().parent)
         if home is None:
             raise ValueError(f"{directory} is in none of the data directories")
-        return _Joined(directory, home, self).result()
+        return _PartitionSources(directory, home, self).result()
 
     def broker_values(self, cluster: Cluster | None, node_id: int | None) -> Values:
         """The values that a broker's own configuration gives to the settings of topics.
@@ -379,7 +383,7 @@ class Settings(Table):
         return topic_settings(joined)
 
 
-def _named(directory: Path) -> tuple[str | None, int | None]:
+def _topic_and_number(directory: Path) -> tuple[str | None, int | None]:
     """The topic and the number of a partition, as far as its directory names them."""
     return partition_of(directory) or (None, None)
 
@@ -430,7 +434,7 @@ def _metadata_home(directories: Sequence[Path], metadata_directory: StrPath | No
     if metadata_directory is not None:
         directory = path_at(metadata_directory).resolve()
         return directory.parent if directory.name == f"{CLUSTER_METADATA}-0" else directory
-    with_log = _logs(directories)
+    with_log = _with_metadata_log(directories)
     if len(with_log) > 1:
         raise ValueError(
             f"{with_log[0]} and {with_log[1]} have a metadata log each; name one of them"
@@ -455,13 +459,13 @@ def _metadata_beside(directory: Path) -> Path | None:
 
 
 def _facts_of(directory: Path, origin: Path | None, cluster: Cluster | None) -> _DirectoryFacts:
-    topics, meta = known_topics(directory), _meta_of(directory)
+    topics, meta = known_topics(directory), _meta_properties_of(directory)
     node_id = None if meta is None else meta.node_id
     if origin is None or cluster is None:
         return _DirectoryFacts(
             topics, None, node_id, _why_no_log(directory) if topics.of_broker else ""
         )
-    other = _meta_of(origin)
+    other = _meta_properties_of(origin)
     if meta is not None and other is not None and meta.cluster_id != other.cluster_id:
         return _DirectoryFacts(topics, None, node_id, "the metadata log is that of another cluster")
     return _DirectoryFacts(topics, cluster, node_id)
@@ -472,7 +476,7 @@ def _why_no_log(directory: Path) -> str:
     return _NO_LOG if beside is None else f"{_LOG_BESIDE} {command_line('--metadata-dir', beside)}"
 
 
-def _meta_of(directory: Path) -> metadata.MetaProperties | None:
+def _meta_properties_of(directory: Path) -> metadata.MetaProperties | None:
     with suppress(FileNotFoundError, CorruptIndexError):
         return metadata.read_meta_properties(directory / FileKind.META_PROPERTIES.value)
     return None
@@ -484,8 +488,8 @@ def _read_properties(path: StrPath) -> dict[str, str]:
     return {name: text for name, text in properties.items() if name in BROKER_NAMES}
 
 
-class _Joined:
-    """The sources of one partition, joined."""
+class _PartitionSources:
+    """The sources of the settings of one partition, and how they are joined."""
 
     def __init__(self, path: Path, home: _DirectoryFacts, settings: Settings) -> None:
         self.path = path
@@ -501,18 +505,18 @@ class _Joined:
 
     def result(self) -> PartitionSettings:
         """The joined settings."""
-        self._join()
+        self._find_topic()
         sources = self.settings.sources
         of_topic, general = (
             dict(sources.topic_config.get(self.topic or "", {})),
             dict(sources.config),
         )
         strong = {name: SettingValue(text, GIVEN_FOR_TOPIC) for name, text in of_topic.items()}
-        record = self._record() if self.is_joined else {}
+        record = self._topic_values() if self.is_joined else {}
         policy, _ = known_policy(self.home.topics, self.topic)
         if policy is not None and POLICY not in record:
             record[POLICY] = SettingValue(",".join(sorted(policy)), FROM_KAFKA)
-        weak = self._weak(general)
+        weak = self._values_behind_topic(general)
         self._check_remote(record)
         if (
             self.is_joined
@@ -537,23 +541,23 @@ class _Joined:
 
     # ---- which topic it is -----------------------------------------------------------------------
 
-    def _join(self) -> None:
-        """Find the topic by its id."""
+    def _find_topic(self) -> None:
+        """Find the topic by its id, or note why it is unknown or stray."""
         cluster = self.home.cluster
         if cluster is None or self.topic is None or self.topic == CLUSTER_METADATA:
             return
         if not cluster.trusted:
-            self._do_not_know(f"the metadata log is not understood: {cluster.findings[-1].reason}")
+            self._note_unknown(f"the metadata log is not understood: {cluster.findings[-1].reason}")
             return
         try:
             path = self.path / FileKind.PARTITION_METADATA.value
             self.topic_id = metadata.read_partition_metadata(path).uuid
         except FileNotFoundError:
-            self._do_not_know("partition.metadata is missing, so its topic id is unknown")
+            self._note_unknown("partition.metadata is missing, so its topic id is unknown")
             return
         except CorruptIndexError as error:
             self.findings.append(error)
-            self._do_not_know("its partition.metadata is malformed")
+            self._note_unknown("its partition.metadata is malformed")
             return
         partition = partition_of(self.path)
         assert partition is not None
@@ -562,12 +566,12 @@ class _Joined:
         if why:
             self.skipped, self.why = STRAY, f"stray: {why}"
 
-    def _do_not_know(self, why: str) -> None:
+    def _note_unknown(self, why: str) -> None:
         self.skipped, self.why = POLICY_UNKNOWN, why
 
     # ---- sources ---------------------------------------------------------------------------------
 
-    def _record(self) -> Values:
+    def _topic_values(self) -> Values:
         """The topic's own configuration."""
         cluster = self.home.cluster
         assert cluster is not None
@@ -578,12 +582,12 @@ class _Joined:
             name: SettingValue(configured_value.value, FROM_TOPIC)
             for name, configured_value in configured.items()
         }
-        return self._sound({name: setting for name, setting in read.items() if name in _READ})
+        return self._accepted({name: setting for name, setting in read.items() if name in _READ})
 
-    def _weak(self, general: Mapping[str, str]) -> Values:
+    def _values_behind_topic(self, general: Mapping[str, str]) -> Values:
         """The defaults behind the topic's own values; if those are unknown, nothing is deleted."""
         cluster = self.home.cluster
-        broker = self._sound(self.settings.broker_values(cluster, self.home.node_id))
+        broker = self._accepted(self.settings.broker_values(cluster, self.home.node_id))
         plain = {name: SettingValue(text, GIVEN) for name, text in general.items()}
         supposed = self.settings.sources.supposed or {}
         asked = {name: SettingValue(text, SUPPOSED) for name, text in supposed.items()}
@@ -622,7 +626,7 @@ class _Joined:
             del defaults[name]
         return defaults
 
-    def _sound(self, values: Values) -> Values:
+    def _accepted(self, values: Values) -> Values:
         """The values that Kafka would take; another is a finding, and nothing is deleted then."""
         sound = {}
         for name, setting in values.items():
@@ -632,12 +636,12 @@ class _Joined:
                     f"{name} has a value that Kafka refuses; it may be secret, and is not shown"
                 )
             if refusal:
-                self._refuse(f"{refusal} (source: {setting.source})")
+                self._note_invalid(f"{refusal} (source: {setting.source})")
             else:
                 sound[name] = setting
         return sound
 
-    def _refuse(self, reason: str) -> None:
+    def _note_invalid(self, reason: str) -> None:
         self.findings.append(CorruptIndexError(reason, path=self.path))
         if self.skipped is None:
             self.skipped, self.why = INVALID, reason
@@ -675,7 +679,7 @@ class _Joined:
         try:
             return LogConfig.from_kafka(behind, of_topic=strong)
         except ValueError as error:  # two that exclude each other
-            self._refuse(str(error))
+            self._note_invalid(str(error))
             return LogConfig.from_kafka({})
 
     def _notes(self, values: Values, weak: Values) -> tuple[str, ...]:
@@ -754,5 +758,5 @@ def _broker_of(home: Path) -> tuple[str, int] | None:
     return ids.cluster_id, ids.node_id
 
 
-def _logs(homes: Iterable[Path]) -> list[Path]:
+def _with_metadata_log(homes: Iterable[Path]) -> list[Path]:
     return [home for home in homes if (home / f"{CLUSTER_METADATA}-0").is_dir()]

@@ -59,6 +59,8 @@ _MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, Recursi
 _TOLD_RECORDS: Final = 10_000
 #: A quorum-state has a line; no more of it is read.
 _STATE_BYTES_MAX: Final = 1 << 20
+#: Columns of `log_batches`.
+_FIRST, _LAST, _EPOCH, _TIME = range(4)
 _OnError = Callable[[KsegError], None]
 _TOO_EARLY: Final = (
     "the log and its snapshots begin later, or are empty: the state of that time is not known"
@@ -169,8 +171,8 @@ def end_at(batches: Int64s, at_ms: int) -> int | None:
         batches: as `log_batches` has them.
         at_ms: the time.
     """
-    later = np.flatnonzero(batches[:, 3] > at_ms)
-    return int(batches[later[0], 0]) if len(later) else None
+    later = np.flatnonzero(batches[:, _TIME] > at_ms)
+    return int(batches[later[0], _FIRST]) if len(later) else None
 
 
 def certain_end(copies: Sequence[Int64s], voters_count: int) -> int:
@@ -189,7 +191,7 @@ def certain_end(copies: Sequence[Int64s], voters_count: int) -> int:
         return 0
     ends = sorted((_common_end(copies[0], copy) for copy in copies), reverse=True)
     end, newest = ends[majority - 1], copies[0]
-    begin = newest[newest[:, 2] == newest[-1, 2]][0, 0]
+    begin = newest[newest[:, _EPOCH] == newest[-1, _EPOCH]][0, _FIRST]
     return end if end > begin else 0
 
 
@@ -197,12 +199,12 @@ def _common_end(newest: Int64s, other: Int64s) -> int:
     """The offset up to which two logs have the same batches, from where both have some."""
     if not len(other):
         return 0
-    begin = max(newest[0, 0], other[0, 0])
-    ours, theirs = newest[newest[:, 0] >= begin], other[other[:, 0] >= begin]
+    begin = max(newest[0, _FIRST], other[0, _FIRST])
+    ours, theirs = (batches[batches[:, _FIRST] >= begin] for batches in (newest, other))
     count = min(len(ours), len(theirs))
     differ = np.flatnonzero((ours[:count] != theirs[:count]).any(axis=1))
     same = int(differ[0]) if len(differ) else count
-    return int(ours[same - 1, 1]) + 1 if same else 0
+    return int(ours[same - 1, _LAST]) + 1 if same else 0
 
 
 def voters_of(cluster: Cluster | None, directory: io.StrPath) -> tuple[int, ...]:

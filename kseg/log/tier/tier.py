@@ -465,12 +465,12 @@ class _LogBuilder:
             )
             copies.append(Copy(segment, objects))
             if segment.state is not SegmentState.COPY_SEGMENT_FINISHED:
-                self._stray(stored_objects)
+                self._note_strays(stored_objects)
         for stored_objects, _group in objects_by_id.values():
-            self._stray(stored_objects)
+            self._note_strays(stored_objects)
         return copies
 
-    def _stray(self, stored_objects: dict[str, StoredObject]) -> None:
+    def _note_strays(self, stored_objects: dict[str, StoredObject]) -> None:
         self.strays += sorted(stored.url for stored in stored_objects.values())
 
     def _by_contents(self, groups: list[_Group]) -> tuple[str, list[Copy]]:
@@ -488,7 +488,7 @@ class _LogBuilder:
                 if _is_finished(group.layout, stored_objects):
                     whole.append((self._objects(*key, stored_objects, group.directory), key, after))
                 else:
-                    self._stray(stored_objects)
+                    self._note_strays(stored_objects)
             # An object after the last whole one does not tell where that ends.
             whole[-1:] = [(objects, key, None) for objects, key, _after in whole[-1:]]
             with ThreadPoolExecutor(_AT_ONCE, "kseg-tier") as pool:
