@@ -432,8 +432,10 @@ class _Program:
         if kind in ("array", "map"):
             parts = {"array": ["items"], "map": ["values"]}[kind]
             columns = self._children[out] if out >= 0 else [-1, -1]
-            items = reader or {}
-            kids = [self._node(writer[p], items.get(p), columns[-1], above, path) for p in parts]
+            reader_schema = reader or {}
+            kids = [
+                self._node(writer[p], reader_schema.get(p), columns[-1], above, path) for p in parts
+            ]
             if kind == "map":
                 kids.insert(
                     0, self._node("string", "string", columns[0] if out >= 0 else -1, above, path)

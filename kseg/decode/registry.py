@@ -91,13 +91,13 @@ def decodings(
         ValueError, TypeError: a word, or an argument, has a value that it cannot have.
     """
     named = dict(decode) if isinstance(decode, Mapping) else {"value": decode}
-    typed = {name: way for name, way in named.items() if has_schemas(way)}
+    typed = {name: word for name, word in named.items() if has_schemas(word)}
     kinds = kinds_of({**named, **dict.fromkeys(typed, "text")})
     if choice.schemas is not None and not isinstance(choice.schemas, Schemas):
         raise TypeError(f"schemas is what kseg.schemas(PATHS) returns, not {choice.schemas!r}")
     topic_names = sorted({topic for topic in topics if topic is not None})
-    for name, way in typed.items():
-        kinds[name] = _decoding(way, choice, name, topic_names, sample)
+    for name, word in typed.items():
+        kinds[name] = _decoding(word, choice, name, topic_names, sample)
     return kinds
 
 

@@ -61,13 +61,13 @@ def commit_rows(columns: RecordColumns) -> tuple[Bools, dict[str, Any]]:
     sound[with_key[has_value & ~read]] = False
     commits = has_value & read
     rows = with_key[commits]
-    rows_by_name = {
+    commit_columns = {
         "group": group[commits],
         "topic": topic[commits],
         "partition": partition[commits],
     }
-    rows_by_name |= {name: values[commits] for name, values in fields.items()}
-    return sound, rows_by_name | {
+    commit_columns |= {name: values[commits] for name, values in fields.items()}
+    return sound, commit_columns | {
         "record_offset": columns["offset"][rows],
         "producer_id": columns["producer_id"][rows],
     }

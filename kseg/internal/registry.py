@@ -586,12 +586,12 @@ class Replay:
             referred = []
             for reference in schema.references:
                 subject = reference.subject_in(schema.context)
-                version = (
+                subject_version = (
                     subject,
                     latest.get(subject) if reference.version == -1 else reference.version,
                 )
-                referred.append(version)
-                if version not in versions:
+                referred.append(subject_version)
+                if subject_version not in versions:
                     message = (
                         f"no version {reference.version} of {subject}, for {_shown(reference.name)}"
                     )

@@ -24,14 +24,14 @@ _USUAL: Final = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * 60 * 6
 
 
 def assigned_partitions(
-    cluster: Cluster | None, topic: str, place: Path, *, count: int = 4
+    cluster: Cluster | None, topic: str, directory: Path, *, count: int = 4
 ) -> dict[int, Assigned]:
     """The partitions of a topic, by number from 0 on, as the metadata log has them.
 
     Args:
         cluster: the state of the metadata log; None without one.
         topic: the name of the topic.
-        place: the data directory, for errors.
+        directory: the data directory, for errors.
         count: of partitions, in the command that makes the topic.
 
     Raises:
@@ -42,7 +42,7 @@ def assigned_partitions(
         raise NotALogError(
             "no __cluster_metadata-0 is here, which names the partitions of a topic; give its "
             "directory as metadata_directory",
-            path=place,
+            path=directory,
         )
     if not cluster.trusted:
         raise cluster.findings[-1]
@@ -55,43 +55,43 @@ def assigned_partitions(
         raise KsegError(
             f"the metadata log has no topic {topic!r}, and a broker puts the directory of an "
             f"unknown topic aside: start the broker, type {command}, and stop it again",
-            path=place,
+            path=directory,
         )
     return dict(sorted(partitions.items()))
 
 
 def partition_paths(
-    known: Settings, topic: str, assigned: Mapping[int, Assigned], places: Sequence[Path]
+    settings: Settings, topic: str, assigned: Mapping[int, Assigned], directories: Sequence[Path]
 ) -> list[Path]:
     """The directory of each partition, checked against the metadata log.
 
     Args:
-        known: the settings in the data directories.
+        settings: the settings in the data directories.
         topic: the name of the topic.
         assigned: the partitions by number.
-        places: the data directories of one broker.
+        directories: the data directories of one broker.
 
     Raises:
         NotALogError: a partition is of another broker or in none of the directories, or a broker
             would put it aside.
         OSError: `meta.properties` cannot be read.
     """
-    assert known.cluster is not None
-    meta = metadata.read_meta_properties(places[0] / FileKind.META_PROPERTIES.value)
+    assert settings.cluster is not None
+    meta = metadata.read_meta_properties(directories[0] / FileKind.META_PROPERTIES.value)
     paths = []
     for number, at in assigned.items():
         name = f"{topic}-{number}"
         if meta.node_id is not None and meta.node_id not in at.replicas:
             nodes = " and ".join(map(str, at.replicas))
-            raise NotALogError(f"{name} is on broker {nodes}, not on this one", path=places[0])
-        path = next((each / name for each in places if (each / name).is_dir()), None)
+            raise NotALogError(f"{name} is on broker {nodes}, not on this one", path=directories[0])
+        path = next((home / name for home in directories if (home / name).is_dir()), None)
         if path is None:
             raise NotALogError(
                 f"{name} is in none of the directories; name all of the broker's log.dirs",
-                path=places[0],
+                path=directories[0],
             )
-        topic_id = known.of(path).topic_id
-        reason = topic_id and known.cluster.stray_reason(
+        topic_id = settings.of(path).topic_id
+        reason = topic_id and settings.cluster.stray_reason(
             TopicPartition(topic, number), topic_id, meta.node_id
         )
         if topic_id is None or reason:
@@ -103,12 +103,12 @@ def partition_paths(
     return paths
 
 
-def usual_rules(known: Settings, path: Path) -> RetentionRules:
+def usual_rules(settings: Settings, path: Path) -> RetentionRules:
     """The rules of retention of a partition; Kafka's defaults count where no source has a value.
 
     Raises:
         ValueError, OSError: as `Settings.of` raises them.
     """
-    values = known.of(path).values
+    values = settings.of(path).values
     unknown = {name: text for name, text in _USUAL.items() if name not in values}
-    return known.supposing(unknown).of(path).retention_rules()
+    return settings.supposing(unknown).of(path).retention_rules()
