@@ -53,48 +53,33 @@ _ENCODINGS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
 
 def erase(
     directories: Paths,
-    key: bytes | None,
-    keys_file: str | None,
-    encoding: str,
-    null_key: bool,
-    offset: tuple[int | None, int | None] | None,
-    tombstones: bool,
     report_file: str | None,
     secret_file: str | None,
-    rules: str,
     selection: Selection,
     given: GivenSettings,
     jobs: int,
     apply: bool,
     backup_dir: str | None,
     as_json: bool,
+    **asked: Any,
 ) -> int:
     """Run `kseg erase`; returns the exit code."""
     options = change_of(
         given, apply=apply, output_dir=None, backup_dir=backup_dir, no_backup=backup_dir is None
     )
-    keys = [] if key is None else [key]
-    keys += [] if keys_file is None else _keys_of(Path(keys_file), encoding)
+    with usage_errors():
+        targets = _targets(**asked)
     secret = None if secret_file is None else Path(secret_file).read_bytes()
     directories, given = data_directories(directories, given)
     catalog = catalog_of(directories, selection, strict=True)
     partitions = _with_set_aside(_of_producers(catalog.partitions))
-    if report_file is not None and not (keys or null_key or offset):
+    if report_file is not None and not (targets["keys"] or targets["null_key"]):
         return _check(Path(report_file), partitions, as_json=as_json)
-    if offset is not None and len(partitions) > 1:
+    if targets["offsets"] is not None and len(partitions) > 1:
         raise click.UsageError("An offset belongs to one partition: name it, or give --partition.")
     configs = known_configs(partitions, given, directories)
+    plan_at: Any = partial(plan_erasure, **targets, now=options.now_ms, threads=jobs)
     with usage_errors():
-        plan_at = partial(
-            plan_erasure,
-            keys=keys,
-            null_key=null_key,
-            offsets=None if offset is None else _range_of(offset),
-            tombstones=tombstones,
-            now=options.now_ms,
-            rules=rules,
-            threads=jobs,
-        )
         plans, damage = _planned(
             partitions, lambda path, bar: plan_at(path, config=configs[path], progress=bar)
         )
@@ -110,8 +95,7 @@ def erase(
         on_lost_mark=report_lost_mark,
     )
     _say_refusals(plans, damage)
-    is_found = any(plan.segments for plan in going)
-    if not (is_found or as_json):
+    if not (as_json or any(plan.segments for plan in going)):
         output.write_line("no such record, nothing to do")
         return Exit.FOUND
     if not as_json:
@@ -125,10 +109,10 @@ def erase(
         actions=[action for done in reports for action in done.plan.actions],
         remedy="--apply does it",
         as_json=as_json,
-        null_key=null_key,
-        offsets=None if offset is None else list(offset),
-        tombstones=tombstones,
-        keys=[] if secret is None else [hmac.digest(secret, key, sha256).hex() for key in keys],
+        null_key=targets["null_key"],
+        tombstones=targets["tombstones"],
+        offsets=None if asked["offset"] is None else list(asked["offset"]),
+        keys=[] if secret is None else _digests(targets["keys"], secret),
         records=sum(plan.records for plan in going),
         partitions=[_document(plan, before.get(plan.path, {}), apply) for plan in plans],
         findings=[one_line(error) for error in damage],
@@ -136,7 +120,36 @@ def erase(
     )
     if any(done.kept for done in reports):
         complain(f"kseg: {backup_dir} is a copy of what was erased: remove it, too")
+    is_found = any(plan.segments for plan in going)
     return Exit.FOUND if damage or len(going) < len(plans) or not is_found else code
+
+
+def _targets(
+    key: bytes | None,
+    keys_file: str | None,
+    encoding: str,
+    offset: tuple[int | None, int | None] | None,
+    **targets: Any,
+) -> dict[str, Any]:
+    """The records that are erased, as arguments of `plan_erasure`.
+
+    Raises:
+        UsageError: the file of keys is empty, or malformed.
+        ValueError: the range of offsets lacks an end.
+    """
+    keys = [] if key is None else [key]
+    keys += [] if keys_file is None else _keys_of(Path(keys_file), encoding)
+    offsets = None
+    if offset is not None:
+        first, end = offset
+        if first is None or end is None:
+            raise ValueError("--offset names both ends here: A..B, or one offset")
+        offsets = range(first, end)
+    return {"keys": keys, "offsets": offsets, **targets}
+
+
+def _digests(keys: Sequence[bytes], secret: bytes) -> list[str]:
+    return [hmac.digest(secret, key, sha256).hex() for key in keys]
 
 
 def _keys_of(path: Path, encoding: str) -> list[bytes]:
@@ -156,13 +169,6 @@ def _keys_of(path: Path, encoding: str) -> list[bytes]:
     if not keys:
         raise click.UsageError(f"{path} has no keys: nothing would be erased.")
     return keys
-
-
-def _range_of(bounds: tuple[int | None, int | None]) -> range:
-    first, end = bounds
-    if first is None or end is None:
-        raise ValueError("--offset names both ends here: A..B, or one offset")
-    return range(first, end)
 
 
 def _of_producers(partitions: Sequence[Partition]) -> list[Partition]:

@@ -700,7 +700,6 @@ def open_state(
             lease.forget_broker_epoch()
         if loaded.mended or not clean:
             lower_clean_offset(directory, partition, loaded.log_end_offset)
-        replicated = _replicated(high_watermark, lease, partition)
         state = LogState(
             directory,
             loaded,
@@ -709,7 +708,7 @@ def open_state(
             partition=partition,
             lease=lease,
             mapping=mapping,
-            replicated=replicated,
+            replicated=_replicated(high_watermark, lease, partition),
         )
         # A log may have lost its end. Offsets in front of the old point are then given again, and
         # new records there must not count as flushed.
