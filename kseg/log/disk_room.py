@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from kseg.files import io
 from kseg.files.names import FileKind
@@ -18,7 +18,6 @@ from kseg.log.pending_deletes import files_of_segment
 if TYPE_CHECKING:
     from kseg.log.reader.version import SegmentInfo
 
-_T = TypeVar("_T")
 _CHECKPOINTS: Final = (
     FileKind.RECOVERY_POINT,
     FileKind.LOG_START,
@@ -68,28 +67,3 @@ def checkpoint_sizes(directory: Path) -> list[int]:
     places = (directory.parent / kind.value for kind in _CHECKPOINTS[:-1])
     files = [*places, directory / _CHECKPOINTS[-1].value]
     return [os.stat(file).st_size for file in files if file.exists()]
-
-
-def in_turn(items: Iterable[_T], change: Callable[[_T], None], *, in_place: bool) -> None:
-    """Change one after the other; those for which a disk is too full once more, in the end.
-
-    The others may have given the room that one of them has not itself.
-
-    Args:
-        items: in order.
-        change: of one of them.
-        in_place: whether a change can give room.
-
-    Raises:
-        OSError: the disk is still too full for one, or refuses for another reason.
-    """
-    refused = []
-    for item in items:
-        try:
-            change(item)
-        except OSError as error:
-            if not (io.is_full(error) and in_place):
-                raise
-            refused.append(item)
-    for item in refused:
-        change(item)
