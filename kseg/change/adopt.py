@@ -407,7 +407,7 @@ class _Planning:
                 raise KsegError(f"{name} has several copies: join them: {command_line(*merge)}")
             targets = self._targets(topic, number, [each[number] for each in assigned])
             epoch = max(each[number].leader_epoch for each in assigned)
-            view = LogView.at(entry, "never")
+            view = LogView.at(entry)
             start = view.first_offset if entry.kind else view.log_start_offset
             yield Walk(entry, view, topic, targets, epoch, start, view.first_offset)
 

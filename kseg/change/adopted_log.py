@@ -39,6 +39,8 @@ from kseg.log.validate.batches import out_of_order, overlap_error
 #: No log that a broker serves has such offsets; sums with them leave 64 bits.
 _OFFSETS_END: Final = 1 << 62
 _EPOCH_AT: Final = np.arange(12, 16)
+#: Batches are copied in pieces of about this size, which fits the second-level cache.
+_PIECE_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +284,7 @@ def stage(
         file.flush()
     making = _Making(directory, config, now_ms, adoption.leader_epoch)
     try:
-        view = LogView.at(adoption.entry, "never")
+        view = LogView.at(adoption.entry)
         end = adoption.source_end_offset
         for info, tile in sound_tiles(view, adoption.log_start_offset, end):
             making.begin(info.base_offset)
@@ -313,6 +315,7 @@ class _Making:
         self._epoch = np.frombuffer(leader_epoch.to_bytes(4, "big"), np.uint8)
         self._leader_epoch = leader_epoch
         self._state = ProducerState()
+        self._buffer = np.empty(_PIECE_BYTES, np.uint8)
         self._writer: SegmentWriter | None = None
         self.records, self.end = 0, -1
 
@@ -334,17 +337,22 @@ class _Making:
 
     def append(self, tile: Tile) -> None:
         """Append batches, of the leader epoch of this log."""
-        table = tile.table
-        if not len(table):
-            return
-        begin = int(table.position[0])
-        last = int(table.position[-1] + table.size[-1])
-        data = np.array(tile.data[begin - tile.base : last - tile.base], np.uint8)
-        heads = table.position[table.magic >= 2] - begin
-        data[heads[:, None] + _EPOCH_AT] = self._epoch
-        self._write(data.data, table)
+        table, data = tile.table, np.frombuffer(tile.data, np.uint8)
+        ends, first = table.position + table.size, 0
+        while first < len(table):
+            begin = int(table.position[first])
+            last = max(int(np.searchsorted(ends, begin + _PIECE_BYTES, "right")), first + 1)
+            piece, end = table[first:last], int(ends[last - 1])
+            copy = self._buffer if end - begin <= _PIECE_BYTES else np.empty(end - begin, np.uint8)
+            copy = copy[: end - begin]
+            copy[:] = data[begin - tile.base : end - tile.base]
+            heads = piece.position[piece.magic >= 2] - begin
+            copy[heads[:, None] + _EPOCH_AT] = self._epoch
+            self._write(copy.data, piece)
+            first = last
         self.records += int(records_of(table)[~table.is_control].sum())
-        self.end = int(table.last_offset[-1]) + 1
+        if len(table):
+            self.end = int(table.last_offset[-1]) + 1
 
     def _write(self, data: Buffer, table: BatchTable) -> None:
         assert self._writer is not None

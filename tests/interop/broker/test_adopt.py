@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from uuid import UUID
 
 import pytest
 
 import kseg
 from tests.adopted import Source
+from tests.interop.broker import made
 from tests.interop.broker.broker import Broker, Said
 from tests.interop.kafka import needed
 
@@ -173,3 +175,84 @@ def test_a_deleted_topic_comes_back(tmp_path_factory: pytest.TempPathFactory) ->
             assert broker.consume("orders", number, "read_committed") == before[number]
             broker.produce("orders", [{"records": rows}], number, transactional_id="mine")
             assert len(broker.consume("orders", number, "read_committed")) == 100
+
+
+def test_a_cluster_comes_back_and_its_coordinator_decides(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Of one transaction the marker is cut off in one partition, as in a copy of another moment."""
+    with needed():
+        old = Broker(tmp_path_factory.mktemp("old"))
+    with old:
+        old.start()
+        old.create("orders", 2)
+        rows = [{"key": b"%d" % n, "value": b"%d" % n} for n in range(40)]
+        ends = ["commit", "abort", "commit"]
+        groups = [{"records": rows, "end": end} for end in ends]
+        old.produce("orders", groups, -1, transactional_id="mine")
+        committed = [old.consume("orders", number, "read_committed") for number in range(2)]
+        written = [old.consume("orders", number) for number in range(2)]
+        old.stop()
+    ends_before = []
+    for number in range(2):
+        with kseg.Log.open(old.data / f"orders-{number}") as log:
+            ends_before.append(log.log_end_offset)
+    kseg.plan_truncation(old.data / "orders-0", ends_before[0] - 1).apply(keep=False)
+    with needed():
+        new = Broker(tmp_path_factory.mktemp("new"))
+    with new:
+        new.start()
+        new.create("back", 2)
+        new.stop()
+        plan = kseg.plan_adoption(
+            old.data,
+            into=new.data,
+            topics={"orders": "back"},
+            broker_config=new.properties,
+        )
+        assert plan.refused == ()
+        (one,) = plan.partitions[0].transactions
+        assert (one.commits, one.why) == (True, "the state of its coordinator")
+        assert plan.partitions[1].transactions == ()
+        assert any("kseg groups" in line for line in plan.after) or not list(
+            Path(old.data).glob("__consumer_offsets-*")
+        )
+        plan.apply()
+        said = new.start()
+        new.wait_for_leaders("back")
+        assert said.warnings() == []
+        for number in range(2):
+            assert new.consume("back", number, "read_committed") == committed[number]
+            assert new.consume("back", number) == written[number]
+            assert new.offsets("back", number, "latest")[0][0] == ends_before[number]
+
+
+def test_logs_of_every_kind_come_in(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Codecs, old formats, gaps of compaction, logs that were repaired, and what Spark wrote."""
+    home, cases = tmp_path_factory.mktemp("old"), list(made.MAKERS.items())
+    held = {}
+    for number, (_, make) in enumerate(cases):
+        path = home / f"kinds-{number}"
+        kseg.Log.open(path, mode="append", create=True, topic_id=UUID(int=3)).close()
+        held[number] = make(path)
+    with needed():
+        broker = Broker(tmp_path_factory.mktemp("broker"))
+    with broker:
+        broker.start()
+        broker.create("kinds", len(cases), retention_ms=-1)
+        broker.stop()
+        plan = kseg.plan_adoption(
+            home, into=broker.data, undecided="commit", broker_config=broker.properties
+        )
+        assert plan.refused == ()
+        old = [each.partition for each in plan.partitions if each.notes]
+        assert old == [n for n, (case, _) in enumerate(cases) if case in ("magic-0", "magic-1")]
+        plan.apply()
+        said = broker.start()
+        broker.wait_for_leaders("kinds")
+        assert said.warnings() == []
+        for number in range(len(cases)):
+            assert broker.consume("kinds", number) == held[number].rows
+            assert broker.consume("kinds", number, "read_committed") == held[number].committed()
+            (offsets,) = broker.produce("kinds", [{"records": [{"value": b"x"}]}], number)
+            assert offsets == [plan.partitions[number].log_end_offset]
