@@ -16,6 +16,7 @@ Source: Kafka `UnifiedLog.rebuildProducerState`, `LocalLog`, `LogLoader`, `Leade
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -41,7 +42,7 @@ from kseg.constants import (
     Progress,
     StopReason,
 )
-from kseg.documents import VerbReport
+from kseg.documents import VerbReport, fields_of
 from kseg.errors import (
     FormatError,
     KsegError,
@@ -57,7 +58,7 @@ from kseg.files.names import FileKind, Partition, SegmentFiles
 from kseg.files.selection import Selection, StrPaths
 from kseg.format.header import BatchTable
 from kseg.format.times import Time, bound_ms
-from kseg.frames import Table
+from kseg.frames import Table, counted
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import lower_start
@@ -75,6 +76,8 @@ from kseg.stores.path import is_remote, local_path_at
 #: What expires within so short a time counts as expired.
 _SOON_MS: Final = 24 * 60 * 60 * 1000
 _TORN: Final = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
+#: The replicas that a partition usually has.
+_REPLICAS: Final = 3
 #: What a first pass of a broker takes away -> the setting that keeps it.
 _KEEPING: Final = {
     TIME: ("retention.ms", "-1"),
@@ -140,10 +143,7 @@ class AdoptionPlan(Table, VerbReport):
 
     def table_rows(self) -> Sequence[Mapping[str, Any]]:
         """The partitions."""
-        rows = (
-            {name: getattr(each, name) for name in self.COLUMNS.split()} for each in self.partitions
-        )
-        return [{**row, "segments": len(row["segments"])} for row in rows]
+        return [counted(fields_of(each, self.COLUMNS)) for each in self.partitions]
 
     def apply(self, *, progress: Progress | None = None) -> tuple[Path, ...]:
         """Make the logs, and put them in place: all partitions are empty until all logs are made.
@@ -255,7 +255,6 @@ def plan_adoption(
     homes = tuple(local_path_at(path).resolve() for path in paths)
     brokers = _brokers(homes, metadata_directory, broker_config)
     at_ms = None if at is None else bound_ms(at)
-    unfinished = swap.unfinished(homes)
     plan = _Planning(homes, brokers, now_of(now))
     plan.check_homes()
     unfinished = swap.unfinished(homes)
@@ -274,6 +273,7 @@ def plan_adoption(
     for adoption in () if let_retention_delete else adoptions:
         plan.check_clocks(adoption)
     plan.note_groups(catalog, at)
+    plan.note_replicas(adoptions)
     return plan.result(adoptions, ())
 
 
@@ -528,6 +528,22 @@ class _Planning:
         moment = () if at is None else ("--at", str(at))
         for home in homes:
             self.after.append(command_line("kseg", "groups", home, *moment, "--reset-commands"))
+
+    def note_replicas(self, adoptions: Sequence[PartitionAdoption]) -> None:
+        """Note the commands that add replicas, where the cluster has brokers without one."""
+        cluster, own = self.brokers[0].known.cluster, self.brokers[0].node_id
+        known = () if cluster is None else cluster.facts["brokers"]
+        others = sorted(node for (node,) in known if node != own)[: _REPLICAS - 1]
+        if len(self.brokers) > 1 or not (others and adoptions):
+            return
+        rows = [
+            {"topic": each.topic, "partition": each.partition, "replicas": [own, *others]}
+            for each in adoptions
+        ]
+        text = json.dumps({"version": 1, "partitions": rows})
+        tool = ("kafka-reassign-partitions.sh", "--bootstrap-server", "localhost:9092")
+        words = (*tool, "--reassignment-json-file", "replicas.json", "--execute")
+        self.after += [f"{command_line('echo', text)} >replicas.json", command_line(*words)]
 
     def result(
         self, adoptions: Sequence[PartitionAdoption], unfinished: tuple[Path, ...]

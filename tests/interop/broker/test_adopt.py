@@ -17,7 +17,7 @@ import pytest
 import kseg
 from tests.adopted import Source
 from tests.interop.broker import made
-from tests.interop.broker.broker import Broker, Said
+from tests.interop.broker.broker import Broker, Row, Said, wait_until
 from tests.interop.kafka import needed
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
@@ -85,6 +85,23 @@ BETWEEN = {
 }
 
 
+def committed_rows(broker: Broker, topic: str, number: int) -> list[Row]:
+    """What a reader of committed records gets once the markers are there.
+
+    A commit returns before they are written.
+    """
+
+    def is_settled() -> bool:
+        ends = (
+            broker.offsets(topic, number, "latest", isolation=isolation)
+            for isolation in ("read_committed", "read_uncommitted")
+        )
+        return len({end[0][0] for end in ends}) == 1
+
+    wait_until(is_settled)
+    return broker.consume(topic, number, "read_committed")
+
+
 def check_served(back: Back, seed: int, isolation: str, behind: int = 0) -> None:
     source = back.sources[seed]
     for number in range(COUNT):
@@ -123,7 +140,7 @@ def test_producers_with_the_same_ids_go_on(back: Back, seed: int) -> None:
         offsets = broker.produce(topic, one, number)
         assert offsets == [[end], [end + 1]]
         broker.produce(topic, [{**one[0], "end": "abort"}, one[0]], number, f"t{number}")
-        rows = broker.consume(topic, number, "read_committed")
+        rows = committed_rows(broker, topic, number)
         assert [row.value for row in rows[-3:]] == [b"new"] * 3
 
 
@@ -157,7 +174,7 @@ def test_a_deleted_topic_comes_back(tmp_path_factory: pytest.TempPathFactory) ->
         rows = [{"key": b"k", "value": b"%d" % n} for n in range(50)]
         for number in range(2):
             broker.produce("orders", [{"records": rows}], number, transactional_id="mine")
-        before = [broker.consume("orders", number) for number in range(2)]
+        before = [committed_rows(broker, "orders", number) for number in range(2)]
         broker.ask("delete", "orders")
         time.sleep(2)
         broker.create("orders", 2)
@@ -174,7 +191,7 @@ def test_a_deleted_topic_comes_back(tmp_path_factory: pytest.TempPathFactory) ->
             assert broker.consume("orders", number) == before[number]
             assert broker.consume("orders", number, "read_committed") == before[number]
             broker.produce("orders", [{"records": rows}], number, transactional_id="mine")
-            assert len(broker.consume("orders", number, "read_committed")) == 100
+            assert len(committed_rows(broker, "orders", number)) == 100
 
 
 def test_a_cluster_comes_back_and_its_coordinator_decides(
@@ -190,7 +207,7 @@ def test_a_cluster_comes_back_and_its_coordinator_decides(
         ends = ["commit", "abort", "commit"]
         groups = [{"records": rows, "end": end} for end in ends]
         old.produce("orders", groups, -1, transactional_id="mine")
-        committed = [old.consume("orders", number, "read_committed") for number in range(2)]
+        committed = [committed_rows(old, "orders", number) for number in range(2)]
         written = [old.consume("orders", number) for number in range(2)]
         old.stop()
     ends_before = []

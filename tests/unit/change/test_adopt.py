@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +22,7 @@ from kseg.log.log import Log
 from kseg.log.segment.reader import Segment
 from tests.adopted import Source, served, target
 from tests.builders import batch, record, write_segment
+from tests.conformance.test_tiered import case_of, rows
 from tests.unit.log.settings import made as settings_made
 from tests.unit.log.settings.made import FIRST, Broker
 
@@ -269,6 +272,25 @@ def test_other_replicas_get_the_same_bytes(tmp_path: Path) -> None:
         assert served(brokers[1].path / f"orders-{number}", "read_committed") == wanted
 
 
+def test_replicas_are_added_afterwards(tmp_path: Path) -> None:
+    source = made(tmp_path, 2)
+    broker = target(tmp_path / "data", 2)
+    said = [settings_made.topic("orders"), *(settings_made.node(n) for n in (7, 8, 9, 10))]
+    said += [settings_made.partition(FIRST, n, [7]) for n in range(2)]
+    broker.says([*said, settings_made.setting("retention.ms", "-1")])
+    plan = kseg.plan_adoption(
+        source.home, into=broker.path, topics={"old": "orders"}, undecided="abort"
+    )
+    assert plan.refused == ()
+    written, typed = plan.after
+    _, text, target_file = shlex.split(written)
+    assert target_file == ">replicas.json"
+    assert json.loads(text)["partitions"] == [
+        {"topic": "orders", "partition": n, "replicas": [7, 8, 9]} for n in range(2)
+    ]
+    assert typed.startswith("kafka-reassign-partitions.sh")
+
+
 def test_what_retention_takes_at_once_is_refused_with_the_commands(tmp_path: Path) -> None:
     source = made(tmp_path, 1)
     broker = target(tmp_path / "data", 2, retention=("retention.ms", "60000"))
@@ -333,3 +355,23 @@ def test_a_tier_and_a_store_are_sources_too(tmp_path: Path) -> None:
     assert plan.refused == ()
     for number, path in enumerate(plan.apply()):
         assert served(path, "read_uncommitted") == source.expected(number, committed=False)
+
+
+@pytest.mark.parametrize("topic", ["plain", "txn"])
+def test_segments_of_a_tier_become_local_ones(
+    tmp_path: Path, fixtures_dir: Path, topic: str
+) -> None:
+    case = case_of(fixtures_dir / "tiered" / "4.2.0-local")
+    log = case.path / "local" / f"{topic}-0"
+    broker = target(tmp_path / "data", 1)
+    plan = kseg.plan_adoption(
+        log, into=broker.path, topics={topic: "orders"}, tier=case.tier, undecided="abort"
+    )
+    assert plan.refused == ()
+    (path,) = plan.apply()
+    everything, committed = (case.records[isolation, topic, 0] for isolation in ISOLATIONS)
+    assert rows(path) == everything
+    # An open transaction held the committed records behind it back.
+    assert rows(path, isolation="read_committed")[: len(committed)] == committed
+    without = kseg.plan_adoption(log, into=broker.path, topics={topic: "orders"})
+    assert without.refused
