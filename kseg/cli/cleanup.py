@@ -55,20 +55,22 @@ def retain(
     options = change_of(given, **how)
     cleanup = CleanupOptions(options.now_ms, high_watermark, None, tier_of_plans())
     directories, reports, findings = _clean_up(cleanup, options, directories, selection, given)
-    ones = [done.plan for done in reports]
-    plans = [one.deletion for one in ones]
+    partitions = [done.plan for done in reports]
+    plans = [partition.deletion for partition in partitions]
     if not as_json:
-        _say_what_retention_leaves(ones, findings, is_plan=options.is_plan)
+        _say_what_retention_leaves(partitions, findings, is_plan=options.is_plan)
     code = report(
         "retain",
         output.path_field(directories),
         options,
         reports,
-        actions=[action for one in ones for action in _deletions(one)],
+        actions=[action for partition in partitions for action in _deletions(partition)],
         as_json=as_json,
         deleted_bytes=sum(plan.deleted_bytes for plan in plans),
-        findings=[str(each) for each in findings],
-        partitions=[_retained(one, plan) for one, plan in zip(ones, plans, strict=True)],
+        findings=[str(finding) for finding in findings],
+        partitions=[
+            _retained(partition, plan) for partition, plan in zip(partitions, plans, strict=True)
+        ],
     )
     return Exit.FOUND if have_damage(findings) else code
 
@@ -113,9 +115,12 @@ def _clean_up(
     directories, settings, findings, alone = logs_with_settings(
         directories, selection, given, kinds
     )
-    plans = [plan_cleanup(path, each, cleanup, of_one_log=alone) for path, each in settings.items()]
+    plans = [
+        plan_cleanup(path, of_partition, cleanup, of_one_log=alone)
+        for path, of_partition in settings.items()
+    ]
     reports = run_cleanup(plans, options, report_lost_mark)
-    of_settings = (each for plan in plans for each in plan.settings.findings)
+    of_settings = (finding for plan in plans for finding in plan.settings.findings)
     return directories, reports, [*findings, *of_settings]
 
 
@@ -137,34 +142,37 @@ def logs_with_settings(
     """
     directories, given = data_directories(directories, given)
     catalog = catalog_of(directories, selection, strict=True)
-    found = list(catalog)
-    known = known_settings(found, given, directories)
-    if len(found) > 1:  # an empty or deleted log has no retention, unless it is asked for by name
-        found = [each for each in found if has_segments(each.path, kinds)]
+    partitions = list(catalog)
+    all_settings = known_settings(partitions, given, directories)
+    # An empty or deleted log has no retention, unless it is asked for by name.
+    if len(partitions) > 1:
+        partitions = [partition for partition in partitions if has_segments(partition.path, kinds)]
     alone = len(catalog) == 1 and not catalog.data_directories
-    settings = {each.path: known.of(each.path) for each in found}
-    return directories, settings, tuple(known.findings), alone
+    settings = {partition.path: all_settings.of(partition.path) for partition in partitions}
+    return directories, settings, tuple(all_settings.findings), alone
 
 
-def _topic_of(one: ClosedPartition) -> str:
-    return partition_at(one.origin).topic or one.origin.name
+def _topic_of(partition: ClosedPartition) -> str:
+    return partition_at(partition.origin).topic or partition.origin.name
 
 
-def _where(one: ClosedPartition) -> dict[str, Any]:
-    return fields_of(partition_at(one.origin), "path topic partition")
+def _where(partition: ClosedPartition) -> dict[str, Any]:
+    return fields_of(partition_at(partition.origin), "path topic partition")
 
 
-def _retained(one: ClosedPartition, plan: RetentionPlan) -> dict[str, Any]:
+def _retained(partition: ClosedPartition, plan: RetentionPlan) -> dict[str, Any]:
     """A partition in the document of `retain`."""
     return {
-        **_where(one),
+        **_where(partition),
         **fields_of(plan, "log_start_offset new_log_start_offset log_end_offset"),
         "deleted_segments": len(plan.segments),
         **fields_of(plan, "deleted_bytes kept_bytes high_watermark held_bytes skipped"),
         "why": plan.why or None,
         "remote": plan.remote and plan.remote.to_dict(),
-        "stays": [fields_of(each, "base_offset cause=why until_ms") for each in one.staying],
-        **settings_fields(one.settings),
+        "stays": [
+            fields_of(segment, "base_offset cause=why until_ms") for segment in partition.staying
+        ],
+        **settings_fields(partition.settings),
     }
 
 
@@ -176,56 +184,60 @@ def _say_left_alone(left: Iterable[tuple[str, str]]) -> None:
 
 
 def _say_what_retention_leaves(
-    ones: Sequence[ClosedPartition], findings: Sequence[KsegError], *, is_plan: bool
+    partitions: Sequence[ClosedPartition], findings: Sequence[KsegError], *, is_plan: bool
 ) -> None:
-    say_of_settings(findings, (one.settings for one in ones))
-    plans = [(one, one.deletion) for one in ones if one.deletion is not None]
-    _say_left_alone((_topic_of(one), plan.why) for one, plan in plans if plan.why)
+    say_of_settings(findings, (partition.settings for partition in partitions))
+    plans = [
+        (partition, partition.deletion)
+        for partition in partitions
+        if partition.deletion is not None
+    ]
+    _say_left_alone((_topic_of(partition), plan.why) for partition, plan in plans if plan.why)
     if is_plan:
-        output.write_lines(_stay_lines(ones))
+        output.write_lines(_stay_lines(partitions))
         segments = output.counted(sum(len(plan.segments) for _, plan in plans), "segment")
         goes = output.human_bytes(sum(plan.deleted_bytes for _, plan in plans))
         stays = output.human_bytes(sum(plan.kept_bytes for _, plan in plans))
         output.write_line(f"in all: {segments}, {goes} go; {stays} stay")
-    for one, plan in plans:
+    for partition, plan in plans:
         if plan.held_bytes:
             how = "--high-watermark end declares this the only copy"
             if plan.is_unclean:
-                how = command_line("kseg", "recover", str(one.origin.parent), "--apply")
-            output.write_line(f"{one.origin}: {plan.why_held}; {how}")
+                how = command_line("kseg", "recover", str(partition.origin.parent), "--apply")
+            output.write_line(f"{partition.origin}: {plan.why_held}; {how}")
         if plan.remote is not None:
             output.write_lines(
-                f"{one.origin}: {line}" for line in plan.remote.lines(one.origin.name)
+                f"{partition.origin}: {line}" for line in plan.remote.lines(partition.origin.name)
             )
 
 
-def _stay_lines(ones: Iterable[ClosedPartition]) -> Iterator[str]:
+def _stay_lines(partitions: Iterable[ClosedPartition]) -> Iterator[str]:
     """The segments of each topic that stay, by cause, and when the first of them goes."""
-    found: dict[tuple[str, str], list[StayingSegment]] = {}
-    for one in ones:
-        for segment in one.staying:
-            found.setdefault((_topic_of(one), segment.why), []).append(segment)
-    for (topic, why), segments in found.items():
+    segments_by_cause: dict[tuple[str, str], list[StayingSegment]] = {}
+    for partition in partitions:
+        for segment in partition.staying:
+            segments_by_cause.setdefault((_topic_of(partition), segment.why), []).append(segment)
+    for (topic, why), segments in segments_by_cause.items():
         count = output.counted(len(segments), "segment")
-        size = output.human_bytes(sum(each.bytes for each in segments))
-        dates = [each.until_ms for each in segments if each.until_ms is not None]
+        size = output.human_bytes(sum(segment.bytes for segment in segments))
+        dates = [segment.until_ms for segment in segments if segment.until_ms is not None]
         date = f"; from {iso_text(min(dates))} on" if dates else ""
         yield f"stays: {topic}: {count}, {size}: {why}{date}"
 
 
-def _deletions(one: ClosedPartition) -> Iterator[Action]:
+def _deletions(partition: ClosedPartition) -> Iterator[Action]:
     """The actions of retention."""
-    plan, place = one.deletion, one.path
+    plan, directory = partition.deletion, partition.path
     if plan is None:
         return
     if plan.rolls:
         why = "every segment expires, and a log keeps one to append to"
-        yield Action("roll", str(place), 0, why)
+        yield Action("roll", str(directory), 0, why)
     if plan.new_log_start_offset != plan.log_start_offset and plan.remote is None:
         why = f"the log starts at {plan.new_log_start_offset} then, not at {plan.log_start_offset}"
-        yield Action("log-start", str(place), 0, why)
+        yield Action("log-start", str(directory), 0, why)
     for segment in plan.segments:
-        path = place / segment.path.name
+        path = directory / segment.path.name
         yield Action("delete", str(path), segment.bytes, _why_deleted(segment, plan))
 
 
@@ -240,7 +252,7 @@ def _why_deleted(segment: RetiredSegment, plan: RetentionPlan) -> str:
 
 
 def write_compaction(
-    ones: Sequence[ClosedPartition],
+    partitions: Sequence[ClosedPartition],
     findings: Sequence[KsegError],
     say_it: Callable[..., Exit],
     *,
@@ -249,50 +261,53 @@ def write_compaction(
     """Print the changes of compaction, made or planned; returns the exit code.
 
     Args:
-        ones: the partitions.
+        partitions: of the answer.
         findings: in the sources of their settings.
         say_it: prints `actions`, and with `as_json` fields of the document beside them.
         as_json: one document instead of tables.
     """
-    plans = [one.plan for one in ones if one.plan is not None]
+    plans = [partition.plan for partition in partitions if partition.plan is not None]
     if not as_json:
-        say_of_settings(findings, (one.settings for one in ones))
-        _say_what_stays(ones)
+        say_of_settings(findings, (partition.settings for partition in partitions))
+        _say_what_stays(partitions)
     code = say_it(
-        actions=[action for one in ones for action in _compactions(one)],
+        actions=[action for partition in partitions for action in _compactions(partition)],
         as_json=as_json,
         saved_bytes=sum(plan.saved_bytes or 0 for plan in plans),
         room_bytes=max((plan.room_bytes for plan in plans), default=0),
-        partitions=[_compaction_document(one) for one in ones],
+        partitions=[_compaction_document(partition) for partition in partitions],
         findings=[
             {
-                "path": None if each.path is None else str(each.path),
-                "position": each.position,
-                "offset": each.offset,
-                "message": str(each),
+                "path": None if error.path is None else str(error.path),
+                "position": error.position,
+                "offset": error.offset,
+                "message": str(error),
             }
-            for each in (*findings, *(one.finding for one in ones if one.finding is not None))
+            for error in (
+                *findings,
+                *(partition.finding for partition in partitions if partition.finding is not None),
+            )
         ],
     )
     compacted = [plan for plan in plans if plan.groups]
     if compacted and not as_json:
-        kept = sum(plan.kept_bytes or 0 for plan in compacted)
+        total_kept = sum(plan.kept_bytes or 0 for plan in compacted)
         size = sum(plan.bytes or 0 for plan in compacted)
-        output.write_line(f"in all {kept} of {size} bytes of compacted logs stay")
-    return Exit.FOUND if _say_damage(ones) or have_damage(findings) else code
+        output.write_line(f"in all {total_kept} of {size} bytes of compacted logs stay")
+    return Exit.FOUND if _say_damage(partitions) or have_damage(findings) else code
 
 
-def _say_damage(ones: Iterable[ClosedPartition]) -> bool:
+def _say_damage(partitions: Iterable[ClosedPartition]) -> bool:
     """Name the damage for which partitions stay as they are; answers whether there is any."""
     damaged = False
-    for one in ones:
-        if one.finding is not None and one.rules is not None:
+    for partition in partitions:
+        if partition.finding is not None and partition.rules is not None:
             damaged = True
-            policy = f"cleanup.policy={','.join(sorted(one.rules.config.cleanup_policy))}"
-            salvage = command_line("kseg", "salvage", one.origin, "-o", "OUT")
+            policy = f"cleanup.policy={','.join(sorted(partition.rules.config.cleanup_policy))}"
+            salvage = command_line("kseg", "salvage", partition.origin, "-o", "OUT")
             again = command_line("kseg", "compact", "OUT", "--config", policy, "--apply")
             complain(
-                f"kseg: not compacted: {one_line(one.finding)}",
+                f"kseg: not compacted: {one_line(partition.finding)}",
                 "To compact the salvageable part of this log, in a directory OUT:",
                 f"    {salvage}",
                 f"    {again}",
@@ -300,51 +315,54 @@ def _say_damage(ones: Iterable[ClosedPartition]) -> bool:
     return damaged
 
 
-def _say_what_stays(ones: Sequence[ClosedPartition]) -> None:
+def _say_what_stays(partitions: Sequence[ClosedPartition]) -> None:
     """Name the topics that are left alone; then each segment that stays, and why."""
-    plans = [(one, one.plan) for one in ones if one.plan is not None]
-    _say_left_alone((_topic_of(one), plan.why) for one, plan in plans if plan.skipped is not None)
-    for one, plan in plans:
+    plans = [(partition, partition.plan) for partition in partitions if partition.plan is not None]
+    _say_left_alone(
+        (_topic_of(partition), plan.why) for partition, plan in plans if plan.skipped is not None
+    )
+    for partition, plan in plans:
         for segment in plan.staying:
-            path = one.path / segment.path.name
+            path = partition.path / segment.path.name
             output.write_line(f"stays: {path} ({segment.bytes} bytes): {segment.why}")
         if plan.groups:
             room = output.counted(plan.room_bytes, "byte")
-            output.write_line(f"{one.path}: {room} of free room are needed")
+            output.write_line(f"{partition.path}: {room} of free room are needed")
         if plan.unkeyed_records:
             count = output.counted(plan.unkeyed_records, "record")
-            output.write_line(
-                f"{one.path}: {count} without a key: they go, since a compacted log keeps none"
-            )
+            why = "they go, since a compacted log keeps none"
+            output.write_line(f"{partition.path}: {count} without a key: {why}")
 
 
-def _compactions(one: ClosedPartition) -> Iterator[Action]:
+def _compactions(partition: ClosedPartition) -> Iterator[Action]:
     """The actions of compaction, and of the retention after it."""
-    plan = one.plan
-    if plan is None or one.finding is not None:
+    plan = partition.plan
+    if plan is None or partition.finding is not None:
         return
     for group in plan.groups:
         for segment in group.segments:
             why = f"{segment.kept_bytes} of its {segment.bytes} bytes stay"
             if len(group.segments) > 1:
                 why += f", in one segment at {group.base_offset}"
-            path = str(one.path / segment.path.name)
+            path = str(partition.path / segment.path.name)
             yield Action("compact", path, segment.saved_bytes or 0, why)
     if plan.advances:
         why = f"clean up to {plan.end_offset} then, not to {plan.first_dirty_offset}"
         if not plan.is_complete:
             why += ", and further with the next pass: the map is full"
-        yield Action("checkpoint", str(one.path), 0, why)
-    yield from _deletions(one)
+        yield Action("checkpoint", str(partition.path), 0, why)
+    yield from _deletions(partition)
 
 
-def _compaction_document(one: ClosedPartition) -> dict[str, Any]:
+def _compaction_document(partition: ClosedPartition) -> dict[str, Any]:
     """A partition in the document of `compact`."""
-    document = {**_where(one), **settings_fields(one.settings)}
-    return document if one.plan is None else document | _plan_fields(one, one.plan)
+    document = {**_where(partition), **settings_fields(partition.settings)}
+    return (
+        document if partition.plan is None else document | _plan_fields(partition, partition.plan)
+    )
 
 
-def _plan_fields(one: ClosedPartition, plan: CompactionPlan) -> dict[str, Any]:
+def _plan_fields(partition: ClosedPartition, plan: CompactionPlan) -> dict[str, Any]:
     words = (
         "log_start_offset log_end_offset high_watermark last_stable_offset first_dirty_offset"
         " first_uncleanable_offset end_offset clean_bytes cleanable_bytes dirty_ratio bytes"
@@ -362,6 +380,8 @@ def _plan_fields(one: ClosedPartition, plan: CompactionPlan) -> dict[str, Any]:
             for group in plan.groups
             for segment in group.segments
         ],
-        "staying": [fields_of(each, "base_offset bytes why") for each in plan.staying],
-        "report": None if one.done is None else fields_of(one.done, one.done.COLUMNS),
+        "staying": [fields_of(segment, "base_offset bytes why") for segment in plan.staying],
+        "report": None
+        if partition.done is None
+        else fields_of(partition.done, partition.done.COLUMNS),
     }

@@ -43,8 +43,10 @@ def recode(
             check_level(kind, level)
     directories, settings, of_settings, alone = logs_with_settings(directories, selection, given)
     plans = [
-        plan_recoding(path, each.retention_rules(of_one_log=alone), kind, level, options.now_ms)
-        for path, each in settings.items()
+        plan_recoding(
+            path, of_partition.retention_rules(of_one_log=alone), kind, level, options.now_ms
+        )
+        for path, of_partition in settings.items()
     ]
     share = partial(share_out, verb="convert", jobs=1)
     try:
@@ -54,7 +56,7 @@ def recode(
         raise
     plans = [done.plan for done in reports]
     damage = [one_line(error) for plan in plans for error in plan.findings]
-    findings = [*of_settings, *(each for plan in plans for each in plan.findings)]
+    findings = [*of_settings, *(finding for plan in plans for finding in plan.findings)]
     if not as_json:
         say_of_settings(of_settings, settings.values())
         output.write_lines(
