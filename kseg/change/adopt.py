@@ -188,7 +188,8 @@ class AdoptionPlan(Table, VerbReport):
 
     def _stage(self, progress: Progress | None) -> tuple[swap.Made, ...]:
         logs, note = list[swap.Made](), _noted(progress, sum(self.room.values()))
-        swap.begin(self.homes)
+        homes = {target.parent for each in self.partitions for target in each.targets}
+        swap.begin(homes)
         try:
             for each in self.partitions:
                 bases = [segment.base_offset for segment in each.segments]
@@ -199,7 +200,7 @@ class AdoptionPlan(Table, VerbReport):
                     logs.append(swap.Made(target, *offsets))
         except BaseException:
             with suppress(OSError):
-                swap.discard(self.homes)
+                swap.discard(homes)
             raise
         return tuple(logs)
 
@@ -376,6 +377,8 @@ class _Planning:
                 walks += self._of_topic(target, copies, selection)
             except KsegError as error:
                 self.refused.append(str(error))
+        if not (walks or self.refused):
+            self.refused.append("no partition to adopt is among the sources")
         return walks
 
     def _of_topic(
