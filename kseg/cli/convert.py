@@ -1,4 +1,4 @@
-"""`kseg convert`: the records of files in another format or codec, in files elsewhere."""
+"""`kseg convert`: the records of files in another format or codec, elsewhere or in place."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ import click
 
 from kseg import Segment
 from kseg.catalog.catalog import Catalog
+from kseg.change.recode import RecodingPlan, plan_recoding
+from kseg.change.run import run
 from kseg.cli import output
+from kseg.cli.cleanup import logs_with_settings
+from kseg.cli.closed import change_of, report, share_out
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
 from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import CODECS, GivenSettings, Paths
 from kseg.cli.paths import batch_files, catalog_of
-from kseg.cli.recode import recode
 from kseg.cli.records import stream_tiles
+from kseg.cli.settings import have_damage, say_of_settings
 from kseg.commands import command_line
 from kseg.constants import SEGMENT_BYTES_MAX, Compression, StopReason
 from kseg.documents import fields_of
@@ -44,6 +48,7 @@ from kseg.files.whole_file import (
     refuse_in_data_directory,
     whole_file,
 )
+from kseg.format.compress import check_level
 from kseg.format.convert import Converter, Losses, Tally, Target
 from kseg.format.header import BatchTable, stop_error
 from kseg.stores.path import path_at
@@ -71,7 +76,7 @@ def convert(
     """Run `kseg convert`; returns the exit code."""
     _check_mode(paths, out, apply or backup_dir is not None, force, how)
     if out is None:
-        return recode(
+        return _recode(
             paths,
             how["codec"],
             how["level"],
@@ -400,3 +405,79 @@ def _first_offset(first_offset: int | None, target: Path | None) -> int:
     except NotALogError:
         return 0
     return 0 if name is None else name.base_offset or 0
+
+
+# ---- in place ------------------------------------------------------------------------------------
+
+
+def _recode(
+    directories: Paths,
+    codec: str | None,
+    level: int | None,
+    selection: Selection,
+    backup_dir: str | None,
+    given: GivenSettings,
+    *,
+    apply: bool,
+    as_json: bool,
+) -> int:
+    """Plan, and with `apply` change; returns the exit code."""
+    if codec is None:
+        raise click.UsageError("Give --codec, for segments in place; or -o OUT.")
+    options = change_of(
+        given, apply=apply, output_dir=None, backup_dir=backup_dir, no_backup=backup_dir is None
+    )
+    kind = Compression(CODECS.index(codec))
+    if level is not None:
+        with usage_errors():
+            check_level(kind, level)
+    directories, settings, of_settings, alone = logs_with_settings(directories, selection, given)
+    plans = [
+        plan_recoding(
+            path, of_partition.retention_rules(of_one_log=alone), kind, level, options.now_ms
+        )
+        for path, of_partition in settings.items()
+    ]
+    share = partial(share_out, verb="convert", jobs=1)
+    try:
+        reports = run(plans, options, RecodingPlan.planned, share=share)
+    except KeyboardInterrupt:
+        complain("kseg: interrupted: finished segments stay, the others are as they were")
+        raise
+    plans = [done.plan for done in reports]
+    damage = [one_line(error) for plan in plans for error in plan.findings]
+    findings = [*of_settings, *(finding for plan in plans for finding in plan.findings)]
+    if not as_json:
+        say_of_settings(of_settings, settings.values())
+        output.write_lines(
+            f"left alone: {plan.path}: {plan.left_alone}" for plan in plans if plan.left_alone
+        )
+    complain(*(f"kseg: not changed: {line}" for line in damage))
+    code = report(
+        "convert",
+        output.path_field(directories),
+        options,
+        reports,
+        actions=[action for plan in plans for action in plan.actions],
+        as_json=as_json,
+        remedy="--apply does it",
+        codec=codec,
+        level=level,
+        partitions=[_recoded(plan) for plan in plans],
+        findings=[one_line(error) for error in findings],
+    )
+    return Exit.FOUND if have_damage(findings) else code
+
+
+def _recoded(plan: RecodingPlan) -> dict[str, object]:
+    return {
+        "path": str(plan.path),
+        "left_alone": plan.left_alone or None,
+        "segments": [
+            {
+                **fields_of(segment, "base_offset bytes new_bytes=kept_bytes"),
+                "why": segment.why or None,
+            }
+            for segment in plan.segments
+        ],
+    }
