@@ -252,6 +252,8 @@ def plan_adoption(
     """
     if cut not in ("first", "last") or undecided not in ("stop", "abort", "commit"):
         raise ValueError(f"not a cut, or an end: {cut!r}, {undecided!r}")
+    if topics is not None and len(set(topics.values())) < len(topics):
+        raise ValueError("two topics have one name in the target")
     paths = (into,) if isinstance(into, str | os.PathLike) else into
     homes = tuple(local_path_at(path).resolve() for path in paths)
     brokers = _brokers(homes, metadata_directory, broker_config)
@@ -468,7 +470,7 @@ class _Planning:
                 if table is not None and table.stop in _TORN:
                     size = view.segments[-1].size - table.end_position
                     walk.left_out.append(f"{size} bytes behind the last whole batch")
-            walk.start = min(walk.start, walk.end)
+            walk.settle()
             walk.note_transactions()
         except (FormatError, OffsetsOutOfOrderError) as error:
             command = command_line("kseg", "salvage", path, "-o", "OUT")

@@ -209,7 +209,8 @@ class Walk:
         follows = table.base_offset[1:] == table.last_offset[:-1] + 1
         self.holes |= bool((is_new[1:] & ~follows).any())
         self.holes |= bool((is_new & (records <= table.last_offset - table.base_offset)).any())
-        self.records += int(records[~table.is_control].sum())
+        served = ~table.is_control & (table.last_offset >= self.start)
+        self.records += int(records[served].sum())
         if not self.magics:
             self.first_ms = int(table.base_timestamp[0])
         self.magics |= table.magics_seen
@@ -218,15 +219,18 @@ class Walk:
         self.state.feed(table, on_error=pass_over)
         self.end = int(table.last_offset[-1]) + 1
 
+    def settle(self) -> None:
+        """Take a log without records that are read for one that is empty from its start on."""
+        if self.end <= self.start:
+            self.end, self.records, self.first_ms = self.start, 0, -1
+            self.sizes, self.state = {}, ProducerState()
+
     def note_transactions(self) -> None:
         """Note those that are open at the end."""
         for producer_id, place in self.state.ongoing:
-            entry, bounds = self.state.entries[producer_id], (place.offset, place.offset + 1)
-            times = [
-                int(columns["timestamp_ms"][0])
-                for columns in self.view.read(offset=bounds, columns=("timestamp",))
-                if len(columns)
-            ]
+            entry, rest = self.state.entries[producer_id], (place.offset, None)
+            pieces = self.view.read(offset=rest, columns=("timestamp",))
+            times = (int(columns["timestamp_ms"][0]) for columns in pieces if len(columns))
             self.transactions.append(
                 AdoptedTransaction(
                     partition=f"{self.entry.topic}-{self.entry.partition}",
@@ -234,7 +238,7 @@ class Walk:
                     producer_epoch=entry.producer_epoch,
                     coordinator_epoch=max(entry.coordinator_epoch, 0),
                     first_offset=place.offset,
-                    first_timestamp=times[0] if times else -1,
+                    first_timestamp=next(times, -1),
                 )
             )
 
@@ -286,11 +290,12 @@ def stage(
     try:
         view = LogView.at(adoption.entry)
         end = adoption.source_end_offset
-        for info, tile in sound_tiles(view, adoption.log_start_offset, end):
+        tiles = sound_tiles(view, adoption.log_start_offset, end)
+        for info, tile in tiles if adoption.segments else ():
             making.begin(info.base_offset)
             making.append(tile)
             note(int(tile.table.size.sum()))
-        if making.records != adoption.records or making.end not in (-1, end):
+        if making.bytes != adoption.bytes or making.end not in (-1, end):
             raise StalePlanError("the source is not as it was", path=adoption.source)
         for number, transaction in enumerate(adoption.transactions):
             making.end_transaction(transaction, end + number, max(adoption.last_timestamp, 0))
@@ -317,7 +322,7 @@ class _Making:
         self._state = ProducerState()
         self._buffer = np.empty(_PIECE_BYTES, np.uint8)
         self._writer: SegmentWriter | None = None
-        self.records, self.end = 0, -1
+        self.bytes, self.end = 0, -1
 
     def begin(self, base_offset: int) -> None:
         """Go on in the segment of this base offset; the one before is sealed, and lasting."""
@@ -349,8 +354,8 @@ class _Making:
             heads = piece.position[piece.magic >= 2] - begin
             copy[heads[:, None] + _EPOCH_AT] = self._epoch
             self._write(copy.data, piece)
+            self.bytes += end - begin
             first = last
-        self.records += int(records_of(table)[~table.is_control].sum())
         if len(table):
             self.end = int(table.last_offset[-1]) + 1
 

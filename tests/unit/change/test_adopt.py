@@ -341,6 +341,28 @@ def test_deleted_records_stay_deleted_and_a_torn_end_is_left_out(tmp_path: Path)
     assert starts == {TopicPartition("orders", 0): start}
 
 
+def test_a_cut_in_front_of_the_log_start_leaves_no_record(tmp_path: Path) -> None:
+    source = made(tmp_path, 1)
+    broker = target(tmp_path / "data", 2)
+    bases = [int(each.stem) for each in sorted((source.home / "old-0").glob("*.log"))]
+    start, at_ms = bases[1] + 3, source.notes[5].time_ms
+    (source.home / "log-start-offset-checkpoint").write_text(f"0\n1\nold 0 {start}\n")
+    plan = kseg.plan_adoption(
+        source.home, into=broker.path, topics={"old": "orders"}, at=at_ms, undecided="abort"
+    )
+    empty, other = plan.apply()
+    assert served(empty, "read_uncommitted") == []
+    assert (plan.partitions[0].records, plan.partitions[0].log_end_offset) == (0, start)
+    assert served(other, "read_uncommitted") == source.expected(1, committed=False, at_ms=at_ms)
+    with Log.open(empty, mode="append") as log:
+        assert (log.log_start_offset, log.log_end_offset) == (start, start)
+
+
+def test_two_topics_do_not_share_a_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="one name in the target"):
+        kseg.plan_adoption(tmp_path, into=tmp_path, topics={"a": "c", "b": "c"})
+
+
 def test_files_that_change_after_the_plan_make_it_stale(tmp_path: Path) -> None:
     source = made(tmp_path, 1)
     broker = target(tmp_path / "data", 2)
