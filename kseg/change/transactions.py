@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from kseg.constants import INT64_MAX, ControlType, InternalTopic
+from kseg.constants import INT64_MAX, ControlType, Int64s, InternalTopic
 from kseg.documents import Documented
 from kseg.errors import FormatError, InvalidRecordError
 from kseg.files.names import Partition
@@ -140,7 +140,7 @@ def _states(
             continue
         found = dict[_Name, _State]()
         try:
-            for name, state in _records(LogView.at(each, "never"), producers, end_ms):
+            for name, state in _records(LogView.at(each), producers, end_ms):
                 found[name] = state
                 if state.status in _ENDS:
                     ends.setdefault(name, state)
@@ -180,24 +180,33 @@ def _state_of(name: bytes | None, value: bytes) -> Iterator[tuple[_Name, _State]
 def _markers(
     sources: Sequence[Partition], groups: Mapping[_Name, Sequence[AdoptedTransaction]], end_ms: int
 ) -> dict[_Name, bool]:
-    """The ends of transactions by the earliest marker of each in another partition."""
+    """The ends of transactions by the earliest marker of each in any partition.
+
+    A marker is of the transaction whose batches stand in front of it: since KIP-890 its own epoch
+    is that of the next one.
+    """
     producers = np.array([producer_id for producer_id, _ in groups])
     earliest: dict[_Name, tuple[int, bool]] = {}
     for partition in sources:
-        view, place = LogView.at(partition, "never"), f"{partition.topic}-{partition.partition}"
-        for info in view.segments:
-            with view.open_segment(info) as segment:
-                for table in segment.headers():
-                    chosen = table.is_control & (table.max_timestamp <= end_ms)
-                    chosen &= np.isin(table.producer_id, producers)
-                    for header in table[chosen]:
-                        for epoch in (header.producer_epoch - 1, header.producer_epoch):
-                            name = (header.producer_id, epoch)
-                            if _may_end(header, place, groups.get(name, ())):
-                                commits = header.control_type == ControlType.COMMIT
-                                end = (header.max_timestamp, commits)
-                                earliest[name] = min(earliest.get(name, end), end)
+        view, place = LogView.at(partition), f"{partition.topic}-{partition.partition}"
+        epochs = dict[int, int]()
+        for header in _batches_of(view, producers):
+            if not header.is_control:
+                epochs[header.producer_id] = header.producer_epoch
+                continue
+            name = (header.producer_id, epochs.pop(header.producer_id, -1))
+            if header.max_timestamp <= end_ms and _may_end(header, place, groups.get(name, ())):
+                end = (header.max_timestamp, header.control_type == ControlType.COMMIT)
+                earliest[name] = min(earliest.get(name, end), end)
     return {name: commits for name, (_time, commits) in earliest.items()}
+
+
+def _batches_of(view: LogView, producers: Int64s) -> Iterator[BatchHeader]:
+    """The batches and markers of the transactions of some producers."""
+    for info in view.segments:
+        with view.open_segment(info) as segment:
+            for table in segment.headers():
+                yield from table[table.is_transactional & np.isin(table.producer_id, producers)]
 
 
 def _may_end(header: BatchHeader, place: str, transactions: Sequence[AdoptedTransaction]) -> bool:

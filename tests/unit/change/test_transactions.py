@@ -20,21 +20,28 @@ ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMMITTED, ABORTED = 1, 2, 3, 4, 5
 COMMIT, ABORT = ControlType.COMMIT, ControlType.ABORT
 #: A change of state: its epoch, its status, and its time after the begin.
 State = tuple[int, int, int]
-#: A marker: the partition, its epoch, its type and its time after the begin.
-Marker = tuple[int, int, ControlType, int]
+#: A marker: the partition, its epoch, its type and its time after the begin; None for a batch.
+Marker = tuple[int, int, ControlType | None, int]
 
 
 def made(home: Path, states: list[State], markers: list[Marker]) -> AdoptedTransaction:
     """A transaction that is open in partition 0, and markers of its producer."""
     home.mkdir()
-    for number in range(2):
+    for number in range(3):
         with Log.open(home / f"orders-{number}", mode="append", create=True) as log:
-            options = BatchOptions(
-                producer_id=PRODUCER, producer_epoch=3, base_sequence=0, transactional=True
-            )
-            log.append(kseg.encode_batch({"value": [b"x"], "timestamp": [BEGIN_MS]}, options))
-            for place, epoch, kind, after in markers:
-                if place == number:
+            given = [(number, 3, None, 0)] if number < 2 else []
+            for place, epoch, kind, after in [*given, *markers]:
+                if kind is None and place == number:
+                    options = BatchOptions(
+                        producer_id=PRODUCER,
+                        producer_epoch=epoch,
+                        base_sequence=0,
+                        transactional=True,
+                    )
+                    columns = {"value": [b"x"], "timestamp": [BEGIN_MS + after]}
+                    log.append(kseg.encode_batch(columns, options))
+                elif place == number:
+                    assert kind is not None
                     builder = BatchBuilder(
                         producer_id=PRODUCER, producer_epoch=epoch, transactional=True, control=True
                     )
@@ -79,7 +86,10 @@ CASES: dict[str, tuple[list[State], list[Marker], int | None, bool | None]] = {
     "a marker commits": ([], [(1, 3, COMMIT, 5)], None, True),
     "a marker aborts": ([], [(1, 3, ABORT, 5)], None, False),
     "a marker of the next epoch": ([], [(1, 4, COMMIT, 5)], None, True),
-    "a marker much later": ([], [(1, 5, COMMIT, 5)], None, None),
+    "a marker that fences": ([], [(1, 5, ABORT, 5)], None, False),
+    "the marker of the one before": ([], [(2, 2, None, -9), (2, 3, COMMIT, 5)], None, None),
+    "both": ([], [(2, 2, None, -9), (2, 3, ABORT, 5), (1, 4, COMMIT, 6)], None, True),
+    "a marker without batches": ([], [(2, 3, COMMIT, 5)], None, None),
     "a marker in front": ([], [(1, 3, COMMIT, -5)], None, None),
     "a marker behind the moment": ([], [(1, 3, COMMIT, 5)], 4, None),
     "the first of two": ([], [(1, 4, COMMIT, 5), (1, 4, ABORT, 8)], None, True),
