@@ -53,6 +53,8 @@ def renamed(
         @wraps(function)
         def call(*arguments: _Arguments.args, **keywords: _Arguments.kwargs) -> _Result:
             for old in keywords.keys() & names.keys():
+                if names[old] in keywords:
+                    raise TypeError(f"{old} is the old name of {names[old]}: give one of them")
                 keywords[names[old]] = keywords.pop(old)
             return function(*arguments, **keywords)
 

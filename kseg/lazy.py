@@ -261,13 +261,13 @@ def _polars_value(node: Any) -> Any:
     if not isinstance(literal, dict):
         return None
     if "Series" in literal:
-        return _stored(literal["Series"])
+        return _literal_list(literal["Series"])
     scalar = literal.get("Scalar") or literal.get("Dyn") or literal  # by release
     if not isinstance(scalar, dict):
         return None
     ((kind, value),) = scalar.items()
     if kind == "List":
-        return _stored(value)
+        return _literal_list(value)
     if kind in ("Datetime", "DateTime"):
         number, unit, zone = value
         return None if zone is None else Nanoseconds(number * _UNITS[unit])
@@ -276,11 +276,13 @@ def _polars_value(node: Any) -> Any:
     return value if kind.startswith(("String", "Int", "UInt")) else None
 
 
-def _stored(numbers: list[int]) -> list[Any]:
-    """The values of a list, which Polars writes as bytes of an Arrow stream."""
-    with pa.ipc.open_stream(bytes(numbers)) as stream:
+def _literal_list(byte_values: list[int]) -> list[Any]:
+    """The values of a literal list: a serialized expression of Polars has it as an Arrow stream."""
+    with pa.ipc.open_stream(bytes(byte_values)) as stream:
         column = stream.read_all().column(0)
-        if pa.types.is_large_list(column.type) and len(column) == 1:  # as SQL's lists are written
+        if (
+            pa.types.is_large_list(column.type) and len(column) == 1
+        ):  # from SQL it is nested once more
             column = column[0].values
         return [_arrow_value(scalar) for scalar in column]
 

@@ -169,7 +169,7 @@ class _Piece:
     Attributes:
         path: the file that the work is about, if it says so.
         results: wait for their taker.
-        waiting: how many these are.
+        waiting: how many results wait.
         error: ended the piece.
         thread: does it, once it has begun.
     """

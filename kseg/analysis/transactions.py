@@ -393,16 +393,18 @@ class _Coordinator:
         outcome = part.pop("outcome")
         names = [None if state is None else state.transactional_id for state in states]
         part["transactional_id"] = np.array([*names, None], object)[:-1]
-        bumps = part["marker_epoch"] - part["producer_epoch"]
-        usual = np.array(
-            [0 if state is None else state.client_transaction_version for state in states]
-        )
-        usual = np.where([state is None for state in states], INT64_MAX, usual >= 2)
+        # With transaction version 2 each marker raises the epoch by one. An abort that raises it
+        # further comes from fencing; of an unknown producer that is never said.
+        epoch_bumps = part["marker_epoch"] - part["producer_epoch"]
+        versions = [0 if state is None else state.client_transaction_version for state in states]
+        is_unknown = [state is None for state in states]
+        normal_bump = np.where(is_unknown, INT64_MAX, np.array(versions) >= 2)
         status = np.where(outcome == ControlType.COMMIT, "committed", "aborted").astype(object)
-        status[(outcome == ControlType.ABORT) & (bumps > usual)] = "fenced"
+        status[(outcome == ControlType.ABORT) & (epoch_bumps > normal_bump)] = "fenced"
         undecided = list[Undecided]()
         for at in np.flatnonzero(outcome == -1).tolist():
             row: dict[str, Any] = {name: part[name][[at]].tolist()[0] for name in _OPEN_FIELDS}
+            # The earliest open transaction alone holds the last stable offset back.
             row["holds"] = "" if undecided else _held(view.path)
             undecided.append(self._undecided(row, states[at]))
             status[at] = undecided[-1].status

@@ -97,54 +97,63 @@ def decodings(
         raise TypeError(f"schemas is what kseg.schemas(PATHS) returns, not {choice.schemas!r}")
     topic_names = sorted({topic for topic in topics if topic is not None})
     for name, word in typed.items():
-        kinds[name] = _decoding(word, choice, name, topic_names, sample)
+        kinds[name] = _resolved_decoding(word, choice, name, topic_names, sample)
     return kinds
 
 
-def _decoding(
-    word: Any, choice: Choice, name: str, topics: list[str], sample: Callable[[str], Any]
+def _resolved_decoding(
+    spec: Any, choice: Choice, column_name: str, topics: list[str], sample: Callable[[str], Any]
 ) -> Decoding:
-    if word == "json:struct":
+    """The decoding that the `decode` of one column asks for.
+
+    Args:
+        spec: a spec, a schema of the registry, a type of Arrow, or a JSON schema.
+        choice: the schemas, and the record in them.
+        column_name: the column.
+        topics: the names of the topics that are read.
+        sample: returns payloads of a column, which tell types and the message of Protobuf.
+    """
+    if spec == "json:struct":
         structs: Any = require("kseg.decode.json_struct", extra="arrow")
-        return _bare(word, structs.decoder_of_type(structs.infer(sample(name))))
-    if isinstance(word, Schema):
-        choice, word = choice._replace(schema=word), _WORDS[word.type]
-    elif not isinstance(word, str):
-        is_arrow = type(word).__module__.startswith("pyarrow")
-        if not is_arrow and not isinstance(word, Mapping):
+        return _without_schema(spec, structs.decoder_of_type(structs.infer(sample(column_name))))
+    if isinstance(spec, Schema):
+        choice, spec = choice._replace(schema=spec), _WORDS[spec.type]
+    elif not isinstance(spec, str):
+        is_arrow = type(spec).__module__.startswith("pyarrow")
+        if not is_arrow and not isinstance(spec, Mapping):
             raise TypeError(
-                f'decode is a dict such as {{"value": "json"}}, or has a schema, not {word!r}'
+                f'decode is a dict such as {{"value": "json"}}, or has a schema, not {spec!r}'
             )
         structs = require("kseg.decode.json_struct", extra="arrow")
-        made = structs.decoder_of_type if is_arrow else structs.decoder_of_schema
-        return _bare("json", made(_struct_of(word)))
-    if word == "registry-json":
+        decoder_from = structs.decoder_of_type if is_arrow else structs.decoder_of_schema
+        return _without_schema("json", decoder_from(_struct_of(spec)))
+    if spec == "registry-json":
         pyarrow: Any = require("pyarrow", extra="arrow")
         if choice.schemas is None:
-            raise SchemaError(f"decode={word!r} needs schemas=kseg.schemas(PATHS)")
-        return Decoding(word, pyarrow.string(), choice, None)
-    column = _column_schema(choice, name, topics)
-    if word != "registry" and column.type != _TYPES[word]:
-        raise SchemaError(f"{column.subject} is a schema of {column.type}, not of {_TYPES[word]}")
-    if column.type == "PROTOBUF" and word == "registry" and choice.record is None:
-        named = _messages(choice, column, sample(name), name)
-        if len(named) > 1:
+            raise SchemaError(f"decode={spec!r} needs schemas=kseg.schemas(PATHS)")
+        return Decoding(spec, pyarrow.string(), choice, None)
+    column = _column_schema(choice, column_name, topics)
+    if spec != "registry" and column.type != _TYPES[spec]:
+        raise SchemaError(f"{column.subject} is a schema of {column.type}, not of {_TYPES[spec]}")
+    if column.type == "PROTOBUF" and spec == "registry" and choice.record is None:
+        message_names = _messages(choice, column, sample(column_name), column_name)
+        if len(message_names) > 1:
             raise SchemaError(
-                f"{column.subject}: the payloads are of several messages: {_listed(named)}; choose "
-                'one (record=), or decode as "registry-json"'
+                f"{column.subject}: the payloads are of several messages: {_listed(message_names)}; "
+                'choose one (record=), or decode as "registry-json"'
             )
-        choice = choice._replace(record=next(iter(named), None))
-    decoding = Decoding(word, None, choice, column)
-    made = decoding.decoder_of(column, ())
-    if isinstance(made, str):
-        raise SchemaError(made)
+        choice = choice._replace(record=next(iter(message_names), None))
+    decoding = Decoding(spec, None, choice, column)
+    decoder = decoding.decoder_of(column, ())
+    if isinstance(decoder, str):  # the reason why there is none
+        raise SchemaError(decoder)
     if column.encrypts:
         warnings.warn(
             f"kseg: clients encrypt fields of {column.subject}; encrypted values stay as they are",
             UserWarning,
             stacklevel=2,
         )
-    return replace(decoding, type=made.type)
+    return replace(decoding, type=decoder.type)
 
 
 def _messages(choice: Choice, column: Schema, payloads: Any, name: str) -> list[str]:
@@ -164,7 +173,7 @@ def _messages(choice: Choice, column: Schema, payloads: Any, name: str) -> list[
     return sorted(names)
 
 
-def _bare(word: str, made: Decoder) -> Decoding:
+def _without_schema(word: str, made: Decoder) -> Decoding:
     return Decoding(word, made.type, Choice(), None, made)
 
 

@@ -88,7 +88,7 @@ def rows(
 
     Args:
         source: a scan, a log, or record columns with `offset`, `timestamp`, `key` and `value`.
-        topic: of the records; by the source if None.
+        topic: of the records; taken from the source if None.
         on_error: "raise" where a record does not fit its schema, or "raw" to keep its bytes, with
             the reason.
 

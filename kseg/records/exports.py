@@ -69,7 +69,7 @@ class Export:
             look: how files are to look.
 
         Raises:
-            FileExistsError: there is a file with records that the new one may not have.
+            FileExistsError: the file is there, and the new one might lack some of its records.
             KsegError, OSError: a log cannot be read, or a file not be written.
         """
         count, undecoded, views = 0, Undecoded(), self.scan._views_now()

@@ -119,7 +119,11 @@ def _unread(path: Path, error: KsegError | OSError, remedy: str) -> BrokerFindin
 
 
 def of_missing_log(node: Node) -> Iterator[BrokerFinding]:
-    """The consequences where no directory of a node of KRaft has the metadata log."""
+    """What happens when no data directory of a KRaft node holds the metadata log.
+
+    A broker alone fetches it. A controller begins an empty one, and puts each partition aside; less
+    is sure where its roles are not known, or where there may be other voters.
+    """
     directories, server = node.directories, node.server
     home = server.metadata_directory
     if home is not None and home.resolve() not in {
@@ -132,13 +136,13 @@ def of_missing_log(node: Node) -> Iterator[BrokerFinding]:
         yield finding("metadata-fetched", path)
         return
     paths = [str(entry.path) for directory in directories for entry in directory.logs]
-    lost = {0: "forgotten", 1: "one-stray"}.get(len(paths), "all-stray")
-    sentence, begin, remedy = "metadata-missing", "begins", "metadata-missing"
+    lost_event = {0: "forgotten", 1: "one-stray"}.get(len(paths), "all-stray")
+    sentence, start_event, remedy = "metadata-missing", "begins", "metadata-missing"
     if not server.roles:
-        is_clear = home or node.log
-        sentence = "metadata-missing.perhaps" if is_clear else "metadata-missing.alone"
+        has_place = home is not None or node.log is not None
+        sentence = "metadata-missing.perhaps" if has_place else "metadata-missing.alone"
     elif server.voters_max != 1:
-        begin, remedy = "may-begin", "metadata-missing.others"
+        start_event, remedy = "may-begin", "metadata-missing.others"
     yield finding(
         sentence,
         path,
@@ -146,8 +150,8 @@ def of_missing_log(node: Node) -> Iterator[BrokerFinding]:
         records=records_in(node.loads[log] for log in paths if log in node.loads),
         partitions=tuple(os.path.basename(log) for log in paths),
         state=event("no-log" if node.log is None else "empty-log"),
-        next=event(begin),
-        lost=event(lost, count=len(paths)),
+        next=event(start_event),
+        lost=event(lost_event, count=len(paths)),
     )
 
 
@@ -173,7 +177,7 @@ def of_damage(
         if item.code not in ("swept", "records-cut")
     ]
     if load.lost_records != 0:
-        findings.append(_cut(node, load, strays, remedy))
+        findings.append(_truncation_finding(node, load, strays, remedy))
     fault = refusal(load, node.before) if load.outcome is Outcome.STARTS else None
     if fault is not None and load.cut_offset is None:
         # The consequence of a gap between offsets is not known.
@@ -194,9 +198,13 @@ def of_damage(
     return replace(load, findings=tuple(findings), outcome=outcome)
 
 
-def _cut(
+def _truncation_finding(
     node: Node, load: PartitionOutlook, strays: Sequence[PartitionOutlook], remedy: str
 ) -> BrokerFinding:
+    """The finding for a metadata log that a start truncates: what goes with its last records.
+
+    Other voters still have the records, so no records count as lost then.
+    """
     extents = "; ".join(lost.extent for lost in load.lost)
     if node.is_controller is False:
         return finding("metadata-fetched.cut", load.path, extents=extents)

@@ -129,7 +129,7 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
             *_of_file(unit.path, FileKind.PARTITION_METADATA, metadata.read_partition_metadata),
         ]
         if entry.kind in (EntryKind.LOG, EntryKind.FUTURE):  # retention deletes from these alone
-            findings.extend(_of_indexes(unit))
+            findings.extend(_of_unused_index_entries(unit))
         if entry.kind is EntryKind.LOG and plan.error is None and plan.start_fault is None:
             findings.extend(_of_missing(unit, plan))
         if entry.kind is EntryKind.CLUSTER_METADATA:
@@ -357,10 +357,11 @@ def _of_tier(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]
     )
 
 
-def _of_indexes(unit: PartitionUnit) -> Iterator[BrokerFinding]:
-    """Unused index entries that Kafka trusts: all under the mark, else the flushed ones.
+def _of_unused_index_entries(unit: PartitionUnit) -> Iterator[BrokerFinding]:
+    """The first index with unused entries that Kafka trusts.
 
-    Beside a running broker they are normal.
+    After a clean stop it trusts every index, otherwise only those of segments below the recovery
+    point. A running broker has unused entries in its indexes, so nothing is looked at then.
     """
     if held_by_another(os.path.join(unit.path, FileKind.PARTITION_METADATA.value)):
         return

@@ -440,17 +440,17 @@ class MissingOffsets:
         self._is_cut_short = False
         self.is_dense: Final = all(copy.provable.is_dense for copy, _ in copies)
 
-    def add(self, rows: Rows, behind: Int64s) -> None:
-        """Note batches that are taken, and the gaps between them.
+    def add(self, rows: Rows, expected_offsets: Int64s) -> None:
+        """Note batches that are taken, and a gap wherever one begins later than expected.
 
         Args:
             rows: by offset.
-            behind: the offset behind the batch in front of each one, int64[n].
+            expected_offsets: int64[n], for each row the offset after the batch before it.
         """
-        for hidden in self._hidden:
+        for hidden in self._hidden:  # what one copy gives, the damage of another does not lose
             hidden.give(rows)
-        at = np.flatnonzero(rows[:, FIRST] > behind)
-        self.note(behind[at], rows[at, FIRST] - 1)
+        at = np.flatnonzero(rows[:, FIRST] > expected_offsets)
+        self.note(expected_offsets[at], rows[at, FIRST] - 1)
 
     def note(self, first: Int64s, last: Int64s) -> None:
         """Note gaps behind those before, int64[n]."""

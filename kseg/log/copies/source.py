@@ -115,7 +115,7 @@ def keys_of(rows: Rows) -> list[bytes]:
 
 
 def twins(rows: Rows, other: Rows) -> tuple[Intps, Intps]:
-    """Which batches of two tables are the same: the numbers of their rows in each, intp[m].
+    """Which batches of two tables are the same: their row indices in each, intp[m].
 
     Args:
         rows, other: both ascend, and no batch overlaps another of its table.

@@ -157,7 +157,7 @@ class Backup:
         return self._note(source, copy, end - position)
 
     def keep_file(self, path: io.StrPath) -> Kept | None:
-        """Give a file a second name; it may be replaced or removed then, not written to.
+        """Keep a file by a second name. It may be replaced or removed then, but not written to.
 
         Returns:
             The path of the kept file; None if the file does not exist.

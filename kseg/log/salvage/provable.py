@@ -569,7 +569,7 @@ class Chains:
                 number, position, last = at + 1, run.end, run.last_offset
                 continue
             named = self._proved.behind(position)
-            stops = self._bridge(position, number, last, named)
+            stops = self._damaged_batch_bounds(position, number, last, named)
             if stops is None and named is None:
                 break
             position = stops[-1] if stops is not None else named or 0
@@ -586,29 +586,34 @@ class Chains:
 
     # ---- over damaged batches --------------------------------------------------------------------
 
-    def _bridge(self, start: int, number: int, last: int, proved: int | None) -> list[int] | None:
-        """Where damaged batches begin and the last one ends, if that is known; else None.
+    def _damaged_batch_bounds(
+        self, start: int, next_run: int, last_offset_before: int, next_proved: int | None
+    ) -> list[int] | None:
+        """Where damaged batches begin, and where the last one ends; None if that is not known.
+
+        Follows the sizes in damaged headers until they lead to a sound batch, to the end of the
+        file, or to an end that a checksum confirms.
 
         Args:
-            start: where the first one begins.
-            number: of the first run behind.
-            last: the last offset in front.
-            proved: the next proved batch, which ends a damaged one; None without one.
+            start: where the first damaged batch begins.
+            next_run: the number of the first run of sound batches after it.
+            last_offset_before: the last offset before it.
+            next_proved: the position of the next proved batch; None without one.
         """
-        stops, limit = [start], self._log.size if proved is None else proved
+        stops, limit = [start], self._log.size if next_proved is None else next_proved
         while len(stops) <= _DAMAGED_MAX:
             at = stops[-1]
             if at == limit:
                 return stops
-            run_number = self._run_at(at, number) if at > start else None
+            run_number = self._run_at(at, next_run) if at > start else None
             if run_number is not None:
-                follows = self._runs[run_number].first_offset > last and not self._proved.deny(at)
-                return stops if follows else None
+                rises = self._runs[run_number].first_offset > last_offset_before
+                return stops if rises and not self._proved.deny(at) else None
             head = self._log.head_at(at)
             if claimed(head, at) is None:
                 return None
             size = stored_size(head)
-            end = self._log.end_by_checksum(at, self._possible_ends(at, size, number, limit))
+            end = self._log.end_by_checksum(at, self._possible_ends(at, size, next_run, limit))
             if end is not None:
                 return [*stops, end]
             if self._budget <= 0 or not ENTRY_BYTES_MIN <= size <= limit - at:

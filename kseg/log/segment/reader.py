@@ -722,9 +722,10 @@ class _Reading:
             self._ahead = _Ahead.of(table, self._keep(table), self._request.offset_end)
 
     def _is_unreadable(self, log: LogFile, position: int, size: int) -> bool:
-        """Whether the disk does not give a batch, which a walk that passes over it must meet.
+        """Whether part of a batch cannot be read from disk, where damage is reported.
 
-        That walk searches for the next batch; a walk that ends with this batch would not.
+        A walk that goes on behind the batch searches for the next one then; a walk that raises at
+        the first damage does not need to know.
         """
         if self._report is None:
             return False

@@ -632,9 +632,9 @@ class SegmentWriter(Closing):
     # ---- life ------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Make the log and its indexes lasting; makes indexes that are missing.
+        """Flush the log and its indexes to disk; indexes that are missing are created.
 
-        New names become lasting with the directory.
+        The names of new files are durable only once the directory is flushed.
 
         Raises:
             PoisonedFileError: a flush has failed before.

@@ -389,7 +389,7 @@ def examine_batch(
     skip: bool,
     metrics: ValidationMetrics,
 ) -> RecordCounts:
-    """Hold the records of a magic 2 batch against the rules.
+    """Check the records of a magic 2 batch against the rules.
 
     Args:
         body: the records, inflated; not looked at where the header counts none.
@@ -414,7 +414,7 @@ def examine_batch(
         log_append=header.timestamp_type == TimestampType.LOG_APPEND_TIME,
         skip=skip,
     )
-    return _held(look, header, rules, now_ms, metrics)
+    return _check_rules(look, header, rules, now_ms, metrics)
 
 
 def examine_wrapper(
@@ -425,7 +425,7 @@ def examine_wrapper(
     now_ms: int,
     metrics: ValidationMetrics,
 ) -> RecordCounts:
-    """Hold the messages inside a wrapper of magic 0 or 1 against the rules.
+    """Check the messages inside a wrapper of magic 0 or 1 against the rules.
 
     Raises:
         CorruptRecordError: the size or checksum of a message inside is wrong.
@@ -441,7 +441,7 @@ def examine_wrapper(
         timestamp=header.max_timestamp,
         log_append=header.timestamp_type == TimestampType.LOG_APPEND_TIME,
     )
-    return _held(look, header, rules, now_ms, metrics)
+    return _check_rules(look, header, rules, now_ms, metrics)
 
 
 def examine_entries(
@@ -452,7 +452,7 @@ def examine_entries(
     now_ms: int,
     metrics: ValidationMetrics,
 ) -> RecordCounts:
-    """Hold plain messages of magic 0 or 1, each of them a batch, against the rules.
+    """Check uncompressed messages of magic 0 or 1, each of them a batch, against the rules.
 
     Raises:
         InvalidRecordError: a message of another magic than the first, or refused by itself.
@@ -468,10 +468,10 @@ def examine_entries(
         timestamp=0,
         log_append=False,
     )
-    return _held(look, table, rules, now_ms, metrics)
+    return _check_rules(look, table, rules, now_ms, metrics)
 
 
-def _held(
+def _check_rules(
     look: Callable[..., tuple[int, ...]],
     headers: BatchHeader | BatchTable,
     rules: AppendRules,

@@ -469,9 +469,10 @@ def largest_timestamp_of(info: SegmentInfo) -> int:
 
 
 def latest_of(info: SegmentInfo) -> TimeIndexEntry:
-    """The newest record's time in ms and its offset by the time index, or else the file's and -1.
+    """The time in ms and the offset of the newest record, according to the time index.
 
-    For a segment that may still be written to, the batches behind the last index entry count too.
+    Without an entry it is the file's time of change, and -1. Of a segment that may still be written
+    to, the batches after the last index entry count too.
     """
     files = info.files
     newest = TimeIndexEntry(-1, info.base_offset)
