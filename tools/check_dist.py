@@ -16,7 +16,7 @@ from pathlib import Path
 
 WHEEL_BYTES_MAX = 2_050_000
 #: Of a wheel that has codec libraries linked in.
-LINKED_WHEEL_BYTES_MAX = 2_350_000
+LINKED_WHEEL_BYTES_MAX = 2_400_000
 SDIST_BYTES_MAX = json.loads(Path("tests/tidy/limits.json").read_text())["sdist_bytes"]
 KERNELS = tuple(sorted(str(path.with_suffix("")) for path in Path("kseg").rglob("*.pyx")))
 #: What the kernels share: Cython writes it, so it has neither source nor stub.

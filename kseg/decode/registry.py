@@ -139,8 +139,8 @@ def _resolved_decoding(
         message_names = _messages(choice, column, sample(column_name), column_name)
         if len(message_names) > 1:
             raise SchemaError(
-                f"{column.subject}: the payloads are of several messages: {_listed(message_names)}; "
-                'choose one (record=), or decode as "registry-json"'
+                f"{column.subject}: the payloads are of several messages: "
+                f'{_listed(message_names)}; choose one (record=), or decode as "registry-json"'
             )
         choice = choice._replace(record=next(iter(message_names), None))
     decoding = Decoding(spec, None, choice, column)

@@ -119,7 +119,7 @@ def _unread(path: Path, error: KsegError | OSError, remedy: str) -> BrokerFindin
 
 
 def of_missing_log(node: Node) -> Iterator[BrokerFinding]:
-    """What happens when no data directory of a KRaft node holds the metadata log.
+    """Findings for a KRaft node of which no data directory holds the metadata log.
 
     A broker alone fetches it. A controller begins an empty one, and puts each partition aside; less
     is sure where its roles are not known, or where there may be other voters.
