@@ -191,9 +191,10 @@ def _with_set_aside(partitions: Sequence[Partition]) -> list[Partition]:
             continue
         beside = f"{name.topic}-{name.partition}."
         for entry in sorted(os.scandir(partition.path.parent), key=lambda entry: entry.name):
-            other = partition_at(Path(entry.path))
-            if entry.name.startswith(beside) and other.kind is not None:
-                found.setdefault(other.path, other)
+            if entry.name.startswith(beside):
+                other = partition_at(Path(entry.path))
+                if other.kind is not None:
+                    found.setdefault(other.path, other)
     return list(found.values())
 
 
