@@ -282,6 +282,16 @@ class Broker:
             client={name.replace("_", "."): str(value) for name, value in client.items()},
         )["offsets"]
 
+    def wait_for_markers(self, topic: str, partition: int = 0) -> None:
+        """Until no transaction is open: a commit returns before its markers are written."""
+
+        def ended() -> bool:
+            isolations = ("read_uncommitted", "read_committed")
+            ends = [self.offsets(topic, partition, "latest", isolation=name) for name in isolations]
+            return ends[0][0][0] == ends[1][0][0]
+
+        wait_until(ended)
+
     def consume(self, topic: str, partition: int = 0, isolation: str = "") -> list[Row]:
         """What Kafka's consumer reads, to the end."""
         answer = self.ask("consume", topic, partition=partition, isolation=isolation)

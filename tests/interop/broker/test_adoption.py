@@ -136,6 +136,7 @@ def test_the_broker_goes_on_behind_it(adopted: Adopted, case: str) -> None:
     assert plain == end
     rows = adopted.held[case].rows
     assert broker.consume(TOPIC, partition)[: len(rows)] == rows
+    broker.wait_for_markers(TOPIC, partition)
     behind = [row.offset for row in broker.consume(TOPIC, partition, "read_committed")[-2:]]
     assert behind == [plain, kept]
     assert plain < aborted < kept

@@ -67,6 +67,7 @@ def _bytes_of(broker: Broker, topic: str) -> bytes:
 
 @pytest.mark.parametrize("topic", [TOPIC, TABLE])
 def test_all_the_rest_is_served_and_nothing_else(broker: Broker, topic: str) -> None:
+    broker.wait_for_markers(topic)
     before = _rows(broker, topic)
     broker.stop()
     assert TEXT in _bytes_of(broker, topic)
@@ -84,6 +85,7 @@ def test_all_the_rest_is_served_and_nothing_else(broker: Broker, topic: str) -> 
         topic, [{"records": _records(99), "end": "commit"}], transactional_id=f"{topic}-0"
     )
     assert offsets[0] > end
+    broker.wait_for_markers(topic)
     new = broker.consume(topic, 0, "read_committed")[-60:]
     assert [row.key for row in new] == [record["key"] for record in _records(99)]
 
