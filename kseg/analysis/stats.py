@@ -48,7 +48,7 @@ from kseg.files.mapping import Mapping
 from kseg.files.names import LeftOut
 from kseg.files.selection import Selection, StrPaths
 from kseg.format.header import BatchTable
-from kseg.format.take import KeyTable, hash_values, note_distinct
+from kseg.format.take import KeyTable, hash_values, note_distinct, take_binary
 from kseg.format.typed import payload_kinds
 from kseg.format.values import BinaryColumn, RecordColumns
 from kseg.frames import Listed, Table
@@ -401,11 +401,10 @@ class KeyCounter:
         ties = (sizes == self._bar) & (hashes <= self._bar_hash)
         heavy = np.flatnonzero((sizes > self._bar) | ties)
         values, firsts = np.unique(hashes[heavy], return_index=True)
-        for value, first in zip(values.tolist(), firsts.tolist(), strict=True):
-            if value not in self._names:
-                key = keys[int(rows[heavy[first]])]
-                assert key is not None
-                self._names[value] = key
+        unnamed = [value not in self._names for value in values.tolist()]
+        names = take_binary(keys, rows[heavy[firsts[unnamed]]])
+        for value, name in zip(values[unnamed].tolist(), names, strict=True):
+            self._names[value] = name or b""
         if len(self._names) > 4 * self._keys_max:
             self._raise_bar()
 
