@@ -125,7 +125,7 @@ def erase(
 
 
 def _targets(
-    key: bytes | None,
+    keys: tuple[bytes, ...],
     keys_file: str | None,
     encoding: str,
     offset: tuple[int | None, int | None] | None,
@@ -137,15 +137,14 @@ def _targets(
         UsageError: the file of keys is empty, or malformed.
         ValueError: the range of offsets lacks an end.
     """
-    keys = [] if key is None else [key]
-    keys += [] if keys_file is None else _keys_of(Path(keys_file), encoding)
+    from_file = [] if keys_file is None else _keys_of(Path(keys_file), encoding)
     offsets = None
     if offset is not None:
         first, end = offset
         if first is None or end is None:
             raise ValueError("--offset names both ends here: A..B, or one offset")
         offsets = range(first, end)
-    return {"keys": keys, "offsets": offsets, **targets}
+    return {"keys": [*keys, *from_file], "offsets": offsets, **targets}
 
 
 def _digests(keys: Sequence[bytes], secret: bytes) -> list[str]:

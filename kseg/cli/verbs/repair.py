@@ -302,7 +302,13 @@ def compact() -> None:
 
 @verb(
     directories_argument(required=True),
-    click.option("--key", type=Parsed("K", parse_key), help="All records with this key."),
+    click.option(
+        "--key",
+        "keys",
+        type=Parsed("K", parse_key),
+        multiple=True,
+        help="All records with this key; may be repeated.",
+    ),
     click.option(
         "--keys",
         "keys_file",

@@ -24,6 +24,7 @@ def test_a_plan_an_erasure_and_its_report(kseg: Kseg, data: Path, tmp_path: Path
     planned = kseg("erase", data, "--key", "a")
     assert planned.code == 1
     assert "left as they are: __consumer_offsets: topics of Kafka itself" in planned.err
+    assert kseg("erase", data, "--key", "a", "--key", "b", "--json").document["records"] == 4
     secret = tmp_path / "secret"
     secret.write_bytes(b"0" * 32)
     done = kseg("erase", data, "--key", "a", "--apply", "--json", "--secret", secret)
