@@ -14,27 +14,24 @@ active segment has such records rolls first.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 from kseg.constants import COMPACTION_RULES, INT64_MAX, Bools, Progress
-from kseg.errors import KsegError, StalePlanError, at_path
+from kseg.errors import KsegError, StalePlanError
 from kseg.files import io
 from kseg.files.log_file import Tile
 from kseg.files.names import list_partition
-from kseg.format.columns import scan_all
 from kseg.format.erase import Eraser, KeySet, Targets
 from kseg.format.header import BatchTable
 from kseg.format.times import Time
 from kseg.log.cleaner.inputs import CleanerInputs, walk_sound
 from kseg.log.cleaner.judge import LastBatches
-from kseg.log.cleaner.rewrite import keep_group, swap_in, write_cleaned
+from kseg.log.cleaner.rewrite import rewrite_segment, rewritten
 from kseg.log.config import ConfigLike, LogConfig
 from kseg.log.data_directory import partition_of, refuse_cluster_metadata
 from kseg.log.reader.version import HighWatermark, SegmentInfo
@@ -42,7 +39,6 @@ from kseg.log.reader.view import LogView
 from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.load_context import DELETE_SUFFIX
 from kseg.log.recovery.plan import Action, FileSeen, Plan, Report, look_at
-from kseg.log.segment.writer import SegmentWriter
 from kseg.log.tier.history import tiered
 from kseg.log.topic_policy import is_internal
 from kseg.log.writer import flush
@@ -389,16 +385,15 @@ def erase(
         eraser = _eraser_of(inputs, plan.targets, KeySet(plan.targets.keys), plan.rules)
         if plan.targets.tombstones:
             _note_last(inputs, eraser)
+
+        def rewrite(tile: Tile) -> bytes:
+            return eraser.rewrite(tile.data, tile.table, tile.base).data
+
         for info in state.sealed:
             if info.base_offset not in bases:
                 continue
-            if not io.has_room(state.path, info.size):
-                reason = f"no room on the disk: {info.size} bytes are needed to rewrite a segment"
-                raise OSError(errno.ENOSPC, reason, os.fspath(info.path))
-            if backup is not None:
-                keep_group(state, (info,), backup)
-            size = write_cleaned(inputs, (info,), partial(_write_without, inputs, info, eraser))
-            freed += swap_in(state, (info,), size)
+            size, given = rewrite_segment(state, inputs, info, rewrite, backup)
+            freed += given
             sizes.append(size)
             done += info.size
             if progress is not None:
@@ -437,21 +432,9 @@ def _note_last(inputs: CleanerInputs, eraser: Eraser) -> None:
         OSError: a file cannot be read.
     """
     for info in inputs.segments:
-        for tile in _tiles_of(inputs, info):
-            eraser.note_last(tile.data, tile.table, tile.base)
-
-
-def _tiles_of(inputs: CleanerInputs, info: SegmentInfo) -> Iterator[Tile]:
-    """The stretches of a segment, with batches whose checksums are right.
-
-    Raises:
-        FormatError, LimitExceededError: a batch is damaged, or the caller found it so.
-        OSError: the file cannot be read.
-    """
-    with inputs.open_segment(info) as segment:
-        for tile in walk_sound(segment):
-            if len(tile.table):
-                yield tile
+        with inputs.open_segment(info) as segment:
+            for tile in walk_sound(segment):
+                eraser.note_last(tile.data, tile.table, tile.base)
 
 
 def _segment_of(inputs: CleanerInputs, info: SegmentInfo, eraser: Eraser) -> ErasedSegment | None:
@@ -461,57 +444,24 @@ def _segment_of(inputs: CleanerInputs, info: SegmentInfo, eraser: Eraser) -> Era
         FormatError, LimitExceededError: a batch is damaged; with path and position.
         OSError: the file cannot be read.
     """
+
+    def measure(tile: Tile) -> tuple[int, int, int, int]:
+        where = tile.data, tile.table, tile.base
+        found = eraser.find(*where)
+        measured = eraser.measured(*where, found) if found.records else (INT64_MAX, -1, 0)
+        return found.records, *measured
+
     with inputs.open_segment(info) as segment:
         if not any(eraser.means(columns).any() for columns in segment.read(eraser.request)):
             return None
-    records = record_bytes = 0
-    first, last = INT64_MAX, -1
-    for tile in _tiles_of(inputs, info):
-        where = tile.data, tile.table, tile.base
-        try:
-            found = eraser.find(*where)
-            if found.records:
-                begins, ends, size = eraser.measured(*where, found)
-                first, last = min(first, begins), max(last, ends)
-                records += found.records
-                record_bytes += size
-        except KsegError as error:
-            raise at_path(error, info.path) from None
-    if not records:
+        records, first, last, size = zip(*rewritten(segment, measure), strict=True)
+    if not sum(records):
         return None
-    offsets = first, last
     return ErasedSegment(
-        *(info.base_offset, info.path, info.size, records, record_bytes),
-        *offsets,
+        *(info.base_offset, info.path, info.size, sum(records), sum(size)),
+        *(min(first), max(last)),
         is_active=bool(info.is_last),
     )
-
-
-def _write_without(
-    inputs: CleanerInputs, info: SegmentInfo, eraser: Eraser, writer: SegmentWriter
-) -> int:
-    """Write the batches of a segment without what is erased; returns their bytes.
-
-    Raises:
-        FormatError, LimitExceededError: a batch is damaged; with path and position.
-        OSError: the file cannot be read, or the disk refuses.
-    """
-    size = 0
-    with inputs.open_segment(info) as segment:
-        entries = segment.txn_index.entries()
-    for tile in _tiles_of(inputs, info):
-        try:
-            data = eraser.rewrite(tile.data, tile.table, tile.base).data
-        except KsegError as error:
-            raise at_path(error, info.path) from None
-        if data:
-            writer.append([data], scan_all(memoryview(data), on_bad_crc="ignore"))
-        size += len(data)
-    for entry in entries:
-        writer.txn_index.append(entry)
-    writer.become_inactive()
-    writer.flush()
-    return size
 
 
 # ---- digests of segments -------------------------------------------------------------------------

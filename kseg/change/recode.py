@@ -12,31 +12,26 @@ the old files of a segment or the new ones. Damage stops one segment alone.
 
 from __future__ import annotations
 
-import errno
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kseg.constants import SEGMENT_BYTES_MAX, Compression, Progress
+from kseg.constants import Compression, Progress
 from kseg.errors import (
     FormatError,
     KsegError,
     LimitExceededError,
     OffsetsOutOfOrderError,
     StalePlanError,
-    at_path,
 )
-from kseg.files import io
-from kseg.format.columns import scan_all
+from kseg.files.log_file import Tile
 from kseg.format.convert import Converter, Target
-from kseg.log.cleaner.inputs import CleanerInputs, walk_sound
-from kseg.log.cleaner.rewrite import keep_group, swap_in, write_cleaned
+from kseg.log.cleaner.inputs import CleanerInputs
+from kseg.log.cleaner.rewrite import rewrite_segment
 from kseg.log.cleaner.values import ACTIVE, UNCHANGED, CompactedSegment
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.reader.view import LogView
 from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.plan import Action, Plan, Report
-from kseg.log.segment.writer import SegmentWriter
 from kseg.log.topic_policy import UNTOUCHED, RetentionRules
 from kseg.log.writer import flush
 from kseg.log.writer.state import LogState
@@ -190,43 +185,16 @@ def recode(
 
     Raises:
         StalePlanError: the log has not that segment any more.
-        FormatError, LimitExceededError: a batch is damaged, or the segment would be too large; it
-            is as it was.
-        OSError: the disk refuses, or is full; likewise.
+        FormatError, LimitExceededError, OSError: as for `rewrite_segment`.
     """
     with state.cleaning:
         found = [info for info in state.sealed if info.base_offset == planned.base_offset]
         if not found or found[0].size != planned.bytes:
             raise StalePlanError("the log is not as the plan saw it", path=planned.path)
-        (info,) = found
-        if not io.has_room(state.path, info.size):
-            reason = f"no room on the disk: {info.size} bytes are needed to rewrite a segment"
-            raise OSError(errno.ENOSPC, reason, os.fspath(info.path))
-        inputs = CleanerInputs.of_state(state)
-        size = write_cleaned(inputs, (info,), lambda writer: _fill(inputs, info, target, writer))
-        if backup is not None:
-            keep_group(state, (info,), backup)
-        return replace(planned, kept_bytes=size), swap_in(state, (info,), size)
+        converter, inputs = Converter(target), CleanerInputs.of_state(state)
 
+        def convert(tile: Tile) -> bytes:
+            return b"".join(converter.convert(tile.data, tile.table, tile.base))
 
-def _fill(inputs: CleanerInputs, info: SegmentInfo, target: Target, writer: SegmentWriter) -> int:
-    """Write the batches of a segment after conversion; returns their bytes."""
-    size, converter = 0, Converter(target)
-    with inputs.open_segment(info) as segment:
-        for tile in walk_sound(segment):
-            if not len(tile.table):
-                continue
-            try:
-                data = b"".join(converter.convert(tile.data, tile.table, tile.base))
-            except KsegError as error:
-                raise at_path(error, info.path) from None
-            size += len(data)
-            if size > SEGMENT_BYTES_MAX:
-                reason = f"it would pass the {SEGMENT_BYTES_MAX} bytes of a segment"
-                raise LimitExceededError(reason, path=info.path)
-            writer.append([data], scan_all(memoryview(data), on_bad_crc="ignore"))
-        for entry in segment.txn_index.entries():
-            writer.txn_index.append(entry)
-    writer.become_inactive()
-    writer.flush()
-    return size
+        size, freed = rewrite_segment(state, inputs, found[0], convert, backup)
+        return replace(planned, kept_bytes=size), freed

@@ -12,8 +12,6 @@ key would reappear.
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -26,7 +24,7 @@ from kseg.files import io
 from kseg.format.times import Time
 from kseg.log.clean_offsets import read_clean_offset, write_clean_offset
 from kseg.log.cleaner.inputs import CleanerInputs, Group, between, group_segments
-from kseg.log.cleaner.rewrite import Pass, keep_group, remove_cleaned, swap_in
+from kseg.log.cleaner.rewrite import Pass, keep_group, no_room, remove_cleaned, swap_in
 from kseg.log.cleaner.values import (
     ACTIVE,
     BEYOND_MAP,
@@ -562,12 +560,7 @@ def _next(state: LogState, pending: list[CompactedGroup]) -> int:
     for number in (0, *sorted(ready, key=lambda n: pending[n].room_bytes)):
         if io.has_room(state.path, pending[number].room_bytes):
             return number
-    needed = min(pending[n].room_bytes for n in ready)
-    raise OSError(
-        errno.ENOSPC,
-        f"no room on the disk: {needed} bytes are needed to rewrite a segment",
-        os.fspath(state.path),
-    )
+    raise no_room(state.path, min(pending[n].room_bytes for n in ready))
 
 
 def _replace(

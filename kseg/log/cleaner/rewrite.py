@@ -1,4 +1,4 @@
-"""One pass of a compaction: segments written anew, and swapped in.
+"""Segments written anew, in one pass of a compaction or each by itself, and swapped in.
 
 Memory holds a stretch of the log and its filtered form, for segments of any size. The swap leaves
 the old files or the new ones at each kill:
@@ -17,15 +17,16 @@ renames old files to `.deleted` and removes them later.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
-from kseg.constants import COMPACTION_RULES
-from kseg.errors import KsegError, StalePlanError, at_path
+from kseg.constants import COMPACTION_RULES, SEGMENT_BYTES_MAX
+from kseg.errors import KsegError, LimitExceededError, StalePlanError, at_path
 from kseg.files import io
 from kseg.files.log_file import Tile
 from kseg.files.names import FileKind, segment_name
@@ -156,7 +157,7 @@ class Pass:
             self.judge.old_tombstones = modified > self.old_tombstones_since_ns
             kept = 0
             with self.inputs.open_segment(info) as segment:
-                for result in self._filtered(segment):
+                for result in rewritten(segment, self._filter, self.inputs.on_bad_crc):
                     kept += result.bytes_retained
                     records += result.messages_read
                     kept_records += result.messages_retained
@@ -164,19 +165,12 @@ class Pass:
                     if whole and result.bytes_copied != result.bytes_read:
                         break
                     if writer is not None and result.bytes_retained:
-                        _append(writer, result)
+                        parts = result.parts
+                        _append(writer, parts[0] if len(parts) == 1 else result.data)
             segments.append(CompactedSegment(info.base_offset, info.path, info.size, kept))
         removes = self.judge.removed_tombstones > removed
         changes = len(group) > 1 or copied != group[0].size
         return CompactedGroup(tuple(segments), records, kept_records, removes, changes)
-
-    def _filtered(self, segment: Segment) -> Iterator[Filtered]:
-        for tile in walk_sound(segment, on_bad_crc=self.inputs.on_bad_crc):
-            if len(tile.table):
-                try:
-                    yield self._filter(tile)
-                except KsegError as error:
-                    raise at_path(error, segment.path) from None
 
     def _filter(self, tile: Tile) -> Filtered:
         verdict = self.judge.judge(tile.table)
@@ -201,8 +195,76 @@ class Pass:
         end = bases[bases.index(group[-1].base_offset) + 1]
         for entry in self.judge.decisions.entries_within(group[0].base_offset, end):
             writer.txn_index.append(entry)
-        writer.become_inactive()
-        writer.flush()
+
+
+def rewritten(
+    segment: Segment, rewrite: Callable[[Tile], _T], on_bad_crc: Literal["stop", "ignore"] = "stop"
+) -> Iterator[_T]:
+    """What a function makes of the batches of a segment that must be whole, stretch by stretch.
+
+    Raises:
+        FormatError, LimitExceededError: a batch is damaged; with path and position.
+        OSError: the file cannot be read.
+    """
+    for tile in walk_sound(segment, on_bad_crc=on_bad_crc):
+        if len(tile.table):
+            try:
+                yield rewrite(tile)
+            except KsegError as error:
+                raise at_path(error, segment.path) from None
+
+
+def rewrite_segment(
+    state: LogState,
+    inputs: CleanerInputs,
+    info: SegmentInfo,
+    rewrite: Callable[[Tile], io.Bytes],
+    backup: Backup | None,
+) -> tuple[int, int]:
+    """Write one sealed segment anew and put it in its place.
+
+    Args:
+        state: a log open for appending.
+        inputs: the same log.
+        info: the segment.
+        rewrite: gives the bytes of batches in their new form.
+        backup: keeps the old files once the new ones are written; None for none.
+
+    Returns:
+        The bytes of the new log, and those that the disk gets back.
+
+    Raises:
+        FormatError, LimitExceededError: a batch is damaged, or the segment would be too large; it
+            is as it was.
+        OSError: the disk refuses, or is full; likewise.
+    """
+    if not io.has_room(state.path, info.size):
+        raise no_room(info.path, info.size)
+
+    def fill(writer: SegmentWriter) -> int:
+        size = 0
+        with inputs.open_segment(info) as segment:
+            for data in rewritten(segment, rewrite):
+                size += len(data)
+                if size > SEGMENT_BYTES_MAX:
+                    reason = f"it would pass the {SEGMENT_BYTES_MAX} bytes of a segment"
+                    raise LimitExceededError(reason, path=info.path)
+                if data:
+                    _append(writer, data)
+            for entry in segment.txn_index.entries():
+                writer.txn_index.append(entry)
+        if backup is not None:
+            keep_group(state, (info,), backup)
+        return size
+
+    size = write_cleaned(inputs, (info,), fill)
+    return size, swap_in(state, (info,), size)
+
+
+def no_room(path: Path, size: int) -> OSError:
+    """The error where the disk has no room to rewrite a segment."""
+    reason = f"no room on the disk: {size} bytes are needed to rewrite a segment"
+    return OSError(errno.ENOSPC, reason, os.fspath(path))
 
 
 def write_cleaned(inputs: CleanerInputs, group: Group, fill: Callable[[SegmentWriter], _T]) -> _T:
@@ -211,7 +273,7 @@ def write_cleaned(inputs: CleanerInputs, group: Group, fill: Callable[[SegmentWr
     Args:
         inputs: the log.
         group: the segments that they are to replace.
-        fill: writes the new segment; its answer is that of this function.
+        fill: appends to the new segment; its answer is that of this function.
 
     Raises:
         Exception: `fill` raised it; no new file is there.
@@ -230,6 +292,8 @@ def write_cleaned(inputs: CleanerInputs, group: Group, fill: Callable[[SegmentWr
         )
         try:
             done = fill(writer)
+            writer.become_inactive()
+            writer.flush()
         except BaseException:
             writer.close(trim=False)
             raise
@@ -243,8 +307,7 @@ def write_cleaned(inputs: CleanerInputs, group: Group, fill: Callable[[SegmentWr
     return done
 
 
-def _append(writer: SegmentWriter, result: Filtered) -> None:
-    data = result.parts[0] if len(result.parts) == 1 else result.data
+def _append(writer: SegmentWriter, data: io.Bytes) -> None:
     writer.append([data], scan_all(memoryview(data), on_bad_crc="ignore"))
 
 
