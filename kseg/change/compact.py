@@ -40,7 +40,7 @@ from kseg.log.data_directory import partition_of
 from kseg.log.log import Log
 from kseg.log.reader.version import HighWatermark
 from kseg.log.reader.view import LogView
-from kseg.log.recovery.backup import Backup, Kept
+from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.plan import Plan, Report
 from kseg.log.tier.history import RemoteHistory, tiered
 from kseg.log.topic_policy import RetentionRules, compaction_rules, known_topics
@@ -160,7 +160,6 @@ class ClosedPartition(Plan[Report]):
         done: the report of compaction.
         finding: the damage for which the partition stays as it is; or of retention alone, that the
             log was not closed in good order.
-        kept: the files in the backup.
         freed_bytes: the bytes that the disk gets back.
     """
 
@@ -178,7 +177,6 @@ class ClosedPartition(Plan[Report]):
     staying: tuple[StayingSegment, ...] = ()
     done: CompactionReport | None = None
     finding: KsegError | None = None
-    kept: tuple[Kept, ...] = ()
     freed_bytes: int = 0
 
     @property
@@ -274,10 +272,9 @@ class ClosedPartition(Plan[Report]):
             deletion=deletion,
             done=done,
             finding=finding,
-            kept=() if backup is None else tuple(backup.kept),
             freed_bytes=freed,
         )
-        return Report(partition, partition.kept, freed)
+        return Report(partition, freed_bytes=freed)
 
     def _compaction(self, state: LogState) -> CompactionPlan:
         assert self.rules is not None

@@ -209,7 +209,7 @@ class ErasurePlan(Plan[ErasureReport]):
         self.check_fresh()
         if self.is_deleted:
             freed = _remove(self.path, backup)
-            return ErasureReport(self, () if backup is None else tuple(backup.kept), freed)
+            return ErasureReport(self, freed_bytes=freed)
         with flush.opened(
             self.path,
             self.config,
@@ -218,8 +218,7 @@ class ErasurePlan(Plan[ErasureReport]):
             set_aside=True,
         ) as state:
             sizes, freed = erase(state, self, backup, progress)
-        kept = () if backup is None else tuple(backup.kept)
-        return ErasureReport(self, kept, freed, sizes)
+        return ErasureReport(self, freed_bytes=freed, sizes=sizes)
 
 
 def plan_erasure(

@@ -134,7 +134,7 @@ class RecodingPlan(Plan[Report]):
                 if progress is not None:
                     progress(walked, total)
         plan = replace(self, segments=tuple(done), findings=tuple(findings))
-        return Report(plan, () if backup is None else tuple(backup.kept), freed)
+        return Report(plan, freed_bytes=freed)
 
 
 def plan_recoding(

@@ -198,12 +198,11 @@ class CompactionPlan(Plan[CompactionReport]):
         assert self.opening is not None
         with self.opening.opened(self.now_ms) as state:
             try:
-                report = apply_state(state, self, backup=backup, progress=progress)
+                return apply_state(state, self, backup=backup, progress=progress)
             except StalePlanError:
                 if again is None:
                     raise
-                report = apply_state(state, again(state), backup=backup, progress=progress)
-        return report if backup is None else replace(report, kept=tuple(backup.kept))
+                return apply_state(state, again(state), backup=backup, progress=progress)
 
     @property
     def advances(self) -> bool:

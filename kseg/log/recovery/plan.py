@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -33,7 +33,7 @@ from kseg.log import data_directory
 from kseg.log.clock import now_of
 from kseg.log.recovery.backup import Backup, Kept, kept_bytes
 
-_Report = TypeVar("_Report")
+_Report = TypeVar("_Report", bound="Report")
 
 #: The errors of a change that has not begun.
 _UNTOUCHED = (LogLockedError, SegmentInUseError, StalePlanError)
@@ -165,7 +165,8 @@ class Plan(Table, Generic[_Report]):
     def do(self, *_arguments: Any, **_how: Any) -> _Report:
         """Take the steps, if the files are still those of the plan; the data directory is locked.
 
-        The two arguments are the backup, or None, and a function for the progress.
+        The two arguments are the backup, or None, and a function for the progress. `apply` adds
+        the files in the backup to the report.
         """
         raise NotImplementedError
 
@@ -219,7 +220,9 @@ class Plan(Table, Generic[_Report]):
                 backup = Backup(home, backup, now_ms=now_of(now))
             if self.backup_bytes is not None:
                 backup.check_room(self.backup_bytes)
-            return self.do(backup, progress, **how)
+            before = len(backup.kept)
+            report = self.do(backup, progress, **how)
+            return replace(report, kept=tuple(backup.kept[before:]))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

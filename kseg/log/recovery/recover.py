@@ -257,8 +257,7 @@ class RecoveryPlan(Plan[RecoveryReport]):
             elif not marked:
                 with suppress(OSError):  # without the note the next run reads the log again
                     note(directory)
-        kept_files = () if applier.backup is None else tuple(applier.backup.kept)
-        return RecoveryReport(self, kept_files, applier.freed_bytes)
+        return RecoveryReport(self, freed_bytes=applier.freed_bytes)
 
     def __str__(self) -> str:
         """The path and the lines."""

@@ -251,13 +251,12 @@ class ReindexPlan(Plan[ReindexReport]):
             LogLockedError: another process, or a log of this one, writes there.
             OSError: the disk refuses; each file is the old one or the new one.
         """
-        before = 0 if backup is None else len(backup.kept)
         with claimed(self) as lease:
             done = self
             if self.files:
                 lease.forget_broker_epoch()
                 done = _Reindexing(self, progress, applies=True, backup=backup).plan()
-        return ReindexReport(done, () if backup is None else tuple(backup.kept[before:]))
+        return ReindexReport(done)
 
     def __str__(self) -> str:
         """One line for each changed file, and one for each finding."""

@@ -221,14 +221,13 @@ class RetentionPlan(Plan[RetentionReport]):
                 plan = self if again is None else again(state)
                 _check_fresh(state, plan)
                 plan._keep(backup)
-                report = apply_state(state, plan)
+                return apply_state(state, plan)
         except UncleanShutdownError:
             early = before_recovery(self)
             if early.is_noop or not unclean:
                 raise
             early._keep(backup)
-            report = apply_unloaded(early)
-        return report if backup is None else replace(report, kept=tuple(backup.kept))
+            return apply_unloaded(early)
 
     def _keep(self, backup: Backup | None) -> None:
         if backup is not None:

@@ -175,7 +175,7 @@ class TruncationPlan(Plan[TruncationReport]):
         finally:
             lease.leave()
         done = replace(self, log_start_offset=start, log_end_offset=end)
-        return TruncationReport(done, () if backup is None else tuple(backup.kept), freed)
+        return TruncationReport(done, freed_bytes=freed)
 
     def keep_files(self, backup: Backup | None) -> None:
         """Back up the files and bytes that go.
