@@ -15,16 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kseg._door import renamed
 from kseg.change.retain import opening_of, plan_retention, segments_that_stay, state_or_view
-from kseg.change.run import ChangeOptions, run
+from kseg.change.run import DAMAGE, ChangeOptions, run
 from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES, Progress, StopReason
-from kseg.errors import (
-    CorruptIndexError,
-    FormatError,
-    KsegError,
-    LimitExceededError,
-    OffsetsOutOfOrderError,
-    UncleanShutdownError,
-)
+from kseg.errors import KsegError, UncleanShutdownError
 from kseg.files import io
 from kseg.format.times import Time
 from kseg.log.cleaner.clean import (
@@ -57,9 +50,6 @@ from kseg.log.writer.state import LogState
 if TYPE_CHECKING:
     from kseg.log.settings.joined import PartitionSettings
     from kseg.log.tier.tier import TierLike, TierLog
-
-#: The damage that stops compaction of one partition, while the others go on.
-_DAMAGE: Final = (FormatError, CorruptIndexError, LimitExceededError, OffsetsOutOfOrderError)
 
 
 @renamed(now_ms="now")
@@ -213,7 +203,7 @@ class ClosedPartition(Plan[Report]):
                     if plan is None and deletion.skipped is None:
                         with suppress(KsegError, OSError):  # where a time cannot be read
                             stays = segments_that_stay(log, deletion, config=self.old.config)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             if self.rules is None:
                 raise
             return replace(self, finding=error)
@@ -258,7 +248,7 @@ class ClosedPartition(Plan[Report]):
                 report = deletion.do(backup, progress, again=self._retention, unclean=early)
                 deletion = replace(report.plan, opening=deletion.opening)
                 freed += report.freed_bytes
-        except _DAMAGE as error:
+        except DAMAGE as error:
             if self.rules is None:
                 raise
             finding = error

@@ -15,14 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kseg.change.run import DAMAGE
 from kseg.constants import Compression, Progress
-from kseg.errors import (
-    FormatError,
-    KsegError,
-    LimitExceededError,
-    OffsetsOutOfOrderError,
-    StalePlanError,
-)
+from kseg.errors import KsegError, StalePlanError
 from kseg.files.log_file import Tile
 from kseg.format.convert import Converter, Target
 from kseg.log.cleaner.inputs import CleanerInputs
@@ -125,7 +120,7 @@ class RecodingPlan(Plan[Report]):
                     continue
                 try:
                     done[number], given = recode(state, segment, self.target, backup)
-                except (FormatError, LimitExceededError, OffsetsOutOfOrderError) as error:
+                except DAMAGE as error:
                     findings.append(error)
                     done[number] = replace(segment, why="damaged")
                     continue

@@ -17,11 +17,18 @@ from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from kseg.change.copies import copy_partition
 from kseg.constants import Progress
-from kseg.errors import StalePlanError, UncleanShutdownError
+from kseg.errors import (
+    CorruptIndexError,
+    FormatError,
+    LimitExceededError,
+    OffsetsOutOfOrderError,
+    StalePlanError,
+    UncleanShutdownError,
+)
 from kseg.files import io
 from kseg.files.metadata import read_clean_shutdown
 from kseg.files.names import list_partition
@@ -32,6 +39,9 @@ from kseg.log.recovery.backup import Backup
 #: `share(paths, works, threads)` does the work on each partition, and gives the results in order. A
 #: work takes a function for its progress, and one for its result. None is the default number.
 Share = Callable[[Sequence[Path], Iterable[Callable[..., None]], "int | None"], Iterator[Any]]
+
+#: The damage that stops the change of one partition or segment, while others go on.
+DAMAGE: Final = (FormatError, CorruptIndexError, LimitExceededError, OffsetsOutOfOrderError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,9 +76,10 @@ def plan_truncation(
         raise NotALogError("not a partition directory", path=path)
     refuse_cluster_metadata(directory)
     seen = look_at(directory)
-    version = seen_log(LogView.open(directory)).version
+    view = LogView.open(directory, mapping="never")
+    version = seen_log(view).version
     if offset is None:
-        view, at_ms = LogView.open(directory, mapping="never"), bound_ms(time)
+        at_ms = bound_ms(time)
         assert at_ms is not None
         offset, _ = cut_at(view, view.first_offset, at_ms, "first")
     plan = plan_of(directory, version, offset)

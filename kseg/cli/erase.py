@@ -21,7 +21,7 @@ import click
 
 from kseg.catalog.catalog import partition_at
 from kseg.change.erase import ErasurePlan, compare_digests, digests, plan_erasure
-from kseg.change.run import run
+from kseg.change.run import DAMAGE, run
 from kseg.cli import output
 from kseg.cli.closed import change_of, report, report_lost_mark, share_out
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
@@ -31,12 +31,11 @@ from kseg.cli.settings import data_directories, known_configs
 from kseg.commands import command_line, printable
 from kseg.constants import Progress
 from kseg.documents import fields_of
-from kseg.errors import CorruptIndexError, FormatError, KsegError, LimitExceededError
+from kseg.errors import KsegError
 from kseg.files.names import Partition
 from kseg.files.selection import Selection
 from kseg.log.topic_policy import is_internal
 
-_DAMAGE: Final = (FormatError, CorruptIndexError, LimitExceededError)
 #: Where the same records may lie, and nothing was searched.
 _ELSEWHERE: Final = (
     "other replicas of these partitions, which bring the records back when they lead",
@@ -182,18 +181,16 @@ def _of_producers(partitions: Sequence[Partition]) -> list[Partition]:
 
 def _with_set_aside(partitions: Sequence[Partition]) -> list[Partition]:
     """The partitions, and behind each the directories of it that a broker has put aside."""
+    set_aside: dict[Path, list[Path]] = {}
+    for home in {partition.path.parent for partition in partitions if partition.name is not None}:
+        for path in sorted(home.iterdir()):
+            set_aside.setdefault(home / path.name.rpartition(".")[0], []).append(path)
     found: dict[Path, Partition] = {}
     for partition in partitions:
         found[partition.path] = partition
-        name = partition.name
-        if name is None or name.suffix is not None:
-            continue
-        beside = f"{name.topic}-{name.partition}."
-        for entry in sorted(os.scandir(partition.path.parent), key=lambda entry: entry.name):
-            if entry.name.startswith(beside):
-                other = partition_at(Path(entry.path))
-                if other.kind is not None:
-                    found.setdefault(other.path, other)
+        for other in map(partition_at, set_aside.get(partition.path, ())):
+            if other.kind is not None:
+                found.setdefault(other.path, other)
     return list(found.values())
 
 
@@ -206,7 +203,7 @@ def _planned(
         with output.progress(f"erase {partition.path.name}", 0, in_bytes=True) as bar:
             try:
                 plans.append(plan_at(partition.path, bar.to))
-            except _DAMAGE as error:
+            except DAMAGE as error:
                 damage.append(error)
     return plans, damage
 

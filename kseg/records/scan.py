@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from kseg.log.reader.view import LogView
     from kseg.log.reader.visible import WholeBatches
     from kseg.log.tier.tier import Tier
-    from kseg.records.exports import Export
     from kseg.records.lake import WrittenFiles
     from kseg.records.partitioners import KeyPlaces
     from kseg.records.patterns import Pattern
@@ -641,7 +640,7 @@ class Scan(Frames):
         pairs = exports.exports_of(self, per, where, look)
         done, total = 0, sum(export.size for export, _target in pairs)
 
-        def told(export: Export, *_: Any) -> None:
+        def told(export: Any, *_: Any) -> None:
             nonlocal done
             done += export.size
             if self._progress is not None:

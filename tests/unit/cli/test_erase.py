@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -81,9 +82,12 @@ def test_a_wrong_command_changes_nothing(
     assert (ran.code, words in ran.err) == (2, True), ran.err
 
 
-def test_damage_is_left_with_the_command_that_helps(kseg: Kseg, data: Path) -> None:
+@pytest.mark.parametrize("damaged", [lambda log: log[:-1] + b"\xff", lambda log: 2 * log])
+def test_damage_is_left_with_the_command_that_helps(
+    kseg: Kseg, data: Path, damaged: Callable[[bytes], bytes]
+) -> None:
     log = data / "orders-1" / "00000000000000000000.log"
-    log.write_bytes(log.read_bytes()[:-1] + b"\xff")
+    log.write_bytes(damaged(log.read_bytes()))
     ran = kseg("erase", data, "--key", "a", "--apply")
     assert ran.code == 1
     assert f"kseg salvage {data / 'orders-1'} -o OUT" in ran.err
