@@ -29,7 +29,6 @@ import numpy as np
 from kseg.constants import EXTENSIONS, PARTITION_KEYS
 from kseg.errors import KsegError, LimitExceededError
 from kseg.extras import require
-from kseg.files.grammar import URL_REFUSAL
 from kseg.files.whole_file import (
     HIVE_NULL,
     OPEN_MAX,
@@ -526,19 +525,17 @@ def targets(names: Sequence[Path], out: Path, form: str, by: tuple[str, ...]) ->
     return files
 
 
-def output_path(out: str | os.PathLike[str], *, stores: bool = False) -> Path:
-    """The path of a file or a directory that a caller names; with `stores` it may be in a store.
+def output_path(out: str | os.PathLike[str]) -> Path:
+    """The path of a file or a directory that a caller names, here or in a store.
 
     Raises:
         TypeError: it is neither text nor a `Path`.
         MissingExtraError: no package here speaks with the store.
-        ValueError: it is the name of a file in another form, or of a place that takes no files.
+        ValueError: it is the name of a file in another form.
     """
     if not isinstance(out, str | os.PathLike) or isinstance(os.fspath(out), bytes):
         raise TypeError(f"out is the path of a directory or a file, not {out!r}")
     path = out_path(out)
-    if isinstance(path, RemotePath) and not stores:
-        raise ValueError(f"{out} is {URL_REFUSAL}")
     if path.suffix[1:] in EXTENSIONS[1:] and not path.is_dir():
         raise ValueError(
             f"{out} is not the name of a Parquet file; `kseg export` writes other files"

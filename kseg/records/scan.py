@@ -636,7 +636,7 @@ class Scan(Frames):
             replace=bool(replace),
         )
         look.check()
-        where = lake.output_path(out, stores=True)
+        where = lake.output_path(out)
         pairs = exports.exports_of(self, per, where, look)
         done, total = 0, sum(export.size for export, _target in pairs)
 

@@ -86,9 +86,9 @@ def test_an_output_is_a_path(out: Any) -> None:
         output_path(out)
 
 
-@pytest.mark.parametrize("out", ["s3://bucket/out", "out.csv", "out.arrow"])
-def test_an_output_is_of_this_machine_and_of_parquet(out: str) -> None:
-    with pytest.raises(ValueError, match=r"a URL|not the name of a Parquet file"):
+@pytest.mark.parametrize("out", ["out.csv", "out.arrow"])
+def test_an_output_is_of_parquet(out: str) -> None:
+    with pytest.raises(ValueError, match="not the name of a Parquet file"):
         output_path(out)
 
 
