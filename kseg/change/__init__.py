@@ -5,7 +5,6 @@ around `do` is `kseg.log.recovery.plan`: refusals, lock, freshness, room, backup
 
 run         plans of many partitions, applied in place or to copies, under the locks of the data
             directories
-copies      a copy of a partition, with its lines in the checkpoints
 recover     recoveries of many partitions
 truncate    the plan of a cut back to an offset
 adopt       logs of another place, brought into the empty topics of a stopped broker

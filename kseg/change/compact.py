@@ -26,8 +26,7 @@ from kseg.log.cleaner.clean import (
     CompactionReport,
     plan_inputs,
 )
-from kseg.log.cleaner.inputs import CleanerInputs
-from kseg.log.cleaner.values import CompactedGroup, CompactedSegment
+from kseg.log.cleaner.inputs import CleanerInputs, CompactedGroup, CompactedSegment
 from kseg.log.config import CONFIG_CLASSES, ConfigLike, LogConfig
 from kseg.log.data_directory import partition_of
 from kseg.log.log import Log

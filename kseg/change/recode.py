@@ -20,9 +20,8 @@ from kseg.constants import Compression, Progress
 from kseg.errors import KsegError, StalePlanError
 from kseg.files.log_file import Tile
 from kseg.format.convert import Converter, Target
-from kseg.log.cleaner.inputs import CleanerInputs
+from kseg.log.cleaner.inputs import ACTIVE, UNCHANGED, CleanerInputs, CompactedSegment
 from kseg.log.cleaner.rewrite import rewrite_segment
-from kseg.log.cleaner.values import ACTIVE, UNCHANGED, CompactedSegment
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.reader.view import LogView
 from kseg.log.recovery.backup import Backup

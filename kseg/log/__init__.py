@@ -40,7 +40,8 @@ The life of a batch
 
 The order of a recovery
     1. `recovery.load` clears the temporary files of interrupted work.
-    2. `recovery.sanity` checks the ends of the indexes; a fault is a reason to sweep the segment.
+    2. `recovery.index_check` checks the ends of the indexes; a fault is a reason to sweep the
+       segment.
     3. `recovery.sweep` walks each segment that was not flushed, or has a fault. `recovery.load`
        cuts the log in front of the first batch that is not sound.
     4. Producers come from the newest sound snapshot and the log behind it.

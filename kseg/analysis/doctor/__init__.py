@@ -4,9 +4,8 @@ words        the codes, and every sentence and remedy: `finding` fills them with
 values       the answer as values
 partitions   the load of one partition, by Kafka's own steps (`kseg.log.recovery`)
 facts        directories, configuration and metadata log, read once: `BrokerDirectory`, `Node`
-settings     settings that Kafka refuses or ignores
 kraft        the metadata log, the files of KRaft beside it, and the level of the cluster
-rules        data directories, by themselves and together
+rules        data directories, by themselves and together; settings that Kafka refuses or ignores
 answer       `doctor`: the answer for all data directories of a broker
 
 A rule is a function that takes facts and gives findings. A new finding is a row of `CODES`, one of

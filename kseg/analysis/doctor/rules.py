@@ -8,13 +8,18 @@ A start puts aside a partition that is not this node's, and makes an empty log f
 partitions that no directory has. So records under a wrong topic id, or on a disk that is not
 mounted, go out of service.
 
-Source: Kafka `LogManager`, `BrokerMetadataPublisher`, `MetaPropertiesEnsemble.verify`,
-`KafkaRaftServer.initializeLogDirs`.
+Kafka checks the type and the range of each setting that it knows, before it loads a log: those of
+its file when it reads this, those of every topic when it makes the configurations of logs. A name
+that it does not know is ignored.
+
+Source: Kafka `KafkaConfig`, `DynamicConfigPublisher`, `LogConfig`, `LogManager`,
+`BrokerMetadataPublisher`, `MetaPropertiesEnsemble.verify`, `KafkaRaftServer.initializeLogDirs`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import resource
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +41,6 @@ from kseg.analysis.doctor.facts import (
     understood,
 )
 from kseg.analysis.doctor.kraft import of_bootstrap, of_damage, of_level, of_missing_log
-from kseg.analysis.doctor.settings import of_properties, of_topics
 from kseg.analysis.doctor.values import PartitionOutlook
 from kseg.analysis.doctor.words import (
     SENTENCES,
@@ -54,8 +58,16 @@ from kseg.files.names import FileKind
 from kseg.files.selection import some_of
 from kseg.format.times import iso_text
 from kseg.internal.ids import id_of, id_text
+from kseg.internal.releases import definitions, refused_settings
 from kseg.log.data_directory import DirectoryEntry, EntryKind
-from kseg.log.settings import DIRECTORY_RESERVED_MAX, Assigned
+from kseg.log.settings import (
+    BROKER_NAMES,
+    DIRECTORY_RESERVED_MAX,
+    TOPIC,
+    Assigned,
+    Cluster,
+    broker_name_of,
+)
 
 Findings = Iterator[BrokerFinding]
 
@@ -588,7 +600,88 @@ def _of_settings(node: Node) -> Findings:
     """The settings that Kafka refuses or ignores; a lone controller makes no logs of topics."""
     properties, path = node.server.properties, node.settings.broker_config
     if properties is not None and path is not None:
-        yield from of_properties(str(path), properties, node.release)
+        yield from _of_properties(str(path), properties, node.release)
     cluster = understood(node.cluster)
     if cluster is not None and node.log is not None and not node.server.is_controller_alone:
-        yield from of_topics(node.log, cluster, properties, node.release)
+        yield from _of_topics(node.log, cluster, properties, node.release)
+
+
+# ---- settings ------------------------------------------------------------------------------------
+
+#: A value of a broker's file that is shown. Another may belong to a password.
+_SHOWN: Final = re.compile(r"[\d+.-]{0,20}", re.ASCII)
+#: The bytes of a byte-order mark in UTF-8, as Java reads them.
+_BYTE_ORDER_MARK: Final = "\u00ef\u00bb\u00bf"
+_PROVIDER: Final = re.compile(r"config\.providers\.[^.]+\.class")
+_REMOTE_SYSTEM: Final = "remote.log.storage.system.enable"
+
+
+def _of_properties(path: str, properties: Mapping[str, str], release: str) -> Findings:
+    """The settings of a broker's file that Kafka refuses, ignores or misses.
+
+    Args:
+        path: of the file.
+        properties: everything in it.
+        release: of Kafka.
+    """
+    broker_definitions = definitions("broker", release)
+    has_provider = any(_PROVIDER.fullmatch(name) for name in properties)
+    plain = {
+        name: text for name, text in properties.items() if not (has_provider and "${" in text)
+    }  # the others are known to the provider alone
+    for name, allowed in refused_settings("broker", plain, release).items():
+        text = properties.get(name, "")
+        is_shown = name in BROKER_NAMES and _SHOWN.fullmatch(text)
+        yield finding(
+            "setting-refused" if is_shown else "setting-refused.hidden",
+            path,
+            "setting-refused",
+            name=name,
+            value=text,
+            comment="#" if "#" in text else None,
+            release=release,
+            allowed=allowed,
+        )
+    for name in properties:
+        if name.startswith(_BYTE_ORDER_MARK):
+            yield finding("setting-ignored.mark", path, name=name.removeprefix(_BYTE_ORDER_MARK))
+        elif name not in broker_definitions and name in definitions("topic", release):
+            yield finding("setting-ignored", path, name=name, right=broker_name_of(name))
+    if "process.roles" not in properties and int(release.partition(".")[0]) >= 4:
+        yield finding("setting-missing", path)
+
+
+def _of_topics(
+    log: Path, cluster: Cluster, properties: Mapping[str, str] | None, release: str
+) -> Findings:
+    """The settings of topics that Kafka refuses, and tiered topics of a broker without a tier.
+
+    Args:
+        log: the directory of the metadata log.
+        cluster: what it says.
+        properties: of the broker's file; None without one.
+        release: of Kafka.
+    """
+    tiered = []
+    refused: dict[tuple[str, str], dict[str, str]] = {}
+    for topic in sorted(cluster.topics.values()):
+        facts = cluster.configs.get((TOPIC, topic), {})
+        values = {name: fact.value for name, fact in facts.items()}
+        for setting in refused_settings("topic", values, release).items():
+            refused.setdefault(setting, {})[topic] = values[setting[0]]
+        if values.get("remote.storage.enable", "").lower() == "true":
+            tiered.append(topic)
+    for (name, allowed), texts in refused.items():
+        topics = [f"{text!r} in topic {topic}" for topic, text in texts.items()]
+        yield finding(
+            "setting-refused.topic",
+            log,
+            name=name,
+            values=some_of(topics, _NAMES_MAX),
+            release=release,
+            allowed=allowed,
+            topic=command_line(*texts if len(texts) == 1 else ("TOPIC",)),
+        )
+    is_off = properties is not None and properties.get(_REMOTE_SYSTEM, "").lower() != "true"
+    if tiered and is_off:
+        yield finding("tier-off", log, topics=some_of(tiered, _NAMES_MAX))

@@ -1,7 +1,6 @@
 """Compaction: the last record of each key stays, planned first and then done.
 
-values    segments and groups, and why they stay
-inputs    the log: clean and dirty part, groups of segments
+inputs    the log: clean and dirty part, groups of segments, why they stay
 judge     the decision for each batch and record: transactions, last offsets of keys, verdicts
 rewrite   a pass: groups written anew, and swapped in
 clean     the plan with its bounds, the passes that apply it, and the report

@@ -23,19 +23,22 @@ from kseg.errors import StalePlanError
 from kseg.files import io
 from kseg.format.times import Time
 from kseg.log.clean_offsets import read_clean_offset, write_clean_offset
-from kseg.log.cleaner.inputs import CleanerInputs, Group, between, group_segments
-from kseg.log.cleaner.rewrite import Pass, keep_group, no_room, remove_cleaned, swap_in
-from kseg.log.cleaner.values import (
+from kseg.log.cleaner.inputs import (
     ACTIVE,
     BEYOND_MAP,
     HIGH_WATERMARK,
     LAST_STABLE,
     MIN_LAG,
     UNCHANGED,
+    CleanerInputs,
     CompactedGroup,
     CompactedSegment,
+    Group,
+    between,
+    group_segments,
     sum_of,
 )
+from kseg.log.cleaner.rewrite import Pass, keep_group, no_room, remove_cleaned, swap_in
 from kseg.log.config import LogConfig
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.recovery.backup import Backup

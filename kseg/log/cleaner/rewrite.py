@@ -35,15 +35,13 @@ from kseg.format.retain import Filtered, filter_walked
 from kseg.format.workspace import Workspace
 from kseg.log.cleaner.inputs import (
     CleanerInputs,
+    CompactedGroup,
+    CompactedSegment,
     Group,
     group_segments,
     walk_sound,
 )
 from kseg.log.cleaner.judge import Judge, LastBatches, read_decisions, read_keys
-from kseg.log.cleaner.values import (
-    CompactedGroup,
-    CompactedSegment,
-)
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.recovery.backup import Backup
@@ -200,7 +198,7 @@ class Pass:
 def rewritten(
     segment: Segment, rewrite: Callable[[Tile], _T], on_bad_crc: Literal["stop", "ignore"] = "stop"
 ) -> Iterator[_T]:
-    """What a function makes of the batches of a segment that must be whole, stretch by stretch.
+    """The results of a function for the batches of a segment that must be whole, tile by tile.
 
     Raises:
         FormatError, LimitExceededError: a batch is damaged; with path and position.

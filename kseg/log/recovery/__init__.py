@@ -6,10 +6,10 @@ load          the steps of loading, in an overlay: where a torn tail is cut, whi
 as_broker     the steps exactly as Kafka takes them, with its `raw_lookups`
 load_context  the state that the steps share
 overlay       a directory as a plan leaves it, and its steps; the applier takes them on the disk
-sanity        quick checks of indexes and of the end of a log (Kafka's `sanityCheck`)
 sweep         one walk that finds the entries of a segment's indexes, its producers and epochs
 lost          the offsets that go or cannot be read, and the sound batches among them
-index_check   whether an index fits its log: one check for verify and for a reindexing
+index_check   whether an index fits its log: one check for verify and for a reindexing, a quick one
+              for a load (Kafka's `sanityCheck`)
 reindex       rebuilt indexes and snapshots
 plan          plans and reports of all changes, and the frame in which a plan is applied
 backup        keeps the bytes that a repair cuts, replaces or removes, before it does so

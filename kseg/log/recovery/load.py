@@ -2,7 +2,7 @@
 
     clear          temporary files of interrupted work
     find           the segments
-    check          do the ends of their indexes fit their logs?             `sanity`
+    check          do the ends of their indexes fit their logs?             `index_check`
     recover        after an unclean end, every segment from the recovery point on is walked; after
                    a clean one, those whose indexes do not fit, and the last if its end is not sound
     log start      a log that ends in front of its start begins again there
@@ -77,8 +77,9 @@ from kseg.log.producers.snapshots import (
     rebuild,
 )
 from kseg.log.producers.state import ProducerState
-from kseg.log.recovery import raw_lookups, sanity
+from kseg.log.recovery import raw_lookups
 from kseg.log.recovery.backup import Backup
+from kseg.log.recovery.index_check import LogEnd, end_of, has_abort_marker, index_fault_of
 from kseg.log.recovery.load_context import (
     CLEANED,
     DELETE_SUFFIX,
@@ -98,7 +99,6 @@ from kseg.log.recovery.load_context import (
     file_of,
 )
 from kseg.log.recovery.overlay import NOT_SAID, Applier, Overlay
-from kseg.log.recovery.sanity import LogEnd
 from kseg.log.recovery.sweep import (
     Swept,
     check_followed,
@@ -567,7 +567,7 @@ class Loading(LoadContext):
         last, walked = self.bases[-1], set(todo)
         suspects = [base for base in self.bases if base not in walked and self._suspects(base)]
         if inputs.clean:
-            log_end = sanity.end_of(self, last)
+            log_end = end_of(self, last)
             end = log_end.next_offset
             check_followed(end, self.path(last))
             if log_end.cut_reason is not None:
@@ -582,7 +582,7 @@ class Loading(LoadContext):
 
     def _suspects(self, base: int) -> bool:
         """Whether a segment's indexes do not fit its log; notes a finding."""
-        fault = sanity.index_fault_of(self, base)
+        fault = index_fault_of(self, base)
         if fault is None:
             return False
         self._doubtful[base] = fault.kind
@@ -605,7 +605,7 @@ class Loading(LoadContext):
         """Rebuild missing transaction indexes."""
         for base in list(self.bases):
             lost = base not in walked and file_of(base, TXNINDEX) not in self.overlay.files
-            if not lost or not sanity.has_abort_marker(self, base):
+            if not lost or not has_abort_marker(self, base):
                 continue
             swept = self._sweep_checked(base, self.state_at(base)[0], LeaderEpochs(None))
             if swept.aborted and not swept.truncated_bytes:

@@ -15,7 +15,7 @@ import pytest
 
 import kseg
 from kseg.analysis.verify import verify
-from kseg.change.copies import copy_partition
+from kseg.change.run import copy_partition
 from kseg.cli.main import run
 from kseg.errors import UnreadableError
 from kseg.files import io

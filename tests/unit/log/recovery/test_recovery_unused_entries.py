@@ -11,7 +11,7 @@ import pytest
 
 from kseg.analysis.doctor import doctor
 from kseg.analysis.verify import verify
-from kseg.change.copies import copy_partition
+from kseg.change.run import copy_partition
 from kseg.change.truncate import plan_truncation
 from kseg.files import metadata
 from kseg.log import index_rules

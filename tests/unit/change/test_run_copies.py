@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.change.copies import copy_partition
+from kseg.change.run import copy_partition
 from kseg.errors import LogLockedError
 from tests.unit.files.foreign import holding
 from tests.unit.log.logs import failing

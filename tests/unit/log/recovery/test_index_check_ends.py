@@ -10,9 +10,9 @@ import pytest
 
 from kseg import verify
 from kseg.log.findings import Finding
+from kseg.log.recovery.index_check import end_of, index_fault_of
 from kseg.log.recovery.load_context import LoadContext, RecoveryInputs
 from kseg.log.recovery.overlay import Overlay
-from kseg.log.recovery.sanity import end_of, index_fault_of
 from tests.builders import batch, message, record
 from tests.unit.log.damaged import CONFIG, NOW, logs
 
