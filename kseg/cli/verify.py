@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from kseg.cli import output
 from kseg.cli.failures import Exit
+from kseg.cli.internal import mention
 from kseg.cli.parsing import Paths
 from kseg.cli.paths import catalog_of, tier_of_run
-from kseg.cli.transactions import mention
 from kseg.files.selection import Selection
 from kseg.format.times import iso_text
 from kseg.stores.path import is_remote

@@ -161,6 +161,8 @@ HOMES = {
     **dict.fromkeys(("recover", "reindex", "truncate"), "closed"),
     **dict.fromkeys(("retain", "compact"), "cleanup"),
     **dict.fromkeys(("diff", "merge"), "copies"),
+    **dict.fromkeys(("groups", "transactions", "metadata", "schemas"), "internal"),
+    **{"grep": "read", "stats": "info"},
     "partition": "lookup",
 }
 

@@ -7,6 +7,6 @@
     spark    the jobs of `kseg spark`
 
 These modules load click and nothing heavy, so that help, completion and a usage error are quick.
-The function that carries out a verb is in `kseg.cli.<verb>`, or in `kseg.cli.closed`;
+The function that carries out a verb is in `kseg.cli.<verb>`, or in the module that `home` names;
 `kseg.cli.starting.verb` imports it for the call.
 """

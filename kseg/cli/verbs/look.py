@@ -122,6 +122,7 @@ def _parse_fields(text: str) -> tuple[str, ...]:
     bytes_option,
     query_options("grep"),
     decode_options,
+    home="read",
 )
 def grep() -> None:
     r"""Print the records with PATTERN in their key, value or headers.
@@ -193,6 +194,7 @@ def partition() -> None:
     ),
     codes_of("kseg.internal.registry", "paths"),
     json_option,
+    home="internal",
 )
 def schemas() -> None:
     """List the schemas of a schema registry, from its topic in a data directory.
@@ -238,6 +240,7 @@ def schemas() -> None:
     ),
     codes_of("kseg.analysis.internal_logs", "directories"),
     json_option,
+    home="internal",
 )
 def groups() -> None:
     """List consumer, share and streams groups: members, committed offsets, lag, now or in the past.
@@ -274,6 +277,7 @@ def groups() -> None:
     ),
     codes_of("kseg.analysis.metadata"),
     json_option,
+    home="internal",
 )
 def metadata() -> None:
     """Show a cluster by the log of KRaft: __cluster_metadata-0 in the directories DIR...
@@ -305,6 +309,7 @@ def metadata() -> None:
     flag("--all", "show_all", help_text="Also list ended transactions."),
     codes_of("kseg.analysis.internal_logs", "directories"),
     json_option,
+    home="internal",
 )
 def transactions() -> None:
     """Find open and hanging transactions, their effects, and the command that ends each.
@@ -337,6 +342,7 @@ def transactions() -> None:
     selection_options,
     plain_option,
     json_option,
+    home="info",
 )
 def stats() -> None:
     """Count what fills the disk: batches, records, sizes, times, codecs and top keys.
