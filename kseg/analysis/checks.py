@@ -447,7 +447,14 @@ class LogChecks:
         Few files have both transactions and other batches with producers: the headers of these are
         read once more, unless damage hides some.
         """
-        self._report_times()
+        # One finding for the file: a producer's clock causes many such times at once.
+        for code in ("time-ahead", "time-negative", "time-in-seconds"):
+            if code in self._odd_times:
+                count, (time, position, offset) = self._odd_times[code]
+                many = "1 batch has" if count == 1 else f"{count} batches have"
+                word, time = ("earliest", ~time) if code == "time-negative" else ("latest", time)
+                text = f"{many} such a time, the {word} {iso_text(time)}"
+                self.findings.add(code, self.unit.path, text, position=position, offset=offset)
         if self._has_transactions and self._has_plain and self.damaged_at is None:
             for batches in headers():
                 self._check_transactions(batches)
@@ -486,16 +493,6 @@ class LogChecks:
                 count, largest = self._odd_times.get(code, (0, largest_of_table))
                 largest = largest_of_table if largest_of_table[0] > largest[0] else largest
                 self._odd_times[code] = count + int(np.count_nonzero(mask)), largest
-
-    def _report_times(self) -> None:
-        """Add one finding for the file: a producer's clock causes many such times at once."""
-        for code in ("time-ahead", "time-negative", "time-in-seconds"):
-            if code in self._odd_times:
-                count, (time, position, offset) = self._odd_times[code]
-                many = "1 batch has" if count == 1 else f"{count} batches have"
-                word, time = ("earliest", ~time) if code == "time-negative" else ("latest", time)
-                text = f"{many} such a time, the {word} {iso_text(time)}"
-                self.findings.add(code, self.unit.path, text, position=position, offset=offset)
 
     def note_damage(self, position: int, last_offset: int | None) -> None:
         """Remember where the first damage begins, and the last sound offset in front of it."""

@@ -416,9 +416,6 @@ class KeyCounter:
         if len(first) == self._keys_max:
             self._bar = int(sizes.min())
             self._bar_hash = hashes[sizes == self._bar].max()
-        self._keep_names(hashes)
-
-    def _keep_names(self, hashes: Uint64s) -> None:
         names = self._names
         self._names = {value: names[value] for value in hashes.tolist() if value in names}
 

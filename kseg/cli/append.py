@@ -344,7 +344,10 @@ def _parse(
 ) -> tuple[RecordColumns, list[int]]:
     """The records of whole lines, and which lines hold control records; the first is `number`."""
     if len(text) > options.line_bytes_max:
-        _check_lengths(text, options.line_bytes_max, number)
+        ends = np.flatnonzero(np.frombuffer(text, np.uint8) == _LINE_END)
+        long = np.flatnonzero(np.diff(ends, prepend=-1) - 1 > options.line_bytes_max)
+        if len(long):
+            _too_long(number + int(long[0]), options.line_bytes_max)
     bad: int | None = None
     try:
         sound = text.decode()
@@ -364,13 +367,6 @@ def _parse(
     if bad is not None:
         _refuse(number + sound.count("\n"), f"not UTF-8: byte 0x{text[bad]:02x}")
     return _columns(rows), controls
-
-
-def _check_lengths(text: bytes, line_bytes_max: int, number: int) -> None:
-    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == _LINE_END)
-    long = np.flatnonzero(np.diff(ends, prepend=-1) - 1 > line_bytes_max)
-    if len(long):
-        _too_long(number + int(long[0]), line_bytes_max)
 
 
 def _columns(rows: list[_Row]) -> RecordColumns:
@@ -412,17 +408,13 @@ def _object(line: str, number: int) -> dict[str, Any] | None:
     if type(fields) is not dict:
         _refuse(number, "not a JSON object")
     if line.count("[") + line.count("{") > _DEPTH_MAX:
-        _check_depth(line, number)
+        # The depth counts also in values that a later one of the same name replaces.
+        depth = 0
+        for bracket in re.findall(r"[][{}]", _STRING.sub("", line)):
+            depth += 1 if bracket in "[{" else -1
+            if depth > _DEPTH_MAX:
+                _too_deep(number)
     return fields
-
-
-def _check_depth(line: str, number: int) -> None:
-    """Also of values that a later one of the same name replaces."""
-    depth = 0
-    for bracket in re.findall(r"[][{}]", _STRING.sub("", line)):
-        depth += 1 if bracket in "[{" else -1
-        if depth > _DEPTH_MAX:
-            _too_deep(number)
 
 
 def _row(fields: dict[str, Any], number: int, options: AppendOptions, now_ms: int) -> _Row:

@@ -69,7 +69,20 @@ def retain(
         deleted_bytes=sum(plan.deleted_bytes for plan in plans),
         findings=[str(finding) for finding in findings],
         partitions=[
-            _retained(partition, plan) for partition, plan in zip(partitions, plans, strict=True)
+            {
+                **_where(partition),
+                **fields_of(plan, "log_start_offset new_log_start_offset log_end_offset"),
+                "deleted_segments": len(plan.segments),
+                **fields_of(plan, "deleted_bytes kept_bytes high_watermark held_bytes skipped"),
+                "why": plan.why or None,
+                "remote": plan.remote and plan.remote.to_dict(),
+                "stays": [
+                    fields_of(segment, "base_offset cause=why until_ms")
+                    for segment in partition.staying
+                ],
+                **settings_fields(partition.settings),
+            }
+            for partition, plan in zip(partitions, plans, strict=True)
         ],
     )
     return Exit.FOUND if have_damage(findings) else code
@@ -158,22 +171,6 @@ def _topic_of(partition: ClosedPartition) -> str:
 
 def _where(partition: ClosedPartition) -> dict[str, Any]:
     return fields_of(partition_at(partition.origin), "path topic partition")
-
-
-def _retained(partition: ClosedPartition, plan: RetentionPlan) -> dict[str, Any]:
-    """A partition in the document of `retain`."""
-    return {
-        **_where(partition),
-        **fields_of(plan, "log_start_offset new_log_start_offset log_end_offset"),
-        "deleted_segments": len(plan.segments),
-        **fields_of(plan, "deleted_bytes kept_bytes high_watermark held_bytes skipped"),
-        "why": plan.why or None,
-        "remote": plan.remote and plan.remote.to_dict(),
-        "stays": [
-            fields_of(segment, "base_offset cause=why until_ms") for segment in partition.staying
-        ],
-        **settings_fields(partition.settings),
-    }
 
 
 def _say_left_alone(left: Iterable[tuple[str, str]]) -> None:

@@ -79,17 +79,13 @@ def _listed(names: Iterable[str], incomplete: str) -> list[str]:
 
 def _partitions(ctx: click.Context) -> Iterator[PartitionName]:
     """Topics and partitions, from the names of the paths and of the directories in them."""
-    for path in _paths(ctx):
+    # Paths are the words that are not options: where one lacks its value, click parses none.
+    for path in tuple(word for word in ctx.args if not word.startswith("-")) or (".",):
         with suppress(OSError):
             yield from _named([Path(path).resolve().name])
             with os.scandir(path) as entries:
                 names = (entry.name for entry, _ in zip(entries, range(_ENTRIES_MAX), strict=False))
                 yield from _named(names)
-
-
-def _paths(ctx: click.Context) -> tuple[str, ...]:
-    """The words that are not options: where an option lacks its value, click parses none."""
-    return tuple(word for word in ctx.args if not word.startswith("-")) or (".",)
 
 
 def _named(names: Iterable[str]) -> Iterator[PartitionName]:

@@ -74,7 +74,13 @@ def convert(
     **how: Any,
 ) -> int:
     """Run `kseg convert`; returns the exit code."""
-    _check_mode(paths, out, apply or backup_dir is not None, force, how)
+    if out is not None and (apply or backup_dir is not None or len(paths) > 1):
+        raise click.UsageError("-o takes one PATH, and neither --apply nor --backup-dir.")
+    of_files = force or how["drop"] or how["magic"] is not None
+    if out is None and (of_files or how["first_offset"] is not None):
+        raise click.UsageError(
+            "--magic, --drop, --first-offset and --force want -o OUT; in place the codec changes."
+        )
     if out is None:
         return _recode(
             paths,
@@ -88,23 +94,6 @@ def convert(
         )
     how["magic"] = 2 if how["magic"] is None else how["magic"]
     return _to_files(paths[0], out, as_json, force, jobs, **how)
-
-
-def _check_mode(
-    paths: Paths, out: str | None, in_place: bool, force: bool, how: dict[str, Any]
-) -> None:
-    """Refuse options of both modes together.
-
-    Raises:
-        UsageError: some are given.
-    """
-    if out is not None and (in_place or len(paths) > 1):
-        raise click.UsageError("-o takes one PATH, and neither --apply nor --backup-dir.")
-    of_files = force or how["drop"] or how["magic"] is not None
-    if out is None and (of_files or how["first_offset"] is not None):
-        raise click.UsageError(
-            "--magic, --drop, --first-offset and --force want -o OUT; in place the codec changes."
-        )
 
 
 def _to_files(path: str, out: str, as_json: bool, force: bool, jobs: int, **how: Any) -> int:

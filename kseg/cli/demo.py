@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import chdir, contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
@@ -19,9 +19,6 @@ from kseg.files.whole_file import (
     refuse_in_data_directory,
 )
 from kseg.format.times import iso_text
-
-if TYPE_CHECKING:
-    from kseg.spark.demo import Summary
 
 _DATA = "kafka-logs"
 _EXISTS = "it exists; give -o another name, or remove it first if it is of an earlier demo"
@@ -141,7 +138,18 @@ def _side_by_side(*, no_spark: bool) -> bool:
     else:
         output.write_line("Sums over all records, here and through Spark (local[2]):")
         summaries["spark"] = summarise_by_spark(_DATA)
-    _print(summaries)
+    values = list(summaries.values())
+    rows: list[list[object]] = [
+        [name, *(getattr(summary, name) for summary in values)]
+        for name in ("records", "key_bytes", "value_bytes", "offset_sum")
+    ]
+    rows += [
+        [name, *(iso_text(getattr(summary, name)) for summary in values)]
+        for name in ("first_timestamp", "last_timestamp")
+    ]
+    rows += [["records a second", *(round(summary.records_per_second) for summary in values)]]
+    output.write_table(("", *summaries), rows)
+    output.write_line("(On a log this small that is the time to open files.)")
     if no_spark:
         return True
     same = summaries["kseg"] == summaries["spark"]
@@ -163,18 +171,3 @@ def _break_and_repair() -> bool:
     with chdir(_DATA):  # shorter names: each step fits 24 lines of 80 columns
         codes = [_run(title, command) for title, command in _REPAIR]
     return codes[-1] == Exit.OK
-
-
-def _print(summaries: dict[str, Summary]) -> None:
-    values = list(summaries.values())
-    rows: list[list[object]] = [
-        [name, *(getattr(summary, name) for summary in values)]
-        for name in ("records", "key_bytes", "value_bytes", "offset_sum")
-    ]
-    rows += [
-        [name, *(iso_text(getattr(summary, name)) for summary in values)]
-        for name in ("first_timestamp", "last_timestamp")
-    ]
-    rows += [["records a second", *(round(summary.records_per_second) for summary in values)]]
-    output.write_table(("", *summaries), rows)
-    output.write_line("(On a log this small that is the time to open files.)")

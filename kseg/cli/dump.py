@@ -262,7 +262,9 @@ class Dump(RecordLines):
 
     def _tile(self, tile: Tile, source: Source, put: Put) -> None:
         with self.sink(put) as sink:
-            self._bad_checksums(tile.table, source, put)
+            if tile.table.bad_crc_count:
+                for row in np.flatnonzero(tile.table.crc_ok == 0).tolist():
+                    self.find(crc_error(tile.table[row]), source.path, put)
             if self._batches_only:
                 self._batches(tile, source, sink, put)
             else:
@@ -345,11 +347,6 @@ class Dump(RecordLines):
         """Report a batch whose records cannot all be shown, unless its checksum is the reason."""
         if error.stop is None:
             self.find(error, source.path, put)
-
-    def _bad_checksums(self, table: BatchTable, source: Source, put: Put) -> None:
-        if table.bad_crc_count:
-            for row in np.flatnonzero(table.crc_ok == 0).tolist():
-                self.find(crc_error(table[row]), source.path, put)
 
     def _end(self, table: BatchTable, source: Source, put: Put) -> None:
         """Report why a walk ended before its file did."""

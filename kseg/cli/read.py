@@ -41,7 +41,12 @@ def read(
     """Run the verb; returns the exit code."""
     if "decode" in query and decode_as is not None:
         raise click.UsageError("--decode and --decode-key or --decode-value exclude each other.")
-    _check_follow(follow, recreated, query)
+    if recreated == "start" and not follow:
+        raise click.UsageError("--recreated wants --follow.")
+    if follow and query["on_corrupt"] == "skip":
+        raise click.UsageError("--follow ends at damage: --on-corrupt skip is for other reads.")
+    if follow and ("partitioner" in query or query.get("control")):
+        raise click.UsageError("--partitioner and --control are for reads without --follow.")
     lines = RecordLines(
         row_style(form, encoding),
         output.binary_stdout(),
@@ -61,20 +66,6 @@ def read(
         lines.is_of_many = len(paths) > 1 or [*map(str, paths)] != [str(records.sources[0].path)]
         lines.write(records, jobs)
     return lines.end()
-
-
-def _check_follow(follow: bool, recreated: str, query: dict[str, Any]) -> None:
-    """Refuse options that go only with `--follow`, or not with it.
-
-    Raises:
-        UsageError: there is one.
-    """
-    if recreated == "start" and not follow:
-        raise click.UsageError("--recreated wants --follow.")
-    if follow and query["on_corrupt"] == "skip":
-        raise click.UsageError("--follow ends at damage: --on-corrupt skip is for other reads.")
-    if follow and ("partitioner" in query or query.get("control")):
-        raise click.UsageError("--partitioner and --control are for reads without --follow.")
 
 
 def _follow(

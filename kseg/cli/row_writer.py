@@ -78,7 +78,8 @@ class RowWriter:
             if piece[0] == _text.BYTES:
                 count = _text.count_not_utf8(piece[4], piece[5], start, stop)
             else:
-                count = _count_in_headers(piece, start, stop)
+                offsets, values, data = piece[4], piece[7], piece[8]
+                count = _text.count_not_utf8(values, data, int(offsets[start]), int(offsets[stop]))
             self.replaced += count
 
     def _large_row(self, template: Template, row: int) -> None:
@@ -117,19 +118,16 @@ class RowWriter:
         _kind, lead, _null, style, offsets, *sources = piece
         first, end = int(offsets[row]), int(offsets[row + 1])
         if style & _text.BARE:
-            self._large_names(lead, style, sources[:2], first, end)
+            self._write(memoryview(lead + b"["))
+            for comma, start, stop in ((b"", first, min(first + 1, end)), (b",", first + 1, end)):
+                self.rows(((_text.BYTES, comma, None, style, *sources[:2], None),), stop, start)
+            self._write(memoryview(b"]"))
             return
         around = b'"' if style & _text.CSV else b""
         self._write(memoryview(lead + around + b"["))
         self.rows(_header_rows(b"[", style, *sources), min(first + 1, end), first)
         self.rows(_header_rows(b",[", style, *sources), end, first + 1)
         self._write(memoryview(b"]" + around))
-
-    def _large_names(self, lead: bytes, style: int, names: list[Any], first: int, end: int) -> None:
-        self._write(memoryview(lead + b"["))
-        for comma, start, stop in ((b"", first, min(first + 1, end)), (b",", first + 1, end)):
-            self.rows(((_text.BYTES, comma, None, style, *names, None),), stop, start)
-        self._write(memoryview(b"]"))
 
 
 def _nowhere(_text: memoryview) -> None:
@@ -156,11 +154,6 @@ def inexact(template: Template) -> Template:
 
 def _may_replace(style: int) -> bool:
     return style & (_text.CSV | _text.EXACT) == _text.CSV and style & _ENCODING in _TEXTS
-
-
-def _count_in_headers(piece: Piece, start: int, stop: int) -> int:
-    offsets, values, data = piece[4], piece[7], piece[8]
-    return _text.count_not_utf8(values, data, int(offsets[start]), int(offsets[stop]))
 
 
 def _header_rows(

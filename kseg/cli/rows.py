@@ -272,7 +272,13 @@ def _piece(
         return (_text.TIME, lead, null, column)
     if field.kind in ("int", "time"):
         return (_text.INT, lead, null, column, field.none)
-    return _enum_piece(field, column, lead, null, quote)
+    # Of booleans and enumerations the whole text of each value, with its lead, is a name.
+    names = _BOOLEANS if field.kind == "bool" else field.names
+    around = b"" if field.name in _BARE or field.kind == "bool" else quote
+    texts = [lead + around + name.encode() + around for name in names]
+    if field.none is not None:
+        texts[field.none - field.first] = b"" if null is None else lead + null
+    return (_text.ENUM, b"", null, column, tuple(texts), field.first)
 
 
 def _bytes_piece(column: BinaryColumn, lead: bytes, null: bytes | None, style: int) -> Piece:
@@ -293,13 +299,3 @@ def _headers_piece(column: HeadersColumn, lead: bytes, null: bytes | None, style
     if style & _ENCODING == _text.RAW:  # an element of a JSON list is a JSON string
         style += _text.UTF8 - _text.RAW
     return (_text.HEADERS, lead, null, style, column.offsets, *sources)
-
-
-def _enum_piece(field: Field, column: Any, lead: bytes, null: bytes | None, quote: bytes) -> Piece:
-    """Booleans and enumerations: the whole text of each value, lead and all, is a name."""
-    names = _BOOLEANS if field.kind == "bool" else field.names
-    around = b"" if field.name in _BARE or field.kind == "bool" else quote
-    texts = [lead + around + name.encode() + around for name in names]
-    if field.none is not None:
-        texts[field.none - field.first] = b"" if null is None else lead + null
-    return (_text.ENUM, b"", null, column, tuple(texts), field.first)

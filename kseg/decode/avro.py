@@ -285,7 +285,18 @@ class _Program:
                 nullable = nullable or "null" in map(_type_of, schema)
                 self._columns.pop(), self._children.pop(), self.types.pop()
                 return self._column(not_null[0] if not_null else "null", above, nullable=nullable)
-            kind, size, bounds, made = self._union(number, not_null, above)
+            if len(not_null) >= BRANCHES_MAX:
+                raise SchemaError(f"a union has more than {BRANCHES_MAX - 1} types")
+            kids = self._children[number]
+            kids += [self._column(branch, above) for branch in ("null", *not_null)]
+            fields = [
+                pa.field(
+                    str(branch.get("name", branch["type"]) if isinstance(branch, dict) else branch),
+                    self.types[kid],
+                )
+                for branch, kid in zip(("null", *not_null), kids, strict=True)
+            ]
+            kind, size, bounds, made = kernel.K_UNION, 1, _INT64, pa.dense_union(fields)
             nullable = False
         elif _type_of(schema) in ("record", "error", "array", "map"):
             kind, size, bounds, made = self._nested(number, schema, above)
@@ -338,19 +349,6 @@ class _Program:
     def _field(self, name: str, schema: Any, number: int) -> pa.Field:
         # Engines differ in their treatment of NOT NULL inside of nullable structs.
         return pa.field(name, self.types[number])
-
-    def _union(
-        self, number: int, branches: list[Any], above: tuple[str, ...]
-    ) -> tuple[int, int, tuple[int, int], pa.DataType]:
-        if len(branches) >= BRANCHES_MAX:
-            raise SchemaError(f"a union has more than {BRANCHES_MAX - 1} types")
-        kids = self._children[number]
-        kids += [self._column(branch, above) for branch in ("null", *branches)]
-        fields = [
-            pa.field(_branch_name(branch), self.types[kid])
-            for branch, kid in zip(("null", *branches), kids, strict=True)
-        ]
-        return kernel.K_UNION, 1, _INT64, pa.dense_union(fields)
 
     # ---- the writer's nodes ----------------------------------------------------------------------
 
@@ -598,10 +596,6 @@ def _logical_of(schema: Any) -> str | None:
             else None
         )
     return logical if isinstance(logical, str) else None
-
-
-def _branch_name(schema: Any) -> str:
-    return str(schema.get("name", schema["type"]) if isinstance(schema, dict) else schema)
 
 
 def _fixed_bytes(schema: Any) -> int:

@@ -416,7 +416,13 @@ class TimeIndexWriter(IndexSlots):
             raise ValueError(f"{self.path} is full: {self._count} of {self._slots} slots")
         last = self.last_entry
         if self._count and (offset < last.offset or timestamp < last.timestamp):
-            self._refuse(timestamp, offset, last)
+            if offset < last.offset:
+                raise OffsetsOutOfOrderError(
+                    f"it is below {last.offset}, the last one of the index",
+                    path=self.path,
+                    offset=offset,
+                )
+            raise ValueError(f"{self.path}: {timestamp} ms is below {last.timestamp}")
         if timestamp <= last.timestamp or self._count >= self._slots:
             return False
         self._write(self.ENTRY.pack(timestamp, self._relative(offset)))
@@ -438,12 +444,3 @@ class TimeIndexWriter(IndexSlots):
         self._write(data)
         if len(data):
             self._last = last
-
-    def _refuse(self, timestamp: int, offset: int, last: TimeIndexEntry) -> None:
-        if offset < last.offset:
-            raise OffsetsOutOfOrderError(
-                f"it is below {last.offset}, the last one of the index",
-                path=self.path,
-                offset=offset,
-            )
-        raise ValueError(f"{self.path}: {timestamp} ms is below {last.timestamp}")

@@ -541,7 +541,14 @@ class WriteFile(Closing):
         unlink(beside, missing_ok=True)
         try:
             with WriteFile.open(beside, exclusive=True, like=os.fstat(self._fd)) as made:
-                self._copy_to(made, size)
+                position = 0
+                while position < size:
+                    part = self.read_at(position, min(size - position, _COPIED_BYTES))
+                    if not part:
+                        raise OSError(
+                            errno.EIO, "the file ended early while it was copied", self.path
+                        )
+                    position += made.write_at(position, part)
                 made.flush()
                 rename(beside, self.path)
                 os.dup2(made.fd, self._fd, inheritable=False)
@@ -557,14 +564,6 @@ class WriteFile(Closing):
         except OSError as error:
             self._failure = named(error, self.path)  # either file may have the name after a crash
             raise
-
-    def _copy_to(self, target: WriteFile, size: int) -> None:
-        position = 0
-        while position < size:
-            part = self.read_at(position, min(size - position, _COPIED_BYTES))
-            if not part:
-                raise OSError(errno.EIO, "the file ended early while it was copied", self.path)
-            position += target.write_at(position, part)
 
     @property
     def blocks_bytes(self) -> int:
@@ -614,14 +613,11 @@ class WriteFile(Closing):
             _calls.fdatasync(self._fd)
         except OSError as error:
             self._failure = named(error, self.path)
-            self._forget_pages()
+            # The pages of a failed flush count as written, though the disk lacks them.
+            if hasattr(os, "posix_fadvise"):
+                with suppress(OSError):
+                    os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
             raise
-
-    def _forget_pages(self) -> None:
-        """Drop the pages of a failed flush, which count as written though the disk lacks them."""
-        if hasattr(os, "posix_fadvise"):
-            with suppress(OSError):
-                os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -664,7 +660,12 @@ def _check_room(fd: int, path: StrPath, position: int, size: int) -> None:
 
 
 def _in_use(fd: int, path: StrPath, size: int, why: str) -> SegmentInUseError:
-    readers = _readers(fd)
+    # The kernel does not name the holder of such a lock, so every visible descriptor is checked.
+    status = os.fstat(fd)
+    processes: list[int] = []
+    with suppress(OSError):
+        processes += [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    readers = sorted(process for process in processes if _has_mapped(process, status))
     who = f"process {', '.join(map(str, readers))}" if readers else "a process"
     return SegmentInUseError(
         f"{who} reads the file through a map, so it cannot be cut in place, and a new file of "
@@ -672,18 +673,6 @@ def _in_use(fd: int, path: StrPath, size: int, why: str) -> SegmentInUseError:
         path=path,
         position=size,
     )
-
-
-def _readers(fd: int) -> list[int]:
-    """Ids of the processes that have mapped an open file, ascending, as far as we may look.
-
-    The kernel does not name the holder of such a lock, so every visible descriptor is checked.
-    """
-    status = os.fstat(fd)
-    processes: list[int] = []
-    with suppress(OSError):
-        processes += [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return sorted(process for process in processes if _has_mapped(process, status))
 
 
 def _has_mapped(process: int, file: os.stat_result) -> bool:

@@ -132,7 +132,11 @@ class LogWriter(Closing):
             )
         self._dirty = True
         if end > self._room:
-            self._reserve(position, end)
+            # Blocks for this append, and for some that follow.
+            self._reserves = True
+            room = end + RESERVED_BYTES
+            taken = self.file.reserve(position, room - position)
+            self._room = room if taken else SEGMENT_BYTES_MAX
         try:
             self.file.write_parts(position, parts, size)
         except PoisonedFileError:
@@ -144,13 +148,6 @@ class LogWriter(Closing):
         if end > self._file_bytes:
             self._file_bytes = end
         return position
-
-    def _reserve(self, position: int, end: int) -> None:
-        """Take blocks for an append from `position` to `end`, and for some that follow."""
-        self._reserves = True
-        room = end + RESERVED_BYTES
-        taken = self.file.reserve(position, room - position)
-        self._room = room if taken else SEGMENT_BYTES_MAX
 
     def cut_back(self, size: int, cause: BaseException) -> None:
         """Cut off the bytes behind `size` because of `cause`; if that fails, never write again.

@@ -203,7 +203,13 @@ class MappedFile(Closing):
         while first < end and self._gives(first):
             first = _next_block(first)
         if first < end:
-            end = self._end_of_bad(first)
+            low, high, step = first, min(_next_block(first), self._size), _BLOCK_BYTES
+            while high < self._size and not self._gives(high):
+                low, high, step = high, min(high + step, self._size), 2 * step
+            while high - low > _BLOCK_BYTES:
+                middle = _next_block((low + high) // 2 - 1)
+                low, high = (low, middle) if self._gives(middle) else (middle, high)
+            end = high
         else:
             first = position  # the disk reads them now: which ones failed is not known
         error = UnreadableError(
@@ -213,15 +219,6 @@ class MappedFile(Closing):
         )
         error.end = end
         return error
-
-    def _end_of_bad(self, first: int) -> int:
-        low, high, step = first, min(_next_block(first), self._size), _BLOCK_BYTES
-        while high < self._size and not self._gives(high):
-            low, high, step = high, min(high + step, self._size), 2 * step
-        while high - low > _BLOCK_BYTES:
-            middle = _next_block((low + high) // 2 - 1)
-            low, high = (low, middle) if self._gives(middle) else (middle, high)
-        return high
 
     def _gives(self, position: int) -> bool:
         try:

@@ -603,26 +603,20 @@ class _Rewrite:
             return ~old
         same = np.ones(len(batches), np.bool_)
         for number in np.flatnonzero(old & asked & (table.codec[batches] != 0)).tolist():
-            same[number] = self._holds_its_magic(int(batches[number]))
+            # A bug of 0.10 wrote messages of another magic into a wrapper (KAFKA-4298).
+            one = self.table.take(slice(int(batches[number]), int(batches[number]) + 1))
+            body = body_of(
+                self.data,
+                one,
+                base=self.base,
+                arena=Arena(),
+                inflated_max=self.inflated_max,
+                refuse_bad_crc=False,
+            )
+            assert body is not None
+            inside = scan_all(body, on_bad_crc="ignore")
+            same[number] = bool((inside.magic == one.magic[0]).all())
         return same
-
-    def _holds_its_magic(self, batch: int) -> bool:
-        """Whether the messages in a wrapper have its magic; a bug of 0.10 wrote others.
-
-        Source: KAFKA-4298.
-        """
-        one = self.table.take(slice(batch, batch + 1))
-        body = body_of(
-            self.data,
-            one,
-            base=self.base,
-            arena=Arena(),
-            inflated_max=self.inflated_max,
-            refuse_bad_crc=False,
-        )
-        assert body is not None
-        inside = scan_all(body, on_bad_crc="ignore")
-        return bool((inside.magic == one.magic[0]).all())
 
     # ---- writing ---------------------------------------------------------------------------------
 

@@ -83,7 +83,13 @@ def time_ms(given: Time, *, round_up: bool = False, now_ms: Callable[[], int] | 
     if isinstance(given, date):
         return (given.toordinal() - _EPOCH.toordinal()) * DAY_MS
     if getattr(getattr(given, "dtype", None), "kind", None) == "M":
-        return _of_datetime64(given, round_up)
+        import numpy as np
+
+        if np.isnat(given):
+            raise ValueError("NaT is no time")
+        count, per_ms, ms_each = _counted(given)
+        whole = int(count) * ms_each
+        return -(-whole // per_ms) if round_up else whole // per_ms
     try:
         return operator.index(given)  # type: ignore[arg-type]  # a numpy integer has it
     except TypeError:
@@ -168,16 +174,6 @@ def _of_text(text: str, round_up: bool, now_ms: Callable[[], int] | None) -> int
 def _of_datetime(moment: datetime, round_up: bool) -> int:
     since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
     return -(-since // _MS) if round_up else since // _MS
-
-
-def _of_datetime64(moment: Any, round_up: bool) -> int:
-    import numpy as np
-
-    if np.isnat(moment):
-        raise ValueError("NaT is no time")
-    count, per_ms, ms_each = _counted(moment)
-    whole = int(count) * ms_each
-    return -(-whole // per_ms) if round_up else whole // per_ms
 
 
 def datetimes_ms(column: Any) -> Any:

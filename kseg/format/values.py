@@ -358,21 +358,20 @@ class RecordColumns(Frames):
 
     def _column(self, name: str) -> Any:
         if name == "timestamp" and name in self.arrays:
-            return self._times()
+            # No copy if each record has a time of the years 1 to 9999.
+            values = self.arrays["timestamp"]
+            times: npt.NDArray[np.datetime64] = values.view("datetime64[ms]")
+            has_time = (values >= DATETIMES_MS.start) & (values < DATETIMES_MS.stop)
+            has_time &= values != NO_TIMESTAMP
+            return (
+                times if has_time.all() else np.where(has_time, times, np.datetime64("NaT", "ms"))
+            )
         column = self.arrays.get(name)
         if column is None and name == "timestamp_ms":
             column = self.arrays.get("timestamp")
         if column is None:
             raise self._missing([name])
         return column
-
-    def _times(self) -> npt.NDArray[np.datetime64]:
-        """datetime64[ms][n] in UTC; no copy if each record has a time of the years 1 to 9999."""
-        values = self.arrays["timestamp"]
-        times: npt.NDArray[np.datetime64] = values.view("datetime64[ms]")
-        has_time = (values >= DATETIMES_MS.start) & (values < DATETIMES_MS.stop)
-        has_time &= values != NO_TIMESTAMP
-        return times if has_time.all() else np.where(has_time, times, np.datetime64("NaT", "ms"))
 
     @property
     def nbytes(self) -> int:

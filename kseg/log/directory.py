@@ -206,7 +206,14 @@ class LogDirectory(Closing):
 
         Source: Kafka `LogManager.getOrCreateLog`, `Topic.validate`.
         """
-        key = _checked(topic, partition)
+        if not is_topic_name(topic):
+            raise ValueError(
+                "a topic's name is 1 to 249 letters, digits, dots, dashes and underscores, "
+                f"not {topic!r}"
+            )
+        if not 0 <= partition < 2**31:
+            raise ValueError(f"a partition's number is 0 to 2^31 - 1, not {partition}")
+        key = TopicPartition(topic, partition)
         with self._lock:
             home = self._writable()
             path = self.path / f"{topic}-{partition}"
@@ -389,7 +396,16 @@ class LogDirectory(Closing):
             assert entry.partition is not None
             log = None
             if entry.kind is not EntryKind.LOG:
-                self._mend(entry.path, entry.partition)
+                # A copy in the making, or a log astray, is not opened. The checkpoints may speak of
+                # another directory of the same partition, so all of it is looked at.
+                now = self._now_ms()
+                recovering.recover(
+                    entry.path,
+                    recovery_point=0,
+                    log_start_offset=0,
+                    config=self._config_of(entry.partition),
+                    now=now,
+                )
             else:
                 with suppress(NotALogError) if self._home is None else nullcontext():
                     log = self._open_log(entry.path, entry.partition)
@@ -408,17 +424,6 @@ class LogDirectory(Closing):
         with closing(in_order(pieces, threads=min(threads, total), window=total)) as results:
             for _ in results:  # no results yet: this waits for a piece to end
                 pass
-
-    def _mend(self, path: Path, key: TopicPartition) -> None:
-        """Recover a copy in the making, or a log astray; it is not opened.
-
-        The checkpoints may speak of another directory of the same partition, so all of it is
-        looked at.
-        """
-        now = self._now_ms()
-        recovering.recover(
-            path, recovery_point=0, log_start_offset=0, config=self._config_of(key), now=now
-        )
 
     def _open_log(self, path: Path, key: TopicPartition, *, create: bool = False) -> Log:
         if self._home is None:
@@ -463,17 +468,6 @@ class LogDirectory(Closing):
     def __repr__(self) -> str:
         """The path and the number of logs."""
         return f"LogDirectory({str(self.path)!r}, {len(self._logs)} logs)"
-
-
-def _checked(topic: str, partition: int) -> TopicPartition:
-    if not is_topic_name(topic):
-        raise ValueError(
-            "a topic's name is 1 to 249 letters, digits, dots, dashes and underscores, "
-            f"not {topic!r}"
-        )
-    if not 0 <= partition < 2**31:
-        raise ValueError(f"a partition's number is 0 to 2^31 - 1, not {partition}")
-    return TopicPartition(topic, partition)
 
 
 def _read_meta(path: Path) -> MetaProperties | None:

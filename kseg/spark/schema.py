@@ -264,7 +264,12 @@ def project(schema: StructType, options: SourceOptions | None = None) -> Project
     permissive = options is not None and options.permissive
     fields = []
     for field, column in zip(schema.fields, columns, strict=True):
-        _check_type(field, column, permissive)
+        type_name = field.dataType.simpleString()
+        if type_name not in _SIMPLE_NAMES.get(column.ddl, (column.ddl,)):
+            cast = f"; read it so and CAST({column.name} AS {type_name.upper()})"
+            raise ValueError(f"kseg: column {field.name!r} is {column.ddl}, not {type_name}{cast}")
+        if (column.nullable or permissive) and not field.nullable:
+            raise ValueError(f"kseg: column {field.name!r} can be null, so NOT NULL is refused")
         fields.append(pa.field(field.name, _arrow_type(field), nullable=field.nullable))
     return Projection(columns, pa.schema(fields))
 
@@ -306,16 +311,6 @@ def _column(name: str, columns: Mapping[str, Column]) -> Column:
         hint = suggestion([name], names, f"known: {', '.join(names)}")
         raise ValueError(f"kseg: unknown column {name!r}{hint}")
     return column
-
-
-def _check_type(field: StructField, column: Column, permissive: bool) -> None:
-    """Refuse another type than the column has, and NOT NULL where nulls occur."""
-    type_name = field.dataType.simpleString()
-    if type_name not in _SIMPLE_NAMES.get(column.ddl, (column.ddl,)):
-        cast = f"; read it so and CAST({column.name} AS {type_name.upper()})"
-        raise ValueError(f"kseg: column {field.name!r} is {column.ddl}, not {type_name}{cast}")
-    if (column.nullable or permissive) and not field.nullable:
-        raise ValueError(f"kseg: column {field.name!r} can be null, so NOT NULL is refused")
 
 
 def _item_nullable(name: str, array: Any) -> bool:

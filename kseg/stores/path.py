@@ -48,7 +48,8 @@ def place(path: str) -> Any:
     if not is_remote(path):
         return unquote(urlsplit(path).path) if is_url(path) else path
     check_url(path)
-    return _remote(path)
+    # The path is spelled with the scheme that stores know.
+    return RemotePath(str(RemotePath(path)))
 
 
 def path_at(name: str | PathLike[str]) -> Path:
@@ -84,11 +85,6 @@ def out_path(name: str | PathLike[str]) -> Path:
             raise ValueError(f"{path} is on a web server, which takes no files")
         _store(str(path))
     return path
-
-
-def _remote(url: str) -> RemotePath:
-    """The path of a URL, under the scheme that stores know."""
-    return RemotePath(str(RemotePath(url)))
 
 
 class RemotePath(PosixPath):

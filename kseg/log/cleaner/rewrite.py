@@ -128,7 +128,10 @@ class Pass:
 
         def fill(writer: SegmentWriter) -> CompactedGroup:
             done = self.filter(group, writer)
-            self._finish(group, writer)
+            bases = [info.base_offset for info in self.inputs.segments]
+            end = bases[bases.index(group[-1].base_offset) + 1]
+            for entry in self.judge.decisions.entries_within(group[0].base_offset, end):
+                writer.txn_index.append(entry)
             return done
 
         return write_cleaned(self.inputs, group, fill)
@@ -186,13 +189,6 @@ class Pass:
         )
         self.judge.count(located)
         return filtered
-
-    def _finish(self, group: Group, writer: SegmentWriter) -> None:
-        """Give the new segment the indexes of a segment without further appends."""
-        bases = [info.base_offset for info in self.inputs.segments]
-        end = bases[bases.index(group[-1].base_offset) + 1]
-        for entry in self.judge.decisions.entries_within(group[0].base_offset, end):
-            writer.txn_index.append(entry)
 
 
 def rewritten(
@@ -296,7 +292,12 @@ def write_cleaned(inputs: CleanerInputs, group: Group, fill: Callable[[SegmentWr
             writer.close(trim=False)
             raise
         writer.close()
-        _dress(directory, base, group)
+        # Owner and permissions are those of the first old log, the time is that of the last.
+        model, modified = os.stat(group[0].path), os.stat(group[-1].path).st_mtime_ns
+        for path in names_of(directory, base, CLEANED):
+            with suppress(FileNotFoundError):
+                io.dress_like(path, model)
+                io.set_modified(path, modified)
         io.flush_directory(directory)
     except BaseException:
         with suppress(OSError):
@@ -307,15 +308,6 @@ def write_cleaned(inputs: CleanerInputs, group: Group, fill: Callable[[SegmentWr
 
 def _append(writer: SegmentWriter, data: io.Bytes) -> None:
     writer.append([data], scan_all(memoryview(data), on_bad_crc="ignore"))
-
-
-def _dress(directory: Path, base: int, segments: Sequence[SegmentInfo]) -> None:
-    """Give new files owner and permissions of the first old log, and the time of the last."""
-    model, modified = os.stat(segments[0].path), os.stat(segments[-1].path).st_mtime_ns
-    for path in names_of(directory, base, CLEANED):
-        with suppress(FileNotFoundError):
-            io.dress_like(path, model)
-            io.set_modified(path, modified)
 
 
 def names_of(directory: Path, base_offset: int, suffix: str) -> list[Path]:

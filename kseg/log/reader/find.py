@@ -149,7 +149,12 @@ def find_batch(
     window = read_window(fd, info, start, ahead)
     table = _scan(window, info, start)
     if start:
-        if table.stop is StopReason.LIMIT and not len(table) and _is_trusted(table):
+        # A batch of this announced size may be read into memory before it is checked.
+        if (
+            table.stop is StopReason.LIMIT
+            and not len(table)
+            and 0 < table.needed <= BATCH_BYTES_TRUSTED
+        ):
             window = read_window(fd, info, start, table.needed)
             table = _scan(window, info, start)
         if not _leads_to(table, window, offset):
@@ -194,11 +199,6 @@ def _scan(window: Window, info: SegmentInfo, start: int) -> BatchTable:
     )
 
 
-def _is_trusted(table: BatchTable) -> bool:
-    """Whether a batch of this announced size may be read into memory before it is checked."""
-    return 0 < table.needed <= BATCH_BYTES_TRUSTED
-
-
 def _leads_to(table: BatchTable, window: Window, offset: int) -> bool:
     """Whether a sound batch lies where an index entry points, at or before the offset."""
     if not len(table):
@@ -238,20 +238,15 @@ def _walk(
             if table.stop is StopReason.TORN_TAIL:  # or a wrong length, which a walk finds
                 return _find_without_index(info, offset)
             if table.stop is not StopReason.LIMIT:
-                _check_end(table, info)
+                benign = table.stop is StopReason.ZERO_TAIL and info.is_last
+                if table.stop is not StopReason.END and not benign:
+                    raise at_path(stop_error(table), info.path)
                 return None
             stuck = window.position == position and not table.needed
             if stuck or table.needed > BATCH_BYTES_TRUSTED:
                 return _find_without_index(info, offset)
             window = read_window(fd, info, position, max(table.needed, WINDOW_BYTES))
         table = _scan(window, info, position)
-
-
-def _check_end(table: BatchTable, info: SegmentInfo) -> None:
-    """Tell the end of a segment from damage."""
-    benign = table.stop is StopReason.ZERO_TAIL and info.is_last
-    if table.stop is not StopReason.END and not benign:
-        raise at_path(stop_error(table), info.path)
 
 
 #: In place of a time: the log's end, its start, its largest timestamp. The others only have a

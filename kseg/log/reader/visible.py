@@ -299,7 +299,7 @@ class AbortedAhead:
     def within(self, start_offset: int, end_offset: int) -> AbortedRanges:
         """The aborted ranges within these offsets; a later call must not go back."""
         end = min(end_offset, self._end)
-        while self._reached < end or self._undecided(end):
+        while self._reached < end or any(first < end for first in self._walk.open.values()):
             reached, part = next(self._parts, (None, None))
             if part is None:
                 self._hide_undecided()
@@ -317,9 +317,6 @@ class AbortedAhead:
         for producer_id, first in self._walk.open.items():
             self._walk.aborted.append((producer_id, first, INT64_MAX))
         self._walk.open.clear()
-
-    def _undecided(self, end: int) -> bool:
-        return any(first < end for first in self._walk.open.values())
 
 
 def aborted_ranges(log: LogSegments, start_offset: int, end_offset: int) -> AbortedRanges:

@@ -22,7 +22,6 @@ from typing import Final
 from kseg.constants import StopReason
 from kseg.errors import (
     CorruptIndexError,
-    KsegError,
     OffsetOverflowError,
     OffsetsOutOfOrderError,
     OnError,
@@ -172,7 +171,11 @@ class AsBroker(Loading):
         for number, base in enumerate(todo):
             state, snapshots = self.state_at(base)
             swept = self.sweep(base, state, self.epochs)
-            refused = _is_of_an_index(swept.error)
+            # It is Kafka's `InvalidOffsetException`, with which a segment is emptied.
+            refused = (
+                isinstance(swept.error, OffsetsOutOfOrderError)
+                and swept.error.kafka_exception is None
+            )
             if swept.error is not None and not refused:
                 raise swept.error
             gone = self.size(base) if refused else swept.truncated_bytes
@@ -305,11 +308,6 @@ class AsBroker(Loading):
         if changed:
             self.put_epochs(epochs.entries, NOT_SAID)
         epochs.dirty = False
-
-
-def _is_of_an_index(error: KsegError | None) -> bool:
-    """Whether it is Kafka's `InvalidOffsetException`, with which a segment is emptied."""
-    return isinstance(error, OffsetsOutOfOrderError) and error.kafka_exception is None
 
 
 def _read_epochs(context: LoadContext) -> LeaderEpochs:

@@ -144,22 +144,22 @@ def joined(parts: Iterable[Lost]) -> Lost | None:
     """The losses of places one behind the other, as one; None for none."""
     whole: Lost | None = None
     for part in parts:
-        whole = part if whole is None else _join_two(whole, part)
+        whole = (
+            part
+            if whole is None
+            else Lost(
+                whole.path,
+                whole.position,
+                part.first_offset if whole.first_offset is None else whole.first_offset,
+                whole.last_offset if part.records == 0 else part.last_offset,
+                _sum(whole.records, part.records),
+                _sum(whole.batches, part.batches),
+                whole.bytes + part.bytes,
+                whole.sound_behind + part.sound_behind,
+                _sum(whole.sound_records, part.sound_records),
+            )
+        )
     return whole
-
-
-def _join_two(first: Lost, second: Lost) -> Lost:
-    return Lost(
-        first.path,
-        first.position,
-        second.first_offset if first.first_offset is None else first.first_offset,
-        first.last_offset if second.records == 0 else second.last_offset,
-        _sum(first.records, second.records),
-        _sum(first.batches, second.batches),
-        first.bytes + second.bytes,
-        first.sound_behind + second.sound_behind,
-        _sum(first.sound_records, second.sound_records),
-    )
 
 
 def _sum(first: int | None, second: int | None) -> int | None:

@@ -391,7 +391,11 @@ class _Reindexing:
                 interval=self._plan.config.index_interval_bytes,
             )
             checks = IndexChecks(index_place)
-            for kind, path in _paths(files).items():
+            for kind, path in {
+                FileKind.INDEX: files.index,
+                FileKind.TIMEINDEX: files.time_index,
+                FileKind.TXNINDEX: files.txn_index,
+            }.items():
                 if kind is FileKind.TXNINDEX or (kind in self._kinds and not self._plan.exact):
                     checks.add(kind, path)
             swept = sweep_segment(
@@ -555,14 +559,6 @@ class _Reindexing:
                     io.unlink(path)
                 why = f"{stored.reason}, and no segment begins there"
                 yield RemadeFile("delete", path, FileKind.SNAPSHOT, size, None, 0, why)
-
-
-def _paths(files: SegmentFiles) -> dict[FileKind, Path | None]:
-    return {
-        FileKind.INDEX: files.index,
-        FileKind.TIMEINDEX: files.time_index,
-        FileKind.TXNINDEX: files.txn_index,
-    }
 
 
 def _read_snapshot(path: Path) -> tuple[ProducerSnapshotEntry, ...] | KsegError:

@@ -301,7 +301,14 @@ def _derive(making: Path, partitions: Sequence[TargetPartition]) -> None:
     try:
         for partition in partitions:
             if not partition.is_derived:
-                _check_logs(making / partition.name)
+                for path in sorted((making / partition.name).glob(f"*.{FileKind.LOG.value}")):
+                    with LogFile.open(path, "never") as log:
+                        for tile in log.walk(on_bad_crc="stop"):
+                            stop = tile.table.stop
+                    if stop is not StopReason.END:
+                        raise StalePlanError(
+                            "the copy is not sound: a source has changed", path=path
+                        )
                 continue
             report = recover(
                 making / partition.name,
@@ -331,16 +338,6 @@ def _derive(making: Path, partitions: Sequence[TargetPartition]) -> None:
         clean = True
     finally:
         lease.leave(clean=clean)
-
-
-def _check_logs(directory: Path) -> None:
-    """Compare the checksums of the copied logs."""
-    for path in sorted(directory.glob(f"*.{FileKind.LOG.value}")):
-        with LogFile.open(path, "never") as log:
-            for tile in log.walk(on_bad_crc="stop"):
-                stop = tile.table.stop
-        if stop is not StopReason.END:
-            raise StalePlanError("the copy is not sound: a source has changed", path=path)
 
 
 def target_segments(runs: Sequence[Span], bases: Sequence[int]) -> tuple[TargetSegment, ...]:
@@ -379,7 +376,9 @@ class _Segments:
 
     def add(self, run: Span) -> None:
         """Add batches that lie behind all before."""
-        nominal = self._nominal(run)
+        # The base offset of the segment that a run begins in.
+        at = bisect_right(self._bases, run.first_offset) - 1
+        nominal = max(self._bases[at], self.last + 1) if at >= 0 else run.first_offset
         if run.batches > 1 and (
             bisect_right(self._bases, run.last_offset) > bisect_right(self._bases, run.first_offset)
             or not self._fits(run, nominal)
@@ -403,11 +402,6 @@ class _Segments:
         if self._extents:
             self.made.append(TargetSegment(self._base, tuple(self._extents)))
         self._extents, self._bytes = [], 0
-
-    def _nominal(self, run: Span) -> int:
-        """The base offset of the segment that a run begins in."""
-        at = bisect_right(self._bases, run.first_offset) - 1
-        return max(self._bases[at], self.last + 1) if at >= 0 else run.first_offset
 
     def _fits(self, run: Span, base: int) -> bool:
         """Whether the present segment has room for a run, with 32-bit offsets from a base."""

@@ -422,7 +422,19 @@ class Cluster:
         if applied is not None and self._pending is None:  # as most are
             applied(self, record.value, place)
         elif record.name in (_BEGIN, _END, _ABORT):
-            self._take_transaction_record(record, place)
+            pending, self._pending = self._pending, None
+            if (record.name == _BEGIN) is not (pending is None):
+                reason = (
+                    f"{record.name} {'inside' if pending is not None else 'outside'} a transaction"
+                )
+                self.doubt(InvalidRecordError(reason, path=place.path, offset=place.offset))
+            if record.name == _BEGIN:
+                self._pending = []
+            elif record.name == _END:
+                for pending_record, pending_place in pending or ():
+                    self._apply(pending_record, pending_place)
+            elif pending is not None:
+                self._leave_out(pending, f"was aborted at offset {place.offset}")
         elif self._pending is not None:
             self._pending.append((record, place))
         else:
@@ -450,22 +462,6 @@ class Cluster:
         else:
             self._find(error)
             self.knows_replicas &= record.name not in _OF_PARTITIONS
-
-    def _take_transaction_record(self, record: InternalRecord, record_place: Place) -> None:
-        """Begin, apply or leave out a transaction."""
-        pending, self._pending = self._pending, None
-        if (record.name == _BEGIN) is not (pending is None):
-            reason = f"{record.name} {'inside' if pending is not None else 'outside'} a transaction"
-            self.doubt(
-                InvalidRecordError(reason, path=record_place.path, offset=record_place.offset)
-            )
-        if record.name == _BEGIN:
-            self._pending = []
-        elif record.name == _END:
-            for pending_record, pending_place in pending or ():
-                self._apply(pending_record, pending_place)
-        elif pending is not None:
-            self._leave_out(pending, f"was aborted at offset {record_place.offset}")
 
     def end(self) -> None:
         """Take note of a transaction that has no end."""

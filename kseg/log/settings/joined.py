@@ -517,7 +517,13 @@ class _PartitionSources:
         if policy is not None and POLICY not in record:
             record[POLICY] = SettingValue(",".join(sorted(policy)), FROM_KAFKA)
         weak = self._values_behind_topic(general)
-        self._check_remote(record)
+        remote = record.pop(REMOTE_STORAGE, None)
+        if remote is not None and is_true(remote.value) and self.skipped is None:
+            self.skipped = REMOTE
+            self.why = (
+                "its records are in a remote store too; the copied part is not known here: "
+                "--tier URL names the store"
+            )
         if (
             self.is_joined
             and POLICY not in strong.keys() | record.keys()
@@ -645,15 +651,6 @@ class _PartitionSources:
         self.findings.append(CorruptIndexError(reason, path=self.path))
         if self.skipped is None:
             self.skipped, self.why = INVALID, reason
-
-    def _check_remote(self, record: Values) -> None:
-        remote = record.pop(REMOTE_STORAGE, None)
-        if remote is not None and is_true(remote.value) and self.skipped is None:
-            self.skipped = REMOTE
-            self.why = (
-                "its records are in a remote store too; the copied part is not known here: "
-                "--tier URL names the store"
-            )
 
     # ---- the result ------------------------------------------------------------------------------
 

@@ -151,20 +151,13 @@ def flush(state: LogState, offset: int | None = None, *, whole: bool = False) ->
                 state.move_recovery_point(target, now_ms)
         state.note_offsets()
         if state.is_checkpoint_due(now_ms, CHECKPOINT_INTERVAL_MS):
-            _write_checkpoints(state)
+            # On a full disk the checkpoints wait: an older recovery point costs time, no record.
+            try:
+                state.note_offsets(write=True)
+            except OSError as error:
+                if not io.is_full(error):
+                    raise
         return state.recovery_point
-
-
-def _write_checkpoints(state: LogState) -> None:
-    """Write the checkpoints; on a full disk they wait for the next time.
-
-    An older recovery point costs time, and no record.
-    """
-    try:
-        state.note_offsets(write=True)
-    except OSError as error:
-        if not io.is_full(error):
-            raise
 
 
 def _flush_below(state: LogState, target: int, *, whole: bool) -> None:
@@ -217,7 +210,14 @@ def close(state: LogState) -> bool:
         try:
             if state.may_change:
                 with state.all_or_poison():
-                    _finish(state)
+                    flush(state, whole=True)
+                    state.epochs.flush()
+                    state.snapshots.take(state.producers)
+                    state.active.close()
+                    state.flush_names()
+                    state.move_recovery_point(state.log_end.offset)
+                    state.note_offsets()
+                    state.deletions.remove_due(2**63)
                 clean = True
         finally:
             _release(state)
@@ -292,17 +292,6 @@ class Opening:
         if self.state is not None:
             return nullcontext(self.state)
         return opened(self.path, self.config, now=now, high_watermark=self.high_watermark)
-
-
-def _finish(state: LogState) -> None:
-    flush(state, whole=True)
-    state.epochs.flush()
-    state.snapshots.take(state.producers)
-    state.active.close()
-    state.flush_names()
-    state.move_recovery_point(state.log_end.offset)
-    state.note_offsets()
-    state.deletions.remove_due(2**63)
 
 
 def _release(state: LogState) -> None:

@@ -118,7 +118,7 @@ def free_oldest(state: LogState, candidates: Sequence[SegmentInfo]) -> tuple[Seg
         return ()
     refuse_less(state.path, of_segments(candidates), f"deleting {len(candidates)} whole segments")
     state.deletions.remove_due(2**63)  # files that wait for their time
-    bases = [info.base_offset for info in (*candidates, *_behind(state, candidates))]
+    bases = [info.base_offset for info in (*candidates, *state.segments[len(candidates) :][:1])]
     # The state of producers is durable before the records that it came from are removed.
     flush.flush(state, bases[len(candidates)])
     io.flush_directory(state.path)
@@ -132,11 +132,6 @@ def free_oldest(state: LogState, candidates: Sequence[SegmentInfo]) -> tuple[Seg
     state.epochs.truncate_from_start(state.log_start_offset)
     state.epochs.flush()
     return tuple(gone)
-
-
-def _behind(state: LogState, candidates: Sequence[SegmentInfo]) -> Sequence[SegmentInfo]:
-    """The segment that follows the last of these."""
-    return state.segments[len(candidates) :][:1]
 
 
 def _free(state: LogState, info: SegmentInfo, start: int) -> None:
