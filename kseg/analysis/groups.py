@@ -212,11 +212,6 @@ def build(name: str, records: GroupRecords, names: Names) -> Built:
     return Built(Group(name, "", "Dead", log_partition=records.log_partition))
 
 
-def simple(name: str, log_partition: int) -> Built:
-    """A group of commits alone."""
-    return Built(Group(name, "Classic", "Empty", "", log_partition=log_partition))
-
-
 def _classic(name: str, value: Fields, log_partition: int) -> Built:
     members = tuple(_classic_member(name, member) for member in value["members"])
     kind, changed = value["protocolType"] or "", value.get("currentStateTimestamp", -1)
@@ -822,7 +817,9 @@ def _with_commits(
     for rank, name in enumerate(names):
         recorded = groups.get(name)
         if recorded is None or recorded.group.state == "Dead":
-            groups[name] = simple(name, int(commits["log_partition"][first[rank]]))
+            # A group of commits alone.
+            place = int(commits["log_partition"][first[rank]])
+            groups[name] = Built(Group(name, "Classic", "Empty", "", log_partition=place))
     expires = commits["expires_ms"] = _expiry([groups[name] for name in names], code, commits)
     expires[expires != NONE] += retention_ms
     has_expiry = (expires != NONE) & (commits["expire_timestamp"] != NONE)

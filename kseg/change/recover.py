@@ -120,7 +120,14 @@ class _Recovery:
         If the disk is too full for it, its error is noted, and None stands for the report.
         """
         try:
-            if _may_start_behind(path) and (plan := self.plan(path)).error is not None:
+            # The checkpoint may let the log start behind the base offset of its last segment.
+            segments = list_partition(path).segments
+            start = data_directory.offsets_beside(path).log_start_offset
+            if (
+                segments
+                and start > segments[-1].base_offset
+                and (plan := self.plan(path)).error is not None
+            ):
                 put(RecoveryReport(plan))
                 return
             report = recover(
@@ -197,10 +204,3 @@ def _raise_first(plans: Sequence[RecoveryPlan]) -> None:
         known = plan.start_fault is not None or isinstance(plan.error, UnreadableError)
         if plan.error is not None and not known:
             raise plan.error
-
-
-def _may_start_behind(path: Path) -> bool:
-    """Whether the checkpoint lets a log start behind the base offset of its last segment."""
-    segments = list_partition(path).segments
-    start = data_directory.offsets_beside(path).log_start_offset
-    return bool(segments) and start > segments[-1].base_offset

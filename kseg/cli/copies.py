@@ -178,7 +178,13 @@ def _write_merge(plan: MergePlan, paths: Paths, report: Path | None, *, as_json:
 
 def _merge_page(plan: MergePlan, report: Path | None) -> Iterator[str]:
     for partition in plan.partitions:
-        yield _merge_heading(partition)
+        start, end = partition.log_start_offset, partition.log_end_offset
+        offsets = (
+            f"offsets {start} to {end - 1}" if end > start else f"no records, it ends at {end}"
+        )
+        state = "whole" if partition.ok else "differences" if not partition.missing else "not whole"
+        state = f"{partition.undecided} undecided" if partition.undecided else state
+        yield f"{partition.name}: {state}: {offsets}"
         yield from (f"  {line}" for line in _merge_details(partition))
     if plan.left_alone:
         yield (
@@ -232,14 +238,6 @@ def _compacted(plan: MergePlan) -> Iterator[str]:
             "apart. 'kseg diff --records' says whether that is all; if one of them is sound, keep "
             "it whole rather than merge: a record whose tombstone is gone there would come back"
         )
-
-
-def _merge_heading(merge: PartitionMerge) -> str:
-    start, end = merge.log_start_offset, merge.log_end_offset
-    offsets = f"offsets {start} to {end - 1}" if end > start else f"no records, it ends at {end}"
-    state = "whole" if merge.ok else "differences" if not merge.missing else "not whole"
-    state = f"{merge.undecided} undecided" if merge.undecided else state
-    return f"{merge.name}: {state}: {offsets}"
 
 
 def _merge_details(merge: PartitionMerge) -> Iterator[str]:

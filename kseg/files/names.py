@@ -576,26 +576,19 @@ def _group_segments(
             orphans += group.values()
         else:
             paths = {kind: entry.raw_path for kind, entry in group.items()}
-            segments.append(_segment(offset, log, old_log, paths))
+            chosen = log or old_log
+            assert chosen is not None
+            segments.append(
+                SegmentFiles(
+                    base_offset=offset,
+                    log=chosen.raw_path,
+                    index=paths.get(FileKind.INDEX),
+                    time_index=paths.get(FileKind.TIMEINDEX),
+                    txn_index=paths.get(FileKind.TXNINDEX),
+                    kafka07=log is None,
+                )
+            )
     return segments, orphans, doubles
-
-
-def _segment(
-    base_offset: int,
-    log: NamedFile | None,
-    old_log: NamedFile | None,
-    rest: dict[FileKind, Path | str],
-) -> SegmentFiles:
-    chosen = log or old_log
-    assert chosen is not None
-    return SegmentFiles(
-        base_offset=base_offset,
-        log=chosen.raw_path,
-        index=rest.get(FileKind.INDEX),
-        time_index=rest.get(FileKind.TIMEINDEX),
-        txn_index=rest.get(FileKind.TXNINDEX),
-        kafka07=log is None,
-    )
 
 
 def _of_kind(files: Iterable[NamedFile], kind: FileKind) -> tuple[NamedFile, ...]:

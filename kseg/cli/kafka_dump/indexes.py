@@ -18,7 +18,6 @@ from kseg.errors import CorruptIndexError
 from kseg.files import producer_snapshot
 from kseg.files.grammar import FileKind, file_name
 from kseg.files.index import OffsetIndex, TimeIndex
-from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import TxnIndex
 from kseg.log.recovery import Finding
 
@@ -110,11 +109,7 @@ def lines_of(path: Path, lines: Lines) -> Iterator[str]:
         yield from map(_TXN.format, TxnIndex.open(path).entries())
     else:
         for entry in producer_snapshot.read(path):
-            yield _producer(entry) + ("" if entry.has_batch else lines.last_of_producer)
-
-
-def _producer(entry: ProducerSnapshotEntry) -> str:
-    first = entry.current_txn_first_offset
-    ongoing = "OptionalLong.empty" if first == -1 else f"OptionalLong[{first}]"
-    line = _PRODUCER + _LAST_BATCH if entry.has_batch else _PRODUCER
-    return line.format(entry, ongoing)
+            first = entry.current_txn_first_offset
+            ongoing = "OptionalLong.empty" if first == -1 else f"OptionalLong[{first}]"
+            line = _PRODUCER + _LAST_BATCH if entry.has_batch else _PRODUCER
+            yield line.format(entry, ongoing) + ("" if entry.has_batch else lines.last_of_producer)

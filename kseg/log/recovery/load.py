@@ -325,17 +325,6 @@ def _trim_indexes(context: LoadContext, index_end: LogEnd) -> None:
     _keep_entries(context, base, INDEX, leading[-1] + 1 if leading else 0)
 
 
-def trim_indexes(context: LoadContext, base: int) -> None:
-    """Cut unused entries off the indexes of a damaged segment, and close its time index."""
-    for kind, column in ((INDEX, 0), (TIMEINDEX, 1)):
-        entries = _entries(context, base, kind)
-        is_used = (entry[column] != 0 for entry in entries[1:])  # by the relative offset
-        used = 1 + sum(takewhile(bool, is_used))
-        if used == 1 and not (entries and any(entries[0])):
-            used = 0
-        _keep_entries(context, base, kind, used)
-
-
 def _entries(context: LoadContext, base: int, kind: str) -> list[tuple[int, ...]]:
     """The whole entries of an index; none where it is missing."""
     name, form = file_of(base, kind), ENTRIES[kind]
@@ -597,7 +586,14 @@ class Loading(LoadContext):
             code = stop_code(swept.stop, is_last=base == self.bases[-1])
             message = f"{WHY_CUT[swept.stop]}; the log and its index entries are left as they are"
             self.note_fault(code, self.path(base), message, swept.valid_bytes, swept.next_offset)
-            trim_indexes(self, base)
+            # Unused entries go from the indexes of a damaged segment.
+            for kind, column in ((INDEX, 0), (TIMEINDEX, 1)):
+                entries = _entries(self, base, kind)
+                is_used = (entry[column] != 0 for entry in entries[1:])  # by the relative offset
+                used = 1 + sum(takewhile(bool, is_used))
+                if used == 1 and not (entries and any(entries[0])):
+                    used = 0
+                _keep_entries(self, base, kind, used)
             return
         self.install(swept, "it does not fit its log", last=self._doubtful.get(base, INDEX))
 

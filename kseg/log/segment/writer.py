@@ -93,10 +93,6 @@ class WrittenFiles:
             self.txn_index.path,
         )
 
-    def has_suffix(self, suffix: str) -> bool:
-        """Whether all names end so."""
-        return all(path.endswith(suffix) for path in self.paths)
-
     def flush(self) -> None:
         """Make all bytes lasting; the log first. Makes indexes that are missing."""
         self.log.flush()
@@ -106,7 +102,7 @@ class WrittenFiles:
 
     def change_suffix(self, old: str, new: str) -> None:
         """Rename all files; see `SegmentWriter.change_suffix`."""
-        if not self.has_suffix(old):
+        if not all(path.endswith(old) for path in self.paths):
             raise ValueError(f"the names of {self.log.path} do not end in {old!r}")
         renamed = (
             self.log.renamed,

@@ -432,7 +432,17 @@ def watched(spark: SparkSession, total: int, progress: Progress | None) -> Itera
 
     def watch() -> None:
         while not done.wait(_POLL_SECONDS):
-            progress(min(_finished_tasks(tracker, group), total), total)
+            jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(group)]
+            stages = [
+                tracker.getStageInfo(number)
+                for job in jobs
+                if job is not None
+                for number in job.stageIds
+            ]
+            progress(
+                min(sum(stage.numCompletedTasks for stage in stages if stage is not None), total),
+                total,
+            )
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -444,15 +454,6 @@ def watched(spark: SparkSession, total: int, progress: Progress | None) -> Itera
         for name, value in zip(_GROUP, properties, strict=True):
             context.setLocalProperty(name, value)
     progress(total, total)
-
-
-def _finished_tasks(tracker: Any, group: str) -> int:
-    """Tasks that have ended in all stages of a group's jobs."""
-    jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(group)]
-    stages = [
-        tracker.getStageInfo(number) for job in jobs if job is not None for number in job.stageIds
-    ]
-    return sum(stage.numCompletedTasks for stage in stages if stage is not None)
 
 
 # ---- items ---------------------------------------------------------------------------------------
