@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Final
 
+from kseg.constants import StrPath
+
 
 def _log(line: str) -> None:
     import logging  # slow to load, and few directories need it
@@ -20,7 +22,7 @@ def _log(line: str) -> None:
 note: ContextVar[Callable[[str], object]] = ContextVar("note", default=_log)
 
 
-def command_line(*words: str | os.PathLike[str]) -> str:
+def command_line(*words: StrPath) -> str:
     r"""Spell a command: words that need it are quoted.
 
     The result is one line without control characters, for all words.

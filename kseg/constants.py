@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum, StrEnum
+from os import PathLike
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
+#: A path as callers name it.
+StrPath: TypeAlias = str | PathLike[str]
 #: Bytes that a function reads.
 Buffer: TypeAlias = bytes | bytearray | memoryview
 #: Arrays by the type of their values. They are texts, because this module loads no numpy.

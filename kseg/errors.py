@@ -40,8 +40,10 @@ path with `at_path`, so each message is made in one place.
 from __future__ import annotations
 
 from collections.abc import Callable
-from os import PathLike, fspath
+from os import fspath
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+
+from kseg.constants import StrPath
 
 if TYPE_CHECKING:
     from kseg.constants import StopReason
@@ -60,7 +62,7 @@ class KsegError(Exception):
         self,
         reason: str,
         *,
-        path: str | PathLike[str] | None = None,
+        path: StrPath | None = None,
         position: int | None = None,
         offset: int | None = None,
         stop: StopReason | None = None,
@@ -118,7 +120,7 @@ def _rebuild(kind: type[_ErrorT], reason: str, state: dict[str, object]) -> _Err
     return error
 
 
-def at_path(error: _ErrorT, path: str | PathLike[str]) -> _ErrorT:
+def at_path(error: _ErrorT, path: StrPath) -> _ErrorT:
     """Name the file in an error of a layer that knows only bytes; returns the same error."""
     if error.path is None:
         error.path = fspath(path)

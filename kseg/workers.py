@@ -20,13 +20,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import cache, partial
 from itertools import chain, islice
-from os import PathLike
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Condition, Lock, current_thread, get_ident, local
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from weakref import WeakSet
 
+from kseg.constants import StrPath
 from kseg.errors import KsegError, LimitExceededError, at_path
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class _Piece:
     """
 
     def __init__(self, work: Work) -> None:
-        self.path: str | PathLike[str] | None = getattr(work, "path", None)
+        self.path: StrPath | None = getattr(work, "path", None)
         self.work = work
         self.results: SimpleQueue[Any] = SimpleQueue()
         self.waiting = 0
@@ -396,7 +396,7 @@ class SharedUse:
 
 
 @contextmanager
-def at_file(path: str | PathLike[str]) -> Iterator[None]:
+def at_file(path: StrPath) -> Iterator[None]:
     """Name the file in an error of the block.
 
     Raises:
@@ -423,7 +423,7 @@ class Results:
 
     __slots__ = ("_read", "path")
 
-    def __init__(self, path: str | PathLike[str], read: Read) -> None:
+    def __init__(self, path: StrPath, read: Read) -> None:
         """Take the results of `read`."""
         self.path = path
         self._read = read
@@ -464,7 +464,7 @@ class At:
 
     __slots__ = ("_work", "path")
 
-    def __init__(self, path: str | PathLike[str], work: Work) -> None:
+    def __init__(self, path: StrPath, work: Work) -> None:
         """The same work."""
         self.path = path
         self._work = work
@@ -479,7 +479,7 @@ class At:
             self._work(put)
 
 
-def each_at(path: str | PathLike[str], pieces: Iterable[Work]) -> Iterator[Work]:
+def each_at(path: StrPath, pieces: Iterable[Work]) -> Iterator[Work]:
     """The same pieces of work, each `At` the file, which an error of asking for one names too."""
     with at_file(path):
         for work in pieces:

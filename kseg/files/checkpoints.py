@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from os import PathLike
 from typing import Final, NamedTuple, NoReturn
 
 from kseg.errors import CorruptIndexError
@@ -63,7 +62,7 @@ class LeaderEpochCheckpoint:
     effective: tuple[EpochEntry, ...]
 
 
-def read_offset_checkpoint(path: str | PathLike[str]) -> dict[TopicPartition, int]:
+def read_offset_checkpoint(path: io.StrPath) -> dict[TopicPartition, int]:
     """Read one of the four offset checkpoints of a data directory.
 
     Returns:
@@ -82,7 +81,7 @@ def read_offset_checkpoint(path: str | PathLike[str]) -> dict[TopicPartition, in
     return offsets
 
 
-def read_leader_epochs(path: str | PathLike[str]) -> LeaderEpochCheckpoint:
+def read_leader_epochs(path: io.StrPath) -> LeaderEpochCheckpoint:
     """Read a partition's `leader-epoch-checkpoint`.
 
     Raises:
@@ -106,9 +105,7 @@ def read_leader_epochs(path: str | PathLike[str]) -> LeaderEpochCheckpoint:
     return LeaderEpochCheckpoint(tuple(entries), assign_epochs(entries))
 
 
-def write_offset_checkpoint(
-    path: str | PathLike[str], offsets: Mapping[TopicPartition, int]
-) -> None:
+def write_offset_checkpoint(path: io.StrPath, offsets: Mapping[TopicPartition, int]) -> None:
     """Replace an offset checkpoint, lasting when this returns; entries in the order given.
 
     Raises:
@@ -123,7 +120,7 @@ def write_offset_checkpoint(
     atomic.replace_file(path, _bytes_of(lines))
 
 
-def write_leader_epochs(path: str | PathLike[str], entries: Sequence[EpochEntry]) -> None:
+def write_leader_epochs(path: io.StrPath, entries: Sequence[EpochEntry]) -> None:
     """Replace a partition's `leader-epoch-checkpoint`, lasting when this returns.
 
     Raises:
@@ -174,7 +171,7 @@ class _Reader:
 
     __slots__ = ("_data", "_path", "_position")
 
-    def __init__(self, data: bytes, path: str | PathLike[str]) -> None:
+    def __init__(self, data: bytes, path: io.StrPath) -> None:
         self._data = data
         self._path = path
         self._position = 0

@@ -24,10 +24,9 @@ from __future__ import annotations
 import os
 import re
 from enum import Enum
-from os import PathLike
 from typing import Final, NamedTuple
 
-from kseg.constants import INT32_MAX, INT64_MIN
+from kseg.constants import INT32_MAX, INT64_MIN, StrPath
 from kseg.errors import NotALogError
 
 OFFSET_MAX: Final = 2**63 - 1
@@ -213,7 +212,7 @@ def parse_name(name: str) -> FileName | None:
     return None
 
 
-def file_name(path: str | PathLike[str]) -> FileName:
+def file_name(path: StrPath) -> FileName:
     """Parse a file name leniently: `copy.log` is a log without a base offset.
 
     Args:

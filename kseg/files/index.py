@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from os import PathLike, fspath
+from os import fspath
 from typing import ClassVar, Final, NamedTuple, Self
 
 import numpy as np
@@ -128,9 +128,7 @@ class IndexFile(Closing):
         self.slots = self.length = 0
 
     @classmethod
-    def open(
-        cls, path: str | PathLike[str], base_offset: int, *, mapping: Mapping = "auto"
-    ) -> Self:
+    def open(cls, path: io.StrPath, base_offset: int, *, mapping: Mapping = "auto") -> Self:
         """Open the index of the segment at `base_offset`; a missing file has no entries.
 
         Raises:

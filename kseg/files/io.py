@@ -22,16 +22,16 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from os import PathLike, fspath
+from os import fspath
 from pathlib import Path
 from typing import Final, Protocol, Self, TypeGuard
 
+from kseg.constants import StrPath as StrPath
 from kseg.errors import LimitExceededError, PoisonedFileError, SegmentInUseError
 from kseg.files import ownership, record_locks
 from kseg.files.fallocate import fallocate
 from kseg.files.ownership import Look
 
-StrPath = str | PathLike[str]
 Bytes = bytes | bytearray | memoryview
 #: The source of owner, group and permissions of a new file: another file, or given values.
 Model = os.stat_result | Look

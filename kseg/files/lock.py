@@ -21,7 +21,7 @@ import os
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from os import PathLike, fspath
+from os import fspath
 from types import TracebackType
 
 from kseg.errors import LogLockedError
@@ -48,7 +48,7 @@ _held: dict[_Inode, _Held] = {}
 _registry = threading.Lock()
 
 
-def holder(data_directory: str | PathLike[str]) -> int | None:
+def holder(data_directory: io.StrPath) -> int | None:
     """Ask which other process holds a data directory.
 
     It creates, writes and locks nothing. If other code of this process locked `.lock` without kseg,
@@ -119,7 +119,7 @@ class DirectoryLock:
         self.release()
 
 
-def acquire(data_directory: str | PathLike[str]) -> DirectoryLock:
+def acquire(data_directory: io.StrPath) -> DirectoryLock:
     """Take the lock of a data directory, or share this process's lock.
 
     Raises:

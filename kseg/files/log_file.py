@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -21,7 +20,7 @@ import numpy as np
 
 from kseg import workers
 from kseg._kernels import walk as _kernel
-from kseg.constants import INT32_MAX, INT64_MAX, Buffer, StopReason
+from kseg.constants import INT32_MAX, INT64_MAX, Buffer, StopReason, StrPath
 from kseg.errors import NotALogError, UnreadableError
 from kseg.files.grammar import FileKind, parse_name
 from kseg.files.io import Closing
@@ -115,7 +114,7 @@ class LogFile(Closing):
         self.kafka07: Final = kafka07
 
     @classmethod
-    def open(cls, path: str | PathLike[str], mapping: Mapping = "auto") -> LogFile:
+    def open(cls, path: StrPath, mapping: Mapping = "auto") -> LogFile:
         """Open a file of batches; base offset and era come from its name.
 
         Raises:

@@ -23,7 +23,7 @@ import mmap
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from os import PathLike, fspath
+from os import fspath
 from typing import Final, Literal
 
 import numpy as np
@@ -84,7 +84,7 @@ class MappedFile(Closing):
 
     @classmethod
     def open(
-        cls, path: str | PathLike[str], mapping: Mapping = "auto", *, index: bool = False
+        cls, path: io.StrPath, mapping: Mapping = "auto", *, index: bool = False
     ) -> MappedFile:
         """Open a regular file read-only.
 
@@ -311,7 +311,7 @@ class MappedFile(Closing):
             raise ValueError(f"{self.path} is closed")
 
 
-def held_by_another(path: str | PathLike[str]) -> bool:
+def held_by_another(path: io.StrPath) -> bool:
     """Whether another process holds the data directory that a partition's file lies in.
 
     A lock that this process may not open counts as held: then nothing is mapped.

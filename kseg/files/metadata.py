@@ -24,7 +24,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from os import PathLike, fspath
+from os import fspath
 from typing import Final
 from uuid import UUID
 
@@ -97,7 +97,7 @@ class CleanShutdown:
     broker_epoch: int | None
 
 
-def read_partition_metadata(path: str | PathLike[str]) -> PartitionMetadata:
+def read_partition_metadata(path: io.StrPath) -> PartitionMetadata:
     """Read a `partition.metadata` file.
 
     Raises:
@@ -123,7 +123,7 @@ def read_partition_metadata(path: str | PathLike[str]) -> PartitionMetadata:
     return PartitionMetadata(version, topic_id[1])
 
 
-def topic_id_in(directory: str | PathLike[str]) -> UUID | None:
+def topic_id_in(directory: io.StrPath) -> UUID | None:
     """The id of the topic of a partition directory; None if no file has it, or a broken one."""
     path = os.path.join(directory, FileKind.PARTITION_METADATA.value)
     with suppress(CorruptIndexError, OSError):
@@ -131,7 +131,7 @@ def topic_id_in(directory: str | PathLike[str]) -> UUID | None:
     return None
 
 
-def read_properties(path: str | PathLike[str]) -> dict[str, str]:
+def read_properties(path: io.StrPath) -> dict[str, str]:
     """Read a file of Java properties, such as a broker's `server.properties`.
 
     Raises:
@@ -152,7 +152,7 @@ def log_directories(properties: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(directory.strip() for directory in named.split(",") if directory.strip())
 
 
-def read_meta_properties(path: str | PathLike[str]) -> MetaProperties:
+def read_meta_properties(path: io.StrPath) -> MetaProperties:
     """Read a `meta.properties` file.
 
     Raises:
@@ -180,7 +180,7 @@ def read_meta_properties(path: str | PathLike[str]) -> MetaProperties:
     return MetaProperties(version, cluster_id, node_id, directory_id, properties)
 
 
-def check_quorum_state(path: str | PathLike[str]) -> None:
+def check_quorum_state(path: io.StrPath) -> None:
     """Check that Kafka can read a `quorum-state` file.
 
     Raises:
@@ -207,12 +207,12 @@ def check_quorum_state(path: str | PathLike[str]) -> None:
         raise error.as_kafka("RuntimeException")
 
 
-def is_of_broker(data_directory: str | PathLike[str]) -> bool:
+def is_of_broker(data_directory: io.StrPath) -> bool:
     """Whether a data directory is a broker's: it has a `meta.properties`, whatever its contents."""
     return os.path.lexists(os.path.join(data_directory, FileKind.META_PROPERTIES.value))
 
 
-def read_clean_shutdown(data_directory: str | PathLike[str]) -> CleanShutdown | None:
+def read_clean_shutdown(data_directory: io.StrPath) -> CleanShutdown | None:
     """Look for the mark of a clean shutdown; None without one.
 
     Raises:
@@ -236,7 +236,7 @@ def read_clean_shutdown(data_directory: str | PathLike[str]) -> CleanShutdown | 
     return CleanShutdown(epoch if is_epoch else None)
 
 
-def write_partition_metadata(path: str | PathLike[str], topic_id: UUID) -> None:
+def write_partition_metadata(path: io.StrPath, topic_id: UUID) -> None:
     """Replace a `partition.metadata` file, lasting when this returns.
 
     Raises:
@@ -249,7 +249,7 @@ def write_partition_metadata(path: str | PathLike[str], topic_id: UUID) -> None:
     atomic.replace_file(path, f"version: 0\ntopic_id: {text}".encode())
 
 
-def has_topic_id(path: str | PathLike[str], topic_id: UUID) -> bool:
+def has_topic_id(path: io.StrPath, topic_id: UUID) -> bool:
     """Whether a `partition.metadata` file has a topic id; false without the file.
 
     Raises:
@@ -266,7 +266,7 @@ def has_topic_id(path: str | PathLike[str], topic_id: UUID) -> bool:
     return True
 
 
-def record_topic_id(path: str | PathLike[str], topic_id: UUID) -> bool:
+def record_topic_id(path: io.StrPath, topic_id: UUID) -> bool:
     """Write a topic's id to `partition.metadata`; returns whether it was not there before.
 
     Raises:
@@ -283,7 +283,7 @@ def record_topic_id(path: str | PathLike[str], topic_id: UUID) -> bool:
 
 
 def write_clean_shutdown(
-    data_directory: str | PathLike[str], broker_epoch: int = BROKER_EPOCH_UNKNOWN
+    data_directory: io.StrPath, broker_epoch: int = BROKER_EPOCH_UNKNOWN
 ) -> None:
     """Write the mark of a clean shutdown, lasting when this returns; the last step of a shutdown.
 
@@ -294,7 +294,7 @@ def write_clean_shutdown(
     atomic.replace_file(_clean_shutdown_path(data_directory), text.encode())
 
 
-def remove_recovery_notes(data_directory: str | PathLike[str]) -> None:
+def remove_recovery_notes(data_directory: io.StrPath) -> None:
     """Remove the notes of an interrupted recovery; does nothing without them.
 
     Raises:
@@ -303,7 +303,7 @@ def remove_recovery_notes(data_directory: str | PathLike[str]) -> None:
     io.unlink(os.path.join(fspath(data_directory), RECOVERED_NAME), missing_ok=True)
 
 
-def remove_clean_shutdown(data_directory: str | PathLike[str]) -> None:
+def remove_clean_shutdown(data_directory: io.StrPath) -> None:
     """Remove the mark durably; does nothing without it.
 
     Raises:
@@ -317,7 +317,7 @@ def remove_clean_shutdown(data_directory: str | PathLike[str]) -> None:
     io.flush_directory(data_directory)
 
 
-def _clean_shutdown_path(data_directory: str | PathLike[str]) -> str:
+def _clean_shutdown_path(data_directory: io.StrPath) -> str:
     return os.path.join(fspath(data_directory), FileKind.CLEAN_SHUTDOWN.value)
 
 

@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from os import PathLike
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
+from kseg.constants import StrPath
 from kseg.errors import NotALogError, os_reason
 from kseg.files.grammar import (
     OF_DATA_DIRECTORIES,
@@ -347,7 +347,7 @@ class ClassifiesItself(Protocol):
         """As `classify_path`, with a partition's files and each partition of a data directory."""
 
 
-def list_partition(path: str | PathLike[str]) -> PartitionFiles:
+def list_partition(path: StrPath) -> PartitionFiles:
     """List a partition directory once, and sort its files.
 
     Of two files with the same base offset, the one with 20 digits in its name counts, and a `.log`
@@ -400,7 +400,7 @@ def sort_partition(
     )
 
 
-def list_data_directory(path: str | PathLike[str]) -> DataDirectory:
+def list_data_directory(path: StrPath) -> DataDirectory:
     """List a data directory.
 
     Each sub-directory is read once, up to the first file that decides whether it is a partition.
@@ -417,7 +417,7 @@ def list_data_directory(path: str | PathLike[str]) -> DataDirectory:
     return _sort_data_directory(directory, *_list_files(directory), whole=False)
 
 
-def path_order(path: str | PathLike[str]) -> list[str | int]:
+def path_order(path: StrPath) -> list[str | int]:
     """A key by which to sort paths as people count: numbers in them by their value.
 
     >>> sorted(["t-10/1.log", "t-2/2.log"], key=path_order)
@@ -427,7 +427,7 @@ def path_order(path: str | PathLike[str]) -> list[str | int]:
     return [int(part) if at % 2 else part for at, part in enumerate(parts)]
 
 
-def log_bytes(path: str | PathLike[str]) -> int:
+def log_bytes(path: StrPath) -> int:
     """The sum of `log_sizes`.
 
     Args:
@@ -439,7 +439,7 @@ def log_bytes(path: str | PathLike[str]) -> int:
     return sum(log_sizes(path))
 
 
-def log_sizes(path: str | PathLike[str]) -> list[int]:
+def log_sizes(path: StrPath) -> list[int]:
     """Bytes of each `.log` file in a directory, in any order; the names alone decide.
 
     Args:
@@ -493,7 +493,7 @@ def _leads_nowhere(path: Path) -> bool:
     return False
 
 
-def classify_path(path: str | PathLike[str], *, whole: bool = False) -> KnownPath:
+def classify_path(path: StrPath, *, whole: bool = False) -> KnownPath:
     """Whether a path is a file of Kafka's, a partition directory or a data directory.
 
     A directory that holds segments is a partition, whatever its name; one that holds partitions is

@@ -26,9 +26,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from os import PathLike, fspath
+from os import fspath
 from typing import Final, NamedTuple
 
+from kseg.constants import StrPath
 from kseg.errors import NotALogError
 from kseg.files.grammar import FileKind, parse_partition_dir
 
@@ -68,7 +69,7 @@ class Look(NamedTuple):
         """The look of an existing file or directory."""
         return cls(status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode))
 
-    def is_usual_in(self, directory: str | PathLike[str]) -> bool:
+    def is_usual_in(self, directory: StrPath) -> bool:
         """Whether this process's files there have this owner and group anyway."""
         if self.uid != os.geteuid():
             return False
@@ -88,7 +89,7 @@ def forget() -> None:
     _looks.clear()
 
 
-def of_files(directory: str | PathLike[str]) -> Look:
+def of_files(directory: StrPath) -> Look:
     """The look of a new file in a directory.
 
     Raises:
@@ -110,7 +111,7 @@ def of_files(directory: str | PathLike[str]) -> Look:
     return look
 
 
-def of_directories(directory: str | PathLike[str]) -> Look:
+def of_directories(directory: StrPath) -> Look:
     """The look of a new directory in a directory: like a partition there, else like the directory.
 
     Raises:
@@ -136,7 +137,7 @@ def private() -> Iterator[None]:
         _private.reset(token)
 
 
-def of_copied_file(source: str | PathLike[str]) -> Look:
+def of_copied_file(source: StrPath) -> Look:
     """The look of a new file elsewhere that holds the records of a log.
 
     If root makes it, it gets the owner, group and permissions of the source, if the file system
@@ -152,18 +153,18 @@ def of_copied_file(source: str | PathLike[str]) -> Look:
     return _copied(_look_at(source), 0o600)
 
 
-def owner_of(source: str | PathLike[str]) -> tuple[int, int]:
+def owner_of(source: StrPath) -> tuple[int, int]:
     """User and group of a log, or of the logs of a partition directory."""
     look = _look_at(source)
     return look.uid, look.gid
 
 
-def _look_at(source: str | PathLike[str]) -> Look:
+def _look_at(source: StrPath) -> Look:
     status = os.stat(source)
     return of_files(source) if stat.S_ISDIR(status.st_mode) else Look.of(status)
 
 
-def of_copied_directory(source: str | PathLike[str]) -> Look:
+def of_copied_directory(source: StrPath) -> Look:
     """The owner and permissions of a new directory for such files: as `of_copied_file`.
 
     Args:
@@ -184,7 +185,7 @@ def _copied(look: Look, needed: int) -> Look:
     return Look(os.geteuid(), os.getegid(), look.mode & 0o777 | needed, False, False)
 
 
-def check_safe(path: str | PathLike[str]) -> None:
+def check_safe(path: StrPath) -> None:
     """Refuse a directory in which another user could change what this process writes.
 
     It has to belong to this user or to root, and others may not write to it. The directory around

@@ -28,7 +28,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
-from os import PathLike
 from typing import Final
 
 from kseg._core import crc32c
@@ -71,7 +70,7 @@ class ProducerSnapshotEntry:
         return first if first >= 0 else first + 2**31
 
 
-def read(source: str | PathLike[str] | bytes) -> tuple[ProducerSnapshotEntry, ...]:
+def read(source: io.StrPath | bytes) -> tuple[ProducerSnapshotEntry, ...]:
     """Read a producer snapshot from a file, or from its bytes; the entries as they follow there.
 
     Raises:
@@ -85,7 +84,7 @@ def read(source: str | PathLike[str] | bytes) -> tuple[ProducerSnapshotEntry, ..
     return _parse(io.read_file(source, bytes_max=SNAPSHOT_BYTES_MAX), source)
 
 
-def _parse(data: bytes, path: str | PathLike[str] | None) -> tuple[ProducerSnapshotEntry, ...]:
+def _parse(data: bytes, path: io.StrPath | None) -> tuple[ProducerSnapshotEntry, ...]:
     if len(data) < _HEADER.size:
         raise CorruptIndexError(
             f"{len(data)} bytes are too few for a snapshot's header of {_HEADER.size}",
@@ -149,9 +148,7 @@ def to_bytes(entries: Iterable[ProducerSnapshotEntry]) -> bytes:
     return _BEFORE_BODY.pack(SNAPSHOT_VERSION, crc32c(body)) + body
 
 
-def write(
-    path: str | PathLike[str], entries: Iterable[ProducerSnapshotEntry], *, sync: bool = True
-) -> None:
+def write(path: io.StrPath, entries: Iterable[ProducerSnapshotEntry], *, sync: bool = True) -> None:
     """Write a producer snapshot, in place of an existing one.
 
     Args:
@@ -180,7 +177,7 @@ def write(
         raise
 
 
-def flush(path: str | PathLike[str]) -> None:
+def flush(path: io.StrPath) -> None:
     """Make a snapshot lasting that was written without.
 
     Raises:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
-from os import PathLike
 from typing import Any, NamedTuple
 
 from kseg.commands import suggestion
+from kseg.constants import StrPath
 
-StrPaths = str | PathLike[str] | Iterable[str | PathLike[str]]
+StrPaths = StrPath | Iterable[StrPath]
 
 
 class Selection(NamedTuple):

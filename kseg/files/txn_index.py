@@ -22,7 +22,7 @@ import os
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from os import PathLike, fspath
+from os import fspath
 from typing import Final
 
 import numpy as np
@@ -79,7 +79,7 @@ class TxnIndex:
     tail_bytes: int = 0
 
     @classmethod
-    def open(cls, path: str | PathLike[str]) -> TxnIndex:
+    def open(cls, path: io.StrPath) -> TxnIndex:
         """Read a transaction index; a missing file has no entries.
 
         Raises:
@@ -93,7 +93,7 @@ class TxnIndex:
             return cls.of(b"", path)
 
     @classmethod
-    def of(cls, data: bytes, path: str | PathLike[str]) -> TxnIndex:
+    def of(cls, data: bytes, path: io.StrPath) -> TxnIndex:
         """A transaction index from the bytes of its file.
 
         Raises:

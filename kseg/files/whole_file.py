@@ -246,7 +246,7 @@ _ESCAPED: Final = re.compile(r"""[\x01-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 
 
 def refuse_in_data_directory(
-    out: str | os.PathLike[str], homes: Collection[Path] = (), *, is_data: bool = False
+    out: io.StrPath, homes: Collection[Path] = (), *, is_data: bool = False
 ) -> None:
     """Refuse a place beside the logs of a data directory: no broker starts beside another folder.
 

@@ -24,7 +24,6 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from os import PathLike
 from pathlib import Path
 from uuid import UUID
 
@@ -91,7 +90,7 @@ class Adopted:
 
 
 def adopt(
-    path: str | PathLike[str],
+    path: io.StrPath,
     staged: Sequence[StagedSegment],
     *,
     keep_offsets: bool = False,

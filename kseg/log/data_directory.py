@@ -35,7 +35,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from os import PathLike, fspath
+from os import fspath
 from pathlib import Path
 from typing import Final
 
@@ -61,7 +61,7 @@ _CHECKPOINTS: Final = (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REP
 _WHITE_SPACE: Final = re.compile(r"\s")
 
 
-def has_tiers(home: str | PathLike[str]) -> bool:
+def has_tiers(home: io.StrPath) -> bool:
     """Whether a data directory has a partition of `__remote_log_metadata`.
 
     Raises:
@@ -108,7 +108,7 @@ class DirectoryFiles:
     findings: tuple[KsegError, ...]
 
     @classmethod
-    def read(cls, path: str | PathLike[str], *, locked: bool = True) -> DirectoryFiles:
+    def read(cls, path: io.StrPath, *, locked: bool = True) -> DirectoryFiles:
         """Read them.
 
         Args:
@@ -140,7 +140,7 @@ class DirectoryFiles:
         return PartitionOffsets(max(points or 0, 0), max(starts or 0, 0), high_watermarks, clean)
 
 
-def partition_of(directory: str | PathLike[str]) -> TopicPartition | None:
+def partition_of(directory: io.StrPath) -> TopicPartition | None:
     """The name of a partition in checkpoints, by its directory; None for another name."""
     try:
         name = parse_partition_dir(os.path.basename(os.path.realpath(directory)))
@@ -149,13 +149,13 @@ def partition_of(directory: str | PathLike[str]) -> TopicPartition | None:
     return TopicPartition(name.topic, name.partition)
 
 
-def offsets_beside(directory: str | PathLike[str]) -> PartitionOffsets:
+def offsets_beside(directory: io.StrPath) -> PartitionOffsets:
     """Read the files beside a partition without a lock; unreadable ones are ignored."""
     files = DirectoryFiles.read(path_at(directory).resolve().parent, locked=False)
     return files.of(partition_of(directory), clean=files.mark is not None)
 
 
-def starts_in_tier(directory: str | PathLike[str]) -> bool:
+def starts_in_tier(directory: io.StrPath) -> bool:
     """Whether the checkpoint lets a log start in front of its first segment.
 
     A broker keeps such a line for a log with a tier.
@@ -167,7 +167,7 @@ def starts_in_tier(directory: str | PathLike[str]) -> bool:
     return bool(segments) and start < segments[0].base_offset
 
 
-def lower_start(directory: str | PathLike[str], start: int, base: int) -> str:
+def lower_start(directory: io.StrPath, start: int, base: int) -> str:
     """The command that lets a log start at `base`, and not at the `start` of its checkpoint."""
     real = os.path.realpath(directory)
     partition = partition_of(real)
@@ -443,7 +443,7 @@ class DataDirectoryLease:
                 shared.lock.release()
 
 
-def enter(data_directory: str | PathLike[str]) -> DataDirectoryLease:
+def enter(data_directory: io.StrPath) -> DataDirectoryLease:
     """Begin the lease of a directory, or join this process's lease of it.
 
     When this returns the mark of a clean shutdown is gone from the disk. Load no log before that.
@@ -480,9 +480,7 @@ def _begin(path: str, key: tuple[int, int]) -> _SharedLease:
     return _SharedLease(path, key, os.getpid(), held, said, was_clean)
 
 
-def _read(
-    home: str | PathLike[str], kind: FileKind, findings: list[KsegError]
-) -> dict[TopicPartition, int]:
+def _read(home: io.StrPath, kind: FileKind, findings: list[KsegError]) -> dict[TopicPartition, int]:
     """The entries of one checkpoint; a missing or malformed one is empty."""
     try:
         return checkpoints.read_offset_checkpoint(path_at(home) / kind.value)
@@ -520,7 +518,7 @@ def _ends_clean(shared: _SharedLease) -> bool:
     return all(index_rules.is_as_closed(os.path.join(shared.path, name)) for name in others)
 
 
-def marked_for(path: str | PathLike[str]) -> list[str]:
+def marked_for(path: io.StrPath) -> list[str]:
     """The partitions that the mark speaks for, by the names of their directories.
 
     Deleted ones are never recovered; the log of KRaft always is, so neither counts.
@@ -586,7 +584,7 @@ class DirectoryEntry:
     partition: TopicPartition | None = None
 
 
-def list_entries(path: str | os.PathLike[str]) -> tuple[DirectoryEntry, ...]:
+def list_entries(path: io.StrPath) -> tuple[DirectoryEntry, ...]:
     """The sub-directories of a data directory, by name; they are not opened.
 
     Raises:

@@ -96,7 +96,7 @@ class LogDirectory(Closing):
     @classmethod
     def open(
         cls,
-        path: str | os.PathLike[str],
+        path: io.StrPath,
         *,
         mode: str = "read",
         config: Config | None = None,

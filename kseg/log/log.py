@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Self, Unpack
 from uuid import UUID
 
-from kseg.constants import AppendOrigin
+from kseg.constants import AppendOrigin, StrPath
 from kseg.errors import KsegError
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.mapping import Mapping, private_memory
@@ -60,7 +59,7 @@ Mode = Literal["read", "append"]
 _ONE_BATCH: Final = (bytes, bytearray, memoryview, EncodedBatch)
 
 
-def _config_of(config: ConfigLike | Settings | None, path: str | PathLike[str]) -> LogConfig:
+def _config_of(config: ConfigLike | Settings | None, path: StrPath) -> LogConfig:
     from kseg.log.config import LogConfig  # readers do without it, and all that checks appends
 
     if config is None or isinstance(config, LogConfig) or not hasattr(config, "of"):
@@ -134,7 +133,7 @@ class Log:
     @classmethod
     def open(
         cls,
-        path: str | PathLike[str],
+        path: StrPath,
         *,
         mode: Mode = "read",
         create: bool = False,

@@ -19,10 +19,10 @@ Source: Kafka `Topic`, `GroupCoordinatorService`, `TransactionStateManager`,
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from kseg.constants import StrPath
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import checkpoints, metadata
 from kseg.files.names import CLUSTER_METADATA, FileKind
@@ -95,7 +95,7 @@ class RetentionRules:
     why: str = ""
 
 
-def known_topics(data_directory: str | os.PathLike[str]) -> KnownTopics:
+def known_topics(data_directory: StrPath) -> KnownTopics:
     """Read the facts about topics in a data directory.
 
     Raises:

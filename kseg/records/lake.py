@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from kseg.constants import EXTENSIONS, PARTITION_KEYS
+from kseg.constants import EXTENSIONS, PARTITION_KEYS, StrPath
 from kseg.errors import KsegError, LimitExceededError
 from kseg.extras import require
 from kseg.files.whole_file import (
@@ -525,7 +525,7 @@ def targets(names: Sequence[Path], out: Path, form: str, by: tuple[str, ...]) ->
     return files
 
 
-def output_path(out: str | os.PathLike[str]) -> Path:
+def output_path(out: StrPath) -> Path:
     """The path of a file or a directory that a caller names, here or in a store.
 
     Raises:

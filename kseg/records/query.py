@@ -15,12 +15,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, TypeVar
 
 from kseg.commands import suggestion
-from kseg.constants import INT32_MAX, ISOLATIONS, OPEN_TRANSACTIONS, REPLICAS, SCHEMA_WORDS
+from kseg.constants import INT32_MAX, ISOLATIONS, OPEN_TRANSACTIONS, REPLICAS, SCHEMA_WORDS, StrPath
 from kseg.format.times import time_ms
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     from kseg.catalog.catalog import Replicas
     from kseg.constants import Progress
     from kseg.errors import KsegError
@@ -65,7 +63,7 @@ class QueryArgs(TypedDict, total=False):
     verify_crc: bool
     inflated_max: int
     mapping: FileMapping
-    tier: str | PathLike[str] | Tier | None
+    tier: StrPath | Tier | None
 
 
 class Option(NamedTuple):

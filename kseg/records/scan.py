@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from kseg.catalog.catalog import Catalog, OnError, Replicas
-from kseg.constants import ISOLATIONS, REPLICAS, Progress
+from kseg.constants import ISOLATIONS, REPLICAS, Progress, StrPath
 from kseg.errors import KsegError
 from kseg.files.mapping import Mapping, private_memory
 from kseg.files.names import LeftOut, Partition
@@ -587,7 +587,7 @@ class Scan(Frames):
 
     def to_parquet(
         self,
-        out: str | PathLike[str],
+        out: StrPath,
         *,
         partition_by: str | Iterable[str] = (),
         per: str = "partition",
@@ -853,7 +853,7 @@ def _catalog(
     selection: Selection,
     replicas: Replicas,
     on_error: OnError,
-    tier: str | PathLike[str] | Tier | None,
+    tier: StrPath | Tier | None,
     isolation: str,
 ) -> Catalog:
     """The partitions to read; single files are not searched for transactions."""

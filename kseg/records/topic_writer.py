@@ -13,7 +13,7 @@ import numpy as np
 
 from kseg._door import renamed
 from kseg.change.retain import plan_retention
-from kseg.constants import BATCH_BYTES, Int32s, Intps
+from kseg.constants import BATCH_BYTES, Int32s, Intps, StrPath
 from kseg.errors import KsegError
 from kseg.files.grammar import is_topic_name
 from kseg.format.options import OptionsLike
@@ -31,7 +31,7 @@ _RECORD_OVERHEAD: Final = 10
 #: Retention that takes records within so short a time is worth a warning.
 _SOON_MS: Final = 24 * 60 * 60 * 1000
 
-_Path = str | PathLike[str]
+_Path = StrPath
 
 
 @renamed(data_directories="paths")

@@ -12,10 +12,10 @@ import json
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from os import PathLike
 from pathlib import Path
 from typing import Final
 
+from kseg.constants import StrPath
 from kseg.errors import (
     CorruptIndexError,
     CorruptRecordError,
@@ -109,7 +109,7 @@ def report(damages: list[Finding], task: tuple[Split, ...], directory: str | Non
             sink.write(json.dumps(damage.noted()).encode() + b"\n")
 
 
-def read_report(directory: str | PathLike[str]) -> list[Finding]:
+def read_report(directory: StrPath) -> list[Finding]:
     """All damage that the tasks of a job met, by file and position.
 
     Raises:

@@ -17,9 +17,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from os import PathLike, fspath
+from os import fspath
 from typing import TYPE_CHECKING, Final
 
+from kseg.constants import StrPath
 from kseg.errors import KsegError
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Summary:
         return self.records / self.seconds if self.seconds else 0.0
 
 
-def summarise_locally(path: str | PathLike[str]) -> Summary:
+def summarise_locally(path: StrPath) -> Summary:
     """The sums by `kseg.scan`, in this process.
 
     Raises:
@@ -89,7 +90,7 @@ def summarise_locally(path: str | PathLike[str]) -> Summary:
     )
 
 
-def summarise_by_spark(path: str | PathLike[str], *, cores: int = 2) -> Summary:
+def summarise_by_spark(path: StrPath, *, cores: int = 2) -> Summary:
     """The same sums by a Spark job on this machine.
 
     Raises:

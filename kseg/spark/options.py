@@ -68,6 +68,7 @@ from kseg.constants import (
     SCHEMA_WORDS,
 )
 from kseg.files.grammar import is_topic_name
+from kseg.files.selection import StrPaths
 from kseg.format.times import time_ms
 from kseg.format.typed import has_schemas, kind_of
 from kseg.records.query import (
@@ -346,9 +347,7 @@ def with_comments(options: Mapping[str, str], comments: Iterable[str | None]) ->
     )
 
 
-def source_options(
-    paths: str | PathLike[str] | Iterable[str | PathLike[str]], options: Mapping[str, str] | None
-) -> SourceOptions:
+def source_options(paths: StrPaths, options: Mapping[str, str] | None) -> SourceOptions:
     """Options of the source for paths of this machine.
 
     Raises:

@@ -37,12 +37,13 @@ from kseg.catalog.catalog import (
     partition_at,
     real_path,
 )
-from kseg.constants import INT64_MIN, NO_TIMESTAMP, StopReason
+from kseg.constants import INT64_MIN, NO_TIMESTAMP, StopReason, StrPath
 from kseg.errors import CorruptIndexError, CorruptRecordError, NotALogError
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.index import OffsetIndex, TimeIndex, TimeIndexEntry
 from kseg.files.log_file import LogFile
 from kseg.files.names import Partition, PartitionFiles, list_partition
+from kseg.files.selection import StrPaths
 from kseg.format.header import BatchHeader
 from kseg.format.request import NO_END, Request
 from kseg.log.reader import (
@@ -97,7 +98,7 @@ def plan_line(logs: Iterable[ListedLog], tasks: Iterable[tuple[Split, ...]]) -> 
     return f"kseg: {read} of {in_all} segments"
 
 
-def local_path(path: str | os.PathLike[str]) -> str:
+def local_path(path: StrPath) -> str:
     """A path of this machine: a plain path unchanged, or the path in a `file:` URL.
 
     Raises:
@@ -114,7 +115,7 @@ def local_path(path: str | os.PathLike[str]) -> str:
 
 
 def local_paths(
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    paths: StrPaths,
 ) -> list[str]:
     """One path or several, each converted by `local_path`.
 

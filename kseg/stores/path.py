@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from os import PathLike
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
+from kseg.constants import StrPath
 from kseg.errors import NotALogError
 from kseg.files import names
 from kseg.files.grammar import is_url
@@ -52,7 +52,7 @@ def place(path: str) -> Any:
     return RemotePath(str(RemotePath(path)))
 
 
-def path_at(name: str | PathLike[str]) -> Path:
+def path_at(name: StrPath) -> Path:
     """The path of a name: a URL's lists and opens itself."""
     if isinstance(name, Path):
         return name
@@ -60,7 +60,7 @@ def path_at(name: str | PathLike[str]) -> Path:
     return where if isinstance(where, Path) else Path(where)
 
 
-def local_path_at(name: str | PathLike[str]) -> Path:
+def local_path_at(name: StrPath) -> Path:
     """The path of a name, for functions that change files, or predict a broker's changes.
 
     Raises:
@@ -72,7 +72,7 @@ def local_path_at(name: str | PathLike[str]) -> Path:
     return path
 
 
-def out_path(name: str | PathLike[str]) -> Path:
+def out_path(name: StrPath) -> Path:
     """The path of a new file, or of a directory for new files; no store is asked.
 
     Raises:
@@ -204,7 +204,7 @@ class PlaceName(str):
         return known
 
 
-def name_of(path: str | PathLike[str]) -> str:
+def name_of(path: StrPath) -> str:
     """A path as text; that of a file elsewhere can still be opened."""
     if isinstance(path, PlaceName) or not hasattr(path, "open_elsewhere"):
         return os.fspath(path)

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, zip_longest
-from os import PathLike
 from pathlib import Path
 from typing import Final, NamedTuple, Unpack
 
@@ -135,7 +134,7 @@ class LogView:
         return cls(path, version.segments, mapping, version=version, now=now)
 
     @classmethod
-    def open(cls, path: str | PathLike[str], *, mapping: Mapping = "auto") -> LogView:
+    def open(cls, path: io.StrPath, *, mapping: Mapping = "auto") -> LogView:
         """List a partition directory; files are opened only when they are needed.
 
         Args:

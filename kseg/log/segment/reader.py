@@ -15,14 +15,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 
 from kseg import workers
-from kseg.constants import INT64_MAX, INT64_MIN, StopReason
+from kseg.constants import INT64_MAX, INT64_MIN, StopReason, StrPath
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, OnError, at_path
 from kseg.files.io import Closing
 from kseg.files.log_file import BATCH_BYTES_TRUSTED, LogFile, OnUnreadable, Tile
@@ -109,7 +108,7 @@ class Segment(Closing):
     @classmethod
     def open(
         cls,
-        path: str | PathLike[str],
+        path: StrPath,
         *,
         mapping: Mapping = "auto",
         size: int | None = None,

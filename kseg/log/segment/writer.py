@@ -318,7 +318,7 @@ class SegmentWriter(Closing):
     @classmethod
     def open(
         cls,
-        directory: str | os.PathLike[str],
+        directory: io.StrPath,
         base_offset: int,
         config: LogConfig,
         *,

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from os import PathLike, fspath
+from os import fspath
 from threading import BoundedSemaphore
 from typing import Any, Final
 
@@ -56,7 +56,7 @@ INDEXES: Final = {
 }
 
 #: Files of private keys in PEM, by the ids of the key pairs.
-Keys = Mapping[str, str | PathLike[str]]
+Keys = Mapping[str, io.StrPath]
 
 
 @dataclass(frozen=True, slots=True)

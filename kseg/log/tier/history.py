@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from os import PathLike
 from typing import TYPE_CHECKING, Final
 
-from kseg.constants import INT32_MAX, INT64_MAX
+from kseg.constants import INT32_MAX, INT64_MAX, StrPath
 from kseg.documents import Documented
 from kseg.errors import KsegError, NotALogError, TierError
 from kseg.files.checkpoints import EpochEntry
@@ -94,9 +93,7 @@ class RemoteHistory(Documented):
             )
 
 
-def tiered(
-    path: str | PathLike[str], tier: TierLike | None, *, is_needed: bool = False
-) -> TierLog | None:
+def tiered(path: StrPath, tier: TierLike | None, *, is_needed: bool = False) -> TierLog | None:
     """A partition with its history in a tier; None where nothing says that it has any.
 
     Args:
@@ -185,7 +182,7 @@ def unreferenced(
 
 
 def with_tier_epochs(
-    path: str | PathLike[str],
+    path: StrPath,
     epochs: Sequence[EpochEntry],
     start: int,
     tier: TierLike | None,

@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from os import PathLike, fspath
+from os import fspath
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from kseg.catalog.catalog import matches
-from kseg.constants import INT64_MAX, InternalTopic
+from kseg.constants import INT64_MAX, InternalTopic, StrPath
 from kseg.errors import CorruptIndexError, KsegError, NotALogError, TierError
 from kseg.files import checkpoints
 from kseg.files.checkpoints import EpochEntry, TopicPartition
@@ -202,7 +202,7 @@ class Tier:
     @classmethod
     def of(
         cls,
-        root: str | PathLike[str],
+        root: StrPath,
         *,
         keys: Keys | None = None,
         topic_id: str | None = None,
@@ -239,7 +239,7 @@ class Tier:
         names = {(group.topic, group.partition) for group in self.groups if group.segments}
         return [PartitionName(*name) for name in sorted(names)]
 
-    def log(self, path: str | PathLike[str], *, mapping: Mapping = "auto") -> TierLog:
+    def log(self, path: StrPath, *, mapping: Mapping = "auto") -> TierLog:
         """A partition by its directory, which need not be there: its name says which one.
 
         Args:
@@ -260,7 +260,7 @@ class Tier:
 
 
 #: A tier as callers name it; a log that was found in a tier stands for itself.
-TierLike = str | PathLike[str] | Tier | TierLog
+TierLike = StrPath | Tier | TierLog
 
 
 # ---- listing -------------------------------------------------------------------------------------

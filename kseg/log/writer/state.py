@@ -625,7 +625,7 @@ class LogState:
 
 
 def open_state(
-    path: str | os.PathLike[str],
+    path: io.StrPath,
     *,
     create: bool,
     recover: bool,

@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from functools import cache, partial
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, cast
 
@@ -150,7 +149,7 @@ class SparkRunner:
         name: str,
         *,
         now_ms: object = None,
-        job: str | PathLike[str] | None = None,
+        job: io.StrPath | None = None,
     ) -> None:
         """Keep the arguments; nothing runs yet.
 
@@ -270,7 +269,7 @@ class JobArgs(TypedDict, total=False):
         partitions: only these partitions: a number, or several.
     """
 
-    job: str | PathLike[str] | None
+    job: io.StrPath | None
     progress: Progress | None
     topics: str | Iterable[str] | None
     partitions: int | Iterable[int] | None

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -27,12 +26,13 @@ from kseg.change.compact import (
 )
 from kseg.change.run import ChangeOptions, has_segments, home_of
 from kseg.change.run import run as run_plans
-from kseg.constants import Progress
+from kseg.constants import Progress, StrPath
 from kseg.errors import KsegError
 from kseg.files.names import (
     CLUSTER_METADATA,
     FileKind,
 )
+from kseg.files.selection import StrPaths
 from kseg.format.times import Time
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
@@ -202,11 +202,11 @@ class ReindexResult(_ClosedResult):
 
 def compact(
     spark: SparkSession,
-    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    paths: StrPaths,
     *,
     apply: bool = False,
     options: CompactOptions | None = None,
-    job: str | PathLike[str] | None = None,
+    job: StrPath | None = None,
     progress: Progress | None = None,
 ) -> CompactResult:
     """Plan the compaction of logs; with `apply`, compact them.
@@ -260,11 +260,11 @@ def compact(
 
 def reindex(
     spark: SparkSession,
-    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    paths: StrPaths,
     *,
     apply: bool = False,
     options: ReindexOptions | None = None,
-    job: str | PathLike[str] | None = None,
+    job: StrPath | None = None,
     progress: Progress | None = None,
 ) -> ReindexResult:
     """Plan new indexes and snapshots where they do not fit their logs; with `apply`, write them.
@@ -312,7 +312,7 @@ def reindex(
 # ---- the partitions and their settings -----------------------------------------------------------
 
 
-def _partitions(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> list[Path]:
+def _partitions(paths: StrPaths) -> list[Path]:
     """Partition directories, and those of data directories without the log of KRaft, once each."""
     catalog = Catalog.of(local_paths(paths), replicas="all", files="refuse")
     for partition in catalog:

@@ -24,7 +24,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -32,6 +31,7 @@ from kseg.arrow import TYPES
 from kseg.constants import NO_TIMESTAMP, Int64s, Progress
 from kseg.errors import KsegError
 from kseg.files import atomic, io, ownership
+from kseg.files.selection import StrPaths
 from kseg.files.whole_file import HIVE_NULL, FileSink, refuse_in_data_directory
 from kseg.format.times import cell_of
 from kseg.format.typed import BYTES, ERRORS
@@ -228,15 +228,15 @@ _Exported = tuple[tuple[ExportedFile, ...], int, tuple[str, ...]]
 
 def export(
     spark: SparkSession,
-    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
-    out: str | PathLike[str],
+    paths: StrPaths,
+    out: io.StrPath,
     *,
     by: str = "partition",
     columns: Iterable[str] = FIELDS,
     compression: str = "zstd",
     options: Mapping[str, str] | None = None,
     overwrite: bool = False,
-    job: str | PathLike[str] | None = None,
+    job: io.StrPath | None = None,
     progress: Progress | None = None,
 ) -> ExportResult:
     """Write records as Parquet.

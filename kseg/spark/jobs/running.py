@@ -171,7 +171,7 @@ class Item:
     mark: str = ""
 
 
-def open_job(directory: str | os.PathLike[str], job: str, options: object) -> Path:
+def open_job(directory: io.StrPath, job: str, options: object) -> Path:
     """Begin a job in a directory, or continue the job in it.
 
     Args:
