@@ -162,7 +162,8 @@ HOMES = {
     **dict.fromkeys(("retain", "compact"), "cleanup"),
     **dict.fromkeys(("diff", "merge"), "copies"),
     **dict.fromkeys(("groups", "transactions", "metadata", "schemas"), "internal"),
-    **{"grep": "read", "stats": "info"},
+    "grep": "read",
+    "stats": "info",
     "partition": "lookup",
 }
 
