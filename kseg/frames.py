@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar, cast
 
 from kseg.extras import require
+from kseg.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     import pandas
@@ -171,7 +171,7 @@ class Table(Frames):
         return stream
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class Listed(Table, Generic[_Value]):
     """A base class of reports that are a list: of a value for each row.
 

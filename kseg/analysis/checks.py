@@ -74,6 +74,7 @@ from kseg.format.header import (
 from kseg.format.request import Request
 from kseg.format.times import iso_text
 from kseg.format.workspace import Workspace
+from kseg.frozen import frozen_dataclass
 from kseg.log import settings
 from kseg.log.clock import now_of
 from kseg.log.config import COMPACT
@@ -359,7 +360,7 @@ _BENIGN = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 INFLATED_BYTES_MAX: Final = 128 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class VerifyOptions:
     """The options of an examination.
 

@@ -41,6 +41,7 @@ from kseg.files.selection import Chosen, Selection
 from kseg.format.take import take_binary, take_headers, take_rows
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
 from kseg.frames import Table
+from kseg.frozen import frozen_dataclass
 from kseg.log.copies import (
     EPOCH,
     FILE,
@@ -87,7 +88,7 @@ class OffsetRange(NamedTuple):
     last_offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Difference(Documented):
     """Offsets where both copies have records that differ.
 
@@ -138,7 +139,7 @@ def _two_ranges() -> tuple[Ranges, Ranges]:
     return Ranges(), Ranges()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class CopySeen(Documented):
     """One copy of a partition.
 
@@ -171,7 +172,7 @@ class CopySeen(Documented):
         return document | {"error": document.pop("error")}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Compared(Documented):
     """A copy against the first one of its partition.
 
@@ -217,7 +218,7 @@ class Compared(Documented):
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class PartitionDiff(Documented):
     """The copies of one partition.
 
@@ -246,7 +247,7 @@ class PartitionDiff(Documented):
         yield from (pair.copy for pair in self.compared)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class Diff(VerbReport, Table):
     """The answer of `diff`: the partitions by name; a table with a row for each copy."""
 
@@ -577,7 +578,7 @@ def _batch_from(copy: Copy, rows: Int64s, offset: int) -> BatchSeen:
     return copy.seen(rows[at])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class DiffUnit:
     """One partition with its copies.
 

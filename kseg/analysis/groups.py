@@ -39,6 +39,7 @@ from kseg.files.selection import StrPaths
 from kseg.format.take import take_rows
 from kseg.format.times import Time, bound_ms
 from kseg.frames import Listed
+from kseg.frozen import frozen_dataclass
 from kseg.internal import InternalRecord
 from kseg.internal.commits import NO_COMMITS, NONE, commit_rows, joined, none_for_minus_one
 from kseg.internal.ids import id_text
@@ -174,7 +175,7 @@ class GroupRecords:
         return {key: value for key, value in self.values.get(name, {}).items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Built:
     """A group out of its records.
 
@@ -482,7 +483,7 @@ class Commits(ColumnTable):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class Groups(Listed[Group]):
     """The answer of `kseg.groups`; a table with a row for each group.
 
@@ -564,7 +565,7 @@ def groups(
     return replace(answer, changes=Rows(changes, GroupChange), findings=notes.taken())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class _Question:
     """A question about the groups under some paths."""
 

@@ -29,6 +29,7 @@ from kseg.files.selection import Selection, StrPaths
 from kseg.format.header import BatchTable
 from kseg.format.times import cell_of
 from kseg.frames import Listed
+from kseg.frozen import frozen_dataclass
 from kseg.log.log import Log
 from kseg.log.reader import LogView
 from kseg.stores.path import name_of, path_at
@@ -122,7 +123,7 @@ def _greatest(first: int | None, other: int | None) -> int | None:
     return max((value for value in (first, other) if value is not None), default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class SegmentFacts:
     """One segment, by its headers and indexes.
 
@@ -159,7 +160,7 @@ class SegmentFacts:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class PartitionInfo:
     """One partition, or a file by itself.
 
@@ -210,7 +211,7 @@ class PartitionInfo:
         return {**document, "segment_files": [segment.document() for segment in self.segments]}
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class Infos(Listed[PartitionInfo]):
     """The answer of `info`; a table with a row for each partition or file.
 
@@ -439,7 +440,7 @@ class TopicSize:
     offsets: int = 0
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class Topics(Listed[TopicSize]):
     """The topics by name; a table with a row for each."""
 

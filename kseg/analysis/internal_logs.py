@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from itertools import islice
 from os import fspath
@@ -39,6 +38,7 @@ from kseg.files.selection import StrPaths, some_of
 from kseg.format.header import BatchTable
 from kseg.format.values import RecordColumns
 from kseg.frames import Listed, Table, html_table
+from kseg.frozen import frozen_dataclass
 from kseg.internal.commits import NONE
 from kseg.internal.last_values import COLUMNS, LastValues
 from kseg.internal.log_rows import InternalRow, decode_or_keep
@@ -138,7 +138,7 @@ class Notes:
         return tuple(self.findings)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class Rows(Listed[Any]):
     """A table with a row for each value, which is a named tuple.
 

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from errno import ENOENT
 from functools import lru_cache, partial
 from os import fspath
@@ -36,6 +36,7 @@ from kseg.files.selection import Selection, StrPaths, some_of
 from kseg.format.control import Voter
 from kseg.format.times import Time, cell_of, iso_text, time_ms
 from kseg.frames import Listed, Table
+from kseg.frozen import frozen_dataclass
 from kseg.internal.ids import id_text
 from kseg.internal.releases import is_known, metadata_versions, shown
 from kseg.log.clock import machine_ms
@@ -133,7 +134,7 @@ _WORDS: Final = {
 _MADE: Final = {*_WORDS, "cordoned_directories", "directories", "endpoints", "entity"}
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class MetadataTable(Listed[Row]):
     """Objects of one kind.
 
@@ -180,7 +181,7 @@ def _text(value: Any) -> str | None:
     return None if value is None else json.dumps(value)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class Metadata(Table):
     """The answer of `kseg.metadata`. `found["partitions"]` is one of its tables.
 

@@ -13,7 +13,7 @@ import re
 from base64 import b64encode
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, reduce
 from hashlib import sha256
 from html import escape
@@ -52,6 +52,7 @@ from kseg.files.whole_file import (
 )
 from kseg.format.times import Time, iso_text
 from kseg.frames import Table
+from kseg.frozen import frozen_dataclass
 from kseg.log.clock import now_of
 
 #: Passes over the logs.
@@ -66,7 +67,7 @@ _TEXT: Final = 300
 _IN_SCRIPTS: Final = {"<": "\\u003c", ">": "\\u003e", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class BrokerReport(VerbReport, Table):
     """The state of data directories: a table with a row for each partition.
 

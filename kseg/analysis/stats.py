@@ -19,7 +19,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as Cells
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Final
@@ -52,6 +52,7 @@ from kseg.format.take import KeyTable, hash_values, note_distinct, take_binary
 from kseg.format.typed import payload_kinds
 from kseg.format.values import BinaryColumn, RecordColumns
 from kseg.frames import Listed, Table
+from kseg.frozen import frozen_dataclass
 from kseg.log.log import Log
 
 #: Widths of a bin of a timeline, in ms, each a multiple of the width before it: 1 s, 10 s, 1 min,
@@ -81,7 +82,7 @@ MERGED_KEYS_MAX: Final = 1 << 16
 _HASH_MAX: Final = np.uint64(2**64 - 1)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class SizeHistogram:
     """Sizes in bytes: exact count, sum and extremes, quantiles within a sixteenth.
 
@@ -174,7 +175,7 @@ def _bucket_end(bucket: int) -> int:
     return ((step + 1) << shift) - 1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class Timeline:
     """Records and bytes by time, in bins of one width that hold records.
 
@@ -248,7 +249,7 @@ def _binned(
     return timeline if len(bins) <= BINS_MAX else timeline.widened(width + 1)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class DistinctCount:
     """The number of different values within about 2 %: a HyperLogLog of 4096 registers.
 
@@ -271,7 +272,7 @@ class DistinctCount:
         return round(raw)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class TopKey:
     """One of the keys with most bytes.
 
@@ -288,7 +289,7 @@ class TopKey:
     bytes_error: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class KeyTotals:
     """Records and bytes by key, for the keys with most bytes.
 
@@ -472,7 +473,7 @@ _OF_RECORDS: Final = "record_bytes compression_ratio distinct_keys null_keys nul
 _FAULTS_NAMED_MAX: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class StatsOptions:
     """The options of a count.
 
@@ -487,7 +488,7 @@ class StatsOptions:
     mapping: Mapping = "auto"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class RecordStats:
     """Numbers that need decoding; control records do not count.
 
@@ -533,7 +534,7 @@ class RecordStats:
         }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class PartitionStats:
     """The numbers of one partition, or of a file by itself.
 
@@ -607,7 +608,7 @@ _COUNTED: Final = (UnitKind.SEGMENT, UnitKind.BATCHES, UnitKind.PARTITION)
 Stats = dict[str, PartitionStats]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class PartitionReport:
     """One row of the report.
 
@@ -645,7 +646,7 @@ class PartitionReport:
         return document
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class TopicStats:
     """The numbers of all partitions of a topic that are here.
 
@@ -662,7 +663,7 @@ class TopicStats:
     top_keys: tuple[TopKey, ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class StatsByTopic(Listed[TopicStats]):
     """The topics by name; a table with a row for each."""
 
@@ -685,7 +686,7 @@ class StatsByTopic(Listed[TopicStats]):
         ]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class StatsReport(Table):
     """The answer of stats: a table with a row for each partition, by topic, number and path.
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -38,6 +37,7 @@ from kseg.files.selection import NothingChosenError, Selection, StrPaths
 from kseg.format.header import COLUMN, BatchTable
 from kseg.format.times import Time, bound_ms
 from kseg.frames import Listed
+from kseg.frozen import frozen_dataclass
 from kseg.internal.registry import SchemaFinding
 from kseg.log.clean_offsets import read_clean_offset
 from kseg.log.clock import now_of
@@ -140,7 +140,7 @@ class TransactionRows(ColumnTable):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class Transactions(Listed[Undecided]):
     """The answer of `kseg.transactions`; a table with a row for each undecided transaction.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache, partial
 from pathlib import Path
@@ -28,6 +27,7 @@ from kseg.files.names import (
     SegmentFiles,
     list_partition,
 )
+from kseg.frozen import frozen_dataclass
 from kseg.log.data_directory import DirectoryFiles, EntryKind, entry_of, partition_of
 from kseg.stores.path import name_of
 from kseg.workers import At, Put, at_file, in_order
@@ -47,7 +47,7 @@ class UnitKind(Enum):
     DATA_DIRECTORY = "the other files of a data directory"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Unit:
     """One unit of work.
 

@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from errno import EIO
 from os import fspath
 from pathlib import Path
@@ -21,6 +21,7 @@ from kseg.files.io import StrPath
 from kseg.files.names import LeftOut
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.frames import Table
+from kseg.frozen import frozen_dataclass
 from kseg.log.data_directory import partition_of
 from kseg.log.recovery import CODES, PER_CODE_MAX, Finding, Lost, Severity, TxnTrail
 from kseg.log.settings import Cluster, SettingSources
@@ -93,7 +94,7 @@ class Findings:
 SCHEMA = "kseg.verify/1"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class SegmentSummary:
     """The facts of one segment that checks across a partition need.
 
@@ -123,7 +124,7 @@ class SegmentSummary:
     dense: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class PartitionSummary:
     """The facts of the files beside the segments of a partition.
 
@@ -148,7 +149,7 @@ class PartitionSummary:
     live: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class CheckpointSummary:
     """One offset checkpoint of a data directory: which file, and its offsets."""
 
@@ -158,7 +159,7 @@ class CheckpointSummary:
     offsets: dict[tuple[str, int], int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Examined:
     """The answer of `examine` for some units; `merge` joins two of them.
 
@@ -196,7 +197,7 @@ def finding_row(
     return dict(zip(FINDING_COLUMNS.split(), cells, strict=True))
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class Report(Table):
     """The answer of verify: a table with a row for each finding.
 

@@ -11,7 +11,7 @@ import errno
 import glob
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path
@@ -33,6 +33,7 @@ from kseg.files.names import (
 )
 from kseg.files.selection import ALL, Chosen, NothingChosenError, Selection, StrPaths
 from kseg.format.request import check_word
+from kseg.frozen import frozen_dataclass
 from kseg.stores.path import RemotePath, is_remote, local_path_at, path_at
 from kseg.stores.store import Store, check_url
 
@@ -71,7 +72,7 @@ class ReplicasError(ValueError):
         super().__init__(f"{self.reason}: {ways}:\n{self.command}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Catalog:
     """The partitions at paths, as every reader of kseg finds them.
 

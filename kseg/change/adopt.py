@@ -59,6 +59,7 @@ from kseg.files.selection import Selection, StrPaths
 from kseg.format.header import BatchTable
 from kseg.format.times import Time, bound_ms
 from kseg.frames import Table, counted
+from kseg.frozen import frozen_dataclass
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import lower_start
@@ -86,7 +87,7 @@ _KEEPING: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class AdoptionPlan(Table, VerbReport):
     """The plan of an adoption.
 

@@ -28,6 +28,7 @@ from kseg.files.log_file import Tile
 from kseg.files.names import FileKind, Partition, segment_name
 from kseg.format.builder import BatchBuilder
 from kseg.format.header import BatchTable
+from kseg.frozen import frozen_dataclass
 from kseg.log.config import LogConfig
 from kseg.log.producers.state import ProducerState
 from kseg.log.reader.version import SegmentInfo
@@ -43,7 +44,7 @@ _EPOCH_AT: Final = np.arange(12, 16)
 _PIECE_BYTES: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class AdoptedSegment(Documented):
     """A segment that comes in.
 
@@ -58,7 +59,7 @@ class AdoptedSegment(Documented):
     max_timestamp: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class PartitionAdoption(Documented):
     """A log that comes in.
 

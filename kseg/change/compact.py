@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +20,7 @@ from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES, Progress, Sto
 from kseg.errors import KsegError, UncleanShutdownError
 from kseg.files import io
 from kseg.format.times import Time
+from kseg.frozen import frozen_dataclass
 from kseg.log.cleaner.clean import (
     CompactionOptions,
     CompactionPlan,
@@ -115,7 +116,7 @@ def _rules(source: LogState | LogView, config: ConfigLike | None) -> RetentionRu
 # ---- compaction and retention of closed partitions -----------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class CleanupOptions:
     """How one run compacts closed partitions and deletes old segments.
 
@@ -132,7 +133,7 @@ class CleanupOptions:
     tier: TierLike | None = None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class ClosedPartition(Plan[Report]):
     """A partition that no process has open, with the plans and results of a cleanup.
 

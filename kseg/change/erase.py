@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +29,7 @@ from kseg.files.names import list_partition
 from kseg.format.erase import Eraser, KeySet, Targets
 from kseg.format.header import BatchTable
 from kseg.format.times import Time
+from kseg.frozen import frozen_dataclass
 from kseg.log.cleaner.inputs import CleanerInputs, walk_sound
 from kseg.log.cleaner.judge import LastBatches
 from kseg.log.cleaner.rewrite import rewrite_segment, rewritten
@@ -49,7 +50,7 @@ from kseg.workers import At, Put, in_order, usable_cores
 _DIGEST_BYTES: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class ErasedSegment:
     """A segment with records that are erased.
 
@@ -73,7 +74,7 @@ class ErasedSegment:
     is_active: bool
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class ErasureReport(Report):
     """The result of an erasure.
 
@@ -92,7 +93,7 @@ class ErasureReport(Report):
         return [{**row, "path": str(row["path"]), "new_size": size} for row, size in rows]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class ErasurePlan(Plan[ErasureReport]):
     """The records that are erased from a log.
 

@@ -12,7 +12,7 @@ the old files of a segment or the new ones. Damage stops one segment alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kseg.change.run import DAMAGE
@@ -20,6 +20,7 @@ from kseg.constants import Compression, Progress
 from kseg.errors import KsegError, StalePlanError
 from kseg.files.log_file import Tile
 from kseg.format.convert import Converter, Target
+from kseg.frozen import frozen_dataclass
 from kseg.log.cleaner.inputs import ACTIVE, UNCHANGED, CleanerInputs, CompactedSegment
 from kseg.log.cleaner.rewrite import rewrite_segment
 from kseg.log.reader.version import SegmentInfo
@@ -31,7 +32,7 @@ from kseg.log.writer import flush
 from kseg.log.writer.state import LogState
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class RecodingPlan(Plan[Report]):
     """The segments of a log that get another codec, or have got it.
 

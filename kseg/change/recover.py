@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ from kseg.errors import CorruptIndexError, KsegError, UnreadableError
 from kseg.files import io, lock
 from kseg.files.metadata import read_clean_shutdown
 from kseg.files.names import list_partition
+from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.recovery.recover import (
     RecoveryOptions,
@@ -34,7 +35,7 @@ from kseg.log.tier.history import tiered
 _NOTED_SECONDS: Final = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class _Recovery:
     """See `recover_all` for the attributes."""
 

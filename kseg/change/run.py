@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -33,6 +32,7 @@ from kseg.errors import (
 from kseg.files import checkpoints, io, lock
 from kseg.files.metadata import read_clean_shutdown
 from kseg.files.names import FileKind, list_partition
+from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory, index_rules
 from kseg.log.data_directory import EntryKind, entry_of
 from kseg.log.recovery.backup import Backup, copy_bytes
@@ -45,7 +45,7 @@ Share = Callable[[Sequence[Path], Iterable[Callable[..., None]], "int | None"], 
 DAMAGE: Final = (FormatError, CorruptIndexError, LimitExceededError, OffsetsOutOfOrderError)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class ChangeOptions:
     """Where and how partitions are changed.
 

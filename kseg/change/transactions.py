@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -28,6 +28,7 @@ from kseg.documents import Documented
 from kseg.errors import FormatError, InvalidRecordError
 from kseg.files.names import Partition
 from kseg.format.header import BatchHeader
+from kseg.frozen import frozen_dataclass
 from kseg.internal.records import decode
 from kseg.log.reader.view import LogView
 
@@ -42,7 +43,7 @@ _PRODUCER_ID: Final = slice(2, 10)
 _Name = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class AdoptedTransaction(Documented):
     """A transaction that is open at the end of what is taken from a log.
 

@@ -15,7 +15,7 @@ import re
 import sys
 from binascii import a2b_base64, unhexlify
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -44,6 +44,7 @@ from kseg.format.header import EncodedBatch
 from kseg.format.options import BatchOptions
 from kseg.format.take import join_rows, take_rows
 from kseg.format.values import HeadersColumn, RecordColumns, binary_column, freeze
+from kseg.frozen import frozen_dataclass
 from kseg.log.data_directory import refuse_cluster_metadata
 from kseg.log.log import Log
 
@@ -207,7 +208,7 @@ _ENCODINGS: dict[str, Callable[[str], bytes]] = {
 _Row = tuple[int, int, bytes | None, bytes | None, list[tuple[bytes | None, bytes | None]]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class AppendOptions:
     """Options for reading lines and writing batches.
 

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +22,7 @@ from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.cli.typed import FIELD_NAMES, scanned, typed_fields, typed_rows
 from kseg.constants import EXTENSIONS
 from kseg.format.values import RecordColumns
+from kseg.frozen import frozen_dataclass
 from kseg.log.reader import LogView
 from kseg.records.exports import Export, Written, exports_of, write_all
 from kseg.records.lake import FileFormat, refuse_other_files
@@ -151,7 +151,7 @@ def fields_of(form: str, chosen: tuple[str, ...] | None) -> tuple[str, ...]:
     return chosen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class AnyFormat(FileFormat):
     """The form of exported files, also of those with lines of text.
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, NoReturn
 
 from kseg.errors import CorruptIndexError
 from kseg.files import atomic, io
+from kseg.frozen import frozen_dataclass
 
 CHECKPOINT_VERSION: Final = 0
 #: Room for about a million partitions; the rest is not read.
@@ -48,7 +48,7 @@ class EpochEntry(NamedTuple):
     start_offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class LeaderEpochCheckpoint:
     """The entries of a leader epoch checkpoint.
 

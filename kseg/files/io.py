@@ -21,7 +21,6 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from os import fspath
 from pathlib import Path
 from typing import Final, Protocol, Self, TypeGuard
@@ -31,6 +30,7 @@ from kseg.errors import LimitExceededError, PoisonedFileError, SegmentInUseError
 from kseg.files import ownership, record_locks
 from kseg.files.fallocate import fallocate
 from kseg.files.ownership import Look
+from kseg.frozen import frozen_dataclass
 
 Bytes = bytes | bytearray | memoryview
 #: The source of owner, group and permissions of a new file: another file, or given values.
@@ -284,7 +284,7 @@ _pwritev: Final[Callable[[int, Sequence[Bytes], int], int]] = getattr(os, "pwrit
 _FREE_TIMES: Final = 256
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@frozen_dataclass(eq=False, repr=False)
 class Calls:
     """The system calls that change a disk; each takes the arguments of its namesake in `os`.
 

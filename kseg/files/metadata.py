@@ -23,7 +23,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from os import fspath
 from typing import Final
 from uuid import UUID
@@ -31,6 +30,7 @@ from uuid import UUID
 from kseg.errors import CorruptIndexError, InconsistentTopicIdError
 from kseg.files import atomic, io
 from kseg.files.names import FileKind
+from kseg.frozen import frozen_dataclass
 from kseg.internal.ids import id_of, id_text
 
 #: The broker epoch of a mark that no broker made; Kafka's value for an unknown epoch.
@@ -58,7 +58,7 @@ _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 RECOVERED_NAME: Final = ".kseg-recovered"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class PartitionMetadata:
     """The contents of `partition.metadata`: the id of the topic, as Kafka writes it."""
 
@@ -71,7 +71,7 @@ class PartitionMetadata:
         return id_of(self.topic_id)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class MetaProperties:
     """The contents of `meta.properties` in a data directory.
 
@@ -90,7 +90,7 @@ class MetaProperties:
     properties: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class CleanShutdown:
     """The mark of a clean shutdown; the epoch is None if the file has none."""
 

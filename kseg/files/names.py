@@ -34,6 +34,7 @@ from kseg.files.grammar import (
     parse_partition_dir,
     segment_name,
 )
+from kseg.frozen import frozen_dataclass
 
 #: The topic of KRaft's own log.
 CLUSTER_METADATA: Final = "__cluster_metadata"
@@ -310,7 +311,7 @@ class PathKind(Enum):
     DATA_DIRECTORY = "data directory"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class KnownPath:
     """A path and its kind.
 

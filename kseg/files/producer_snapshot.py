@@ -26,13 +26,13 @@ import os
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
 from kseg._core import crc32c
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import atomic, io
+from kseg.frozen import frozen_dataclass
 
 SNAPSHOT_VERSION: Final = 1
 #: Room for over five million producers; the rest is not read.
@@ -45,7 +45,7 @@ _BEFORE_BODY: Final = struct.Struct(">hI")
 _COUNT: Final = struct.Struct(">i")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class ProducerSnapshotEntry:
     """One producer; -1 stands for a missing value, as on disk."""
 
@@ -122,7 +122,7 @@ def entries_beyond(
             yield number, entry
 
 
-_FIELDS: Final = attrgetter(*ProducerSnapshotEntry.__slots__)
+_FIELDS: Final = attrgetter(*ProducerSnapshotEntry.__match_args__)
 
 
 def to_bytes(entries: Iterable[ProducerSnapshotEntry]) -> bytes:

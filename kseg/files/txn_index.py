@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from os import fspath
 from typing import Final
 
@@ -31,6 +30,7 @@ from kseg.constants import Int64s
 from kseg.errors import CorruptIndexError, OffsetsOutOfOrderError
 from kseg.files import io
 from kseg.files.io import Closing
+from kseg.frozen import frozen_dataclass
 
 TXN_ENTRY_BYTES: Final = 34
 #: Room for over seven million aborted transactions in one segment; the rest is not read.
@@ -48,7 +48,7 @@ _LAYOUT: Final = np.dtype(
 _ENTRY: Final = struct.Struct(">hqqqq")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class AbortedTxn:
     """One aborted transaction: records of `producer_id` from `first_offset` to `last_offset`."""
 
@@ -59,7 +59,7 @@ class AbortedTxn:
     version: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class TxnIndex:
     """The entries of one `.txnindex`, read whole; holds no file.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import zlib
-from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from typing import Literal
@@ -16,6 +15,7 @@ from typing import Literal
 from kseg import _core
 from kseg._kernels import inflate
 from kseg.constants import Compression
+from kseg.frozen import frozen_dataclass
 
 #: By codec: the packages that may inflate it, in the order of preference. The last one of gzip's
 #: belongs to Python.
@@ -35,7 +35,7 @@ _FASTER = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class CodecLibrary:
     """The library or package that inflates one codec.
 

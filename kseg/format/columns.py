@@ -13,7 +13,6 @@ a compressed set of very many messages still comes in several pieces.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,6 +47,7 @@ from kseg.format.values import (
     freeze,
 )
 from kseg.format.workspace import Workspace
+from kseg.frozen import frozen_dataclass
 
 
 def decode(
@@ -234,7 +234,7 @@ _FIRST = np.zeros(1, np.int64)
 _DAMAGED = (StopReason.BAD_LENGTH, StopReason.BAD_MAGIC, StopReason.BAD_CRC)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class WholeBatches:
     """Records of some batches.
 

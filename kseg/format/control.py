@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeVar
 from uuid import UUID
 
 from kseg.constants import ControlType
 from kseg.errors import InvalidRecordError
+from kseg.frozen import frozen_dataclass
 
 Bytes = bytes | bytearray | memoryview
 
@@ -85,7 +85,7 @@ def _versioned(what: str, layout: str, data: Bytes | None) -> tuple[int, int]:
 # Values
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class EndMarker:
     """The end of a transaction.
 
@@ -129,7 +129,7 @@ class EndMarker:
         return cls(kind, _versioned("the value of a marker", ">hi", value)[1])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class LeaderChange:
     """A new leader of a KRaft partition, and the votes.
 
@@ -205,7 +205,7 @@ class LeaderChange:
         return cls(leader, ids, granted, version, places, granted_at)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class SnapshotHeader:
     """The first record of a KRaft snapshot.
 
@@ -232,7 +232,7 @@ class SnapshotHeader:
         return cls(timestamp, version)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class SnapshotFooter:
     """The last record of a KRaft snapshot. `version` is that of the value, as stored."""
 
@@ -251,7 +251,7 @@ class SnapshotFooter:
         return cls(*_ValueReader(value, cls.TYPE, cls.VERSION_MAX).structure("h"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class KRaftVersion:
     """The version of KRaft from here on.
 
@@ -285,7 +285,7 @@ class Endpoint(NamedTuple):
     port: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Voter:
     """One voter of a KRaft partition.
 
@@ -304,7 +304,7 @@ class Voter:
     kraft_version_max: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class KRaftVoters:
     """The voters of a KRaft partition from here on. `version` is that of the value, as stored."""
 

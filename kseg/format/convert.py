@@ -57,6 +57,7 @@ from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX
 from kseg.format.take import runs
 from kseg.format.values import RecordColumns
 from kseg.format.workspace import Workspace
+from kseg.frozen import frozen_dataclass
 
 #: The approximate size of a record without its key and value.
 _RECORD_BYTES = 20
@@ -238,7 +239,7 @@ _FLAGS = 0x78
 _COPY, _OMIT, _RECODE, _REWRITE, _GATHER = range(5)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Target:
     """The format to convert batches to.
 
@@ -278,7 +279,7 @@ class Target:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Conversion:
     """Batches after conversion, with losses and counts.
 

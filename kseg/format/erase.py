@@ -28,6 +28,7 @@ from kseg.format.retain import Filtered, Known, Retention, Verdict, filter_walke
 from kseg.format.take import gather, take_binary, take_headers
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, binary_column
 from kseg.format.workspace import Workspace
+from kseg.frozen import frozen_dataclass
 
 #: The rules of compaction by which batches of magic 0 and 1 keep their magic.
 _RULES: Final = COMPACTION_RULES[0]
@@ -65,7 +66,7 @@ class KeySet:
         return keys.is_valid() & ~unknown
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Targets:
     """The records that are erased.
 

@@ -34,6 +34,7 @@ from kseg.constants import (
     TimestampType,
 )
 from kseg.errors import CorruptRecordError
+from kseg.frozen import frozen_dataclass
 
 #: Columns of `BatchTable.rows`, in order.
 FIELDS = (
@@ -74,7 +75,7 @@ _VERIFY = {"ignore": 0, "defer": 0, "stop": 1, "note": 2}
 _POLICY = {"strict": 0, "file": 1}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class BatchHeader:
     """One batch (magic 2) or outermost message (magic 0, 1, Kafka 0.7), each field as stored.
 
@@ -178,7 +179,7 @@ def decrement_sequence(sequence: int, by: int) -> int:
     return sequence - by
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class BatchTable:
     """Headers of consecutive batches as columns, and why the walk over them ended.
 

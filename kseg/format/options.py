@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kseg.commands import suggestion
@@ -23,6 +23,7 @@ from kseg.errors import InvalidRecordError
 from kseg.format.bodies import at_batch
 from kseg.format.compress import check_level
 from kseg.format.header import BatchHeader
+from kseg.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
 
@@ -58,7 +59,7 @@ def overhead_bytes(magic: int, codec: int) -> int:
 OptionsLike: TypeAlias = "BatchOptions | Mapping[str, Any]"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class BatchOptions:
     """How a batch is written, besides its records and offsets.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import date
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypedDict
@@ -23,6 +23,7 @@ from kseg.constants import (
 from kseg.errors import KsegError, OnError
 from kseg.format.header import BATCH_FIELDS, BatchTable
 from kseg.format.times import DAY_MS, Time, bound_ms, is_day, is_span, time_ms
+from kseg.frozen import frozen_dataclass
 
 #: The end that leaves nothing out: an offset, or a time, may be the largest number of 64 bits.
 NO_END = INT64_MAX + 1
@@ -109,7 +110,7 @@ class RequestOptions(TypedDict, total=False):
     constants_once: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Request:
     """The records that a reading gives, their columns, and the size of its pieces.
 

@@ -62,6 +62,7 @@ from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX, OLD_FIELDS
 from kseg.format.take import runs, take_rows
 from kseg.format.values import RecordColumns
 from kseg.format.workspace import Workspace
+from kseg.frozen import frozen_dataclass
 
 Decide: TypeAlias = "Callable[[BatchTable], Verdict]"
 Keep: TypeAlias = "Callable[[RecordColumns], Bools]"
@@ -78,7 +79,7 @@ _FATE, _AT, _BYTES, _STAYING, _LAST_STAYING, _LATEST = range(len(FATE_FIELDS))
 _ROOM_BYTES: Final = 256 << 10
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class Rewritten:
     """The result for each batch of a table, and the batches that were written.
 
@@ -191,7 +192,7 @@ class Known(IntEnum):
     ALL_STAY = 2  #: magic 2 only, and without tombstones
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class Verdict:
     """The results for batches, one value a batch.
 
@@ -428,7 +429,7 @@ class _Judged:
         return self._rows[old]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class _Unread:
     """The results for batches whose records are not read as columns, and the other batches.
 

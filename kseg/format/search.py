@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
@@ -25,6 +24,7 @@ import numpy as np
 from kseg._kernels import search as _search
 from kseg.constants import INT64_MAX
 from kseg.format.header import HEAD_BYTES, checksum_rule, refused_batch
+from kseg.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -54,7 +54,7 @@ _SUMMED_BYTES: Final = 512 << 10
 _LARGE_SHARE: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class SoundRun:
     """Sound batches that follow each other.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import field, fields, is_dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsIndex, overload
@@ -20,6 +20,7 @@ from kseg.errors import MissingFieldError
 from kseg.extras import require
 from kseg.format.times import DATETIMES_MS, as_datetime
 from kseg.frames import Frames, html_table
+from kseg.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class BinaryColumn:
     """Byte strings in Arrow's layout.
 
@@ -103,7 +104,7 @@ class BinaryColumn:
         return np.where(self.is_valid(), np.diff(self.offsets), np.int32(-1)).astype(np.int32)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class HeadersColumn:
     """The headers of each record, in order, duplicates kept.
 
@@ -171,7 +172,7 @@ class Kind(StrEnum):
     UUID = "uuid"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class TypedColumn:
     """Decoded keys or values, or the reasons of failures; null where there is none.
 
@@ -304,7 +305,7 @@ _COLUMNS_STATE = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class RecordColumns(Frames):
     """Records of one piece: the fields asked for, one value a record, owned and read-only.
 

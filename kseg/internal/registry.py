@@ -13,7 +13,7 @@ import re
 from base64 import b64decode
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import md5
 from heapq import heappop, heappush
 from struct import pack
@@ -25,6 +25,7 @@ import numpy as np
 from kseg.errors import LimitExceededError
 from kseg.format.times import cell_of
 from kseg.frames import Listed
+from kseg.frozen import frozen_dataclass
 
 #: A value, or a file, with more bytes is not read; all texts together; brackets in brackets.
 BYTES_MAX: Final = 16 << 20
@@ -114,7 +115,7 @@ class SchemaFinding(NamedTuple):
         return f"{self.severity}: {self.code}: {location}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Schema:
     """One version of a subject.
 
@@ -168,7 +169,7 @@ class Schema:
         }
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class Schemas(Listed[Schema]):
     """The answer of `kseg.schemas`; a table with a row for each version of each subject.
 

@@ -26,13 +26,13 @@ import json
 import pkgutil
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from itertools import takewhile
 from typing import Any, Final
 from uuid import UUID
 
 from kseg.errors import InvalidRecordError
+from kseg.frozen import frozen_dataclass
 from kseg.internal.ids import id_of
 
 _VARINT_BYTES_MAX: Final = 5
@@ -157,7 +157,7 @@ _COMPACT: Final = "compact_"
 _USUAL_ITEMS: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class RecordType:
     """One type of record in a topic.
 

@@ -9,7 +9,6 @@ Source: Kafka RecordsUtil.downConvert, FileRecords.downConvert.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,10 +25,11 @@ from kseg.format.header import BatchTable
 from kseg.format.options import options_for, overhead_bytes
 from kseg.format.request import FIELDS_DEFAULT, OLD_FIELDS
 from kseg.format.take import runs, take_rows
+from kseg.frozen import frozen_dataclass
 from kseg.log.validate.rules import ConversionStats
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Converted:
     """Batches after conversion.
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -50,6 +49,7 @@ from kseg.format.codec import decompress, flat
 from kseg.format.compress import compress
 from kseg.format.header import CODEC_MASK, LOG_APPEND, wrap_int64
 from kseg.format.request import INFLATED_BYTES_MAX
+from kseg.frozen import frozen_dataclass
 
 #: Positions are numbers of 32 bits, the 12 bytes of offset and size count too.
 MESSAGE_BYTES_MAX = 2**31 - 1 - LOG_OVERHEAD
@@ -791,7 +791,7 @@ def _shift(wrapper: MessageAndOffset, last: int | None, as_0_10: bool) -> int:
     return wrapper.offset - last
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class MessageAndMetadata:
     """A message with its topic, partition and offset, and the decoders for its key and value.
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from uuid import UUID
@@ -33,6 +32,7 @@ from kseg.constants import LOG_OVERHEAD
 from kseg.errors import AppendError, OffsetsOutOfOrderError, at_path
 from kseg.files import io, metadata
 from kseg.files.names import FileKind
+from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import refuse_cluster_metadata
@@ -47,7 +47,7 @@ _INDEXES = (FileKind.INDEX, FileKind.TIMEINDEX)
 _HEAD = struct.Struct(">qii")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class StagedSegment:
     """A segment that waits to be adopted.
 
@@ -76,7 +76,7 @@ class StagedSegment:
         return self.path(FileKind.LOG).exists()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Adopted:
     """The result of adopting segments.
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, Final, TypeAlias
 
 from kseg.commands import suggestion
 from kseg.constants import INT32_MAX, INT64_MAX, AppendOrigin, Compression, TimestampType
 from kseg.format.compress import check_level, compression_named
+from kseg.frozen import frozen_dataclass
 from kseg.log.validate.rules import AppendRules
 
 _DAY_MS: Final = 86_400_000
@@ -83,7 +84,7 @@ _PASSED_OVER: Final = frozenset(
 ConfigLike: TypeAlias = "LogConfig | Mapping[str, object]"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class LogConfig:
     """Settings of a log; each is checked when it is made.
 

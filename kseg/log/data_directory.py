@@ -52,6 +52,7 @@ from kseg.files.names import (
     list_partition,
     parse_partition_dir,
 )
+from kseg.frozen import frozen_dataclass
 from kseg.log import index_rules
 from kseg.stores.path import path_at
 
@@ -76,7 +77,7 @@ def _has_tiers(home: str, _modified_ns: int) -> bool:
     return any(name.startswith("__remote_log_metadata-") for name in os.listdir(home))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class PartitionOffsets:
     """The offsets of one partition in the checkpoints of a data directory.
 
@@ -568,7 +569,7 @@ class EntryKind(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class DirectoryEntry:
     """A sub-directory of a data directory.
 

@@ -7,16 +7,16 @@ release that Kafka repairs by itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from os import fspath
 from typing import Any, Final, Literal, Protocol
 
 from kseg.files.io import StrPath
+from kseg.frozen import frozen_dataclass
 
 Severity = Literal["error", "warning"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Code:
     """The meaning of a code, its default severity, and the advice."""
 
@@ -208,7 +208,7 @@ CODES: dict[str, Code] = {
 PER_CODE_MAX: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Finding:
     """A fault of a file.
 

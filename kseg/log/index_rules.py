@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Final
 
 import numpy as np
@@ -47,6 +47,7 @@ from kseg.files.log_file import LogFile
 from kseg.files.mapping import Mapping as FileMapping
 from kseg.files.names import CLUSTER_METADATA, FileKind, SegmentFiles, list_partition
 from kseg.format.header import BatchTable
+from kseg.frozen import frozen_dataclass
 from kseg.log.config import LogConfig
 from kseg.log.findings import PER_CODE_MAX, Finding, Severity, Sink
 
@@ -66,7 +67,7 @@ TAILS: Final = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 _BATCH_BYTES_MIN: Final = 26
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class IndexPlace:
     """Which index file, of which segment.
 

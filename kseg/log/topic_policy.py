@@ -19,13 +19,13 @@ Source: Kafka `Topic`, `GroupCoordinatorService`, `TransactionStateManager`,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from kseg.constants import StrPath
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import checkpoints, metadata
 from kseg.files.names import CLUSTER_METADATA, FileKind
+from kseg.frozen import frozen_dataclass
 from kseg.log.config import COMPACT, DELETE, LogConfig
 from kseg.stores.path import RemotePath, path_at
 
@@ -65,7 +65,7 @@ _NOTHING: Final[dict[str, Any]] = {
 _LIMITS: Final = frozenset(_NOTHING) - {_POLICY}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class KnownTopics:
     """The topics of a data directory, as far as its files show.
 
@@ -79,7 +79,7 @@ class KnownTopics:
     compacted: frozenset[str] | None = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class RetentionRules:
     """The rules of retention for one log.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,6 +18,7 @@ from kseg.errors import KsegError
 from kseg.files import io, ownership
 from kseg.files.grammar import OFFSET_MAX, file_name
 from kseg.files.whole_file import claimed
+from kseg.frozen import frozen_dataclass
 from kseg.log.reader.view import LogView
 from kseg.log.reader.visible import first_offsets
 from kseg.records.lake import FileFormat, Files, Selected, Undecoded, refuse_loss, targets
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from kseg.records.scan import Scan
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Export:
     """One file of an export.
 

@@ -20,7 +20,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -41,6 +41,7 @@ from kseg.format.take import split_days
 from kseg.format.times import iso_text
 from kseg.format.typed import BYTES, ERRORS, Kinds, decoded_fields
 from kseg.frames import Table
+from kseg.frozen import frozen_dataclass
 from kseg.stores.path import RemotePath, out_path
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ def _range(extremes: list[int | None]) -> Bounds:
 # ---- writing -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class FileFormat:
     """The form, columns and records of exported files.
 
@@ -424,7 +425,7 @@ class Files:
             yield write_counted
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class WrittenFiles(Table):
     """The files that an export wrote.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -18,6 +18,7 @@ from kseg.constants import Bools
 from kseg.format.request import ANY_RECORD, Needle, key_needle
 from kseg.format.take import last_rows, take_rows
 from kseg.format.values import BinaryColumn, RecordColumns
+from kseg.frozen import frozen_dataclass
 
 #: The fields that are searched.
 SEARCHED: Final = ("key", "value", "headers")
@@ -27,7 +28,7 @@ MATCHED: Final = "matched"
 _PLAIN_RUNS: Final = re.compile(rb"[\x00-jl-rt-\x7f]+")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Pattern:
     """A condition on one field of a record.
 

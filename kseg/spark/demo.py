@@ -16,12 +16,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from os import fspath
 from typing import TYPE_CHECKING, Final
 
 from kseg.constants import StrPath
 from kseg.errors import KsegError
+from kseg.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +33,7 @@ _WORDS_MAX: Final = 200
 _HOW_TO_GET_JAVA: Final = "install it (Debian: openjdk-17-jre-headless) or set JAVA_HOME"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Summary:
     """The sums of the job, and its time once everything was started; equal if the sums are.
 

@@ -52,7 +52,7 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from os import PathLike, fspath
 from typing import Any, Final
@@ -71,6 +71,7 @@ from kseg.files.grammar import is_topic_name
 from kseg.files.selection import StrPaths
 from kseg.format.times import time_ms
 from kseg.format.typed import has_schemas, kind_of
+from kseg.frozen import frozen_dataclass
 from kseg.records.query import (
     OF_SCHEMAS,
     ON_CORRUPT,
@@ -97,7 +98,7 @@ OptionTable = Mapping[str, tuple[str, Callable[[str], Any]]]
 Offsets = Mapping[tuple[str, int] | None, int | None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class TopicChoice:
     """The chosen topics; with `assign` also their partitions.
 
@@ -138,7 +139,7 @@ class TopicChoice:
         return f"{self.option}={self.text!r}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class SourceOptions:
     """The options of one `load`. Times are milliseconds since 1970 in UTC; ranges are half open."""
 

@@ -21,7 +21,7 @@ import glob
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -46,6 +46,7 @@ from kseg.files.names import Partition, PartitionFiles, list_partition
 from kseg.files.selection import StrPaths
 from kseg.format.header import BatchHeader
 from kseg.format.request import NO_END, Request
+from kseg.frozen import frozen_dataclass
 from kseg.log.reader import (
     AbortedRanges,
     LogView,
@@ -257,7 +258,7 @@ _WALKED_BYTES_MAX: Final = 16 << 20
 _ENDS_KEPT: Final = 65_536
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Split:
     """The batches of one segment that start in `[start_position, end_position)`.
 
@@ -316,7 +317,7 @@ class Split:
         return self.start_offset >= self.end_offset or self.start_timestamp >= self.end_timestamp
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Cut:
     """A batch start inside a segment.
 

@@ -12,11 +12,12 @@ Source: Spark `KafkaRecordToRowConverter.schemaWithoutHeaders`, `schemaWithHeade
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kseg.commands import suggestion
 from kseg.format.values import Kind
+from kseg.frozen import frozen_dataclass
 from kseg.spark.options import SourceOptions, field_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Column:
     """One column that the source can give.
 
@@ -57,7 +58,7 @@ _FIELDS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Projection:
     """The columns of one query, in order.
 

@@ -73,6 +73,7 @@ from kseg.files.metadata import parse_topic_id
 from kseg.format.encode import encode_batches
 from kseg.format.header import EncodedBatch, scan
 from kseg.format.options import BatchOptions
+from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.adopt import StagedSegment, adopt, check_adoptable
 from kseg.log.config import LogConfig
@@ -95,7 +96,7 @@ from kseg.stores.path import is_remote
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class SinkOptions:
     """The options of one `save` or `start`."""
 
@@ -400,7 +401,7 @@ _ABANDONED_S: Final = 7 * 24 * 3600
 _RECORDS_KEPT: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class SinkPaths:
     """The directories of a sink beside the data directory."""
 

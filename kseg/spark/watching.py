@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -26,6 +26,7 @@ from kseg.errors import OffsetOutOfRangeError
 from kseg.files.metadata import topic_id_in
 from kseg.format.header import BatchTable
 from kseg.format.request import NO_END
+from kseg.frozen import frozen_dataclass
 from kseg.log.reader import LogView, SegmentInfo, whole_batches
 from kseg.spark.damage import named
 from kseg.spark.options import SourceOptions
@@ -37,7 +38,7 @@ _LOGGER = logging.getLogger("kseg.spark")
 _SETTLED_NS: Final = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class StreamOffset:
     """The offset up to which one partition was read, and its place in the file.
 

@@ -20,6 +20,7 @@ from uuid import uuid4
 from kseg.errors import CorruptRecordError, LimitExceededError, MissingExtraError, os_reason
 from kseg.extras import check_memory, require
 from kseg.files.mapping import HUGE_BYTES, private_memory
+from kseg.frozen import frozen_dataclass
 
 #: The schemes that obstore knows; fsspec has the others.
 _OBSTORE: Final = ("s3", "gs", "abfs", "az", "adl", "http", "https")
@@ -42,7 +43,7 @@ MADE_MEANWHILE: Final = (
 _Answer = TypeVar("_Answer")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class StoredObject:
     """An object as the store described it.
 

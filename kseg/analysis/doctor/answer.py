@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +35,7 @@ from kseg.files import io, metadata
 from kseg.files.names import FileKind, PathKind, classify_path
 from kseg.files.selection import Selection, StrPaths
 from kseg.format.times import Time
+from kseg.frozen import frozen_dataclass
 from kseg.internal.releases import COMPARED, FOLLOWED, metadata_versions
 from kseg.log.clock import now_of
 from kseg.log.config import COMPACT, LogConfig
@@ -45,7 +46,7 @@ from kseg.log.settings import Cluster, SettingSources
 _RATE_BYTES_MIN: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class DoctorPlan:
     """A question about one broker: its directories, its settings and the loads to examine.
 

@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeVar
 from uuid import UUID
@@ -25,6 +25,7 @@ from kseg.errors import KsegError, os_reason
 from kseg.files import checkpoints, io, lock, metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.names import FileKind
+from kseg.frozen import frozen_dataclass
 from kseg.internal.ids import id_text
 from kseg.log.data_directory import DirectoryEntry, EntryKind, PartitionOffsets, list_entries
 from kseg.log.settings import Assigned, Cluster, read_cluster, voters_of
@@ -76,7 +77,7 @@ def reason_of(error: KsegError | OSError) -> str:
 # ---- the configuration ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class BrokerFile:
     """The settings of `server.properties` that the doctor needs.
 
@@ -154,7 +155,7 @@ def _number(properties: Mapping[str, str], name: str) -> int | None:
 # ---- a data directory ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class BrokerDirectory:
     """A data directory as it was found.
 
@@ -318,7 +319,7 @@ def _may(status: os.stat_result, owner: os.stat_result, bits: int) -> bool:
 # ---- the node ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Node:
     """This node: its data directories, its part in the quorum, and its partitions.
 

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -45,6 +45,7 @@ from kseg.files.names import (
     list_partition,
     segment_name,
 )
+from kseg.frozen import frozen_dataclass
 from kseg.log import index_rules
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import EntryKind, entry_of
@@ -72,7 +73,7 @@ _CODEC_MASK: Final = 7
 _MAGIC_AT, _LEGACY_ATTRIBUTES_AT, _HEAD_BYTES = 16, 17, 18
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class PartitionUnit:
     """One partition to examine, with the mark and the checkpoints of its data directory.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kseg.analysis.doctor.words import LACKING, LOSING, BrokerFinding, Outcome
 from kseg.analysis.values import FINDING_COLUMNS, finding_row
 from kseg.documents import Documented, VerbReport, fields_of
 from kseg.frames import Table
+from kseg.frozen import frozen_dataclass
 from kseg.log.recovery import Lost
 
 
@@ -19,7 +19,7 @@ def count_records(lost: Iterable[Lost | BrokerFinding]) -> int | None:
     return None if None in counts else sum(count or 0 for count in counts)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class PartitionOutlook(Documented):
     """The load of one partition.
 
@@ -73,7 +73,7 @@ class PartitionOutlook(Documented):
         return count_records(self.lost)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class DirectoryOutlook(Documented):
     """A start on one data directory.
 
@@ -102,7 +102,7 @@ class DirectoryOutlook(Documented):
     findings: tuple[BrokerFinding, ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class DoctorReport(VerbReport, Table):
     """The answer for a broker: a table with a row for each finding.
 

@@ -13,13 +13,13 @@ come up. A warning costs time, or takes a partition away from its readers. A not
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from kseg.commands import command_line, filled
 from kseg.documents import Documented
+from kseg.frozen import frozen_dataclass
 
 Weight = Literal["error", "warning", "note"]
 
@@ -418,7 +418,7 @@ REMEDIES: Final[dict[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class BrokerFinding(Documented):
     """A finding of the doctor.
 

@@ -40,6 +40,7 @@ from kseg.files.names import (
 )
 from kseg.files.selection import Selection, StrPaths
 from kseg.format.times import Time
+from kseg.frozen import frozen_dataclass
 from kseg.log.clock import now_of
 from kseg.log.data_directory import DirectoryEntry, EntryKind, entry_of
 from kseg.log.recovery import backup_root
@@ -68,7 +69,7 @@ class _Directory:
     rows: tuple[KeptFile, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class _Question:
     """The partitions to look at, and the settings by which they are judged.
 

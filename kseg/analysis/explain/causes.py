@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +30,7 @@ from kseg.errors import KsegError, text_of
 from kseg.files.index import OffsetIndex, TimeIndex
 from kseg.files.io import StrPath
 from kseg.files.names import PartitionFiles, SegmentFiles, list_partition
+from kseg.frozen import frozen_dataclass
 from kseg.log.data_directory import EntryKind, entry_of
 from kseg.log.log import Log
 from kseg.log.settings import PartitionSettings
@@ -47,7 +48,7 @@ _PROC: Final = Path("/proc")
 _GONE: Final = " (deleted)"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Disk:
     """The room of a file: bytes on the disk up to its end, its size, and bytes beyond its end."""
 
@@ -192,7 +193,7 @@ _TEMPORARY: Final = {".deleted": "deleted-file"}
 _SMALL_BYTES: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class KeepUnit:
     """A partition to examine.
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from math import sqrt
 from pathlib import Path
@@ -29,6 +28,7 @@ from kseg.errors import KsegError
 from kseg.format.compress import check_level, compression_named
 from kseg.format.convert import Converter, Target
 from kseg.format.header import BatchTable
+from kseg.frozen import frozen_dataclass
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.workers import At, Put, in_order
@@ -53,7 +53,7 @@ WORDS: Final = frozenset((_TYPE, *_LEVELS))
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class CodecEstimate(Documented):
     """The estimated size of a topic with another codec.
 

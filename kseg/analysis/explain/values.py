@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from kseg.analysis.explain.codecs import CodecEstimate
 from kseg.documents import Documented, VerbReport
 from kseg.format.times import cell_of
 from kseg.frames import Table
+from kseg.frozen import frozen_dataclass
 from kseg.log.settings import SettingValue
 from kseg.log.tier import RemoteHistory
 from kseg.log.topic_policy import is_internal
@@ -74,7 +75,7 @@ UNKNOWN: Final = "unknown"
 # ---- values --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class NewestRecord(Documented):
     """The record that decides a date: its offset (-1 where its file's time counts), time, file."""
 
@@ -83,7 +84,7 @@ class NewestRecord(Documented):
     path: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class KeptFile(Documented):
     """The bytes of one file or directory that one cause keeps.
 
@@ -120,7 +121,7 @@ class KeptFile(Documented):
         return self.bytes + self.index_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class PartitionKeeps(Documented):
     """The bytes that a partition keeps.
 
@@ -164,7 +165,7 @@ class PartitionKeeps(Documented):
         return totals_of(self.rows)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Total(Documented):
     """All that one cause keeps; `next_ms` is the earliest date at which some of it goes."""
 
@@ -181,7 +182,7 @@ class Total(Documented):
         return CAUSES[self.cause]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class WhatIf(Documented):
     """The effect of other settings.
 
@@ -208,7 +209,7 @@ class WhatIf(Documented):
         return sum(row.all_bytes for row in self.goes)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class ExplainReport(VerbReport, Table):
     """The answer: a table with a row for each file, or part of a file, and its cause.
 

@@ -13,7 +13,7 @@ key would reappear.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from kseg.documents import fields_of
 from kseg.errors import StalePlanError
 from kseg.files import io
 from kseg.format.times import Time
+from kseg.frozen import frozen_dataclass
 from kseg.log.clean_offsets import read_clean_offset, write_clean_offset
 from kseg.log.cleaner.inputs import (
     ACTIVE,
@@ -55,7 +56,7 @@ NOTHING_DIRTY: Final = "nothing-dirty"
 NOT_DUE: Final = "not-dirty-enough"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class CompactionReport(Report):
     """The result of a compaction.
 
@@ -96,7 +97,7 @@ class CompactionReport(Report):
         return [fields_of(self, self.COLUMNS)]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class CompactionPlan(Plan[CompactionReport]):
     """The plan of one pass of compaction.
 
@@ -290,7 +291,7 @@ class CompactionPlan(Plan[CompactionReport]):
         return "\n".join(lines)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class CompactionOptions:
     """Options of compaction.
 

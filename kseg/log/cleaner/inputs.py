@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -28,6 +27,7 @@ from kseg.files.log_file import Tile
 from kseg.files.mapping import Mapping as FileMapping
 from kseg.format.header import stop_error
 from kseg.format.times import Time
+from kseg.frozen import frozen_dataclass
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.producers.entry import ProducerEntry
@@ -47,7 +47,7 @@ _WINDOW_BYTES: Final = 4 << 20
 _WHOLE: Final = (StopReason.END, StopReason.LIMIT)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class CleanerInputs:
     """A log at one moment.
 
@@ -253,7 +253,7 @@ def sum_of(parts: Iterable[int | None]) -> int | None:
     return None if None in known else sum(part or 0 for part in known)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class CompactedSegment:
     """A segment that is rewritten, or that stays as it is.
 
@@ -277,7 +277,7 @@ class CompactedSegment:
         return None if self.kept_bytes is None else self.bytes - self.kept_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class CompactedGroup:
     """Segments that become one.
 

@@ -44,6 +44,7 @@ from kseg.format.request import HAS_VALUE
 from kseg.format.retain import Known, Retention, Verdict
 from kseg.format.values import BinaryColumn
 from kseg.format.workspace import Workspace
+from kseg.frozen import frozen_dataclass
 from kseg.log.cleaner.inputs import CleanerInputs, between, walk_sound
 from kseg.log.producers.entry import ProducerEntry
 from kseg.log.reader.version import SegmentInfo
@@ -51,7 +52,7 @@ from kseg.log.reader.visible import AbortedRanges, TransactionWalk
 from kseg.log.segment.index_entries import check_end
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class Decisions:
     """The outcome of the transactions of a log.
 
@@ -398,7 +399,7 @@ def _reach(found: LastOffsets, table: BatchTable, count: int, start_offset: int)
         found.latest_offset = int(table.last_offset[count - 1])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class LastBatches:
     """The last batch of each producer, which keeps its sequence.
 

@@ -21,7 +21,6 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
@@ -33,6 +32,7 @@ from kseg.files.names import FileKind, segment_name
 from kseg.format.columns import scan_all
 from kseg.format.retain import Filtered, filter_walked
 from kseg.format.workspace import Workspace
+from kseg.frozen import frozen_dataclass
 from kseg.log.cleaner.inputs import (
     CleanerInputs,
     CompactedGroup,
@@ -57,7 +57,7 @@ _T = TypeVar("_T")
 KINDS: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class Pass:
     """One pass: its end, its groups, and the rules by which each is written.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from kseg.errors import NotALogError, os_reason
 from kseg.files.io import StrPath
 from kseg.files.names import list_partition
 from kseg.files.selection import Chosen
+from kseg.frozen import frozen_dataclass
 from kseg.log.salvage.provable import topic_id_of
 from kseg.stores.path import is_remote, name_of, path_at
 
@@ -21,7 +22,7 @@ _Key = tuple[str | None, int | None]
 _NO_KEY: _Key = (None, None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class CopyPath:
     """A copy to compare.
 
@@ -43,7 +44,7 @@ class CopyPath:
         return self.error is None and self.lacks is None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class JoinedCopies:
     """The copies of one partition.
 
@@ -64,7 +65,7 @@ class JoinedCopies:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class _NamedCopy:
     """A copy that the caller named, and the partitions in it."""
 

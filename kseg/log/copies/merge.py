@@ -35,7 +35,7 @@ import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -58,6 +58,7 @@ from kseg.files.names import CLUSTER_METADATA
 from kseg.files.selection import Selection
 from kseg.format.header import BatchHeader
 from kseg.frames import Table, counted
+from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.copies.joining import CopyPath, JoinedCopies, join_copies, places_of
 from kseg.log.copies.source import (
@@ -98,7 +99,7 @@ from kseg.log.tier.tier import Tier, TierLike
 from kseg.workers import Put, at_file, in_order
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class LeftOut(Documented):
     """Sound batches of a copy that the merged log does not take.
 
@@ -117,7 +118,7 @@ class LeftOut(Documented):
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Conflict(Documented):
     """Sound batches of the same offsets that differ, in one leader epoch or where one may be lost.
 
@@ -154,7 +155,7 @@ def _append_of(header: BatchHeader) -> tuple[object, ...]:
     return header.base_offset, header.last_offset, *producer, *kinds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class MergedCopy(Documented):
     """One copy, and the batches that the merged log takes from it.
 
@@ -192,7 +193,7 @@ LEFT_OUT: Final = {
 _NO_DIFFERENCE: Final = "deleted"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class PartitionMerge(TargetPartition, Documented):
     """One partition of a merge, as it is to be written.
 
@@ -242,7 +243,7 @@ class PartitionMerge(TargetPartition, Documented):
         return fields | ({"runs": document(self.runs)} if runs else {})
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class MergePlan(Table):
     """The plan of a merge.
 
@@ -486,7 +487,7 @@ def _are_hidden(gaps: Rows, ranges: Sequence[Rows]) -> Bools:
     return hidden
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class EpochBegin:
     """The begin of a leader epoch in a log.
 
@@ -501,7 +502,7 @@ class EpochBegin:
     least: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Lineage:
     """The epochs of a log.
 
@@ -693,7 +694,7 @@ _NO_EPOCH: Final = -(2**63)
 _EVERY_EPOCH: Final = INT64_MAX
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class Ranked:
     """A copy with its rank.
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections import abc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -40,6 +40,7 @@ from kseg.files.log_file import LogFile, Tile
 from kseg.files.mapping import Mapping
 from kseg.files.names import classify_path
 from kseg.format.header import COLUMN, FIELDS, BatchHeader, BatchTable
+from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.salvage.provable import clean_offset_of, read_provable
 from kseg.log.salvage.values import (
@@ -155,7 +156,7 @@ def without(rows: Rows, taken: Intps) -> Rows:
     return rows[left]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class BatchSeen(Documented):
     """A batch of one copy: where it lies, and its header."""
 

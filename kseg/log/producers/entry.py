@@ -40,6 +40,7 @@ from kseg.format.header import (
     decrement_sequence,
     increment_sequence,
 )
+from kseg.frozen import frozen_dataclass
 
 #: The number of last batches of a producer that are kept, to recognize a repeated one.
 BATCHES_KEPT: Final = 5
@@ -218,7 +219,7 @@ def in_sequence(last: int, following: int) -> bool:
 # Source: Kafka `VerificationStateEntry`, `VerificationGuard` (KIP-890).
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class VerificationGuard:
     """One request to the coordinator; equal to itself only."""
 

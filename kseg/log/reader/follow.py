@@ -22,7 +22,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple, Unpack
 
@@ -39,6 +39,7 @@ from kseg.files.metadata import topic_id_in
 from kseg.format.header import BatchTable, stop_error
 from kseg.format.request import RequestOptions, check_word
 from kseg.format.values import RecordColumns
+from kseg.frozen import frozen_dataclass
 from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.reader.fetch import FETCH_BYTES, ISOLATIONS, Fetched, fetch, limit_of
 from kseg.log.reader.find import ReadableLog
@@ -164,7 +165,7 @@ def _version(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class _Signs:
     """Signs of a change of a log: names, and the last log file's size and time."""
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from kseg.files.names import PartitionFiles, SegmentFiles
+from kseg.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from kseg.log.producers.entry import OffsetMetadata
@@ -26,7 +26,7 @@ HighWatermark = int | Literal["end"]
 _CUTS_KEPT: Final = 32
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class SegmentInfo:
     """A segment at one moment: its files, and how much of its log is to be read.
 

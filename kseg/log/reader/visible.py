@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 
@@ -30,6 +29,7 @@ import numpy as np
 
 from kseg.constants import INT64_MAX, Bools, ControlType, Int64s
 from kseg.format.header import COLUMN, BatchTable
+from kseg.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from kseg.log.reader.version import LogSegments, SegmentInfo
@@ -118,7 +118,7 @@ def _sound_end(segment: Segment, offset: int) -> int:
 _FOLLOWED: Final = [COLUMN[name] for name in ("producer_id", "base_offset", "control_type")]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class AbortedRanges:
     """Offsets of aborted records, by producer.
 

@@ -18,7 +18,6 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -27,6 +26,7 @@ from kseg.files import io
 from kseg.files.whole_file import (
     refuse_in_data_directory,
 )
+from kseg.frozen import frozen_dataclass
 
 _SUFFIX: Final = ".kseg-backup"
 #: Bytes of a file that are read at once.
@@ -46,7 +46,7 @@ _NAMES_BYTES: Final = 2**16
 _CALENDAR_END_MS: Final = 253_402_300_800_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Kept:
     """A file in a backup.
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import compress
 from typing import Final
@@ -30,6 +30,7 @@ from kseg.files.names import FileKind
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.format.header import COLUMN, CONTROL, FIELDS, TRANSACTIONAL, BatchTable, scan
+from kseg.frozen import frozen_dataclass
 from kseg.log.config import LogConfig
 from kseg.log.findings import Finding, Sink
 from kseg.log.index_rules import (
@@ -65,7 +66,7 @@ class TxnCheck(IndexCheck):
     word = "txn-index"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class TxnTrail:
     """The transactions in a segment's log and in its `.txnindex`. It pickles.
 
@@ -433,7 +434,7 @@ _TAIL_BYTES: Final = 1 << 17
 _GOES_ON: Final = (StopReason.END, StopReason.LIMIT)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class LogEnd:
     """Where a log ends.
 

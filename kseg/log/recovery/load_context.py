@@ -22,6 +22,7 @@ from kseg.errors import KsegError, LimitExceededError
 from kseg.files.checkpoints import EpochEntry, leader_epochs_bytes
 from kseg.files.names import FileKind
 from kseg.files.txn_index import pack_entries
+from kseg.frozen import frozen_dataclass
 from kseg.log.config import LogConfig
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.findings import Finding
@@ -69,7 +70,7 @@ def file_of(base_offset: int, kind: str) -> str:
     return f"{'-' if base_offset < 0 else ''}{digits}.{kind}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class RecoveryInputs:
     """The inputs of a recovery.
 
@@ -95,7 +96,7 @@ class RecoveryInputs:
     tier: TierLike | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class CutPlace:
     """Where the log is cut.
 
@@ -110,7 +111,7 @@ class CutPlace:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class SegmentOutcome:
     """The outcome for one segment.
 

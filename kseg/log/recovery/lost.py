@@ -7,7 +7,7 @@ behind it, sound or not. Both use `kseg.format.search`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ from kseg.documents import Documented
 from kseg.errors import UnreadableError
 from kseg.files.log_file import LogFile
 from kseg.format.header import ENTRY_BYTES_MIN, HEAD_BYTES, BatchHeader, refused_batch
+from kseg.frozen import frozen_dataclass
 from kseg.log.segment.reader import Segment
 
 #: An open log file.
@@ -26,7 +27,7 @@ Log: TypeAlias = LogFile | Segment
 PLACES_MAX: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Lost(Documented):
     """Records that cannot be read, or that a cut removes; None where a number is unknown.
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -29,6 +29,7 @@ from kseg.constants import Progress
 from kseg.errors import LogLockedError, SegmentInUseError, StalePlanError
 from kseg.files import io, lock
 from kseg.frames import Table
+from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.clock import now_of
 from kseg.log.recovery.backup import Backup, Kept, kept_bytes
@@ -74,7 +75,7 @@ def look_at(directory: io.StrPath) -> tuple[FileSeen, ...]:
     return tuple(sorted(seen))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Action:
     """One change of one file.
 
@@ -225,7 +226,7 @@ class Plan(Table, Generic[_Report]):
             return replace(report, kept=tuple(backup.kept[before:]))
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class Report(Table):
     """The result of a change.
 

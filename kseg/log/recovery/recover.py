@@ -18,7 +18,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
@@ -31,6 +31,7 @@ from kseg.files import io, lock, metadata
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.files.names import PathKind, classify_path, list_partition
 from kseg.format.times import Time
+from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory, disk_room, index_rules
 from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.clock import now_of
@@ -62,7 +63,7 @@ class RecoveryReport(CutReport):
     plan: RecoveryPlan
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class RecoveryPlan(Plan[RecoveryReport]):
     """The changes to a partition directory, and the log afterwards.
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +44,7 @@ from kseg.files.names import (
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import pack_entries
 from kseg.format.times import Time, time_ms
+from kseg.frozen import frozen_dataclass
 from kseg.log.config import CONFIG_CLASSES, ConfigLike, LogConfig
 from kseg.log.findings import Finding
 from kseg.log.index_rules import TAILS, IndexPlace, bytes_max
@@ -92,7 +93,7 @@ def difference(path: Path, data: bytes, entry_bytes: int) -> tuple[int, str] | N
 # ---- plan and report -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class RemadeFile:
     """A file that is made, replaced or removed.
 
@@ -121,7 +122,7 @@ class RemadeFile:
         return Action(self.action, str(self.path), self.bytes, why)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class ReindexedSegment:
     """One segment.
 
@@ -173,7 +174,7 @@ class ReindexReport(Report):
         )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class ReindexPlan(Plan[ReindexReport]):
     """The changes by which indexes and snapshots are rebuilt.
 

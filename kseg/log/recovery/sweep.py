@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -33,6 +32,7 @@ from kseg.files.index import TimeIndexEntry
 from kseg.files.io import StrPath
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.header import COLUMN, FIELDS, BatchTable, stop_error
+from kseg.frozen import frozen_dataclass
 from kseg.log.config import LogConfig
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.state import ProducerState
@@ -49,7 +49,7 @@ _LAST_OFFSET: Final = COLUMN["last_offset"]
 _FINDINGS_MAX: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Swept:
     """The result of one walk over a segment.
 

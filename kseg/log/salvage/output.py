@@ -21,7 +21,6 @@ import errno
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -39,6 +38,7 @@ from kseg.files.whole_file import (
     claimed,
     refuse_in_data_directory,
 )
+from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.epochs import joined_epochs
 from kseg.log.recovery.backup import windows
@@ -55,7 +55,7 @@ PUT_BACK: Final = "put-back.sh"
 _OURS: Final = frozenset((_MAKING, QUARANTINE, REPORT, REPORT + ".tmp", PUT_BACK))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class TargetSegment:
     """A segment to be written.
 
@@ -70,7 +70,7 @@ class TargetSegment:
     tail: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class TargetPartition:
     """A partition to be written.
 

@@ -49,6 +49,7 @@ from kseg.format.builder import BatchBuilder
 from kseg.format.header import BatchHeader
 from kseg.format.request import Request
 from kseg.frames import Table, counted
+from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.salvage.output import (
@@ -87,7 +88,7 @@ _NOT_COPIED: Final = HARMLESS | {"unreadable"}
 READABLE: Final = "readable"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Quarantined:
     """Bytes that are not kept, and their place in the quarantine.
 
@@ -344,7 +345,7 @@ def _sum(numbers: Sequence[int | None]) -> int | None:
     return sum(known_numbers) if len(known_numbers) == len(numbers) else None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class SalvageReport(Table):
     """The result of a salvage.
 
@@ -378,7 +379,7 @@ class SalvageReport(Table):
 _ENDS: Final = (ControlType.ABORT, ControlType.COMMIT)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class DamagedTransaction(Documented):
     """A transaction with lost offsets behind its first record.
 

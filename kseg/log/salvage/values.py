@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,7 @@ from kseg.files.checkpoints import TopicPartition
 from kseg.files.log_file import LogFile
 from kseg.files.mapping import Mapping
 from kseg.format.header import BatchTable
+from kseg.frozen import frozen_dataclass
 
 #: Why bytes of a log are not kept, in stable words.
 REASONS: Final = {
@@ -41,7 +42,7 @@ HARMLESS: Final = frozenset(("duplicate",))
 NO_OFFSET: Final = -(2**63) - 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Span(Documented):
     """Bytes of a log file: provable batches that follow each other, or bytes that are not kept.
 
@@ -102,7 +103,7 @@ def add_span(spans: list[Span], span: Span) -> None:
         spans.append(span)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class LostOffsets(Documented):
     """Offsets that no provable batch has, of one copy or of several.
 
@@ -126,7 +127,7 @@ class LostOffsets(Documented):
     bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class SegmentSeen:
     """A segment that was read.
 
@@ -141,7 +142,7 @@ class SegmentSeen:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class ProvablePartition:
     """The provable part of one copy of a partition.
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
@@ -33,6 +32,7 @@ from kseg.format.request import FIELDS_DEFAULT, Request, RequestOptions
 from kseg.format.times import Time, time_ms
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.format.workspace import Workspace
+from kseg.frozen import frozen_dataclass
 from kseg.log.clock import with_now
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ Keep = Callable[[BatchTable], BatchTable]
 OnOffset = Callable[[int], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class BatchLocation:
     """The place of a batch, and the index entry that led there; None without an entry."""
 
@@ -58,7 +58,7 @@ class BatchLocation:
     index_entry: IndexEntry | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class RecordLocation:
     """The record that a time leads to, and the batch that holds it."""
 
@@ -801,7 +801,7 @@ class _Reading:
             raise at_path(error, self._segment.path) from None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class _Ahead:
     """The batches ahead of a reader that `keep` leaves.
 

@@ -13,7 +13,6 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +28,7 @@ from kseg.files.mapping import Mapping
 from kseg.files.names import FileKind, segment_name
 from kseg.files.txn_index import TxnIndexWriter
 from kseg.format.header import BatchTable
+from kseg.frozen import frozen_dataclass
 from kseg.log.config import LogConfig
 from kseg.log.segment import index_entries
 from kseg.log.segment.index_entries import (
@@ -42,7 +42,7 @@ from kseg.log.segment.reader import Segment
 _KINDS = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class WrittenFiles:
     """A segment's log and indexes. `open` acquires, `close` releases."""
 

@@ -27,6 +27,7 @@ from kseg.constants import INT64_MAX
 from kseg.errors import InvalidRecordError, KsegError, UnsupportedFormatError, at_path
 from kseg.files.checkpoints import TopicPartition
 from kseg.format.control import Voter
+from kseg.frozen import frozen_dataclass
 from kseg.internal import InternalRecord, InternalTopic, decode
 
 _MINUTE_MS: Final = 60_000
@@ -193,7 +194,7 @@ class Place(NamedTuple):
 _NOWHERE: Final = Place("", 0, -1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Change:
     """A change of a setting, in records that no snapshot has yet.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ from kseg.files.io import StrPath
 from kseg.files.names import CLUSTER_METADATA, FileKind, list_data_directory, parse_partition_dir
 from kseg.files.selection import Selection, StrPaths
 from kseg.frames import Table
+from kseg.frozen import frozen_dataclass
 from kseg.log.config import DELETE, TOPIC_SETTINGS, LogConfig, default_settings
 from kseg.log.data_directory import partition_of
 from kseg.log.settings.cluster import (
@@ -94,7 +95,7 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 Values = dict[str, SettingValue]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class PartitionSettings:
     """The settings of one partition.
 
@@ -181,7 +182,7 @@ class PartitionSettings:
         return {name: setting._asdict() for name, setting in sorted(self.values.items())}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class SettingSources:
     """The sources that a caller names beside the data directories; see `settings`.
 
@@ -253,7 +254,7 @@ class SettingSources:
         return settings_by_home
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class _DirectoryFacts:
     """The topics, the cluster and the node of a data directory."""
 

@@ -19,7 +19,6 @@ import hashlib
 import json
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from os import fspath
@@ -33,6 +32,7 @@ from kseg.files import io
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.mapping import private_memory
 from kseg.format.codec import zstd_library
+from kseg.frozen import frozen_dataclass
 from kseg.log.tier.lineage import RemoteSegment
 from kseg.stores.ranges import RangedFile
 from kseg.workers import usable_cores
@@ -59,7 +59,7 @@ INDEXES: Final = {
 Keys = Mapping[str, io.StrPath]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Manifest:
     """The manifest of one segment.
 

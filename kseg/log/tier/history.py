@@ -10,7 +10,6 @@ Source: Kafka `UnifiedLog.deletableSegments`, `RemoteLogManager.RLMExpirationTas
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +17,7 @@ from kseg.constants import INT32_MAX, INT64_MAX, StrPath
 from kseg.documents import Documented
 from kseg.errors import KsegError, NotALogError, TierError
 from kseg.files.checkpoints import EpochEntry
+from kseg.frozen import frozen_dataclass
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import has_tiers, starts_in_tier
 from kseg.log.epochs import joined_epochs
@@ -32,7 +32,7 @@ _LOST: Final = "leader-epoch-checkpoint is lost, without which a broker deletes 
 _NAME_IT: Final = "Name the tier, which has its entries: --tier URL"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class RemoteHistory(Documented):
     """The segments of a partition in a tier, and the effect of a change of the local part.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from typing import NamedTuple
 from kseg.constants import INT64_MAX
 from kseg.errors import TierError
 from kseg.files.checkpoints import EpochEntry
+from kseg.frozen import frozen_dataclass
 
 
 class SegmentState(IntEnum):
@@ -26,7 +26,7 @@ class SegmentState(IntEnum):
     DELETE_SEGMENT_FINISHED = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class RemoteSegment:
     """One copy of a segment.
 

@@ -24,6 +24,7 @@ from kseg.files.grammar import FileKind, FileName, PartitionName, parse_partitio
 from kseg.files.mapping import Mapping
 from kseg.files.metadata import read_partition_metadata
 from kseg.files.names import NamedFile, PartitionFiles, SegmentFiles, classify_path
+from kseg.frozen import frozen_dataclass
 from kseg.log.reader.find import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -93,7 +94,7 @@ class Copy(NamedTuple):
     objects: SegmentObjects
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class TierLog:
     """One partition with its history in a tier.
 

@@ -12,6 +12,7 @@ from kseg.constants import INT64_MAX, NO_TIMESTAMP, AppendOrigin, Compression, T
 from kseg.format.compress import check_level
 from kseg.format.header import BatchTable
 from kseg.format.request import INFLATED_BYTES_MAX
+from kseg.frozen import frozen_dataclass
 
 #: No batch of a log ends past this: the offset behind it has 64 bits, too.
 LAST_OFFSET_MAX = INT64_MAX - 1
@@ -27,7 +28,7 @@ def check_given(next_offset: int, now_ms: int) -> None:
         raise ValueError(f"now_ms is 0 to 2^63 - 1, not {now_ms}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class AppendRules:
     """The rules for an append, and the format in which it is stored.
 
@@ -109,7 +110,7 @@ class ValidationMetrics:
     no_key_compacted: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class ConversionStats:
     """The memory and records that a conversion took, for a fetch or on append.
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -23,6 +22,7 @@ from typing import Final
 from kseg.errors import KsegError
 from kseg.files import io, producer_snapshot
 from kseg.format.times import Time, time_ms
+from kseg.frozen import frozen_dataclass
 from kseg.log.clock import clock_of
 from kseg.log.config import LogConfig
 from kseg.log.pending_deletes import remove_segment
@@ -268,7 +268,7 @@ def opened(
             lease.leave(clean=clean)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Opening:
     """How a plan opens its log for appending.
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -37,6 +37,7 @@ from kseg.files import io, metadata
 from kseg.files.index import TimeIndex, TimeIndexEntry
 from kseg.files.names import FileKind, list_partition, segment_name
 from kseg.format.times import Time
+from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory, disk_room
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
@@ -76,7 +77,7 @@ _KINDS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class RetiredSegment:
     """A segment that goes.
 
@@ -95,7 +96,7 @@ class RetiredSegment:
     largest_timestamp: int | None = None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class RetentionReport(Report):
     """The changes that retention made.
 
@@ -134,7 +135,7 @@ class RetentionReport(Report):
         return [{"path": str(path)} for path in self.files]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class RetentionPlan(Plan[RetentionReport]):
     """The changes that retention would make to a log.
 
@@ -277,7 +278,7 @@ class RetentionPlan(Plan[RetentionReport]):
         return "\n".join([start, *(["a new segment first"] if self.rolls else []), *lines, *held])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class LogBounds:
     """Where a log starts and ends, and its high watermark."""
 
@@ -654,7 +655,7 @@ NO_LIMIT: Final = "no-limit"
 UNCOPIED: Final = "not-copied"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class StayingSegment:
     """A segment that stays.
 

@@ -26,7 +26,7 @@ Source: Kafka `UnifiedLog.truncateTo`, `UnifiedLog.truncateFullyAndStartAt`,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ from kseg.errors import OffsetOutOfRangeError
 from kseg.files import io
 from kseg.files.names import list_partition
 from kseg.format.times import Time
+from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory, disk_room
 from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.config import LogConfig
@@ -66,7 +67,7 @@ class TruncationReport(CutReport):
     plan: TruncationPlan
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class TruncationPlan(Plan[TruncationReport]):
     """The changes that cutting the end of a log back to an offset would make.
 

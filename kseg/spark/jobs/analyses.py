@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, cast
@@ -43,6 +43,7 @@ from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.selection import StrPaths
 from kseg.format.header import BatchHeader
 from kseg.format.times import Time
+from kseg.frozen import frozen_dataclass
 from kseg.log.copies import BatchSeen
 from kseg.log.recovery import REINDEX_CLASSES, TRAIL_CLASSES, Finding, Lost, look_at
 from kseg.log.salvage import LostOffsets
@@ -90,7 +91,7 @@ CLASSES: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class AnalysisResult(Framed):
     """The answer of an analysis: the rows of its reports.
 

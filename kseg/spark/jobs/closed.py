@@ -8,7 +8,7 @@ partition alone. A run that goes on plans again the partitions that have changed
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -34,6 +34,7 @@ from kseg.files.names import (
 )
 from kseg.files.selection import StrPaths
 from kseg.format.times import Time
+from kseg.frozen import frozen_dataclass
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import refuse_cluster_metadata
@@ -61,7 +62,7 @@ _NUMBERS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class _ClosedOptions:
     """The settings of closed partitions, looked for as by `kseg.settings`.
 
@@ -82,7 +83,7 @@ class _ClosedOptions:
     backup_directory: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class CompactOptions(_ClosedOptions):
     """The options of compaction; without a backup directory nothing is kept.
 
@@ -95,7 +96,7 @@ class CompactOptions(_ClosedOptions):
     high_watermark: Literal["end"] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class ReindexOptions(_ClosedOptions):
     """The files to rebuild; `config` may be a `LogConfig`, which is used unchanged.
 
@@ -110,7 +111,7 @@ class ReindexOptions(_ClosedOptions):
     keep: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@frozen_dataclass(kw_only=True, repr=False)
 class _ClosedResult(Framed):
     """The outcome of a run.
 
@@ -131,7 +132,7 @@ class _ClosedResult(Framed):
     settings_findings: tuple[KsegError, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@frozen_dataclass(kw_only=True, repr=False)
 class CompactResult(_ClosedResult):
     """The effect of compaction, done or planned: a table with a row for each partition.
 
@@ -173,7 +174,7 @@ class CompactResult(_ClosedResult):
         return dict.fromkeys(self.COLUMNS.split()) | dict.fromkeys(("skipped", "finding"), "string")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@frozen_dataclass(kw_only=True, repr=False)
 class ReindexResult(_ClosedResult):
     """The files that differ, and whether they were changed: a table with a row for each action.
 
@@ -354,7 +355,7 @@ def _configs(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class _ClosedUnit:
     """A partition to plan.
 

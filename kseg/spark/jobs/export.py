@@ -21,7 +21,6 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -36,6 +35,7 @@ from kseg.files.whole_file import HIVE_NULL, FileSink, refuse_in_data_directory
 from kseg.format.times import cell_of
 from kseg.format.typed import BYTES, ERRORS
 from kseg.format.values import RecordColumns
+from kseg.frozen import frozen_dataclass
 from kseg.log.recovery import Finding
 from kseg.parquet import ParquetFile
 from kseg.records.lake import FileFormat, hive_files
@@ -172,7 +172,7 @@ CODECS: Final = ("zstd", "snappy", "lz4", "gzip", "none")
 _FAULTS_NAMED_MAX: Final = 100
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen_dataclass(repr=False)
 class ExportResult(Framed):
     """The files that an export wrote: a table with a row for each.
 

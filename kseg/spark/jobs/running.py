@@ -31,7 +31,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, nullcontext
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import partial
 from importlib.metadata import version
@@ -48,6 +48,7 @@ from kseg.errors import KsegError
 from kseg.files import atomic, io, ownership
 from kseg.files.names import LeftOut
 from kseg.frames import Table
+from kseg.frozen import frozen_dataclass
 from kseg.spark.options import SourceOptions
 from kseg.spark.plan import list_logs, local_path, make_plan
 from kseg.spark.reading import settle
@@ -156,7 +157,7 @@ _NAME: Final = "job.json"
 _DONE: Final = ".done"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Item:
     """Something to do, which one worker does at a time.
 
@@ -267,7 +268,7 @@ _POLL_SECONDS: Final = 0.25
 _GROUP: Final = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass
 class Ran:
     """The outcome of some items.
 
