@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from kseg.extras import require
 from kseg.frozen import frozen_dataclass
@@ -19,8 +19,9 @@ _Value = TypeVar("_Value")
 
 #: Rows that a notebook shows of a report; bytes of a value; characters of a `repr`, or a cell.
 _ROWS, _VALUE_BYTES, _REPR_CHARACTERS = 200, 60, 500
-
-
+#: A row of a table in the making: values by the names of columns; and the rows of a table.
+Row: TypeAlias = dict[str, Any]
+TableRows: TypeAlias = Sequence[Mapping[str, Any]]
 #: The columns of reports that are no whole numbers, by their types.
 _NAMES: Final = {
     "string": "topic directory path code severity message advice cause why name value source action"
@@ -120,7 +121,7 @@ class Table(Frames):
         """The report in one line."""
         return f"{len(self.table_rows())} rows"
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The rows: numbers, text, lists or None by the names of the columns."""
         raise NotImplementedError
 
@@ -184,7 +185,7 @@ class Listed(Table, Generic[_Value]):
 
     values: tuple[_Value, ...]
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The attributes of each value."""
         return [cast("Any", value)._asdict() for value in self.values]
 
@@ -205,7 +206,7 @@ class Listed(Table, Generic[_Value]):
         return self.values[index]
 
 
-def html_table(rows: Sequence[Mapping[str, Any]], *, more: str = "") -> str:
+def html_table(rows: TableRows, *, more: str = "") -> str:
     """Rows as a table of HTML, bytes as text and cut short.
 
     Args:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from os import fspath
 from pathlib import Path
@@ -28,7 +28,7 @@ from kseg.files.names import (
 from kseg.files.selection import Selection, StrPaths
 from kseg.format.header import BatchTable
 from kseg.format.times import cell_of
-from kseg.frames import Listed
+from kseg.frames import Listed, TableRows
 from kseg.frozen import frozen_dataclass
 from kseg.log.log import Log
 from kseg.log.reader import LogView
@@ -235,7 +235,7 @@ class Infos(Listed[PartitionInfo]):
         """The document of `kseg info --json`."""
         return {"partitions": [partition.document() for partition in self]}
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The numbers of each; `directory` is the path."""
         return [
             {
@@ -451,7 +451,7 @@ class Topics(Listed[TopicSize]):
         """The names of the topics."""
         return ", ".join(size.topic for size in self)
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The attributes of each topic."""
         return [asdict(size) for size in self]
 

@@ -8,7 +8,7 @@ lost:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property, partial
 from itertools import islice
@@ -37,7 +37,7 @@ from kseg.files.names import FileKind, Partition
 from kseg.files.selection import StrPaths, some_of
 from kseg.format.header import BatchTable
 from kseg.format.values import RecordColumns
-from kseg.frames import Listed, Table, html_table
+from kseg.frames import Listed, Table, TableRows, html_table
 from kseg.frozen import frozen_dataclass
 from kseg.internal.commits import NONE
 from kseg.internal.last_values import COLUMNS, LastValues
@@ -153,7 +153,7 @@ class Rows(Listed[Any]):
         names = self.kind.__annotations__.items()
         return {name: _KINDS.get(str(text).removesuffix(" | None")) for name, text in names}
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The fields of each value; times in ms."""
         return [document(value) for value in self]
 
@@ -176,7 +176,7 @@ class ColumnTable(Table):
         """The number of rows."""
         return f"{len(self)} rows"
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """All rows; `rows` gives one after the other."""
         return list(self.rows())
 

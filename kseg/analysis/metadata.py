@@ -35,7 +35,7 @@ from kseg.files.names import CLUSTER_METADATA, FileKind, list_partition
 from kseg.files.selection import Selection, StrPaths, some_of
 from kseg.format.control import Voter
 from kseg.format.times import Time, cell_of, iso_text, time_ms
-from kseg.frames import Listed, Table
+from kseg.frames import Listed, Row, Table, TableRows
 from kseg.frozen import frozen_dataclass
 from kseg.internal.ids import id_text
 from kseg.internal.releases import is_known, metadata_versions, shown
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     #: A metadata log: its directory, the id of its node, and its batches.
     _Copy = tuple[Path, int | None, Int64s]
 
-Row = dict[str, Any]
 Key = tuple[Any, ...]
 
 CODES: Final[dict[str, tuple[Severity, str]]] = {
@@ -152,7 +151,7 @@ class MetadataTable(Listed[Row]):
         """The kind, and the number of objects."""
         return f"{self.kind}: {len(self)}"
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The objects, with times as times."""
         return [{**row, "timestamp": cell_of(row["timestamp"])} for row in self]
 
@@ -226,7 +225,7 @@ class Metadata(Table):
             raise KeyError(f"no table {kind!r}; there are: {', '.join(self.tables)}")
         return self.tables[kind]
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The names of the tables with the numbers of their rows."""
         return [{"table": kind, "rows": len(table)} for kind, table in self.tables.items()]
 

@@ -51,7 +51,7 @@ from kseg.files.whole_file import (
     refuse_in_data_directory,
 )
 from kseg.format.times import Time, iso_text
-from kseg.frames import Table
+from kseg.frames import Row, Table, TableRows
 from kseg.frozen import frozen_dataclass
 from kseg.log.clock import now_of
 
@@ -95,7 +95,7 @@ class BrokerReport(VerbReport, Table):
         """The partitions and their size."""
         return self.stats.title
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The rows of `stats`."""
         return self.stats.table_rows()
 
@@ -290,7 +290,7 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
-def _with_texts(partition: PartitionReport, *, has_keys: bool) -> dict[str, Any]:
+def _with_texts(partition: PartitionReport, *, has_keys: bool) -> Row:
     """A row of `stats`, its keys as text."""
     row = partition.document()
     keys = row.pop("top_keys", None)
@@ -323,7 +323,7 @@ def _numbers(report: BrokerReport) -> dict[str, Any]:
 
 def _tree(report: BrokerReport) -> dict[str, Any]:
     """Topics with their partitions, with their files: the largest of each, and the rest."""
-    topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    topics: dict[str, list[Row]] = defaultdict(list)
     room = _ROWS * _SEGMENTS
     for partition in sorted(report.explain.partitions, key=lambda row: -row.bytes):
         files = [
@@ -336,11 +336,11 @@ def _tree(report: BrokerReport) -> dict[str, Any]:
         topics[partition.topic or name].append(
             {"name": name, "bytes": partition.bytes, "children": children}
         )
-    nodes: list[dict[str, Any]] = [
+    nodes: list[Row] = [
         {"name": name, "bytes": sum(child["bytes"] for child in inside), "children": inside}
         for name, inside in topics.items()
     ]
-    other_files: list[dict[str, Any]] = [
+    other_files: list[Row] = [
         {"name": row.path, "bytes": row.all_bytes, "note": _note(row)}
         for row in report.explain.elsewhere
     ]
@@ -357,7 +357,7 @@ def _note(row: Any) -> str:
     return row.cause if until is None else f"{row.cause}, until {until}"
 
 
-def _largest(rows: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+def _largest(rows: list[Row], count: int) -> list[Row]:
     """The rows with most bytes, and one for the others."""
     rows = sorted(rows, key=lambda row: (-row["bytes"], row["name"]))
     largest, rest = rows[:count], rows[count:]
@@ -367,7 +367,7 @@ def _largest(rows: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
     return [{**row, "name": row["name"][:_TEXT]} for row in largest]
 
 
-def _topics(topics: StatsByTopic) -> list[dict[str, Any]]:
+def _topics(topics: StatsByTopic) -> list[Row]:
     """The numbers of each topic, the largest first."""
     rows = sorted(topics, key=lambda topic: -topic.stats.bytes)
     largest = [
@@ -384,7 +384,7 @@ def _topics(topics: StatsByTopic) -> list[dict[str, Any]]:
     return largest
 
 
-def _all_topics(topics: StatsByTopic) -> dict[str, Any]:
+def _all_topics(topics: StatsByTopic) -> Row:
     """The numbers of all topics together."""
     sums = reduce(PartitionStats.merge, (topic.stats for topic in topics), PartitionStats())
     return {
@@ -394,8 +394,8 @@ def _all_topics(topics: StatsByTopic) -> dict[str, Any]:
     }
 
 
-def _sums(at: PartitionStats, has_times: bool) -> dict[str, Any]:
-    row: dict[str, Any] = {
+def _sums(at: PartitionStats, has_times: bool) -> Row:
+    row: Row = {
         "bytes": at.bytes,
         **at.summary.document(),
         "batch_bytes": at.batch_sizes.document(),
@@ -415,9 +415,9 @@ def _sums(at: PartitionStats, has_times: bool) -> dict[str, Any]:
     return row
 
 
-def _keys(topics: StatsByTopic) -> list[dict[str, Any]]:
+def _keys(topics: StatsByTopic) -> list[Row]:
     """The keys with most bytes, of all topics."""
-    keys: list[dict[str, Any]] = [
+    keys: list[Row] = [
         {
             "topic": topic.topic[:_TEXT],
             "key": _text(key.key)[:_TEXT],
@@ -431,20 +431,20 @@ def _keys(topics: StatsByTopic) -> list[dict[str, Any]]:
     return sorted(keys, key=lambda row: -row["bytes"])[:_ROWS]
 
 
-def _due(explained: ExplainReport) -> list[dict[str, Any]]:
+def _due(explained: ExplainReport) -> list[Row]:
     """Bytes that expire, by day and cause, the next days first."""
     days = Counter[tuple[str, str]]()
     for row in explained.rows():
         day = iso_text(row.until_ms)
         if day is not None:
             days[day[:10], row.cause] += row.all_bytes
-    rows: list[dict[str, Any]] = [
+    rows: list[Row] = [
         {"day": day, "cause": cause, "bytes": size} for (day, cause), size in days.items()
     ]
     return sorted(rows, key=lambda row: (row["day"], row["cause"]))[:_ROWS]
 
 
-def _undecided(answer: Transactions | None) -> dict[str, Any]:
+def _undecided(answer: Transactions | None) -> Row:
     """The numbers of transactions by status, and those without a marker, the oldest first."""
     if answer is None:
         return {"counts": {}, "rows": []}
@@ -455,12 +455,12 @@ def _undecided(answer: Transactions | None) -> dict[str, Any]:
     return {"counts": answer.counts, "rows": list(_shortened(cells))}
 
 
-def _findings(report: BrokerReport) -> list[dict[str, Any]]:
+def _findings(report: BrokerReport) -> list[Row]:
     """The findings of verify and doctor, errors first, each with its advice."""
     return list(_shortened(_cut(_all_findings(report))))
 
 
-def _all_findings(report: BrokerReport) -> Iterator[dict[str, Any]]:
+def _all_findings(report: BrokerReport) -> Iterator[Row]:
     for verb, rows in (
         ("verify", report.verify.table_rows()),
         ("doctor", report.doctor.table_rows()),
@@ -479,7 +479,7 @@ def _all_findings(report: BrokerReport) -> Iterator[dict[str, Any]]:
         }
 
 
-def _cut(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _cut(rows: Iterable[Row]) -> list[Row]:
     order = {"error": 0, "warning": 1}
     findings = sorted(rows, key=lambda row: order.get(row["severity"], 2))
     if len(findings) > _ROWS:
@@ -489,7 +489,7 @@ def _cut(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return findings
 
 
-def _shortened(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _shortened(rows: Iterable[Row]) -> Iterator[Row]:
     for row in rows:
         yield {
             name: cell[: 4 * _TEXT] if isinstance(cell, str) else cell for name, cell in row.items()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from errno import EIO
@@ -20,7 +20,7 @@ from kseg.errors import KsegError, UnreadableError, os_reason
 from kseg.files.io import StrPath
 from kseg.files.names import LeftOut
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
-from kseg.frames import Table
+from kseg.frames import Table, TableRows
 from kseg.frozen import frozen_dataclass
 from kseg.log.data_directory import partition_of
 from kseg.log.recovery import CODES, PER_CODE_MAX, Finding, Lost, Severity, TxnTrail
@@ -227,7 +227,7 @@ class Report(Table):
         seen = f"{self.files} files, {self.bytes} bytes, {len(self.findings)} findings"
         return f"{'ok' if self.ok else 'not ok'}, {seen}"
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The findings, with the topic and partition of each as far as its path names them."""
         return [
             finding_row(

@@ -58,7 +58,7 @@ from kseg.files.names import FileKind, Partition, SegmentFiles
 from kseg.files.selection import Selection, StrPaths
 from kseg.format.header import BatchTable
 from kseg.format.times import Time, bound_ms
-from kseg.frames import Table, counted
+from kseg.frames import Table, TableRows, counted
 from kseg.frozen import frozen_dataclass
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
@@ -142,7 +142,7 @@ class AdoptionPlan(Table, VerbReport):
         """The document of `kseg adopt --json`."""
         return self.to_dict()
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The partitions."""
         return [counted(fields_of(each, self.COLUMNS)) for each in self.partitions]
 

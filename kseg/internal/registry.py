@@ -24,7 +24,7 @@ import numpy as np
 
 from kseg.errors import LimitExceededError
 from kseg.format.times import cell_of
-from kseg.frames import Listed
+from kseg.frames import Listed, TableRows
 from kseg.frozen import frozen_dataclass
 
 #: A value, or a file, with more bytes is not read; all texts together; brackets in brackets.
@@ -186,7 +186,7 @@ class Schemas(Listed[Schema]):
         """The numbers of schemas and findings."""
         return f"{len(self)} schemas, {len(self.findings)} findings"
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The attributes of each schema."""
         return [{**schema.row(), "timestamp": cell_of(schema.timestamp_ms)} for schema in self]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 from kseg.analysis.doctor.words import LACKING, LOSING, BrokerFinding, Outcome
 from kseg.analysis.values import FINDING_COLUMNS, finding_row
 from kseg.documents import Documented, VerbReport, fields_of
-from kseg.frames import Table
+from kseg.frames import Table, TableRows
 from kseg.frozen import frozen_dataclass
 from kseg.log.recovery import Lost
 
@@ -135,7 +134,7 @@ class DoctorReport(VerbReport, Table):
         """The columns, with the names of partitions as text."""
         return {**Table.column_kinds(self), "partitions": "texts"}
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The findings; `advice` is the attribute `mend` of a finding."""
         directories = {
             id(finding): directory.path

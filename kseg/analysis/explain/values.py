@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
-from typing import Any, Final
+from typing import Final
 
 from kseg.analysis.explain.codecs import CodecEstimate
 from kseg.documents import Documented, VerbReport
 from kseg.format.times import cell_of
-from kseg.frames import Table
+from kseg.frames import Table, TableRows
 from kseg.frozen import frozen_dataclass
 from kseg.log.settings import SettingValue
 from kseg.log.tier import RemoteHistory
@@ -237,7 +237,7 @@ class ExplainReport(VerbReport, Table):
         causes = ", ".join(f"{total.cause} {total.bytes}" for total in self.totals[:3])
         return f"{len(self.partitions)} partitions, {self.bytes} bytes: {causes}"
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The files; `until` is the time at which one goes, None for never, or if unknown."""
         return [
             {

@@ -12,16 +12,17 @@ key would reappear.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES, Progress
 from kseg.documents import fields_of
 from kseg.errors import StalePlanError
 from kseg.files import io
 from kseg.format.times import Time
+from kseg.frames import TableRows
 from kseg.frozen import frozen_dataclass
 from kseg.log.clean_offsets import read_clean_offset, write_clean_offset
 from kseg.log.cleaner.inputs import (
@@ -92,7 +93,7 @@ class CompactionReport(Report):
             f"{self.bytes_before} bytes became {self.bytes_after}"
         )
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """One row with all numbers."""
         return [fields_of(self, self.COLUMNS)]
 
@@ -268,7 +269,7 @@ class CompactionPlan(Plan[CompactionReport]):
         offsets = f"{self.first_dirty_offset} to {self.end_offset}"
         return f"{self.path}: compact from {offsets}, {self.bytes} bytes"
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The segments: `into` is the base offset of the new one, None for a segment that stays."""
         compacted = [(one, group.base_offset) for group in self.groups for one in group.segments]
         return [

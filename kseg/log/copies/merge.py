@@ -33,7 +33,7 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -57,7 +57,7 @@ from kseg.files.io import StrPath
 from kseg.files.names import CLUSTER_METADATA
 from kseg.files.selection import Selection
 from kseg.format.header import BatchHeader
-from kseg.frames import Table, counted
+from kseg.frames import Table, TableRows, counted
 from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.copies.joining import CopyPath, JoinedCopies, join_copies, places_of
@@ -295,7 +295,7 @@ class MergePlan(Table):
             f"{self.undecided} undecided conflicts"
         )
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The partitions; of a list its length."""
         return [counted(partition.to_dict()) for partition in self.partitions]
 

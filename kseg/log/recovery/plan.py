@@ -18,7 +18,7 @@ surrounds that method:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from kseg._door import renamed
 from kseg.constants import Progress
 from kseg.errors import LogLockedError, SegmentInUseError, StalePlanError
 from kseg.files import io, lock
-from kseg.frames import Table
+from kseg.frames import Table, TableRows
 from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.clock import now_of
@@ -137,7 +137,7 @@ class Plan(Table, Generic[_Report]):
         """The bytes for which a backup needs room; None to find out when it is made."""
         return 0
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The actions, by file."""
         return [asdict(action) for action in self.actions]
 
@@ -247,9 +247,9 @@ class Report(Table):
         """That of the plan, and the size of the backup."""
         return f"{self.plan.title}; {len(self.kept)} files in the backup"
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The rows of the plan."""
-        rows: Sequence[Mapping[str, Any]] = self.plan.table_rows()
+        rows: TableRows = self.plan.table_rows()
         return rows
 
     @property

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -48,7 +48,7 @@ from kseg.files.selection import ALL, Chosen, Selection
 from kseg.format.builder import BatchBuilder
 from kseg.format.header import BatchHeader
 from kseg.format.request import Request
-from kseg.frames import Table, counted
+from kseg.frames import Table, TableRows, counted
 from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.epochs import LeaderEpochs
@@ -289,7 +289,7 @@ class SalvagePlan(Table):
             f"bytes kept, {len(self.lost)} ranges of offsets lost"
         )
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The partitions; of a list its length."""
         return [counted(row) for row in document(self.partitions)]
 
@@ -362,7 +362,7 @@ class SalvageReport(Table):
         """The title of the plan."""
         return self.plan.title
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The rows of the plan."""
         return self.plan.table_rows()
 

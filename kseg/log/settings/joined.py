@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from kseg._door import renamed
@@ -23,7 +23,7 @@ from kseg.files import metadata
 from kseg.files.io import StrPath
 from kseg.files.names import CLUSTER_METADATA, FileKind, list_data_directory, parse_partition_dir
 from kseg.files.selection import Selection, StrPaths
-from kseg.frames import Table
+from kseg.frames import Table, TableRows
 from kseg.frozen import frozen_dataclass
 from kseg.log.config import DELETE, TOPIC_SETTINGS, LogConfig, default_settings
 from kseg.log.data_directory import partition_of
@@ -334,7 +334,7 @@ class Settings(Table):
         """The data directories."""
         return ", ".join(map(str, self._homes))
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The settings; `source` is where a value comes from."""
         return [
             dict(zip(self.COLUMNS.split(), cells, strict=True))

@@ -24,12 +24,12 @@ Source: Kafka `UnifiedLog.deleteOldSegments`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kseg.constants import INT64_MAX, Progress
 from kseg.errors import StalePlanError, UncleanShutdownError, UnsupportedFormatError
@@ -37,6 +37,7 @@ from kseg.files import io, metadata
 from kseg.files.index import TimeIndex, TimeIndexEntry
 from kseg.files.names import FileKind, list_partition, segment_name
 from kseg.format.times import Time
+from kseg.frames import TableRows
 from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory, disk_room
 from kseg.log.clock import now_of
@@ -130,7 +131,7 @@ class RetentionReport(Report):
             f"the log starts at {self.log_start_offset}"
         )
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The renamed files."""
         return [{"path": str(path)} for path in self.files]
 
@@ -261,7 +262,7 @@ class RetentionPlan(Plan[RetentionReport]):
             return f"{self.path}: nothing to delete"
         return f"{self.path}: {len(self.segments)} segments expire, {self.deleted_bytes} bytes"
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The segments that go, oldest first."""
         return [asdict(each) | {"path": str(each.path)} for each in self.segments]
 

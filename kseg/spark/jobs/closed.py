@@ -34,6 +34,7 @@ from kseg.files.names import (
 )
 from kseg.files.selection import StrPaths
 from kseg.format.times import Time
+from kseg.frames import TableRows
 from kseg.frozen import frozen_dataclass
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
@@ -155,7 +156,7 @@ class CompactResult(_ClosedResult):
         """Bytes that the disks got back."""
         return sum(partition.freed_bytes for partition in self.partitions)
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The partitions; numbers are None where damage left no plan."""
         return [
             {
@@ -196,7 +197,7 @@ class ReindexResult(_ClosedResult):
         """Damage in logs, for which something was left as it is."""
         return tuple(finding for plan in self.plans for finding in plan.findings)
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self) -> TableRows:
         """The actions."""
         return [asdict(action) for action in self.actions]
 
