@@ -39,8 +39,6 @@ HEAD: Final = (
 PRIORITY: Final = ("segments", "start", "end", "bytes", "records")
 #: The further columns that a wider one shows, likewise.
 BESIDES: Final = ("to", "from", "codecs", "batches", "magic")
-#: To the left, as all text but names is not.
-LEFT: Final = ("partition", "codecs", "magic", "key", "layout", "source")
 _MINUTES: Final = len("2026-11-24T17:52")
 
 
@@ -92,7 +90,7 @@ def _info_of_tier(paths: Paths, selection: Selection, *, as_json: bool) -> int:
         output.write_document("info/1", {"path": output.path_field(paths), "partitions": documents})
     else:
         shown = (*_TIER_HEAD[3:], *_TIER_HEAD[1:3])
-        output.write_fitted_table(_TIER_HEAD, map(_tier_row, documents), shown, LEFT)
+        output.write_fitted_table(_TIER_HEAD, map(_tier_row, documents), shown)
         output.write_lines(
             f"{document['path']}: offsets {first} to {last} are in neither part"
             for document in documents
@@ -126,7 +124,7 @@ def _print(documents: list[dict[str, Any]], *, per_segment: bool) -> None:
         rows.append(partition_row(name, document))
         if per_segment:
             rows += [_segment_row(document) for document in document["segment_files"]]
-    output.write_fitted_table(HEAD, rows, (*PRIORITY, *BESIDES), LEFT)
+    output.write_fitted_table(HEAD, rows, (*PRIORITY, *BESIDES))
 
 
 def _segment_row(document: dict[str, Any]) -> list[object]:
@@ -223,7 +221,6 @@ def _print_stats(report: StatsReport) -> None:
         (*HEAD, *_SIZES, "keys"),
         [_stats_row(name, document) for name, _partition, document in named_rows],
         (*PRIORITY, *reversed(_SIZES[1:]), "keys", *BESIDES, _SIZES[0]),
-        LEFT,
     )
     keys = [
         (
@@ -239,7 +236,7 @@ def _print_stats(report: StatsReport) -> None:
     if keys:
         output.write_line()
         head = ("partition", "key", "records", "bytes", "error")
-        output.write_fitted_table(head, keys, ("key", "bytes", "records", "error"), LEFT)
+        output.write_fitted_table(head, keys, ("key", "bytes", "records", "error"))
     if any(partition.stats.records is not None for partition in report.partitions):
         _draw(report)
         output.write_line()

@@ -175,11 +175,14 @@ def write_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     _draw(head, [[_cell(value) for value in row] for row in rows], left)
 
 
+#: The columns of fitted tables whose text begins at the left.
+_LEFT: Final = ("partition", "codecs", "magic", "key", "layout", "source")
+
+
 def write_fitted_table(
     head: Sequence[str],
     rows: Iterable[Sequence[object]],
     priority: Sequence[str],
-    left: Sequence[str],
 ) -> None:
     """Rows in aligned columns, as many as the terminal has room for; 80 characters without one.
 
@@ -189,7 +192,6 @@ def write_fitted_table(
         head: names of the columns.
         rows: a cell for each of them.
         priority: the columns that are shown, as far as there is room: the first ones first.
-        left: the columns whose text begins at the left.
     """
     body = [[_cell(value) for value in row] for row in rows]
     widths = {
@@ -202,7 +204,7 @@ def write_fitted_table(
             names.add(name)
             room -= len(_GAP) + widths[name]
     shown = [at for at, name in enumerate(head) if name in names]
-    _draw([head[at] for at in shown], [[row[at] for at in shown] for row in body], left, _NAME_MAX)
+    _draw([head[at] for at in shown], [[row[at] for at in shown] for row in body], _LEFT, _NAME_MAX)
 
 
 def _draw(

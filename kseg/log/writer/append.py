@@ -59,7 +59,6 @@ from kseg.log.validate.rules import (
     AppendRules,
     ConversionStats,
     ValidatedBatch,
-    ValidationMetrics,
 )
 from kseg.log.writer.flush import base_after, flush, roll
 from kseg.log.writer.state import LogState
@@ -132,8 +131,6 @@ def append_as_leader(
     origin: AppendOrigin = AppendOrigin.CLIENT,
     guard: VerificationGuard | None = None,
     transaction_version: int = 0,
-    *,
-    metrics: ValidationMetrics | None = None,
 ) -> AppendResult:
     """Validate one append, give it offsets, and write it; a Raft leader's append keeps its own.
 
@@ -145,7 +142,6 @@ def append_as_leader(
         leader_epoch: of this leader; the log's latest if None, or else 0.
         origin: of the batches.
         guard, transaction_version: see `ProducerState.prepare`.
-        metrics: counted on.
 
     Raises:
         ValueError: the epoch is negative, or `origin` is a follower.
@@ -172,9 +168,7 @@ def append_as_leader(
         done = _lead_as_usual(state, view, rules, now_ms)
         if done is not None:
             return done
-        batch = validate_append(
-            view, rules, next_offset=state.log_end.offset, now_ms=now_ms, metrics=metrics
-        )
+        batch = validate_append(view, rules, next_offset=state.log_end.offset, now_ms=now_ms)
         return _append(state, batch, leader_epoch, origin, now_ms, guard, transaction_version)
 
 
