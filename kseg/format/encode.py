@@ -616,13 +616,15 @@ def encode_messages_07(
     if kind > Compression.SNAPPY or (kind and magic == 0):
         raise ValueError(f"messages of Kafka 0.7 with magic {magic} have no {kind.label}")
     column = payloads if isinstance(payloads, BinaryColumn) else tuple(payloads)
-    data = _set_07(column, magic, 0)
+    data = _message_set_07(column, magic, 0)
     if not kind or not data:
         return data
-    return _set_07((compress(kind, data, magic=1),), magic, kind)
+    return _message_set_07((compress(kind, data, magic=1),), magic, kind)
 
 
-def _set_07(payloads: tuple[bytes, ...] | BinaryColumn, magic: int, attributes: int) -> bytes:
+def _message_set_07(
+    payloads: tuple[bytes, ...] | BinaryColumn, magic: int, attributes: int
+) -> bytes:
     rows = Rows(len(payloads), value=payloads)
     data, status, row = _legacy.encode_messages_07(rows, magic, attributes)
     if data is None:

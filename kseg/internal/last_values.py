@@ -116,7 +116,7 @@ class LastValues:
         return out.view(np.bool_)
 
     def _identities(self, chunk: RecordColumns) -> BinaryColumn:
-        """The identity of each record: its key, and the producer of a pending one."""
+        """The key of each record, and 8 bytes behind it: the producer of a pending one, else -1."""
         key, count = chunk["key"], len(chunk)
         skip = _TYPE_BYTES if self._topic is InternalTopic.SHARE else 0
         spans = np.zeros((2 * count, 3), np.int64)

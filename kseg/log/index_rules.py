@@ -266,7 +266,7 @@ class EntriesCheck(IndexCheck):
             self._offsets, self._others = offsets, others
 
     def _last(self, read: Read) -> tuple[Int64s, Int64s]:
-        """The last entry, unless it is unused; the log has to confirm the first one."""
+        """The last entry alone; nothing if slots behind the used entries are empty."""
         slots = self._place.size // self.entry_bytes
         self._first = max(slots - 1, 0)
         data = read(self.kind, self._first * self.entry_bytes, self.entry_bytes) if slots else b""

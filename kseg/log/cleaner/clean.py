@@ -271,10 +271,12 @@ class CompactionPlan(Plan[CompactionReport]):
 
     def table_rows(self) -> TableRows:
         """The segments: `into` is the base offset of the new one, None for a segment that stays."""
-        compacted = [(one, group.base_offset) for group in self.groups for one in group.segments]
+        compacted = [
+            (segment, group.base_offset) for group in self.groups for segment in group.segments
+        ]
         return [
-            asdict(one) | {"path": str(one.path), "into": into}
-            for one, into in (*compacted, *((one, None) for one in self.staying))
+            asdict(segment) | {"path": str(segment.path), "into": into}
+            for segment, into in (*compacted, *((segment, None) for segment in self.staying))
         ]
 
     def __str__(self) -> str:
@@ -427,9 +429,9 @@ def plan_inputs(
         return replace(plan, skipped=skipped, why=why)
     end, unkeyed_records = plan.first_uncleanable_offset, None
     if options.measure:
-        one = _next_pass(inputs, plan, plan.first_dirty_offset)
-        end, groups = one.end_offset, [one.filter(group) for group in one.groups]
-        unkeyed_records = one.judge.unkeyed_records
+        measured = _next_pass(inputs, plan, plan.first_dirty_offset)
+        end, groups = measured.end_offset, [measured.filter(group) for group in measured.groups]
+        unkeyed_records = measured.judge.unkeyed_records
     else:  # all groups may change, if the map has room for all keys
         reached = [info for info in inputs.segments if info.base_offset < end]
         grouped = group_segments(reached, inputs.config, end)
@@ -481,9 +483,9 @@ def apply_state(
         # A checkpoint that cannot be read is found out before anything changes.
         read_clean_offset(state.path, state.partition)
         known = {group.base_offsets: group for group in plan.groups}
-        for one in plan.staying:
-            if one.why == UNCHANGED:
-                known[one.base_offset,] = CompactedGroup((one,), changes=False)
+        for segment in plan.staying:
+            if segment.why == UNCHANGED:
+                known[segment.base_offset,] = CompactedGroup((segment,), changes=False)
         while report.end_offset < plan.first_uncleanable_offset or not report.passes:
             inputs = CleanerInputs.of_state(state, plan.config, plan.now_ms)
             current = _next_pass(inputs, plan, report.end_offset)
@@ -514,8 +516,9 @@ def _check_fresh(state: LogState, plan: CompactionPlan) -> None:
         raise StalePlanError(f"the plan is for {plan.path}", path=state.path)
     with state.lock:
         end = plan.first_uncleanable_offset
-        planned = [(one.base_offset, one.bytes) for group in plan.groups for one in group.segments]
-        planned += [(one.base_offset, one.bytes) for one in plan.staying if one.base_offset < end]
+        rewritten = [segment for group in plan.groups for segment in group.segments]
+        staying = [segment for segment in plan.staying if segment.base_offset < end]
+        planned = [(segment.base_offset, segment.bytes) for segment in (*rewritten, *staying)]
         found = [(info.base_offset, info.size) for info in state.sealed if info.base_offset < end]
         same = sorted(planned) == found
         bounds = (state.replicated_offset, state.version.last_stable_offset)
@@ -525,16 +528,16 @@ def _check_fresh(state: LogState, plan: CompactionPlan) -> None:
 
 def _run_pass(
     state: LogState,
-    one: Pass,
+    current: Pass,
     known: dict[tuple[int, ...], CompactedGroup],
     backup: Backup | None,
     progress: Progress | None,
     report: CompactionReport,
 ) -> CompactionReport:
     """Rewrite each group and put it in its place."""
-    total, done = sum(info.size for group in one.groups for info in group), 0
+    total, done = sum(info.size for group in current.groups for info in group), 0
     pending = []
-    for group in one.groups:
+    for group in current.groups:
         planned = known.get(tuple(info.base_offset for info in group))
         pending.append((group, planned or CompactedGroup.unmeasured(group)))
     while pending:
@@ -542,15 +545,15 @@ def _run_pass(
         if planned.changes:
             if backup is not None:
                 keep_group(state, group, backup)
-            report = _replace(state, one, group, report)
+            report = _rewrite_group(state, current, group, report)
         done += sum(info.size for info in group)
         if progress is not None:
             progress(done, total)
     return replace(
         report,
         passes=report.passes + 1,
-        end_offset=one.end_offset,
-        unkeyed_records=report.unkeyed_records + one.judge.unkeyed_records,
+        end_offset=current.end_offset,
+        unkeyed_records=report.unkeyed_records + current.judge.unkeyed_records,
     )
 
 
@@ -567,12 +570,12 @@ def _next(state: LogState, pending: list[CompactedGroup]) -> int:
     raise no_room(state.path, min(pending[n].room_bytes for n in ready))
 
 
-def _replace(
-    state: LogState, one: Pass, group: Group, report: CompactionReport
+def _rewrite_group(
+    state: LogState, current: Pass, group: Group, report: CompactionReport
 ) -> CompactionReport:
-    """Write a group and swap it in; adds it to the report."""
+    """Write a group and swap it in; returns the report with its numbers."""
     try:
-        written = one.write(group)
+        written = current.write(group)
     except FileNotFoundError:
         if not set(group) <= set(state.sealed):
             raise StalePlanError(

@@ -299,7 +299,9 @@ class CompactedGroup:
     @classmethod
     def unmeasured(cls, group: Iterable[SegmentInfo]) -> CompactedGroup:
         """A group that was not read."""
-        return cls(tuple(CompactedSegment(one.base_offset, one.path, one.size) for one in group))
+        return cls(
+            tuple(CompactedSegment(info.base_offset, info.path, info.size) for info in group)
+        )
 
     @property
     def base_offsets(self) -> tuple[int, ...]:

@@ -81,7 +81,7 @@ class Decisions:
 
     def entries_within(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
         """The entries that the transaction index of a segment with these offsets must have."""
-        return [one for one in self.entries if start_offset <= one.last_offset < end_offset]
+        return [entry for entry in self.entries if start_offset <= entry.last_offset < end_offset]
 
 
 class _Walk(TransactionWalk):
@@ -146,13 +146,13 @@ def read_decisions(inputs: CleanerInputs, dirty: range) -> Decisions:
                     walk.count(table)
             check_end(table, segment)
     stored = {
-        (one.producer_id, one.last_offset): one
+        (entry.producer_id, entry.last_offset): entry
         for info in inputs.segments
         if walk.entries and info.base_offset < end_offset
-        for one in _stored(info)
+        for entry in _stored(info)
     }
     entries = tuple(
-        _agreed(one, stored.get((one.producer_id, one.last_offset))) for one in walk.entries
+        _agreed(entry, stored.get((entry.producer_id, entry.last_offset))) for entry in walk.entries
     )
     return Decisions(
         AbortedRanges.of(walk.aborted), np.array(walk.bare, np.int64), entries, walk.records
@@ -416,7 +416,7 @@ class LastBatches:
     @classmethod
     def of(cls, entries: Iterable[ProducerEntry]) -> LastBatches:
         """Take the last batches from the entries of producers."""
-        rows = [(one.producer_id, one.last_offset, one.producer_epoch) for one in entries]
+        rows = [(entry.producer_id, entry.last_offset, entry.producer_epoch) for entry in entries]
         columns = np.array(sorted(rows), np.int64).reshape(-1, 3).T
         return cls(*columns)
 

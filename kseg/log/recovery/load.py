@@ -169,7 +169,10 @@ def clear(overlay: Overlay, *, careful: bool, index_bytes: int = 0) -> tuple[str
 
 
 def _is_half_written(name: str, *, careful: bool) -> bool:
-    """Whether a file was to take the place of another; Kafka does that to checkpoints only."""
+    """Whether a file is an unfinished one that was to take the place of another.
+
+    Kafka looks only for files with an offset in their names, `careful` for all.
+    """
     if name == io.ROOM_NAME:
         return careful
     try:

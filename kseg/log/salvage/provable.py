@@ -195,6 +195,15 @@ def _gaps(
     begin: int,
     damage: _Damage,
 ) -> Iterator[_Gap]:
+    """The offsets from `begin` on that lie in no run, those around all runs among them.
+
+    Args:
+        runs: what is proved, by offset.
+        numbers: of the files, by path.
+        segments: all files.
+        begin: where the log starts.
+        damage: in them.
+    """
     if not segments:
         return
     begin = max(segments[0].base_offset, begin)

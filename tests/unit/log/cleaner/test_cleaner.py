@@ -478,14 +478,14 @@ def test_the_group_that_needs_least_room_goes_first_but_no_tombstone_does(
     plan = kseg.plan_compaction(log)
     assert len(plan.groups) > 1
     order: list[int] = []
-    write = applying._replace
+    write = applying._rewrite_group
 
     def noted(state: Any, one: Any, group: Any, report: Any) -> Any:
         order.append(group[0].base_offset)
         return write(state, one, group, report)
 
     room = min(group.kept_bytes or 0 for group in plan.groups)
-    monkeypatch.setattr(applying, "_replace", noted)
+    monkeypatch.setattr(applying, "_rewrite_group", noted)
     monkeypatch.setattr(io, "has_room", lambda _path, size: size <= room or len(order) > 0)
     plan.apply()
     least = min(plan.groups, key=lambda group: group.kept_bytes or 0)
