@@ -31,10 +31,9 @@ import numpy as np
 
 from kseg.analysis.units import Threads, run_units
 from kseg.catalog.catalog import paths_of
-from kseg.constants import Bools, Int64s, Progress
+from kseg.constants import Bools, Int64s, Progress, StrPath
 from kseg.documents import Documented, VerbReport, fields_of
 from kseg.errors import KsegError, NotALogError, text_of
-from kseg.files.io import StrPath
 from kseg.files.mapping import Mapping
 from kseg.files.names import log_bytes
 from kseg.files.selection import Chosen, Selection

@@ -40,10 +40,9 @@ from kseg.analysis.transactions import Transactions, transactions
 from kseg.analysis.units import Unit, plan, run_units
 from kseg.analysis.values import Examined, Report
 from kseg.catalog.catalog import Catalog, paths_of
-from kseg.constants import Progress
+from kseg.constants import Progress, StrPath
 from kseg.documents import VerbReport, document
 from kseg.errors import KsegError, NotALogError
-from kseg.files.io import StrPath
 from kseg.files.names import LeftOut
 from kseg.files.selection import StrPaths
 from kseg.files.whole_file import (

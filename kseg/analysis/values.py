@@ -15,9 +15,9 @@ from os import fspath
 from pathlib import Path
 from typing import Any, Final
 
+from kseg.constants import StrPath
 from kseg.documents import fields_of
 from kseg.errors import KsegError, UnreadableError, os_reason
-from kseg.files.io import StrPath
 from kseg.files.names import LeftOut
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.frames import Table, TableRows

@@ -36,12 +36,7 @@ from kseg.change.adopted_log import (
 from kseg.change.transactions import AdoptedTransaction, decide
 from kseg.change.truncate import Cut, cut_at
 from kseg.commands import command_line
-from kseg.constants import (
-    INT64_MAX,
-    InternalTopic,
-    Progress,
-    StopReason,
-)
+from kseg.constants import INT64_MAX, InternalTopic, Progress, StopReason, StrPath
 from kseg.documents import VerbReport, fields_of
 from kseg.errors import (
     FormatError,
@@ -216,8 +211,8 @@ def plan_adoption(
     cut: Cut = "first",
     undecided: Literal["stop", "abort", "commit"] = "stop",
     let_retention_delete: bool = False,
-    metadata_directory: io.StrPath | None = None,
-    broker_config: io.StrPath | None = None,
+    metadata_directory: StrPath | None = None,
+    broker_config: StrPath | None = None,
     tier: Tier | None = None,
     now: Time | None = None,
     progress: Progress | None = None,
@@ -306,7 +301,7 @@ class _Broker(NamedTuple):
 
 
 def _brokers(
-    homes: Sequence[Path], metadata_directory: io.StrPath | None, broker_config: io.StrPath | None
+    homes: Sequence[Path], metadata_directory: StrPath | None, broker_config: StrPath | None
 ) -> list[_Broker]:
     """The brokers of data directories.
 

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from kseg._door import renamed
 from kseg.change.retain import opening_of, plan_retention, segments_that_stay, state_or_view
 from kseg.change.run import DAMAGE, ChangeOptions, run
-from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES, Progress, StopReason
+from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES, Progress, StopReason, StrPath
 from kseg.errors import KsegError, UncleanShutdownError
-from kseg.files import io
 from kseg.format.times import Time
 from kseg.frozen import frozen_dataclass
 from kseg.log.cleaner.clean import (
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 
 @renamed(now_ms="now")
 def plan_compaction(
-    log: Log | io.StrPath,
+    log: Log | StrPath,
     *,
     config: ConfigLike | RetentionRules | None = None,
     now: Time | None = None,

@@ -21,7 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from kseg.constants import COMPACTION_RULES, INT64_MAX, Bools, Progress
+from kseg.constants import COMPACTION_RULES, INT64_MAX, Bools, Progress, StrPath
 from kseg.errors import KsegError, StalePlanError
 from kseg.files import io
 from kseg.files.log_file import Tile
@@ -223,7 +223,7 @@ class ErasurePlan(Plan[ErasureReport]):
 
 
 def plan_erasure(
-    path: io.StrPath,
+    path: StrPath,
     *,
     keys: Iterable[bytes] = (),
     null_key: bool = False,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kseg._door import renamed
-from kseg.files import io
+from kseg.constants import StrPath
 from kseg.format.times import Time
 from kseg.log.config import ConfigLike, LogConfig
 from kseg.log.log import Log
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @renamed(now_ms="now")
 def plan_retention(
-    log: Log | io.StrPath,
+    log: Log | StrPath,
     *,
     config: ConfigLike | RetentionRules | None = None,
     now: Time | None = None,
@@ -95,9 +95,7 @@ def segments_that_stay(
     return staying(log.view.segments, plan, config if plan.remote is None else config.local)
 
 
-def state_or_view(
-    log: Log | io.StrPath, high_watermark: HighWatermark | None
-) -> LogState | LogView:
+def state_or_view(log: Log | StrPath, high_watermark: HighWatermark | None) -> LogState | LogView:
     """The state of a log that is open for appending; the view of any other, or of a path.
 
     Args:

@@ -19,7 +19,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
-from kseg.constants import Progress
+from kseg.constants import Progress, StrPath
 from kseg.errors import (
     CorruptIndexError,
     FormatError,
@@ -220,12 +220,12 @@ def _report_lost_mark(home: Path, report: Callable[[Path], object]) -> None:
         report(home)
 
 
-def home_of(path: io.StrPath) -> Path:
+def home_of(path: StrPath) -> Path:
     """The data directory of a partition."""
     return Path(path).resolve().parent
 
 
-def homes_of(paths: Iterable[io.StrPath]) -> list[Path]:
+def homes_of(paths: Iterable[StrPath]) -> list[Path]:
     """The data directories of partitions, once each."""
     return sorted({home_of(path) for path in paths})
 
@@ -238,7 +238,7 @@ def has_segments(path: Path, kinds: Sequence[EntryKind] = (EntryKind.LOG,)) -> b
 # ---- copies --------------------------------------------------------------------------------------
 
 
-def copy_partition(source: io.StrPath, target: io.StrPath) -> Path:
+def copy_partition(source: StrPath, target: StrPath) -> Path:
     """Copy a partition directory, its entries in the checkpoints, and the mark if it is clean.
 
     Keeps owner, permissions and times of modification; copies files only.

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from kseg.constants import INT64_MAX, Int64s
+from kseg.constants import INT64_MAX, Int64s, StrPath
 from kseg.errors import KsegError, NotALogError
-from kseg.files import io
 from kseg.format.header import BatchTable
 from kseg.format.times import Time, bound_ms
 from kseg.log.config import LogConfig
@@ -40,7 +39,7 @@ Cut = Literal["first", "last"]
 
 
 def plan_truncation(
-    path: io.StrPath,
+    path: StrPath,
     offset: int | None = None,
     *,
     time: Time | None = None,

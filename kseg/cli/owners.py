@@ -11,9 +11,9 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from kseg.commands import command_line
+from kseg.constants import StrPath
 from kseg.files import ownership
 from kseg.files.atomic import replace_file
-from kseg.files.io import StrPath
 from kseg.log.salvage import PUT_BACK
 
 if TYPE_CHECKING:

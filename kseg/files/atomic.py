@@ -12,13 +12,14 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from kseg.constants import StrPath
 from kseg.files import io
 
 SUFFIX = ".tmp"
 
 
 def replace_file(
-    path: io.StrPath,
+    path: StrPath,
     data: io.Bytes,
     *,
     keep_modified: bool = False,

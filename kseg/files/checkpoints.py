@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, NoReturn
 
+from kseg.constants import StrPath
 from kseg.errors import CorruptIndexError
 from kseg.files import atomic, io
 from kseg.frozen import frozen_dataclass
@@ -62,7 +63,7 @@ class LeaderEpochCheckpoint:
     effective: tuple[EpochEntry, ...]
 
 
-def read_offset_checkpoint(path: io.StrPath) -> dict[TopicPartition, int]:
+def read_offset_checkpoint(path: StrPath) -> dict[TopicPartition, int]:
     """Read one of the four offset checkpoints of a data directory.
 
     Returns:
@@ -81,7 +82,7 @@ def read_offset_checkpoint(path: io.StrPath) -> dict[TopicPartition, int]:
     return offsets
 
 
-def read_leader_epochs(path: io.StrPath) -> LeaderEpochCheckpoint:
+def read_leader_epochs(path: StrPath) -> LeaderEpochCheckpoint:
     """Read a partition's `leader-epoch-checkpoint`.
 
     Raises:
@@ -105,7 +106,7 @@ def read_leader_epochs(path: io.StrPath) -> LeaderEpochCheckpoint:
     return LeaderEpochCheckpoint(tuple(entries), assign_epochs(entries))
 
 
-def write_offset_checkpoint(path: io.StrPath, offsets: Mapping[TopicPartition, int]) -> None:
+def write_offset_checkpoint(path: StrPath, offsets: Mapping[TopicPartition, int]) -> None:
     """Replace an offset checkpoint, lasting when this returns; entries in the order given.
 
     Raises:
@@ -120,7 +121,7 @@ def write_offset_checkpoint(path: io.StrPath, offsets: Mapping[TopicPartition, i
     atomic.replace_file(path, _bytes_of(lines))
 
 
-def write_leader_epochs(path: io.StrPath, entries: Sequence[EpochEntry]) -> None:
+def write_leader_epochs(path: StrPath, entries: Sequence[EpochEntry]) -> None:
     """Replace a partition's `leader-epoch-checkpoint`, lasting when this returns.
 
     Raises:
@@ -171,7 +172,7 @@ class _Reader:
 
     __slots__ = ("_data", "_path", "_position")
 
-    def __init__(self, data: bytes, path: io.StrPath) -> None:
+    def __init__(self, data: bytes, path: StrPath) -> None:
         self._data = data
         self._path = path
         self._position = 0

@@ -41,7 +41,7 @@ from typing import ClassVar, Final, NamedTuple, Self
 import numpy as np
 
 from kseg._kernels.index import bisect_entries
-from kseg.constants import INT64_MAX, NO_TIMESTAMP, Int64s
+from kseg.constants import INT64_MAX, NO_TIMESTAMP, Int64s, StrPath
 from kseg.errors import CorruptIndexError, CorruptRecordError
 from kseg.files import io
 from kseg.files.grammar import OFFSET_MAX
@@ -128,7 +128,7 @@ class IndexFile(Closing):
         self.slots = self.length = 0
 
     @classmethod
-    def open(cls, path: io.StrPath, base_offset: int, *, mapping: Mapping = "auto") -> Self:
+    def open(cls, path: StrPath, base_offset: int, *, mapping: Mapping = "auto") -> Self:
         """Open the index of the segment at `base_offset`; a missing file has no entries.
 
         Raises:
@@ -393,7 +393,7 @@ _BLOCK_SLOTS: Final = 512
 _OFFSET, _POSITION = 0, 1
 
 
-def probe_offset(path: io.StrPath, base_offset: int, offset: int) -> IndexEntry:
+def probe_offset(path: StrPath, base_offset: int, offset: int) -> IndexEntry:
     """The last entry at or below `offset`; (base offset, 0) without one, or without the file.
 
     Raises:
@@ -412,7 +412,7 @@ def probe_offset(path: io.StrPath, base_offset: int, offset: int) -> IndexEntry:
     return IndexEntry(base_offset + entry[_OFFSET], entry[_POSITION])
 
 
-def probe_upper_bound(path: io.StrPath, base_offset: int, position: int) -> IndexEntry | None:
+def probe_upper_bound(path: StrPath, base_offset: int, position: int) -> IndexEntry | None:
     """The first entry whose position is at or past `position`; None without one.
 
     An equal one in the first slot is passed over, as Kafka does; the bound is only wider.
@@ -435,7 +435,7 @@ def probe_upper_bound(path: io.StrPath, base_offset: int, position: int) -> Inde
     return IndexEntry(base_offset + entry[_OFFSET], entry[_POSITION])
 
 
-def _last_slot(fd: int, key: int, target: int, path: io.StrPath) -> int:
+def _last_slot(fd: int, key: int, target: int, path: StrPath) -> int:
     """The last used slot whose key is at most `target`; -1 without one.
 
     It reads the same slots as the search of the fetch kernel, so both lead to the same place in an
@@ -464,7 +464,7 @@ def _last_slot(fd: int, key: int, target: int, path: io.StrPath) -> int:
     return low
 
 
-def _entry_at(fd: int, slot: int, path: io.StrPath) -> tuple[int, int] | None:
+def _entry_at(fd: int, slot: int, path: StrPath) -> tuple[int, int] | None:
     """Relative offset and position of an entry; None behind the end of the file."""
     data = io.read_at(fd, slot * OFFSET_ENTRY_BYTES, OFFSET_ENTRY_BYTES, path)
     if len(data) < OFFSET_ENTRY_BYTES:

@@ -20,7 +20,7 @@ from bisect import bisect_right
 from os import fspath
 from typing import ClassVar, Final, Self
 
-from kseg.constants import INT32_MAX, NO_TIMESTAMP
+from kseg.constants import INT32_MAX, NO_TIMESTAMP, StrPath
 from kseg.errors import CorruptIndexError, OffsetOverflowError, OffsetsOutOfOrderError
 from kseg.files import io
 from kseg.files.index import (
@@ -75,7 +75,7 @@ class IndexSlots(Closing):
     @classmethod
     def open(
         cls,
-        path: io.StrPath,
+        path: StrPath,
         base_offset: int,
         *,
         bytes_max: int,

@@ -25,7 +25,7 @@ from os import fspath
 from pathlib import Path
 from typing import Final, Protocol, Self, TypeGuard
 
-from kseg.constants import StrPath as StrPath
+from kseg.constants import StrPath
 from kseg.errors import LimitExceededError, PoisonedFileError, SegmentInUseError
 from kseg.files import ownership, record_locks
 from kseg.files.fallocate import fallocate

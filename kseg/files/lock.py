@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from os import fspath
 from types import TracebackType
 
+from kseg.constants import StrPath
 from kseg.errors import LogLockedError
 from kseg.files import io, ownership
 from kseg.files.record_locks import conflicting_process
@@ -48,7 +49,7 @@ _held: dict[_Inode, _Held] = {}
 _registry = threading.Lock()
 
 
-def holder(data_directory: io.StrPath) -> int | None:
+def holder(data_directory: StrPath) -> int | None:
     """Ask which other process holds a data directory.
 
     It creates, writes and locks nothing. If other code of this process locked `.lock` without kseg,
@@ -119,7 +120,7 @@ class DirectoryLock:
         self.release()
 
 
-def acquire(data_directory: io.StrPath) -> DirectoryLock:
+def acquire(data_directory: StrPath) -> DirectoryLock:
     """Take the lock of a data directory, or share this process's lock.
 
     Raises:

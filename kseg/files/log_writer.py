@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kseg.constants import SEGMENT_BYTES_MAX
+from kseg.constants import SEGMENT_BYTES_MAX, StrPath
 from kseg.errors import LimitExceededError, PoisonedFileError
 from kseg.files import io
 from kseg.files.io import Closing
@@ -51,9 +51,7 @@ class LogWriter(Closing):
         self._room = max(file_bytes, RESERVED_BYTES)
 
     @classmethod
-    def open(
-        cls, path: io.StrPath, *, create: bool = False, preallocate_bytes: int = 0
-    ) -> LogWriter:
+    def open(cls, path: StrPath, *, create: bool = False, preallocate_bytes: int = 0) -> LogWriter:
         """Open a log file that is there, or make one.
 
         Args:

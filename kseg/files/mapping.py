@@ -28,7 +28,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from kseg.constants import INT64_MAX, Uint8s
+from kseg.constants import INT64_MAX, StrPath, Uint8s
 from kseg.errors import CorruptRecordError, UnreadableError
 from kseg.files import io, lock, record_locks
 from kseg.files.io import Closing
@@ -83,9 +83,7 @@ class MappedFile(Closing):
         self._map: mmap.mmap | None = None
 
     @classmethod
-    def open(
-        cls, path: io.StrPath, mapping: Mapping = "auto", *, index: bool = False
-    ) -> MappedFile:
+    def open(cls, path: StrPath, mapping: Mapping = "auto", *, index: bool = False) -> MappedFile:
         """Open a regular file read-only.
 
         Args:
@@ -311,7 +309,7 @@ class MappedFile(Closing):
             raise ValueError(f"{self.path} is closed")
 
 
-def held_by_another(path: io.StrPath) -> bool:
+def held_by_another(path: StrPath) -> bool:
     """Whether another process holds the data directory that a partition's file lies in.
 
     A lock that this process may not open counts as held: then nothing is mapped.

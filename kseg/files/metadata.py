@@ -27,6 +27,7 @@ from os import fspath
 from typing import Final
 from uuid import UUID
 
+from kseg.constants import StrPath
 from kseg.errors import CorruptIndexError, InconsistentTopicIdError
 from kseg.files import atomic, io
 from kseg.files.names import FileKind
@@ -97,7 +98,7 @@ class CleanShutdown:
     broker_epoch: int | None
 
 
-def read_partition_metadata(path: io.StrPath) -> PartitionMetadata:
+def read_partition_metadata(path: StrPath) -> PartitionMetadata:
     """Read a `partition.metadata` file.
 
     Raises:
@@ -123,7 +124,7 @@ def read_partition_metadata(path: io.StrPath) -> PartitionMetadata:
     return PartitionMetadata(version, topic_id[1])
 
 
-def topic_id_in(directory: io.StrPath) -> UUID | None:
+def topic_id_in(directory: StrPath) -> UUID | None:
     """The id of the topic of a partition directory; None if no file has it, or a broken one."""
     path = os.path.join(directory, FileKind.PARTITION_METADATA.value)
     with suppress(CorruptIndexError, OSError):
@@ -131,7 +132,7 @@ def topic_id_in(directory: io.StrPath) -> UUID | None:
     return None
 
 
-def read_properties(path: io.StrPath) -> dict[str, str]:
+def read_properties(path: StrPath) -> dict[str, str]:
     """Read a file of Java properties, such as a broker's `server.properties`.
 
     Raises:
@@ -152,7 +153,7 @@ def log_directories(properties: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(directory.strip() for directory in named.split(",") if directory.strip())
 
 
-def read_meta_properties(path: io.StrPath) -> MetaProperties:
+def read_meta_properties(path: StrPath) -> MetaProperties:
     """Read a `meta.properties` file.
 
     Raises:
@@ -180,7 +181,7 @@ def read_meta_properties(path: io.StrPath) -> MetaProperties:
     return MetaProperties(version, cluster_id, node_id, directory_id, properties)
 
 
-def check_quorum_state(path: io.StrPath) -> None:
+def check_quorum_state(path: StrPath) -> None:
     """Check that Kafka can read a `quorum-state` file.
 
     Raises:
@@ -207,12 +208,12 @@ def check_quorum_state(path: io.StrPath) -> None:
         raise error.as_kafka("RuntimeException")
 
 
-def is_of_broker(data_directory: io.StrPath) -> bool:
+def is_of_broker(data_directory: StrPath) -> bool:
     """Whether a data directory is a broker's: it has a `meta.properties`, whatever its contents."""
     return os.path.lexists(os.path.join(data_directory, FileKind.META_PROPERTIES.value))
 
 
-def read_clean_shutdown(data_directory: io.StrPath) -> CleanShutdown | None:
+def read_clean_shutdown(data_directory: StrPath) -> CleanShutdown | None:
     """Look for the mark of a clean shutdown; None without one.
 
     Raises:
@@ -236,7 +237,7 @@ def read_clean_shutdown(data_directory: io.StrPath) -> CleanShutdown | None:
     return CleanShutdown(epoch if is_epoch else None)
 
 
-def write_partition_metadata(path: io.StrPath, topic_id: UUID) -> None:
+def write_partition_metadata(path: StrPath, topic_id: UUID) -> None:
     """Replace a `partition.metadata` file, lasting when this returns.
 
     Raises:
@@ -249,7 +250,7 @@ def write_partition_metadata(path: io.StrPath, topic_id: UUID) -> None:
     atomic.replace_file(path, f"version: 0\ntopic_id: {text}".encode())
 
 
-def has_topic_id(path: io.StrPath, topic_id: UUID) -> bool:
+def has_topic_id(path: StrPath, topic_id: UUID) -> bool:
     """Whether a `partition.metadata` file has a topic id; false without the file.
 
     Raises:
@@ -266,7 +267,7 @@ def has_topic_id(path: io.StrPath, topic_id: UUID) -> bool:
     return True
 
 
-def record_topic_id(path: io.StrPath, topic_id: UUID) -> bool:
+def record_topic_id(path: StrPath, topic_id: UUID) -> bool:
     """Write a topic's id to `partition.metadata`; returns whether it was not there before.
 
     Raises:
@@ -282,9 +283,7 @@ def record_topic_id(path: io.StrPath, topic_id: UUID) -> bool:
     return True
 
 
-def write_clean_shutdown(
-    data_directory: io.StrPath, broker_epoch: int = BROKER_EPOCH_UNKNOWN
-) -> None:
+def write_clean_shutdown(data_directory: StrPath, broker_epoch: int = BROKER_EPOCH_UNKNOWN) -> None:
     """Write the mark of a clean shutdown, lasting when this returns; the last step of a shutdown.
 
     Raises:
@@ -294,7 +293,7 @@ def write_clean_shutdown(
     atomic.replace_file(_clean_shutdown_path(data_directory), text.encode())
 
 
-def remove_recovery_notes(data_directory: io.StrPath) -> None:
+def remove_recovery_notes(data_directory: StrPath) -> None:
     """Remove the notes of an interrupted recovery; does nothing without them.
 
     Raises:
@@ -303,7 +302,7 @@ def remove_recovery_notes(data_directory: io.StrPath) -> None:
     io.unlink(os.path.join(fspath(data_directory), RECOVERED_NAME), missing_ok=True)
 
 
-def remove_clean_shutdown(data_directory: io.StrPath) -> None:
+def remove_clean_shutdown(data_directory: StrPath) -> None:
     """Remove the mark durably; does nothing without it.
 
     Raises:
@@ -317,7 +316,7 @@ def remove_clean_shutdown(data_directory: io.StrPath) -> None:
     io.flush_directory(data_directory)
 
 
-def _clean_shutdown_path(data_directory: io.StrPath) -> str:
+def _clean_shutdown_path(data_directory: StrPath) -> str:
     return os.path.join(fspath(data_directory), FileKind.CLEAN_SHUTDOWN.value)
 
 

@@ -30,6 +30,7 @@ from operator import attrgetter
 from typing import Final
 
 from kseg._core import crc32c
+from kseg.constants import StrPath
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import atomic, io
 from kseg.frozen import frozen_dataclass
@@ -70,7 +71,7 @@ class ProducerSnapshotEntry:
         return first if first >= 0 else first + 2**31
 
 
-def read(source: io.StrPath | bytes) -> tuple[ProducerSnapshotEntry, ...]:
+def read(source: StrPath | bytes) -> tuple[ProducerSnapshotEntry, ...]:
     """Read a producer snapshot from a file, or from its bytes; the entries as they follow there.
 
     Raises:
@@ -84,7 +85,7 @@ def read(source: io.StrPath | bytes) -> tuple[ProducerSnapshotEntry, ...]:
     return _parse(io.read_file(source, bytes_max=SNAPSHOT_BYTES_MAX), source)
 
 
-def _parse(data: bytes, path: io.StrPath | None) -> tuple[ProducerSnapshotEntry, ...]:
+def _parse(data: bytes, path: StrPath | None) -> tuple[ProducerSnapshotEntry, ...]:
     if len(data) < _HEADER.size:
         raise CorruptIndexError(
             f"{len(data)} bytes are too few for a snapshot's header of {_HEADER.size}",
@@ -148,7 +149,7 @@ def to_bytes(entries: Iterable[ProducerSnapshotEntry]) -> bytes:
     return _BEFORE_BODY.pack(SNAPSHOT_VERSION, crc32c(body)) + body
 
 
-def write(path: io.StrPath, entries: Iterable[ProducerSnapshotEntry], *, sync: bool = True) -> None:
+def write(path: StrPath, entries: Iterable[ProducerSnapshotEntry], *, sync: bool = True) -> None:
     """Write a producer snapshot, in place of an existing one.
 
     Args:
@@ -177,7 +178,7 @@ def write(path: io.StrPath, entries: Iterable[ProducerSnapshotEntry], *, sync: b
         raise
 
 
-def flush(path: io.StrPath) -> None:
+def flush(path: StrPath) -> None:
     """Make a snapshot lasting that was written without.
 
     Raises:

@@ -26,7 +26,7 @@ from typing import Final
 
 import numpy as np
 
-from kseg.constants import Int64s
+from kseg.constants import Int64s, StrPath
 from kseg.errors import CorruptIndexError, OffsetsOutOfOrderError
 from kseg.files import io
 from kseg.files.io import Closing
@@ -79,7 +79,7 @@ class TxnIndex:
     tail_bytes: int = 0
 
     @classmethod
-    def open(cls, path: io.StrPath) -> TxnIndex:
+    def open(cls, path: StrPath) -> TxnIndex:
         """Read a transaction index; a missing file has no entries.
 
         Raises:
@@ -93,7 +93,7 @@ class TxnIndex:
             return cls.of(b"", path)
 
     @classmethod
-    def of(cls, data: bytes, path: io.StrPath) -> TxnIndex:
+    def of(cls, data: bytes, path: StrPath) -> TxnIndex:
         """A transaction index from the bytes of its file.
 
         Raises:
@@ -201,7 +201,7 @@ class TxnIndexWriter(Closing):
         self._made = self._closed = False
 
     @classmethod
-    def open(cls, path: io.StrPath) -> TxnIndexWriter:
+    def open(cls, path: StrPath) -> TxnIndexWriter:
         """Open a transaction index; a missing file has no entries.
 
         Raises:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
+from kseg.constants import StrPath
 from kseg.files import io, ownership
 from kseg.files.metadata import is_of_broker
 
@@ -121,7 +122,7 @@ class FileSink:
 
 
 @contextmanager
-def whole_file(target: Path, *, source: io.StrPath | None = None) -> Iterator[FileSink]:
+def whole_file(target: Path, *, source: StrPath | None = None) -> Iterator[FileSink]:
     """A file that takes its name, replacing an existing file, if the block ends without error.
 
     A missing directory is made. Files that a killed run left of the same file go.
@@ -160,7 +161,7 @@ def whole_file(target: Path, *, source: io.StrPath | None = None) -> Iterator[Fi
 
 
 @contextmanager
-def claimed(directory: io.StrPath) -> Iterator[None]:
+def claimed(directory: StrPath) -> Iterator[None]:
     """Keep other runs out of a directory for output while the block lasts; a dead run keeps none.
 
     Raises:
@@ -178,7 +179,7 @@ def claimed(directory: io.StrPath) -> Iterator[None]:
         yield
 
 
-def _look_of_copy(target: Path, source: io.StrPath) -> ownership.Look:
+def _look_of_copy(target: Path, source: StrPath) -> ownership.Look:
     """The owner of the source; beside Kafka's files their owner, who can then use all of them."""
     look = ownership.of_copied_file(source)
     with suppress(FileNotFoundError, NotADirectoryError):
@@ -246,7 +247,7 @@ _ESCAPED: Final = re.compile(r"""[\x01-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 
 
 def refuse_in_data_directory(
-    out: io.StrPath, homes: Collection[Path] = (), *, is_data: bool = False
+    out: StrPath, homes: Collection[Path] = (), *, is_data: bool = False
 ) -> None:
     """Refuse a place beside the logs of a data directory: no broker starts beside another folder.
 

@@ -28,7 +28,7 @@ from uuid import UUID
 
 import numpy as np
 
-from kseg.constants import LOG_OVERHEAD
+from kseg.constants import LOG_OVERHEAD, StrPath
 from kseg.errors import AppendError, OffsetsOutOfOrderError, at_path
 from kseg.files import io, metadata
 from kseg.files.names import FileKind
@@ -90,7 +90,7 @@ class Adopted:
 
 
 def adopt(
-    path: io.StrPath,
+    path: StrPath,
     staged: Sequence[StagedSegment],
     *,
     keep_offsets: bool = False,

@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Final
 
 from kseg.commands import command_line
-from kseg.constants import INT64_MAX
+from kseg.constants import INT64_MAX, StrPath
 from kseg.errors import KsegError, LogLockedError, NotALogError
 from kseg.files import checkpoints, io, lock, metadata
 from kseg.files.checkpoints import TopicPartition
@@ -62,7 +62,7 @@ _CHECKPOINTS: Final = (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REP
 _WHITE_SPACE: Final = re.compile(r"\s")
 
 
-def has_tiers(home: io.StrPath) -> bool:
+def has_tiers(home: StrPath) -> bool:
     """Whether a data directory has a partition of `__remote_log_metadata`.
 
     Raises:
@@ -109,7 +109,7 @@ class DirectoryFiles:
     findings: tuple[KsegError, ...]
 
     @classmethod
-    def read(cls, path: io.StrPath, *, locked: bool = True) -> DirectoryFiles:
+    def read(cls, path: StrPath, *, locked: bool = True) -> DirectoryFiles:
         """Read them.
 
         Args:
@@ -141,7 +141,7 @@ class DirectoryFiles:
         return PartitionOffsets(max(points or 0, 0), max(starts or 0, 0), high_watermarks, clean)
 
 
-def partition_of(directory: io.StrPath) -> TopicPartition | None:
+def partition_of(directory: StrPath) -> TopicPartition | None:
     """The name of a partition in checkpoints, by its directory; None for another name."""
     try:
         name = parse_partition_dir(os.path.basename(os.path.realpath(directory)))
@@ -150,13 +150,13 @@ def partition_of(directory: io.StrPath) -> TopicPartition | None:
     return TopicPartition(name.topic, name.partition)
 
 
-def offsets_beside(directory: io.StrPath) -> PartitionOffsets:
+def offsets_beside(directory: StrPath) -> PartitionOffsets:
     """Read the files beside a partition without a lock; unreadable ones are ignored."""
     files = DirectoryFiles.read(path_at(directory).resolve().parent, locked=False)
     return files.of(partition_of(directory), clean=files.mark is not None)
 
 
-def starts_in_tier(directory: io.StrPath) -> bool:
+def starts_in_tier(directory: StrPath) -> bool:
     """Whether the checkpoint lets a log start in front of its first segment.
 
     A broker keeps such a line for a log with a tier.
@@ -168,7 +168,7 @@ def starts_in_tier(directory: io.StrPath) -> bool:
     return bool(segments) and start < segments[0].base_offset
 
 
-def lower_start(directory: io.StrPath, start: int, base: int) -> str:
+def lower_start(directory: StrPath, start: int, base: int) -> str:
     """The command that lets a log start at `base`, and not at the `start` of its checkpoint."""
     real = os.path.realpath(directory)
     partition = partition_of(real)
@@ -444,7 +444,7 @@ class DataDirectoryLease:
                 shared.lock.release()
 
 
-def enter(data_directory: io.StrPath) -> DataDirectoryLease:
+def enter(data_directory: StrPath) -> DataDirectoryLease:
     """Begin the lease of a directory, or join this process's lease of it.
 
     When this returns the mark of a clean shutdown is gone from the disk. Load no log before that.
@@ -481,7 +481,7 @@ def _begin(path: str, key: tuple[int, int]) -> _SharedLease:
     return _SharedLease(path, key, os.getpid(), held, said, was_clean)
 
 
-def _read(home: io.StrPath, kind: FileKind, findings: list[KsegError]) -> dict[TopicPartition, int]:
+def _read(home: StrPath, kind: FileKind, findings: list[KsegError]) -> dict[TopicPartition, int]:
     """The entries of one checkpoint; a missing or malformed one is empty."""
     try:
         return checkpoints.read_offset_checkpoint(path_at(home) / kind.value)
@@ -519,7 +519,7 @@ def _ends_clean(shared: _SharedLease) -> bool:
     return all(index_rules.is_as_closed(os.path.join(shared.path, name)) for name in others)
 
 
-def marked_for(path: io.StrPath) -> list[str]:
+def marked_for(path: StrPath) -> list[str]:
     """The partitions that the mark speaks for, by the names of their directories.
 
     Deleted ones are never recovered; the log of KRaft always is, so neither counts.
@@ -585,7 +585,7 @@ class DirectoryEntry:
     partition: TopicPartition | None = None
 
 
-def list_entries(path: io.StrPath) -> tuple[DirectoryEntry, ...]:
+def list_entries(path: StrPath) -> tuple[DirectoryEntry, ...]:
     """The sub-directories of a data directory, by name; they are not opened.
 
     Raises:

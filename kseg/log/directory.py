@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 from uuid import UUID, uuid4
 
-from kseg.constants import Progress
+from kseg.constants import Progress, StrPath
 from kseg.errors import KsegError, NotALogError, UncleanShutdownError
 from kseg.files import io, metadata
 from kseg.files.checkpoints import TopicPartition
@@ -96,7 +96,7 @@ class LogDirectory(Closing):
     @classmethod
     def open(
         cls,
-        path: io.StrPath,
+        path: StrPath,
         *,
         mode: str = "read",
         config: Config | None = None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from os import fspath
 from typing import Any, Final, Literal, Protocol
 
-from kseg.files.io import StrPath
+from kseg.constants import StrPath
 from kseg.frozen import frozen_dataclass
 
 Severity = Literal["error", "warning"]

@@ -39,7 +39,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from kseg.commands import filled
-from kseg.constants import INT64_MIN, Bools, Int64s, StopReason
+from kseg.constants import INT64_MIN, Bools, Int64s, StopReason, StrPath
 from kseg.errors import CorruptIndexError, KsegError
 from kseg.files import io
 from kseg.files.index import OffsetIndex, TimeIndex
@@ -571,7 +571,7 @@ def fault_in(files: SegmentFiles) -> Finding | None:
         )
 
 
-def is_as_closed(partition: io.StrPath) -> bool:
+def is_as_closed(partition: StrPath) -> bool:
     """Whether the indexes of all segments of a partition are as after a close.
 
     Indexes that cannot be read do not count.

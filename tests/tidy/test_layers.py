@@ -26,6 +26,7 @@ LAYERED = {"cli", "spark", "analysis", "log", "files", "internal", "parquet", "a
     "commands",
     "errors",
     "constants",
+    "frozen",
 }
 KERNEL_IMPORT = re.compile(r"^\s*(?:from\s+(\S+)\s+c?import|c?import\s+(\S+))", re.MULTILINE)
 KERNELS_MUST_NOT_KNOW = re.compile(

@@ -29,9 +29,9 @@ from kseg.analysis.units import Threads, run_units
 from kseg.analysis.values import KnownSettings
 from kseg.catalog.catalog import local_paths_of
 from kseg.commands import command_line
-from kseg.constants import NEWEST_RELEASE, Progress
+from kseg.constants import NEWEST_RELEASE, Progress, StrPath
 from kseg.errors import NotALogError
-from kseg.files import io, metadata
+from kseg.files import metadata
 from kseg.files.names import FileKind, PathKind, classify_path
 from kseg.files.selection import Selection, StrPaths
 from kseg.format.times import Time
@@ -74,8 +74,8 @@ def doctor(
     topics: str | Iterable[str] | None = None,
     partitions: int | Iterable[int] | None = None,
     release: str | None = None,
-    metadata_directory: io.StrPath | None = None,
-    broker_config: io.StrPath | None = None,
+    metadata_directory: StrPath | None = None,
+    broker_config: StrPath | None = None,
     config: Mapping[str, str] | None = None,
     topic_config: Mapping[str, Mapping[str, str]] | None = None,
     now: Time | None = None,
@@ -130,7 +130,7 @@ def doctor(
 
 
 def doctor_of(
-    brokers: Iterable[Sequence[io.StrPath]],
+    brokers: Iterable[Sequence[StrPath]],
     sources: SettingSources,
     *,
     topics: str | Iterable[str] | None = None,
@@ -186,7 +186,7 @@ def _chosen_of(whole: DoctorReport, selection: Selection) -> DoctorReport:
 
 
 def plan(
-    paths: Sequence[io.StrPath],
+    paths: Sequence[StrPath],
     *,
     release: str | None,
     sources: SettingSources,

@@ -21,8 +21,9 @@ from uuid import UUID
 from kseg.analysis.doctor.values import PartitionOutlook
 from kseg.analysis.doctor.words import Outcome
 from kseg.analysis.values import KnownSettings
+from kseg.constants import StrPath
 from kseg.errors import KsegError, os_reason
-from kseg.files import checkpoints, io, lock, metadata
+from kseg.files import checkpoints, lock, metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.names import FileKind
 from kseg.frozen import frozen_dataclass
@@ -114,7 +115,7 @@ class BrokerFile:
         return not (self.is_controller_alone or is_for_metadata)
 
 
-def read_broker_file(path: io.StrPath | None) -> BrokerFile:
+def read_broker_file(path: StrPath | None) -> BrokerFile:
     """Read `server.properties`; without such a file, the defaults of a broker.
 
     Raises:

@@ -27,9 +27,8 @@ from kseg.analysis.explain.values import (
 from kseg.analysis.units import Threads, run_units
 from kseg.analysis.values import KnownSettings
 from kseg.catalog.catalog import local_paths_of
-from kseg.constants import Progress
+from kseg.constants import Progress, StrPath
 from kseg.errors import KsegError
-from kseg.files.io import StrPath
 from kseg.files.names import (
     DataDirectory,
     PathKind,

@@ -26,9 +26,9 @@ from kseg.analysis.explain.values import (
 )
 from kseg.change.compact import plan_compaction
 from kseg.change.retain import StayingSegment, latest_of, plan_retention, segments_that_stay
+from kseg.constants import StrPath
 from kseg.errors import KsegError, text_of
 from kseg.files.index import OffsetIndex, TimeIndex
-from kseg.files.io import StrPath
 from kseg.files.names import PartitionFiles, SegmentFiles, list_partition
 from kseg.frozen import frozen_dataclass
 from kseg.log.data_directory import EntryKind, entry_of

@@ -9,8 +9,8 @@ from pathlib import Path
 from uuid import UUID
 
 from kseg.catalog.catalog import Catalog, partition_at
+from kseg.constants import StrPath
 from kseg.errors import NotALogError, os_reason
-from kseg.files.io import StrPath
 from kseg.files.names import list_partition
 from kseg.files.selection import Chosen
 from kseg.frozen import frozen_dataclass

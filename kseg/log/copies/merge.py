@@ -43,7 +43,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kseg.constants import INT64_MAX, Bools, Int64s, Progress
+from kseg.constants import INT64_MAX, Bools, Int64s, Progress, StrPath
 from kseg.documents import Documented, document, fields_of
 from kseg.errors import (
     ConflictingCopiesError,
@@ -53,7 +53,6 @@ from kseg.errors import (
 )
 from kseg.files.atomic import replace_file
 from kseg.files.checkpoints import EpochEntry, TopicPartition
-from kseg.files.io import StrPath
 from kseg.files.names import CLUSTER_METADATA
 from kseg.files.selection import Selection
 from kseg.format.header import BatchHeader

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kseg.constants import StrPath
 from kseg.errors import CorruptIndexError, LimitExceededError, OnError
 from kseg.files import io, producer_snapshot
 from kseg.files.names import FileKind, PartitionFiles, list_partition, segment_name
@@ -64,7 +65,7 @@ class SnapshotFiles:
 
     def __init__(
         self,
-        directory: io.StrPath,
+        directory: StrPath,
         paths: Iterable[tuple[int, Path | str]] = (),
         *,
         disk: SnapshotDisk | None = None,
@@ -87,7 +88,7 @@ class SnapshotFiles:
         self._sorted = sorted(self._paths)
 
     @classmethod
-    def scan(cls, directory: io.StrPath) -> SnapshotFiles:
+    def scan(cls, directory: StrPath) -> SnapshotFiles:
         """List the directory.
 
         Raises:

@@ -15,7 +15,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple, Unpack
 
-from kseg.constants import INT64_MIN, ISOLATIONS
+from kseg.constants import INT64_MIN, ISOLATIONS, StrPath
 from kseg.errors import (
     CorruptRecordError,
     KsegError,
@@ -134,7 +134,7 @@ class LogView:
         return cls(path, version.segments, mapping, version=version, now=now)
 
     @classmethod
-    def open(cls, path: io.StrPath, *, mapping: Mapping = "auto") -> LogView:
+    def open(cls, path: StrPath, *, mapping: Mapping = "auto") -> LogView:
         """List a partition directory; files are opened only when they are needed.
 
         Args:

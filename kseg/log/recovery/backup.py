@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from kseg.constants import StrPath
 from kseg.files import io
 from kseg.files.whole_file import (
     refuse_in_data_directory,
@@ -80,8 +81,8 @@ class Backup:
 
     def __init__(
         self,
-        data_directory: io.StrPath,
-        directory: io.StrPath | None = None,
+        data_directory: StrPath,
+        directory: StrPath | None = None,
         *,
         now_ms: int,
         otherwise: str = _OTHERWISE,
@@ -134,7 +135,7 @@ class Backup:
                 str(directory),
             )
 
-    def keep_tail(self, path: io.StrPath, position: int) -> Kept | None:
+    def keep_tail(self, path: StrPath, position: int) -> Kept | None:
         """Copy a file's bytes from `position` on.
 
         Zeros alone, as behind preallocated logs, are not kept.
@@ -156,7 +157,7 @@ class Backup:
                 copy = _copy(source, fd, span, target)
         return self._note(source, copy, end - position)
 
-    def keep_file(self, path: io.StrPath) -> Kept | None:
+    def keep_file(self, path: StrPath) -> Kept | None:
         """Keep a file by a second name. It may be replaced or removed then, but not written to.
 
         Returns:
@@ -192,7 +193,7 @@ class Backup:
             return target
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder / source.name))
 
-    def move_file(self, path: io.StrPath) -> Kept | None:
+    def move_file(self, path: StrPath) -> Kept | None:
         """Keep a file and take its name in the log away; lasting there with its directory.
 
         Returns:
@@ -243,7 +244,7 @@ def kept_bytes(entries: Iterable[Kept]) -> int:
     return sum(map(io.bytes_given_back, {entry.kept for entry in entries}))
 
 
-def default_place(data_directory: io.StrPath, now_ms: int) -> Path:
+def default_place(data_directory: StrPath, now_ms: int) -> Path:
     """`<data directory>.kseg-backup/<time>`, the time in UTC as `20251009T085320.000Z`."""
     name = f"{now_ms}"  # of a clock that no calendar reaches
     if 0 <= now_ms < _CALENDAR_END_MS:
@@ -252,13 +253,13 @@ def default_place(data_directory: io.StrPath, now_ms: int) -> Path:
     return backup_root(data_directory) / name
 
 
-def backup_root(data_directory: io.StrPath) -> Path:
+def backup_root(data_directory: StrPath) -> Path:
     """`<data directory>.kseg-backup`, the place of backups unless another one is named."""
     home = Path(data_directory).resolve()
     return home.with_name((home.name or "root") + _SUFFIX)
 
 
-def other_file_system(data_directory: io.StrPath) -> Path | None:
+def other_file_system(data_directory: StrPath) -> Path | None:
     """The place of backups if that is not on the file system of the data; None if it is.
 
     That is the case if the data directory is a mount point.
@@ -292,14 +293,14 @@ def _free_names(name: str) -> Iterator[str]:
         yield f"{name}.{number}"
 
 
-def windows(path: io.StrPath, fd: int, span: tuple[int, int]) -> Iterator[bytes]:
+def windows(path: StrPath, fd: int, span: tuple[int, int]) -> Iterator[bytes]:
     """The bytes of an open file from one position to another, `WINDOW_BYTES` at a time."""
     start, end = span
     for position in range(start, end, WINDOW_BYTES):
         yield io.read_at(fd, position, min(WINDOW_BYTES, end - position), path)
 
 
-def copy_bytes(path: io.StrPath, fd: int, span: tuple[int, int], target: io.WriteFile) -> None:
+def copy_bytes(path: StrPath, fd: int, span: tuple[int, int], target: io.WriteFile) -> None:
     """Write the bytes of an open file, from one position to another, into a new one.
 
     Zeros become holes: a broker makes indexes of 10 MiB that have few entries.

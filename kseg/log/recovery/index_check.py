@@ -23,7 +23,7 @@ from typing import Final
 
 import numpy as np
 
-from kseg.constants import INT32_MAX, INT64_MAX, ControlType, StopReason
+from kseg.constants import INT32_MAX, INT64_MAX, ControlType, StopReason, StrPath
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import io
 from kseg.files.names import FileKind
@@ -369,7 +369,7 @@ class IndexChecks:
         self._checks: dict[FileKind, OffsetIndexCheck | TimeIndexCheck | TxnIndexCheck] = {}
         self._made: DerivedEntries | None = None
 
-    def add(self, kind: FileKind, path: io.StrPath | None) -> int:
+    def add(self, kind: FileKind, path: StrPath | None) -> int:
         """Begin the check of an index, or of its absence; returns its size, -1 for none.
 
         Raises:

@@ -49,7 +49,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
-from kseg.constants import INT32_MAX, INT64_MAX, Progress, StopReason
+from kseg.constants import INT32_MAX, INT64_MAX, Progress, StopReason, StrPath
 from kseg.errors import (
     CorruptIndexError,
     CorruptRecordError,
@@ -847,7 +847,7 @@ def _epochs_of_log(context: LoadContext) -> list[EpochEntry]:
 _OTHERWISE: Final = "free some room, or repair the log first with kseg recover --apply --no-backup"
 
 
-def load(path: io.StrPath, inputs: RecoveryInputs) -> LoadedLog:
+def load(path: StrPath, inputs: RecoveryInputs) -> LoadedLog:
     """Load a partition directory, mend it on the disk, and return the log.
 
     A directory without a segment gets an empty one at the log's start. The bytes that are cut off

@@ -21,7 +21,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any, Final
 
-from kseg.constants import INT32_MAX
+from kseg.constants import INT32_MAX, StrPath
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import io, producer_snapshot
 from kseg.files.atomic import replace_file
@@ -225,7 +225,7 @@ class Applier:
 Step = Callable[[Applier], Any]
 
 
-def _has(path: io.StrPath, data: bytes) -> bool:
+def _has(path: StrPath, data: bytes) -> bool:
     """Whether a file has just these bytes."""
     with suppress(FileNotFoundError, LimitExceededError):
         return io.read_file(path, bytes_max=len(data)) == data
@@ -256,7 +256,7 @@ class Overlay:
         "steps",
     )
 
-    def __init__(self, directory: io.StrPath, *, mapping: Mapping = "never") -> None:
+    def __init__(self, directory: StrPath, *, mapping: Mapping = "never") -> None:
         """List a directory.
 
         Raises:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from kseg._door import renamed
-from kseg.constants import Progress
+from kseg.constants import Progress, StrPath
 from kseg.errors import LogLockedError, SegmentInUseError, StalePlanError
 from kseg.files import io, lock
 from kseg.frames import Table, TableRows
@@ -56,7 +56,7 @@ class FileSeen(NamedTuple):
     inode: int
 
 
-def look_at(directory: io.StrPath) -> tuple[FileSeen, ...]:
+def look_at(directory: StrPath) -> tuple[FileSeen, ...]:
     """The regular files of a directory, by name.
 
     Raises:
@@ -176,7 +176,7 @@ class Plan(Table, Generic[_Report]):
         self,
         *,
         keep: bool | None = None,
-        backup: Backup | io.StrPath | None = None,
+        backup: Backup | StrPath | None = None,
         progress: Progress | None = None,
         **how: Any,
     ) -> _Report:

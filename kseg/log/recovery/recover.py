@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from kseg._door import renamed
-from kseg.constants import INT64_MAX, Progress
+from kseg.constants import INT64_MAX, Progress, StrPath
 from kseg.documents import fields_of
 from kseg.errors import KsegError, NotALogError, TierError
 from kseg.files import io, lock, metadata
@@ -322,7 +322,7 @@ class RecoveryOptions(TypedDict, total=False):
 
 @renamed(now_ms="now")
 def plan_recovery(
-    path: io.StrPath,
+    path: StrPath,
     *,
     thorough: bool = True,
     progress: Progress | None = None,
@@ -480,9 +480,9 @@ def _flush(directory: Path, recovery_point: int) -> None:
 
 @renamed(now_ms="now")
 def recover(
-    path: io.StrPath,
+    path: StrPath,
     *,
-    backup_directory: io.StrPath | None = None,
+    backup_directory: StrPath | None = None,
     keep_cut: bool = True,
     progress: Progress | None = None,
     **options: Unpack[RecoveryOptions],

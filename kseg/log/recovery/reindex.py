@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from kseg._door import renamed
-from kseg.constants import Progress, StopReason
+from kseg.constants import Progress, StopReason, StrPath
 from kseg.errors import (
     CorruptIndexError,
     KsegError,
@@ -280,7 +280,7 @@ REINDEX_CLASSES: Final = (
 
 @renamed(now_ms="now")
 def plan_reindex(
-    path: io.StrPath,
+    path: StrPath,
     *,
     config: ConfigLike | None = None,
     kinds: Collection[FileKind] = KINDS,

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kseg._kernels.placement import survey_rows
-from kseg.constants import INT32_MAX, INT64_MIN, NO_TIMESTAMP, StopReason
+from kseg.constants import INT32_MAX, INT64_MIN, NO_TIMESTAMP, StopReason, StrPath
 from kseg.errors import (
     AppendError,
     InvalidRecordError,
@@ -29,7 +29,6 @@ from kseg.errors import (
 )
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.index import TimeIndexEntry
-from kseg.files.io import StrPath
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.header import COLUMN, FIELDS, BatchTable, stop_error
 from kseg.frozen import frozen_dataclass

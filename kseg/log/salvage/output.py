@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from kseg.constants import INT32_MAX, Progress, StopReason
+from kseg.constants import INT32_MAX, Progress, StopReason, StrPath
 from kseg.errors import KsegError, StalePlanError
 from kseg.files import io, metadata, ownership
 from kseg.files.checkpoints import EpochEntry, TopicPartition, write_leader_epochs
@@ -116,13 +116,13 @@ class TargetPartition:
         )
 
 
-def beside(out: io.StrPath) -> Path:
+def beside(out: StrPath) -> Path:
     """The directory beside OUT, for the report and the quarantine."""
     target = Path(os.path.abspath(out))
     return target.with_name(target.name + SUFFIX)
 
 
-def check_output(out: io.StrPath, sources: Iterable[io.StrPath]) -> None:
+def check_output(out: StrPath, sources: Iterable[StrPath]) -> None:
     """Refuse an OUT that is not new or empty, or that lies in a source or around one.
 
     Raises:
@@ -151,10 +151,10 @@ def _refuse_others(path: Path, accepted_names: frozenset[str], why: str) -> None
 
 
 def write_output(
-    out: io.StrPath,
+    out: StrPath,
     partitions: Sequence[TargetPartition],
     *,
-    sources: Iterable[io.StrPath],
+    sources: Iterable[StrPath],
     finish: Callable[[Path], None] | None = None,
     finish_bytes: int = 0,
     progress: Progress | None = None,
@@ -194,7 +194,7 @@ def _write(
     target: Path,
     beside_target: Path,
     partitions: Sequence[TargetPartition],
-    sources: Sequence[io.StrPath],
+    sources: Sequence[StrPath],
     finish: Callable[[Path], None] | None,
     progress: Progress | None,
 ) -> None:
@@ -215,7 +215,7 @@ def _write(
     io.flush_directory(target.parent)
 
 
-def _begin(beside_target: Path, source: io.StrPath) -> Path:
+def _begin(beside_target: Path, source: StrPath) -> Path:
     """Remove the files of an interrupted run; returns an empty directory to write in."""
     for name in sorted(_OURS):
         left = beside_target / name
@@ -249,7 +249,7 @@ class _Copier:
             self._progress(self._done, self._total)
 
 
-def _source_of(partition: TargetPartition, sources: Sequence[io.StrPath]) -> io.StrPath:
+def _source_of(partition: TargetPartition, sources: Sequence[StrPath]) -> StrPath:
     """A directory that the partition comes from."""
     for segment in partition.segments:
         for extent in segment.extents:
@@ -258,9 +258,7 @@ def _source_of(partition: TargetPartition, sources: Sequence[io.StrPath]) -> io.
     return next((directory for directory in named if directory.is_dir()), sources[0])
 
 
-def _write_logs(
-    making: Path, partition: TargetPartition, source: io.StrPath, copier: _Copier
-) -> None:
+def _write_logs(making: Path, partition: TargetPartition, source: StrPath, copier: _Copier) -> None:
     """Write the logs of a partition, and its topic's id; lasting."""
     directory = making / partition.name
     io.make_directory(directory, like=ownership.of_copied_directory(source))

@@ -40,7 +40,7 @@ from uuid import UUID
 
 import numpy as np
 
-from kseg.constants import INT32_MAX, LOG_OVERHEAD, Bools, Int64s, Progress
+from kseg.constants import INT32_MAX, LOG_OVERHEAD, Bools, Int64s, Progress, StrPath
 from kseg.errors import (
     CorruptIndexError,
     KsegError,
@@ -48,7 +48,7 @@ from kseg.errors import (
     UnreadableError,
     UnsupportedFormatError,
 )
-from kseg.files import io, metadata
+from kseg.files import metadata
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.files.index import OffsetEntries, OffsetIndex
 from kseg.files.log_file import LogFile
@@ -249,7 +249,7 @@ _STATES_OFFSETS: Final = ("batch-crc", "batch-length", "batch-fields", "offset-o
 
 
 def read_provable(
-    path: io.StrPath,
+    path: StrPath,
     *,
     proved: Mapping[str, Sequence[int]] | None = None,
     weighs: bool = True,

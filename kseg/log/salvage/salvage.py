@@ -27,7 +27,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kseg.catalog.catalog import Catalog
-from kseg.constants import INT32_MAX, ControlType, Progress
+from kseg.constants import INT32_MAX, ControlType, Progress, StrPath
 from kseg.documents import Documented, document, fields_of
 from kseg.errors import (
     DecompressionError,
@@ -536,8 +536,8 @@ _COPIED_BYTES: Final = 2**20
 
 
 def plan_salvage(
-    *directories: io.StrPath,
-    out: io.StrPath,
+    *directories: StrPath,
+    out: StrPath,
     abort_open: bool = False,
     topics: str | Iterable[str] | None = None,
     partitions: int | Iterable[int | range] | None = None,

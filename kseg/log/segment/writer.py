@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from kseg._kernels.placement import Places
-from kseg.constants import INT32_MAX, INT64_MAX
+from kseg.constants import INT32_MAX, INT64_MAX, StrPath
 from kseg.errors import KsegError, OffsetOverflowError
 from kseg.files import io
 from kseg.files.index import TimeIndexEntry
@@ -54,7 +54,7 @@ class WrittenFiles:
     @classmethod
     def open(
         cls,
-        directory: io.StrPath,
+        directory: StrPath,
         base_offset: int,
         *,
         index_bytes: int,
@@ -318,7 +318,7 @@ class SegmentWriter(Closing):
     @classmethod
     def open(
         cls,
-        directory: io.StrPath,
+        directory: StrPath,
         base_offset: int,
         config: LogConfig,
         *,

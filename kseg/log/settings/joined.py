@@ -18,9 +18,9 @@ from uuid import UUID
 from kseg._door import renamed
 from kseg.catalog.catalog import paths_of
 from kseg.commands import command_line
+from kseg.constants import StrPath
 from kseg.errors import CorruptIndexError, KsegError, LimitExceededError, NotALogError
 from kseg.files import metadata
-from kseg.files.io import StrPath
 from kseg.files.names import CLUSTER_METADATA, FileKind, list_data_directory, parse_partition_dir
 from kseg.files.selection import Selection, StrPaths
 from kseg.frames import Table, TableRows

@@ -23,7 +23,7 @@ from typing import Final
 
 import numpy as np
 
-from kseg.constants import INT64_MAX, ControlType, Int64s, StopReason
+from kseg.constants import INT64_MAX, ControlType, Int64s, StopReason, StrPath
 from kseg.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -72,7 +72,7 @@ _MetadataRecord = tuple[Place, bytes | None, bytes | None, bool, int]
 
 
 def read_cluster(
-    directory: io.StrPath,
+    directory: StrPath,
     *,
     end_offset: int | None = None,
     past_damage: bool = False,
@@ -145,7 +145,7 @@ def _starts(listing: PartitionFiles, end_offset: int | None) -> list[NamedFile |
     return [None, *starts] if is_whole and not has_first else starts
 
 
-def log_batches(directory: io.StrPath) -> Int64s:
+def log_batches(directory: StrPath) -> Int64s:
     """The batches of a metadata log that can be told apart, by their headers alone.
 
     Returns:
@@ -207,7 +207,7 @@ def _common_end(newest: Int64s, other: Int64s) -> int:
     return int(ours[same - 1, _LAST]) + 1 if same else 0
 
 
-def voters_of(cluster: Cluster | None, directory: io.StrPath) -> tuple[int, ...]:
+def voters_of(cluster: Cluster | None, directory: StrPath) -> tuple[int, ...]:
     """The voters of the quorum: by the log, or by a `quorum-state` of version 0 beside it.
 
     Args:
@@ -259,7 +259,7 @@ def _read_snapshot(snapshot: NamedFile | None) -> Cluster:
     return cluster
 
 
-def check_snapshot(path: io.StrPath) -> None:
+def check_snapshot(path: StrPath) -> None:
     """Check that a node can read a snapshot: all of it is sound, from its header to its footer.
 
     Raises:
@@ -271,7 +271,7 @@ def check_snapshot(path: io.StrPath) -> None:
     _read_snapshot(NamedFile(file_name(snapshot_path), snapshot_path))
 
 
-def bootstrap_level(path: io.StrPath) -> int:
+def bootstrap_level(path: StrPath) -> int:
     """The metadata version in a bootstrap file; a torn end of the file is no fault for a node.
 
     Raises:

@@ -25,7 +25,7 @@ from os import fspath
 from threading import BoundedSemaphore
 from typing import Any, Final
 
-from kseg.constants import INT32_MAX
+from kseg.constants import INT32_MAX, StrPath
 from kseg.errors import KsegError, LimitExceededError, TierError, UnreadableError
 from kseg.extras import require
 from kseg.files import io
@@ -56,7 +56,7 @@ INDEXES: Final = {
 }
 
 #: Files of private keys in PEM, by the ids of the key pairs.
-Keys = Mapping[str, io.StrPath]
+Keys = Mapping[str, StrPath]
 
 
 @frozen_dataclass

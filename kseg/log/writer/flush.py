@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from kseg.constants import StrPath
 from kseg.errors import KsegError
 from kseg.files import io, producer_snapshot
 from kseg.format.times import Time, time_ms
@@ -227,7 +228,7 @@ def close(state: LogState) -> bool:
 
 @contextmanager
 def opened(
-    path: io.StrPath,
+    path: StrPath,
     config: LogConfig,
     *,
     now: Time | None = None,

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from kseg.constants import INT64_MAX, AppendOrigin
+from kseg.constants import INT64_MAX, AppendOrigin, StrPath
 from kseg.errors import KsegError, NotALogError, PoisonedFileError, UncleanShutdownError
 from kseg.files import io, metadata
 from kseg.files.checkpoints import TopicPartition
@@ -625,7 +625,7 @@ class LogState:
 
 
 def open_state(
-    path: io.StrPath,
+    path: StrPath,
     *,
     create: bool,
     recover: bool,

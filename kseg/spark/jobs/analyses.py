@@ -35,7 +35,7 @@ from kseg.analysis.units import Unit, UnitKind
 from kseg.analysis.verify import verify as verify_here
 from kseg.catalog.catalog import paths_of
 from kseg.change.compact import PLAN_CLASSES
-from kseg.constants import Progress
+from kseg.constants import Progress, StrPath
 from kseg.files import io
 from kseg.files.mapping import Mapping as FileMapping
 from kseg.files.names import FileKind, LeftOut, list_partition
@@ -150,7 +150,7 @@ class SparkRunner:
         name: str,
         *,
         now_ms: object = None,
-        job: io.StrPath | None = None,
+        job: StrPath | None = None,
     ) -> None:
         """Keep the arguments; nothing runs yet.
 
@@ -270,7 +270,7 @@ class JobArgs(TypedDict, total=False):
         partitions: only these partitions: a number, or several.
     """
 
-    job: io.StrPath | None
+    job: StrPath | None
     progress: Progress | None
     topics: str | Iterable[str] | None
     partitions: int | Iterable[int] | None
@@ -303,8 +303,8 @@ class DiffArgs(JobArgs, total=False):
 class SettingArgs(JobArgs, total=False):
     """The options of analyses that go by settings; see `kseg.settings`."""
 
-    metadata_directory: io.StrPath | None
-    broker_config: io.StrPath | None
+    metadata_directory: StrPath | None
+    broker_config: StrPath | None
     config: Mapping[str, str] | None
     topic_config: Mapping[str, Mapping[str, str]] | None
     now: Time | None
@@ -387,8 +387,8 @@ def _doctor(
     paths: StrPaths,
     *,
     fleet: bool = False,
-    metadata_directory: io.StrPath | None = None,
-    broker_config: io.StrPath | None = None,
+    metadata_directory: StrPath | None = None,
+    broker_config: StrPath | None = None,
     config: Mapping[str, str] | None = None,
     topic_config: Mapping[str, Mapping[str, str]] | None = None,
     **options: Any,

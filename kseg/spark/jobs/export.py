@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kseg.arrow import TYPES
-from kseg.constants import NO_TIMESTAMP, Int64s, Progress
+from kseg.constants import NO_TIMESTAMP, Int64s, Progress, StrPath
 from kseg.errors import KsegError
 from kseg.files import atomic, io, ownership
 from kseg.files.selection import StrPaths
@@ -229,14 +229,14 @@ _Exported = tuple[tuple[ExportedFile, ...], int, tuple[str, ...]]
 def export(
     spark: SparkSession,
     paths: StrPaths,
-    out: io.StrPath,
+    out: StrPath,
     *,
     by: str = "partition",
     columns: Iterable[str] = FIELDS,
     compression: str = "zstd",
     options: Mapping[str, str] | None = None,
     overwrite: bool = False,
-    job: io.StrPath | None = None,
+    job: StrPath | None = None,
     progress: Progress | None = None,
 ) -> ExportResult:
     """Write records as Parquet.

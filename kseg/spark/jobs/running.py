@@ -43,7 +43,7 @@ import numpy as np
 import pyarrow as pa
 
 from kseg import errors
-from kseg.constants import Progress
+from kseg.constants import Progress, StrPath
 from kseg.errors import KsegError
 from kseg.files import atomic, io, ownership
 from kseg.files.names import LeftOut
@@ -172,7 +172,7 @@ class Item:
     mark: str = ""
 
 
-def open_job(directory: io.StrPath, job: str, options: object) -> Path:
+def open_job(directory: StrPath, job: str, options: object) -> Path:
     """Begin a job in a directory, or continue the job in it.
 
     Args:
