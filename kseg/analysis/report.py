@@ -314,7 +314,7 @@ def _numbers(report: BrokerReport) -> dict[str, Any]:
         "all": _all_topics(topics),
         "keys": _keys(topics) if report.has_keys else None,
         "due": _due(report.explain),
-        "findings": _findings(report),
+        "findings": list(_shortened(_cut(_all_findings(report)))),
         "transactions": _undecided(report.transactions),
         "subjects": {at: names[:_TEXT] for at, names in report.subjects.items()},
     }
@@ -452,11 +452,6 @@ def _undecided(answer: Transactions | None) -> Row:
     rows = sorted(answer, key=lambda transaction: transaction.start_ms)[:_ROWS]
     cells = [{name: getattr(transaction, name) for name in (*names, *more)} for transaction in rows]
     return {"counts": answer.counts, "rows": list(_shortened(cells))}
-
-
-def _findings(report: BrokerReport) -> list[Row]:
-    """The findings of verify and doctor, errors first, each with its advice."""
-    return list(_shortened(_cut(_all_findings(report))))
 
 
 def _all_findings(report: BrokerReport) -> Iterator[Row]:

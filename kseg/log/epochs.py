@@ -74,7 +74,7 @@ class LeaderEpochs:
             return UNDEFINED
         if epoch == latest.epoch:
             return EpochEntry(epoch, log_end_offset)
-        at = self._after(epoch)
+        at = bisect_right(self.entries, epoch, key=lambda entry: entry.epoch)
         below = self.entries[at - 1].epoch if at else epoch
         return EpochEntry(below, self.entries[at].start_offset)
 
@@ -85,10 +85,6 @@ class LeaderEpochs:
             part.truncate_from_start(start_offset)
         part.truncate_from_end(end_offset)
         return part.entries
-
-    def _after(self, epoch: int) -> int:
-        """How many entries are of this epoch or lower ones."""
-        return bisect_right(self.entries, epoch, key=lambda entry: entry.epoch)
 
     # ---- changing --------------------------------------------------------------------------------
 

@@ -366,7 +366,7 @@ def is_due(inputs: CleanerInputs, plan: CompactionPlan) -> bool:
     since = inputs.now_ms - config.max_compaction_lag_ms
     if not plan.cleanable_bytes or since <= 0:
         return False
-    for info in _dirty(inputs, plan.first_dirty_offset):
+    for info in between(inputs.segments, plan.first_dirty_offset, inputs.active_base_offset):
         with inputs.open_segment(info) as segment:
             if 0 < (timestamp_of_first(segment) or 0) < since:
                 return True
@@ -382,17 +382,13 @@ def _base_at(inputs: CleanerInputs, offset: int) -> int:
     return held[0].base_offset if held else active
 
 
-def _dirty(inputs: CleanerInputs, first_dirty_offset: int) -> tuple[SegmentInfo, ...]:
-    return between(inputs.segments, first_dirty_offset, inputs.active_base_offset)
-
-
 def _first_young(inputs: CleanerInputs, first_dirty_offset: int) -> SegmentInfo | None:
     """The first dirty segment with a record younger than `min.compaction.lag.ms`."""
     lag = inputs.config.min_compaction_lag_ms
     if lag <= 0:
         return None
     young = inputs.now_ms - lag
-    for info in _dirty(inputs, first_dirty_offset):
+    for info in between(inputs.segments, first_dirty_offset, inputs.active_base_offset):
         if largest_timestamp_of(info) > young:
             return info
     return None

@@ -221,7 +221,10 @@ def close(state: LogState) -> bool:
                     state.deletions.remove_due(2**63)
                 clean = True
         finally:
-            _release(state)
+            # Files that are still open are left as they are; after a clean close there are none.
+            attempt(
+                *(lambda writer=writer: writer.close(trim=False) for writer in state.pop_writers())
+            )
             state.mark_closed()
         return clean
 
@@ -293,11 +296,6 @@ class Opening:
         if self.state is not None:
             return nullcontext(self.state)
         return opened(self.path, self.config, now=now, high_watermark=self.high_watermark)
-
-
-def _release(state: LogState) -> None:
-    """Close open files as they are; does nothing after a clean close."""
-    attempt(*(lambda writer=writer: writer.close(trim=False) for writer in state.pop_writers()))
 
 
 __all__ = [
