@@ -61,7 +61,7 @@ class FullDisk:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.free -= count
 
-    def _pwritev(self, fd: int, parts: Sequence[io.Bytes], position: int) -> int:
+    def _pwritev(self, fd: int, parts: Sequence[io.Buffer], position: int) -> int:
         self._take(fd, position, sum(map(len, parts)))
         return self._inner.pwritev(fd, parts, position)
 

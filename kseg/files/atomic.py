@@ -12,7 +12,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from kseg.constants import StrPath
+from kseg.constants import Buffer, StrPath
 from kseg.files import io
 
 SUFFIX = ".tmp"
@@ -20,7 +20,7 @@ SUFFIX = ".tmp"
 
 def replace_file(
     path: StrPath,
-    data: io.Bytes,
+    data: Buffer,
     *,
     keep_modified: bool = False,
     flush_directory: bool = True,

@@ -20,7 +20,7 @@ from bisect import bisect_right
 from os import fspath
 from typing import ClassVar, Final, Self
 
-from kseg.constants import INT32_MAX, NO_TIMESTAMP, StrPath
+from kseg.constants import INT32_MAX, NO_TIMESTAMP, Buffer, StrPath
 from kseg.errors import CorruptIndexError, OffsetOverflowError, OffsetsOutOfOrderError
 from kseg.files import io
 from kseg.files.index import (
@@ -180,7 +180,7 @@ class IndexSlots(Closing):
         first, second = self.ENTRY.unpack(data)
         return first, second
 
-    def _write(self, data: io.Bytes) -> None:
+    def _write(self, data: Buffer) -> None:
         """Write packed entries behind the used ones."""
         size, file, used = self.ENTRY.size, self._file or self._load(), self._count
         count = len(data) // size
@@ -355,7 +355,7 @@ class OffsetIndexWriter(IndexSlots):
         count = self._count
         return self._last_offset if count else self.base_offset - 1, self._slots - count
 
-    def append_packed(self, data: io.Bytes, last_offset: int) -> None:
+    def append_packed(self, data: Buffer, last_offset: int) -> None:
         """Add packed entries that the caller has compared with those before.
 
         Args:
@@ -434,7 +434,7 @@ class TimeIndexWriter(IndexSlots):
         self._load()
         return self._last, self._slots - 1 - self._count
 
-    def append_packed(self, data: io.Bytes, last: TimeIndexEntry) -> None:
+    def append_packed(self, data: Buffer, last: TimeIndexEntry) -> None:
         """Add packed entries that the caller has compared with those before.
 
         Args:

@@ -25,14 +25,13 @@ from os import fspath
 from pathlib import Path
 from typing import Final, Protocol, Self, TypeGuard
 
-from kseg.constants import StrPath
+from kseg.constants import Buffer, StrPath
 from kseg.errors import LimitExceededError, PoisonedFileError, SegmentInUseError
 from kseg.files import ownership, record_locks
 from kseg.files.fallocate import fallocate
 from kseg.files.ownership import Look
 from kseg.frozen import frozen_dataclass
 
-Bytes = bytes | bytearray | memoryview
 #: The source of owner, group and permissions of a new file: another file, or given values.
 Model = os.stat_result | Look
 
@@ -274,12 +273,12 @@ else:
     _flush_disk, _flush_data = os.fsync, os.fdatasync
 
 
-def _write_joined(fd: int, parts: Sequence[Bytes], position: int) -> int:
+def _write_joined(fd: int, parts: Sequence[Buffer], position: int) -> int:
     return os.pwrite(fd, b"".join(parts), position)
 
 
 #: A Python built for macOS 10 lacks this call.
-_pwritev: Final[Callable[[int, Sequence[Bytes], int], int]] = getattr(os, "pwritev", _write_joined)
+_pwritev: Final[Callable[[int, Sequence[Buffer], int], int]] = getattr(os, "pwritev", _write_joined)
 #: Blocks are taken for bytes to come as long as the disk has so many times as much left.
 _FREE_TIMES: Final = 256
 
@@ -293,7 +292,7 @@ class Calls:
     """
 
     open: Callable[..., int] = os.open
-    pwritev: Callable[[int, Sequence[Bytes], int], int] = _pwritev
+    pwritev: Callable[[int, Sequence[Buffer], int], int] = _pwritev
     ftruncate: Callable[[int, int], None] = os.ftruncate
     fallocate: Callable[[int, int, int], None] = fallocate
     fsync: Callable[[int], None] = _flush_disk
@@ -439,13 +438,13 @@ class WriteFile(Closing):
         """Read `size` bytes from `position`, fewer only where the file ends."""
         return read_at(self._fd, position, size, self.path)
 
-    def write_at(self, position: int, *parts: Bytes) -> int:
+    def write_at(self, position: int, *parts: Buffer) -> int:
         """Write all of the parts as `write_parts` does; return their size in bytes."""
         size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         self.write_parts(position, parts, size)
         return size
 
-    def write_parts(self, position: int, parts: Sequence[Bytes], size: int) -> None:
+    def write_parts(self, position: int, parts: Sequence[Buffer], size: int) -> None:
         """Write all of the parts, one behind the other, from `position` on.
 
         After an error some of the bytes may have been written, from the first one on.
@@ -478,7 +477,7 @@ class WriteFile(Closing):
         # One call nearly always suffices; parts are split only if it does not.
         self._write_rest(position, parts, written)
 
-    def _write_rest(self, position: int, parts: Sequence[Bytes], written: int) -> None:
+    def _write_rest(self, position: int, parts: Sequence[Buffer], written: int) -> None:
         """Continue behind the bytes that are written already."""
         left = [memoryview(part).cast("B") for part in parts if len(part)]
         while True:

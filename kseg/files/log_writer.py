@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kseg.constants import SEGMENT_BYTES_MAX, StrPath
+from kseg.constants import SEGMENT_BYTES_MAX, Buffer, StrPath
 from kseg.errors import LimitExceededError, PoisonedFileError
 from kseg.files import io
 from kseg.files.io import Closing
@@ -99,11 +99,11 @@ class LogWriter(Closing):
         """Whether the file's contents are unknown, since an error could not be undone."""
         return self._failure is not None or self.file.poisoned
 
-    def append(self, *parts: io.Bytes) -> int:
+    def append(self, *parts: Buffer) -> int:
         """Append all of the parts as `append_parts` does; the items of a memoryview are bytes."""
         return self.append_parts(parts, sum(map(len, parts)))
 
-    def append_parts(self, parts: Sequence[io.Bytes], size: int) -> int:
+    def append_parts(self, parts: Sequence[Buffer], size: int) -> int:
         """Write all of the parts at the end, one behind the other, or nothing.
 
         Args:

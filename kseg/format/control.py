@@ -24,11 +24,9 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple, TypeVar
 from uuid import UUID
 
-from kseg.constants import ControlType
+from kseg.constants import Buffer, ControlType
 from kseg.errors import InvalidRecordError
 from kseg.frozen import frozen_dataclass
-
-Bytes = bytes | bytearray | memoryview
 
 _MARKER_TYPES = (ControlType.ABORT, ControlType.COMMIT)
 _T = TypeVar("_T")
@@ -57,7 +55,7 @@ def control_key(kind: ControlType) -> bytes:
     return struct.pack(">hh", 0, ControlType(kind))
 
 
-def parse_control_key(data: Bytes | None) -> ControlKey:
+def parse_control_key(data: Buffer | None) -> ControlKey:
     """Type and version from a key; layouts newer than 0 are read as far as 0 goes.
 
     Raises:
@@ -70,7 +68,7 @@ def parse_control_key(data: Bytes | None) -> ControlKey:
     return ControlKey(ControlType(kind) if is_known else ControlType.UNKNOWN, version)
 
 
-def _versioned(what: str, layout: str, data: Bytes | None) -> tuple[int, int]:
+def _versioned(what: str, layout: str, data: Buffer | None) -> tuple[int, int]:
     """The version and the number after it; more bytes may follow."""
     size = struct.calcsize(layout)
     if data is None or len(data) < size:
@@ -113,7 +111,7 @@ class EndMarker:
         return struct.pack(">hi", 0, self.coordinator_epoch)
 
     @classmethod
-    def from_bytes(cls, kind: ControlType, value: Bytes | None) -> EndMarker:
+    def from_bytes(cls, kind: ControlType, value: Buffer | None) -> EndMarker:
         """The marker of a type with this value; versions above 0 are read as 0.
 
         Args:
@@ -184,7 +182,7 @@ class LeaderChange:
         return b"".join([*parts, _NO_TAGS])
 
     @classmethod
-    def from_bytes(cls, value: Bytes | None) -> LeaderChange:
+    def from_bytes(cls, value: Buffer | None) -> LeaderChange:
         """Read a value by the version that it says.
 
         Raises:
@@ -226,7 +224,7 @@ class SnapshotHeader:
         return _pack("hq", version=self.version, timestamp=timestamp) + _NO_TAGS
 
     @classmethod
-    def from_bytes(cls, value: Bytes | None) -> SnapshotHeader:
+    def from_bytes(cls, value: Buffer | None) -> SnapshotHeader:
         """Read a value; InvalidRecordError where it is cut off."""
         version, timestamp = _ValueReader(value, cls.TYPE, cls.VERSION_MAX).structure("hq")
         return cls(timestamp, version)
@@ -246,7 +244,7 @@ class SnapshotFooter:
         return _pack("h", version=self.version) + _NO_TAGS
 
     @classmethod
-    def from_bytes(cls, value: Bytes | None) -> SnapshotFooter:
+    def from_bytes(cls, value: Buffer | None) -> SnapshotFooter:
         """Read a value; InvalidRecordError where it is cut off."""
         return cls(*_ValueReader(value, cls.TYPE, cls.VERSION_MAX).structure("h"))
 
@@ -271,7 +269,7 @@ class KRaftVersion:
         return _pack("hh", version=self.version, kraft_version=self.kraft_version) + _NO_TAGS
 
     @classmethod
-    def from_bytes(cls, value: Bytes | None) -> KRaftVersion:
+    def from_bytes(cls, value: Buffer | None) -> KRaftVersion:
         """Read a value; InvalidRecordError where it is cut off."""
         version, kraft_version = _ValueReader(value, cls.TYPE, cls.VERSION_MAX).structure("hh")
         return cls(kraft_version, version)
@@ -328,7 +326,7 @@ class KRaftVoters:
         return b"".join([*parts, _NO_TAGS])
 
     @classmethod
-    def from_bytes(cls, value: Bytes | None) -> KRaftVoters:
+    def from_bytes(cls, value: Buffer | None) -> KRaftVoters:
         """Read a value; InvalidRecordError where it is cut off or its text is not UTF-8."""
         source = _ValueReader(value, cls.TYPE, cls.VERSION_MAX)
         (version,) = source.numbers("h")
@@ -351,7 +349,7 @@ _CLASSES: dict[ControlType, type[KRaftValue]] = {
 }
 
 
-def parse_control(key: Bytes | None, value: Bytes | None) -> ControlValue | None:
+def parse_control(key: Buffer | None, value: Buffer | None) -> ControlValue | None:
     """The marker that key and value of a control record hold; None for a type not known.
 
     Raises:
@@ -365,7 +363,9 @@ def parse_control(key: Bytes | None, value: Bytes | None) -> ControlValue | None
     return _CLASSES[kind].from_bytes(value)
 
 
-def parse_control_as(marker_type: type[_KraftT], key: Bytes | None, value: Bytes | None) -> _KraftT:
+def parse_control_as(
+    marker_type: type[_KraftT], key: Buffer | None, value: Buffer | None
+) -> _KraftT:
     """A KRaft marker of the kind wanted.
 
     Raises:
@@ -434,7 +434,7 @@ class _ValueReader:
     name the version.
     """
 
-    def __init__(self, value: Bytes | None, kind: ControlType, version_max: int) -> None:
+    def __init__(self, value: Buffer | None, kind: ControlType, version_max: int) -> None:
         self.kind = kind
         self.data = b"" if value is None else bytes(value)
         self.position = 0

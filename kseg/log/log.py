@@ -49,11 +49,9 @@ if TYPE_CHECKING:
     from kseg.log.reader.follow import SeenLog, Wait
     from kseg.log.segment.reader import BatchLocation, RecordLocation, Segment
     from kseg.log.settings.joined import Settings
-    from kseg.log.writer.append import AppendResult
+    from kseg.log.writer.append import AppendResult, Batch
     from kseg.log.writer.retention import RetentionReport
     from kseg.log.writer.state import LogState
-
-    Batch = bytes | bytearray | memoryview | EncodedBatch
 
 Mode = Literal["read", "append"]
 _ONE_BATCH: Final = (bytes, bytearray, memoryview, EncodedBatch)

@@ -394,7 +394,7 @@ def test_ul_025_the_leaders_epoch_is_stamped_and_a_followers_kept(logs: Logs) ->
 def failing_txn_index() -> io.Calls:
     """Calls that write to every file but transaction indexes."""
 
-    def pwritev(fd: int, parts: Sequence[io.Bytes], position: int) -> int:
+    def pwritev(fd: int, parts: Sequence[io.Buffer], position: int) -> int:
         if os.readlink(f"/proc/self/fd/{fd}").endswith(".txnindex"):
             raise OSError(errno.EIO, "made to fail")
         return os.pwritev(fd, parts, position)

@@ -74,7 +74,7 @@ def small_files_are_renamed_before_they_are_flushed() -> Iterator[None]:
 
 @_shown_by("fault")
 def short_writes_are_taken_for_whole_ones() -> Iterator[None]:
-    def write_at(file: io.WriteFile, position: int, *parts: io.Bytes) -> int:
+    def write_at(file: io.WriteFile, position: int, *parts: io.Buffer) -> int:
         size = sum(map(len, parts))
         if size:
             with suppress(InterruptedError):

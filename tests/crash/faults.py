@@ -82,7 +82,7 @@ class Faulty:
         raise OSError(number, os.strerror(number))
 
 
-def _short(call: Callable[..., int], fd: int, parts: Sequence[io.Bytes], position: int) -> int:
+def _short(call: Callable[..., int], fd: int, parts: Sequence[io.Buffer], position: int) -> int:
     data = b"".join(map(bytes, parts))
     return call(fd, [data[: max(1, len(data) // 2)]], position)
 

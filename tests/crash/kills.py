@@ -142,7 +142,7 @@ def _in_child(
         os._exit(code)
 
 
-def _write_part(fd: int, parts: Sequence[io.Bytes], position: int, part: float) -> None:
+def _write_part(fd: int, parts: Sequence[io.Buffer], position: int, part: float) -> None:
     data = b"".join(map(bytes, parts))
     os.pwrite(fd, data[: int(len(data) * part)], position)
 

@@ -273,7 +273,7 @@ class Recorder:
         return fd
 
     def _pwritev(
-        self, inner: Callable[..., int], fd: int, parts: Sequence[io.Bytes], position: int
+        self, inner: Callable[..., int], fd: int, parts: Sequence[io.Buffer], position: int
     ) -> int:
         written = inner(fd, parts, position)
         data = b"".join(map(bytes, parts))[: max(written, 0)]

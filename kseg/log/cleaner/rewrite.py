@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
-from kseg.constants import COMPACTION_RULES, SEGMENT_BYTES_MAX
+from kseg.constants import COMPACTION_RULES, SEGMENT_BYTES_MAX, Buffer
 from kseg.errors import KsegError, LimitExceededError, StalePlanError, at_path
 from kseg.files import io
 from kseg.files.log_file import Tile
@@ -212,7 +212,7 @@ def rewrite_segment(
     state: LogState,
     inputs: CleanerInputs,
     info: SegmentInfo,
-    rewrite: Callable[[Tile], io.Bytes],
+    rewrite: Callable[[Tile], Buffer],
     backup: Backup | None,
 ) -> tuple[int, int]:
     """Write one sealed segment anew and put it in its place.
@@ -306,7 +306,7 @@ def write_cleaned(inputs: CleanerInputs, group: Group, fill: Callable[[SegmentWr
     return done
 
 
-def _append(writer: SegmentWriter, data: io.Bytes) -> None:
+def _append(writer: SegmentWriter, data: Buffer) -> None:
     writer.append([data], scan_all(memoryview(data), on_bad_crc="ignore"))
 
 

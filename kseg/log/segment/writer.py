@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from kseg._kernels.placement import Places
-from kseg.constants import INT32_MAX, INT64_MAX, StrPath
+from kseg.constants import INT32_MAX, INT64_MAX, Buffer, StrPath
 from kseg.errors import KsegError, OffsetOverflowError
 from kseg.files import io
 from kseg.files.index import TimeIndexEntry
@@ -212,7 +212,7 @@ class SegmentAppender:
             time_room=indexed.time_room,
         )
 
-    def write(self, parts: Sequence[io.Bytes], size: int) -> None:
+    def write(self, parts: Sequence[Buffer], size: int) -> None:
         """Write batches that `places` has placed, and their entries, or change nothing.
 
         Args:
@@ -430,7 +430,7 @@ class SegmentWriter(Closing):
 
     # ---- appending -------------------------------------------------------------------------------
 
-    def append(self, parts: Sequence[io.Bytes], table: BatchTable) -> int:
+    def append(self, parts: Sequence[Buffer], table: BatchTable) -> int:
         """Write batches at the end and index them, or change nothing.
 
         Args:

@@ -27,14 +27,13 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from kseg.constants import BATCH_BYTES, INT32_MAX, LOG_OVERHEAD, NO_TIMESTAMP, AppendOrigin
+from kseg.constants import BATCH_BYTES, INT32_MAX, LOG_OVERHEAD, NO_TIMESTAMP, AppendOrigin, Buffer
 from kseg.errors import (
     InvalidRecordError,
     KsegError,
     OffsetOverflowError,
     RecordBatchTooLargeError,
 )
-from kseg.files import io
 from kseg.files.checkpoints import EpochEntry, assign_epochs
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.encode import (
@@ -63,8 +62,7 @@ from kseg.log.validate.rules import (
 from kseg.log.writer.flush import base_after, flush, roll
 from kseg.log.writer.state import LogState
 
-Buffer = bytes | bytearray | memoryview
-Batch = bytes | bytearray | memoryview | EncodedBatch
+Batch = Buffer | EncodedBatch
 
 #: Where things lie in a batch: the size behind the offset, the magic.
 _SIZE, _MAGIC = slice(8, 12), 16
@@ -126,7 +124,7 @@ def merged(one: AppendResult, next_one: AppendResult) -> AppendResult:
 
 def append_as_leader(
     state: LogState,
-    data: Buffer | EncodedBatch,
+    data: Batch,
     leader_epoch: int | None = None,
     origin: AppendOrigin = AppendOrigin.CLIENT,
     guard: VerificationGuard | None = None,
@@ -174,7 +172,7 @@ def append_as_leader(
 
 def append_all(
     state: LogState,
-    batches: Iterable[Buffer | EncodedBatch],
+    batches: Iterable[Batch],
     leader_epoch: int | None,
     origin: AppendOrigin,
     guard: VerificationGuard | None,
@@ -195,7 +193,7 @@ def append_all(
 
 
 def append_as_follower(
-    state: LogState, data: Buffer | EncodedBatch, leader_epoch: int | None = None
+    state: LogState, data: Batch, leader_epoch: int | None = None
 ) -> AppendResult:
     """Write batches as a leader has them, with the offsets and epochs that they bring.
 
@@ -297,7 +295,7 @@ def _follow_as_usual(
 def _write(
     state: LogState,
     appender: SegmentAppender,
-    parts: Sequence[io.Bytes],
+    parts: Sequence[Buffer],
     size: int,
     end: int,
     batches: list[WrittenBatch] | None,
@@ -325,7 +323,7 @@ def _write(
 # ---- input ---------------------------------------------------------------------------------------
 
 
-def _given(data: Buffer | EncodedBatch, origin: AppendOrigin) -> memoryview:
+def _given(data: Batch, origin: AppendOrigin) -> memoryview:
     """The bytes; batches that were encoded in a row each count from 0, as a producer sends them."""
     if not isinstance(data, EncodedBatch):
         return _flat(data)
@@ -334,7 +332,7 @@ def _given(data: Buffer | EncodedBatch, origin: AppendOrigin) -> memoryview:
     return _flat(data)
 
 
-def _flat(data: Buffer | EncodedBatch) -> memoryview:
+def _flat(data: Batch) -> memoryview:
     """The bytes, copied if their owner may change them: the checked bytes are written."""
     if type(data) is bytes:
         return memoryview(data)

@@ -74,7 +74,7 @@ def written(path: Path, *parts: bytes, calls: io.Calls | None = None, position: 
 def at_most(size: int) -> io.Calls:
     """Writes that take so many bytes and no more."""
 
-    def pwritev(fd: int, parts: Sequence[io.Bytes], position: int) -> int:
+    def pwritev(fd: int, parts: Sequence[io.Buffer], position: int) -> int:
         return os.pwrite(fd, b"".join(parts)[:size], position)
 
     return io.Calls(pwritev=pwritev)
@@ -94,7 +94,7 @@ def test_more_parts_than_one_call_takes_are_written(tmp_path: Path) -> None:
 def test_an_interrupted_write_goes_on(tmp_path: Path) -> None:
     interruptions = iter([True, True])
 
-    def pwritev(fd: int, parts: Sequence[io.Bytes], position: int) -> int:
+    def pwritev(fd: int, parts: Sequence[io.Buffer], position: int) -> int:
         if next(interruptions, False):
             raise InterruptedError
         return os.pwritev(fd, parts, position)

@@ -17,7 +17,7 @@ def full_after(written: int) -> io.Calls:
     """A disk that takes so many bytes of each write, and no second call."""
     calls = 0
 
-    def pwritev(fd: int, parts: Sequence[io.Bytes], position: int) -> int:
+    def pwritev(fd: int, parts: Sequence[io.Buffer], position: int) -> int:
         nonlocal calls
         calls += 1
         if calls > 1 or not written:
