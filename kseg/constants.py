@@ -53,6 +53,9 @@ PARTITION_KEYS: Final = ("day", "topic", "partition")
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 INT64_MIN: Final = -(2**63)
+#: The numbers of 32 and of 64 bits.
+INT32S: Final = range(-INT32_MAX - 1, INT32_MAX + 1)
+INT64S: Final = range(INT64_MIN, INT64_MAX + 1)
 #: Bytes of offset and size in front of every batch or message since Kafka 0.8.
 LOG_OVERHEAD = 12
 #: The least any message has: magic 0 with neither key nor value.
@@ -155,6 +158,10 @@ class ControlType(IntEnum):
     KRAFT_VOTERS = 6
 
 
+#: The markers that end a transaction.
+END_MARKERS: Final = (ControlType.ABORT, ControlType.COMMIT)
+
+
 class AppendOrigin(IntEnum):
     """The origin of an append. Source: Kafka AppendOrigin."""
 
@@ -174,6 +181,11 @@ class StopReason(IntEnum):
     BAD_LENGTH = 4  #: a size field that no batch can have
     BAD_MAGIC = 5  #: a magic byte that no release wrote
     BAD_CRC = 6  #: the batch is whole but its checksum does not match
+
+
+#: Ends of a walk over whole batches, and those that an unfinished write leaves in a last segment.
+WHOLE_ENDS: Final = (StopReason.END, StopReason.LIMIT)
+TAILS: Final = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 
 
 #: The words of `decode` for values that have schemas.

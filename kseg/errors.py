@@ -107,13 +107,14 @@ class KsegError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle with every attribute, so that worker processes report fully."""
         # ImportError keeps a path of its own, outside of the dictionary.
-        return (_rebuild, (type(self), self.reason, {**self.__dict__, "path": self.path}))
+        return (rebuilt, (type(self), self.reason, {**self.__dict__, "path": self.path}))
 
 
 _ErrorT = TypeVar("_ErrorT", bound=KsegError)
 
 
-def _rebuild(kind: type[_ErrorT], reason: str, state: dict[str, object]) -> _ErrorT:
+def rebuilt(kind: type[_ErrorT], reason: str, state: dict[str, object]) -> _ErrorT:
+    """An error with the attributes of another, which was pickled or sent by a task."""
     error = kind(reason)
     for name, value in state.items():
         setattr(error, name, value)

@@ -32,7 +32,9 @@ from kseg.analysis.values import (
 from kseg.constants import (
     BATCH_HEADER_BYTES,
     INT32_MAX,
+    INT64_MIN,
     NO_TIMESTAMP,
+    TAILS,
     Bools,
     Compression,
     Int64s,
@@ -72,7 +74,7 @@ from kseg.format.header import (
     stop_error,
 )
 from kseg.format.request import Request
-from kseg.format.times import iso_text
+from kseg.format.times import DAY_MS, iso_text
 from kseg.format.workspace import Workspace
 from kseg.frozen import frozen_dataclass
 from kseg.log import settings
@@ -344,8 +346,7 @@ def _check_offsets(
             )
 
 
-_INT64_MIN = -(2**63)
-_AHEAD_MS = 24 * 60 * 60 * 1000
+_AHEAD_MS = DAY_MS
 #: Numbers of seconds from 2001 to 2096; as milliseconds they are days of 1970.
 _SECONDS_MIN, _SECONDS_MAX = 10**9, 4 * 10**9
 _RECORD_BYTES_MIN = 7
@@ -353,7 +354,6 @@ _RECORD_BYTES_MIN = 7
 EPOCH_CHANGES_MAX = 10_000
 
 #: Ends of a walk that a crash leaves at the end of a partition.
-_BENIGN = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 
 
 #: The bytes that a batch may inflate to.
@@ -463,7 +463,7 @@ class LogChecks:
             return
         self.note_damage(table.end_position, self.last_offset)
         left = size - table.end_position
-        benign = self.unit.is_last and table.stop in _BENIGN
+        benign = self.unit.is_last and table.stop in TAILS
         needed = f", the batch there wants {table.needed}" if table.needed > left else ""
         self.findings.add(
             stop_code(table.stop, is_last=self.unit.is_last),
@@ -485,7 +485,7 @@ class LogChecks:
             ("time-in-seconds", times, (times >= _SECONDS_MIN) & (times < _SECONDS_MAX)),
         ):
             if mask.any():
-                row = int(np.where(mask, values, _INT64_MIN).argmax())
+                row = int(np.where(mask, values, INT64_MIN).argmax())
                 largest_of_table = (
                     int(values[row]),
                     int(table.position[row]),
@@ -577,7 +577,7 @@ class LogChecks:
             text += f" in a segment that starts at {self.unit.base_offset}"
             self._report("offset-range", table, far & ~negative, text)
         before = np.empty_like(first)
-        before[0] = _INT64_MIN if self.last_offset is None else self.last_offset
+        before[0] = INT64_MIN if self.last_offset is None else self.last_offset
         before[1:] = table.last_offset[:-1]
         running = np.maximum.accumulate(before)
         message = "offsets {b.base_offset} to {b.last_offset} behind higher ones"

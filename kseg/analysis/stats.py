@@ -49,6 +49,7 @@ from kseg.files.names import LeftOut
 from kseg.files.selection import Selection, StrPaths
 from kseg.format.header import BatchTable
 from kseg.format.take import KeyTable, hash_values, note_distinct, take_binary
+from kseg.format.times import DAY_MS
 from kseg.format.typed import payload_kinds
 from kseg.format.values import BinaryColumn, RecordColumns
 from kseg.frames import Listed, Table
@@ -57,10 +58,9 @@ from kseg.log.log import Log
 
 #: Widths of a bin of a timeline, in ms, each a multiple of the width before it: 1 s, 10 s, 1 min,
 #: 10 min, 1 h, 6 h, 1 day, 4 weeks, then 13 times that and ten times on.
-_DAY_MS: Final = 86_400_000
 WIDTHS_MS: Final = (
-    *(1000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, _DAY_MS, 28 * _DAY_MS),
-    *(364 * _DAY_MS * 10**power for power in range(8)),
+    *(1000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, DAY_MS, 28 * DAY_MS),
+    *(364 * DAY_MS * 10**power for power in range(8)),
 )
 #: Bins of a timeline that hold records; with more, bins are joined.
 BINS_MAX: Final = 512

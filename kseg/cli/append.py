@@ -28,7 +28,7 @@ from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
 from kseg.cli.parsing import CODECS, GivenSettings
 from kseg.cli.settings import known_configs
-from kseg.constants import BATCH_BYTES, NO_TIMESTAMP, Compression
+from kseg.constants import BATCH_BYTES, INT64_MAX, NO_TIMESTAMP, Compression
 from kseg.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -189,7 +189,6 @@ _PIECE_BATCHES = 4
 #: Of a line, a batch and a piece: two of them stay below the 2 GiB of a column.
 _BYTES_MAX = 1 << 29
 _LINE_END = 0x0A
-_TIMESTAMP_MAX = 2**63 - 1
 _WHITE = " \t\r"
 
 #: Lists and objects within each other that are taken.
@@ -426,7 +425,7 @@ def _row(fields: dict[str, Any], number: int, options: AppendOptions, now_ms: in
     if fields.get("valid") is False:
         _refuse(number, "valid is false: its batch did not match its checksum")
     time = fields.get("timestamp") if options.keep_timestamps else None
-    if time is not None and not (type(time) is int and NO_TIMESTAMP <= time <= _TIMESTAMP_MAX):
+    if time is not None and not (type(time) is int and NO_TIMESTAMP <= time <= INT64_MAX):
         _refuse(number, f"timestamp must be milliseconds, not below {NO_TIMESTAMP} on")
     headers = fields.get("headers")
     if headers is not None and type(headers) is not list:

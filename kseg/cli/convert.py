@@ -26,7 +26,7 @@ from kseg.cli.paths import batch_files, catalog_of
 from kseg.cli.records import stream_tiles
 from kseg.cli.settings import have_damage, say_of_settings
 from kseg.commands import command_line
-from kseg.constants import SEGMENT_BYTES_MAX, Compression, StopReason
+from kseg.constants import SEGMENT_BYTES_MAX, TAILS, WHOLE_ENDS, Compression
 from kseg.documents import fields_of
 from kseg.errors import (
     KsegError,
@@ -58,7 +58,6 @@ _STDIN = "-"
 _SEGMENTS = (FileKind.LOG, FileKind.KAFKA07)
 _WAYS_OUT = "--drop leaves these out, --codec names another codec"
 #: A preallocated or torn end; the batches in front of it are whole.
-_TAILS = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 
 
 def convert(
@@ -292,7 +291,7 @@ class FileConversion:
         """Handle the end of the walk: the end of the file, a tail that is left out, or damage."""
         fault = stop_fault(table)
         if fault is None:
-            if table.stop in _TAILS:
+            if table.stop in TAILS:
                 self.left_out = one_line(at_path(stop_error(table), self.path))
             return
         at_path(fault, self.path)
@@ -339,7 +338,7 @@ class FileConversion:
 
 def stdin_fault(table: BatchTable) -> KsegError | None:
     """The error of a stream's end; more of its log may lie elsewhere."""
-    if table.stop in (StopReason.END, StopReason.LIMIT, *_TAILS):
+    if table.stop in (*WHOLE_ENDS, *TAILS):
         return None
     return stop_error(table)
 

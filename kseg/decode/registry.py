@@ -46,7 +46,6 @@ SAMPLE_ROWS: Final = 1_000
 MESSAGES_MAX: Final = 2_000
 #: Ids without a schema that are named in warnings.
 _UNKNOWN_MAX: Final = 100
-_END: Final = 2**31 - 1
 _MICROSECOND: Final = timedelta(microseconds=1)
 _WAYS: Final = (
     "name a subject, a schema or one record type, read one topic at a time, or decode as "
@@ -288,7 +287,7 @@ class Decoding:
                 values, failed = decoder.decode(mine, group.prefix)  # type: ignore[call-arg]
             else:
                 compute: Any = require("pyarrow.compute", extra="arrow")
-                values, failed = decoder.decode(compute.binary_slice(mine, group.prefix, _END))
+                values, failed = decoder.decode(compute.binary_slice(mine, group.prefix, INT32_MAX))
             if self.value == "registry-json":
                 values = arrow.binary_array(json_columns(values), self.type)
             rows = np.arange(len(mine)) if whole else group.rows

@@ -17,20 +17,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, NoReturn
 
-from kseg.constants import StrPath
+from kseg.constants import INT32S, INT64S, StrPath
 from kseg.errors import CorruptIndexError
 from kseg.files import atomic, io
+from kseg.files.grammar import INTEGER
 from kseg.frozen import frozen_dataclass
 
 CHECKPOINT_VERSION: Final = 0
 #: Room for about a million partitions; the rest is not read.
 CHECKPOINT_BYTES_MAX: Final = 2**28
 
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,64}", re.ASCII)
 _WHITE_SPACE: Final = re.compile(r"\s+", re.ASCII)
 _BLANKS: Final = " \t\n\x0b\f\r"
-_INT32: Final = range(-(2**31), 2**31)
-_INT64: Final = range(-(2**63), 2**63)
 #: Kafka treats a malformed line as an error of input and output.
 _MALFORMED: Final = CorruptIndexError.kafka_exception
 
@@ -77,8 +75,8 @@ def read_offset_checkpoint(path: StrPath) -> dict[TopicPartition, int]:
     reader = _Reader(io.read_file(path, bytes_max=CHECKPOINT_BYTES_MAX), path)
     offsets = {}
     for topic, partition, offset in reader.entries(fields=3):
-        number = reader.field(partition, _INT32, "partition")
-        offsets[TopicPartition(topic, number)] = reader.field(offset, _INT64, "offset")
+        number = reader.field(partition, INT32S, "partition")
+        offsets[TopicPartition(topic, number)] = reader.field(offset, INT64S, "offset")
     return offsets
 
 
@@ -94,8 +92,8 @@ def read_leader_epochs(path: StrPath) -> LeaderEpochCheckpoint:
     entries = []
     for epoch, start_offset in reader.entries(fields=2):
         entry = EpochEntry(
-            reader.field(epoch, _INT32, "epoch"),
-            reader.field(start_offset, _INT64, "start offset"),
+            reader.field(epoch, INT32S, "epoch"),
+            reader.field(start_offset, INT64S, "start offset"),
         )
         if min(entry) < 0:
             reader.fail(
@@ -115,7 +113,7 @@ def write_offset_checkpoint(path: StrPath, offsets: Mapping[TopicPartition, int]
     """
     entries = offsets.items()
     for (topic, partition), offset in entries:
-        if partition not in _INT32 or offset not in _INT64:
+        if partition not in INT32S or offset not in INT64S:
             raise ValueError(f"no room in a checkpoint for {topic}-{partition} at {offset}")
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in entries]
     atomic.replace_file(path, _bytes_of(lines))
@@ -129,7 +127,7 @@ def write_leader_epochs(path: StrPath, entries: Sequence[EpochEntry]) -> None:
         OSError: the old file is still there.
     """
     for entry in entries:
-        if entry.epoch not in _INT32 or entry.start_offset not in _INT64 or min(entry) < 0:
+        if entry.epoch not in INT32S or entry.start_offset not in INT64S or min(entry) < 0:
             raise ValueError(f"no room in a checkpoint for {entry}")
     atomic.replace_file(path, leader_epochs_bytes(entries))
 
@@ -183,12 +181,12 @@ class _Reader:
         version = next(lines, None)
         if version is None:
             return
-        if (number := self.integer(version, _INT32, "version")) != CHECKPOINT_VERSION:
+        if (number := self.integer(version, INT32S, "version")) != CHECKPOINT_VERSION:
             self.fail(f"version {number} is not {CHECKPOINT_VERSION}")
         count_line = next(lines, None)
         if count_line is None:
             return
-        count = self.integer(count_line, _INT32, "number of entries")
+        count = self.integer(count_line, INT32S, "number of entries")
         entry_count = 0
         for line in lines:
             entry = _WHITE_SPACE.split(line.rstrip(_BLANKS))  # a blank in front is an empty field
@@ -201,7 +199,7 @@ class _Reader:
 
     def integer(self, text: str, bounds: range, what: str, exception: str = _MALFORMED) -> int:
         """An integer within bounds, or the error that names it."""
-        if not _INTEGER.fullmatch(text) or (number := int(text)) not in bounds:
+        if not INTEGER.fullmatch(text) or (number := int(text)) not in bounds:
             reason = f"{what} {text!r} is not an integer of {bounds.stop.bit_length()} bits"
             self.fail(reason, exception)
         return number

@@ -105,7 +105,7 @@ _SUFFIXES: Final = frozenset(("cleaned", "swap", "deleted", "tmp", "part"))
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _KRAFT_STEM: Final = re.compile(r"([0-9]{20})-([0-9]{10})", re.ASCII)
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,64}", re.ASCII)
+INTEGER: Final = re.compile(r"[+-]?[0-9]{1,64}", re.ASCII)
 _SUFFIXED_DIRECTORY: Final = re.compile(r"(\S+)-(\S+)\.(\S+)-(delete|future|stray)")
 
 
@@ -178,7 +178,7 @@ def offset_from_file_name(name: str) -> int:
     stem, dot, _extension = name.partition(".")
     if not dot:
         raise NotALogError("a name without a dot carries no offset", path=name)
-    if not _INTEGER.fullmatch(stem):
+    if not INTEGER.fullmatch(stem):
         raise NotALogError(f"{stem!r} before the first dot is not an offset", path=name)
     offset = int(stem)
     if not INT64_MIN <= offset <= OFFSET_MAX:
@@ -250,7 +250,7 @@ def parse_partition_dir(name: str) -> PartitionName:
         plain, _dot, uuid = name[: match.start(4) - 1].rpartition(".")
         suffix = match[4]
     topic, dash, number = plain.rpartition("-")
-    if not dash or not topic or not _INTEGER.fullmatch(number):
+    if not dash or not topic or not INTEGER.fullmatch(number):
         raise _not_a_partition(name)
     partition = int(number)
     if partition > INT32_MAX:

@@ -27,7 +27,7 @@ from os import fspath
 from typing import Final
 from uuid import UUID
 
-from kseg.constants import StrPath
+from kseg.constants import INT32S, INT64S, StrPath
 from kseg.errors import CorruptIndexError, InconsistentTopicIdError
 from kseg.files import atomic, io
 from kseg.files.names import FileKind
@@ -48,8 +48,6 @@ PROPERTIES_BYTES_MAX: Final = 2**24
 
 _ID: Final = re.compile(r"([A-Za-z0-9_-]{22})(==)?", re.ASCII)
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
-_INT32: Final = range(-(2**31), 2**31)
-_INT64: Final = range(-(2**63), 2**63)
 _AFTER_NAME: Final = re.compile(r":\s+", re.ASCII)
 _ESCAPED: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.ASCII | re.DOTALL)
 _KEY: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*(?:[=:][ \t\f]*)?", re.ASCII | re.DOTALL)
@@ -233,7 +231,7 @@ def read_clean_shutdown(data_directory: StrPath) -> CleanShutdown | None:
     except (ValueError, RecursionError):  # only its existence counts
         return CleanShutdown(None)
     epoch = content.get("brokerEpoch") if isinstance(content, dict) else None
-    is_epoch = type(epoch) is int and epoch in _INT64
+    is_epoch = type(epoch) is int and epoch in INT64S
     return CleanShutdown(epoch if is_epoch else None)
 
 
@@ -372,7 +370,7 @@ def _integer(text: str) -> int | None:
     if not _INTEGER.fullmatch(text):
         return None
     number = int(text)
-    return number if number in _INT32 else None
+    return number if number in INT32S else None
 
 
 def parse_topic_id(text: str) -> UUID:

@@ -45,7 +45,7 @@ _LAYOUT: Final = np.dtype(
         ("last_stable_offset", ">i8"),
     ]
 )
-_ENTRY: Final = struct.Struct(">hqqqq")
+TXN_ENTRY: Final = struct.Struct(">hqqqq")
 
 
 @frozen_dataclass
@@ -171,7 +171,7 @@ def _owned(column: Int64s) -> Int64s:
 def pack_entries(transactions: Iterable[AbortedTxn]) -> bytes:
     """The bytes of entries."""
     return b"".join(
-        _ENTRY.pack(
+        TXN_ENTRY.pack(
             transaction.version,
             transaction.producer_id,
             transaction.first_offset,

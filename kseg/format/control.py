@@ -24,11 +24,10 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple, TypeVar
 from uuid import UUID
 
-from kseg.constants import Buffer, ControlType
+from kseg.constants import END_MARKERS, Buffer, ControlType
 from kseg.errors import InvalidRecordError
 from kseg.frozen import frozen_dataclass
 
-_MARKER_TYPES = (ControlType.ABORT, ControlType.COMMIT)
 _T = TypeVar("_T")
 
 
@@ -102,7 +101,7 @@ class EndMarker:
 
     def __post_init__(self) -> None:
         """Refuse a type that does not end a transaction."""
-        if self.type not in _MARKER_TYPES:
+        if self.type not in END_MARKERS:
             raise ValueError(f"a transaction ends with ABORT or COMMIT, not {self.type.name}")
         _check_range("coordinator_epoch", self.coordinator_epoch, 32)
 
@@ -122,7 +121,7 @@ class EndMarker:
             ValueError: the type is neither ABORT nor COMMIT.
             InvalidRecordError: fewer than 6 bytes, or a negative version.
         """
-        if kind not in _MARKER_TYPES:
+        if kind not in END_MARKERS:
             raise ValueError(f"a transaction ends with ABORT or COMMIT, not {kind.name}")
         return cls(kind, _versioned("the value of a marker", ">hi", value)[1])
 
@@ -358,7 +357,7 @@ def parse_control(key: Buffer | None, value: Buffer | None) -> ControlValue | No
     kind = parse_control_key(key).type
     if kind == ControlType.UNKNOWN:
         return None
-    if kind in _MARKER_TYPES:
+    if kind in END_MARKERS:
         return EndMarker.from_bytes(kind, value)
     return _CLASSES[kind].from_bytes(value)
 

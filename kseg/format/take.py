@@ -17,6 +17,7 @@ import numpy as np
 from kseg import _core
 from kseg._kernels.keymap import KeyTable, hash_values, note_distinct
 from kseg.constants import INT32_MAX, NO_TIMESTAMP, Array, Bools, Int8s, Int32s, Int64s, Intps
+from kseg.format.times import DAY_MS
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, TypedColumn, freeze
 
 
@@ -37,7 +38,6 @@ _NO_BITS = np.empty(0, np.uint8)
 
 
 #: Milliseconds of a day.
-_DAY_MS = 24 * 60 * 60 * 1000
 #: No time of 64 bits is in this day.
 _NO_DAY = np.iinfo(np.int64).min
 
@@ -49,7 +49,7 @@ def split_days(columns: RecordColumns) -> Iterator[tuple[int | None, RecordColum
         The number of the day since 1970, None for no time; and its records.
     """
     times = columns["timestamp_ms"]
-    days = np.where(times == NO_TIMESTAMP, _NO_DAY, times // _DAY_MS)
+    days = np.where(times == NO_TIMESTAMP, _NO_DAY, times // DAY_MS)
     if not len(days) or (days == days[0]).all():
         parts: list[Any] = [slice(None)] if len(days) else []
     else:

@@ -17,10 +17,9 @@ from typing import Any, Final, TypeAlias
 from kseg.commands import suggestion
 from kseg.constants import INT32_MAX, INT64_MAX, AppendOrigin, Compression, TimestampType
 from kseg.format.compress import check_level, compression_named
+from kseg.format.times import DAY_MS
 from kseg.frozen import frozen_dataclass
 from kseg.log.validate.rules import AppendRules
-
-_DAY_MS: Final = 86_400_000
 
 DELETE: Final = "delete"
 COMPACT: Final = "compact"
@@ -131,11 +130,11 @@ class LogConfig:
     """
 
     segment_bytes: int = 2**30
-    segment_ms: int = 7 * _DAY_MS
+    segment_ms: int = 7 * DAY_MS
     segment_jitter_ms: int = 0
     segment_index_bytes: int = 10 * 2**20
     index_interval_bytes: int = 4096
-    retention_ms: int = 7 * _DAY_MS
+    retention_ms: int = 7 * DAY_MS
     retention_bytes: int = -1
     local_retention_ms: int = -2
     local_retention_bytes: int = -2
@@ -147,7 +146,7 @@ class LogConfig:
     message_timestamp_before_max_ms: int = INT64_MAX
     message_timestamp_after_max_ms: int = 3_600_000
     cleanup_policy: frozenset[str] = frozenset({DELETE})
-    delete_retention_ms: int = _DAY_MS
+    delete_retention_ms: int = DAY_MS
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = INT64_MAX
     min_cleanable_dirty_ratio: float = 0.5
@@ -158,7 +157,7 @@ class LogConfig:
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
     message_format_magic: int = 2
-    producer_id_expiration_ms: int = _DAY_MS
+    producer_id_expiration_ms: int = DAY_MS
     transaction_max_timeout_ms: int = 900_000
     named: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     named_for_topic: frozenset[str] = field(default=frozenset(), compare=False, repr=False)

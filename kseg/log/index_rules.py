@@ -39,7 +39,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from kseg.commands import filled
-from kseg.constants import INT64_MIN, Bools, Int64s, StopReason, StrPath
+from kseg.constants import INT64_MIN, TAILS, Bools, Int64s, StopReason, StrPath
 from kseg.errors import CorruptIndexError, KsegError
 from kseg.files import io
 from kseg.files.index import OffsetIndex, TimeIndex
@@ -62,7 +62,6 @@ Headers = Callable[[int], Iterable[BatchTable]]
 _DEFAULTS: Final = LogConfig()
 _NONE: Final = np.empty(0, np.int64)
 #: Ends of a walk that a crash leaves at the end of a partition.
-TAILS: Final = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 #: The least size of a batch.
 _BATCH_BYTES_MIN: Final = 26
 

@@ -42,6 +42,7 @@ from kseg.format.times import iso_text
 from kseg.format.typed import BYTES, ERRORS, Kinds, decoded_fields
 from kseg.frames import Table
 from kseg.frozen import frozen_dataclass
+from kseg.records.query import Range
 from kseg.stores.path import RemotePath, out_path
 
 if TYPE_CHECKING:
@@ -51,8 +52,7 @@ if TYPE_CHECKING:
     Write = Callable[[RecordColumns], None]
     Begin = Callable[[Path, RecordColumns], AbstractContextManager[Write]]
 
-Bounds = tuple[int | None, int | None]
-ALL: Final[Bounds] = (None, None)
+ALL: Final[Range] = (None, None)
 #: Days of the years 1 to 9999, from 1970 on; other programs read no others.
 _DAYS: Final = (-719_162, 2_932_896)
 #: Files of one partition or segment: more than these are times that mean nothing.
@@ -86,14 +86,14 @@ class Selected(NamedTuple):
         logs: name and offsets of each, in a file of several partitions.
     """
 
-    offsets: Bounds = ALL
-    times: Bounds = ALL
+    offsets: Range = ALL
+    times: Range = ALL
     isolation: str = "read_uncommitted"
     has_bounds: bool = False
     key: str | None = None
     limit: int | None = None
     last: int | None = None
-    logs: tuple[tuple[str, Bounds], ...] = ()
+    logs: tuple[tuple[str, Range], ...] = ()
 
     def metadata(self) -> dict[bytes, bytes]:
         """The metadata for the schema of a file."""
@@ -149,13 +149,13 @@ _FURTHER: Final = ("key", "limit", "last", "logs")
 _NO: Final = Selected._field_defaults
 
 
-def _within(inner: Bounds, outer: Bounds) -> bool:
+def _within(inner: Range, outer: Range) -> bool:
     return (outer[0] is None or (inner[0] is not None and inner[0] >= outer[0])) and (
         outer[1] is None or (inner[1] is not None and inner[1] <= outer[1])
     )
 
 
-def _text(bounds: Bounds) -> str:
+def _text(bounds: Range) -> str:
     return "..".join("" if at is None else str(at) for at in bounds)
 
 
@@ -220,7 +220,7 @@ def _end_of(target: RemotePath, form: str) -> bytes:
         return bytes(file.read(start, size)) if size <= _END_BYTES_MAX else b""
 
 
-def _range(extremes: list[int | None]) -> Bounds:
+def _range(extremes: list[int | None]) -> Range:
     start, end = extremes
     return (None if start is None else int(start), None if end is None else int(end))
 

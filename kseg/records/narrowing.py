@@ -16,6 +16,7 @@ from kseg.format.request import Request
 from kseg.format.typed import Kinds
 from kseg.format.values import Kind
 from kseg.lazy import Condition, Nanoseconds
+from kseg.records.query import Range
 
 _COMPARED: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "==": operator.eq,
@@ -85,10 +86,7 @@ def _is_of(kind: type, value: Any) -> bool:
     return all(type(item) is kind for item in (value if isinstance(value, list) else [value]))
 
 
-_Bounds = tuple[int | None, int | None]
-
-
-def _bounds(word: str, value: Any, unit: int) -> _Bounds:
+def _bounds(word: str, value: Any, unit: int) -> Range:
     """The half-open range, in units, that a comparison takes; the ends are rounded outwards."""
     values = value if isinstance(value, list) else [value]
     if not values:
@@ -102,7 +100,7 @@ def _bounds(word: str, value: Any, unit: int) -> _Bounds:
     return start, last if word in ("==", "in", "<=") else None
 
 
-def _both(first: _Bounds, other: _Bounds) -> _Bounds:
+def _both(first: Range, other: Range) -> Range:
     """The range in which two ranges overlap."""
     pairs = zip(first, other, strict=True)
     starts, ends = ([bound for bound in pair if bound is not None] for pair in pairs)

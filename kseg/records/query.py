@@ -15,7 +15,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, TypeVar
 
 from kseg.commands import suggestion
-from kseg.constants import INT32_MAX, ISOLATIONS, OPEN_TRANSACTIONS, REPLICAS, SCHEMA_WORDS, StrPath
+from kseg.constants import (
+    INT32_MAX,
+    INT64_MAX,
+    ISOLATIONS,
+    OPEN_TRANSACTIONS,
+    REPLICAS,
+    SCHEMA_WORDS,
+    StrPath,
+)
 from kseg.format.times import time_ms
 
 if TYPE_CHECKING:
@@ -143,7 +151,6 @@ def _camel(name: str) -> str:
 Clock = Callable[[], int]
 Range = tuple[int | None, int | None]
 ALL: Final[Range] = (None, None)
-_INT64_MAX: Final = 2**63 - 1
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _PARTITIONS: Final = re.compile(r"\s*([0-9]{1,10})\s*(?:-\s*([0-9]{1,10})\s*)?", re.ASCII)
 
@@ -220,7 +227,7 @@ def parse_key(text: str) -> bytes:
 
 
 def _integer(text: str) -> int:
-    if not _INTEGER.fullmatch(text) or abs(int(text)) > _INT64_MAX:
+    if not _INTEGER.fullmatch(text) or abs(int(text)) > INT64_MAX:
         raise ValueError(f"{text!r} is not a 64-bit integer")
     return int(text)
 

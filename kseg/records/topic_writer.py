@@ -18,6 +18,7 @@ from kseg.errors import KsegError
 from kseg.files.grammar import is_topic_name
 from kseg.format.options import OptionsLike
 from kseg.format.take import take_rows
+from kseg.format.times import DAY_MS
 from kseg.format.values import RecordColumns
 from kseg.log.log import Log
 from kseg.log.settings.joined import Settings, settings
@@ -29,7 +30,7 @@ from kseg.stores.path import local_path_at
 
 _RECORD_OVERHEAD: Final = 10
 #: Retention that takes records within so short a time is worth a warning.
-_SOON_MS: Final = 24 * 60 * 60 * 1000
+_SOON_MS: Final = DAY_MS
 
 _Path = StrPath
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-from kseg.constants import INT32_MAX, StopReason
+from kseg.constants import INT32_MAX, WHOLE_ENDS
 from kseg.errors import KsegError, OffsetsOutOfOrderError, UnsupportedFormatError, at_path
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
@@ -44,7 +44,6 @@ from kseg.log.writer.state import LogState
 Group = tuple[SegmentInfo, ...]
 #: Bytes of log looked at at a time: each stretch costs some hundred microseconds besides.
 _WINDOW_BYTES: Final = 4 << 20
-_WHOLE: Final = (StopReason.END, StopReason.LIMIT)
 
 
 @frozen_dataclass(eq=False)
@@ -155,7 +154,7 @@ def walk_sound(
     last = -1 if start else segment.base_offset - 1
     for tile in segment.walk(start=start, on_bad_crc=on_bad_crc, window_bytes=_WINDOW_BYTES):
         table = tile.table
-        if table.stop not in _WHOLE:
+        if table.stop not in WHOLE_ENDS:
             raise at_path(stop_error(table), segment.path)
         if len(table):
             try:

@@ -22,13 +22,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from kseg.constants import COMPACTION_RULES, SEGMENT_BYTES_MAX, Buffer
 from kseg.errors import KsegError, LimitExceededError, StalePlanError, at_path
 from kseg.files import io
 from kseg.files.log_file import Tile
-from kseg.files.names import FileKind, segment_name
+from kseg.files.names import segment_name
 from kseg.format.columns import scan_all
 from kseg.format.retain import Filtered, filter_walked
 from kseg.format.workspace import Workspace
@@ -47,14 +47,11 @@ from kseg.log.reader.version import SegmentInfo
 from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.load_context import CLEANED, SWAP
 from kseg.log.segment.reader import Segment
-from kseg.log.segment.writer import SegmentWriter
+from kseg.log.segment.writer import KINDS, SegmentWriter
 from kseg.log.writer.removal import unlink_segment
 from kseg.log.writer.state import LogState
 
 _T = TypeVar("_T")
-
-#: The files of a segment, in the order in which Kafka renames them.
-KINDS: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
 
 
 @frozen_dataclass(eq=False)

@@ -43,7 +43,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kseg.constants import INT64_MAX, Bools, Int64s, Progress, StrPath
+from kseg.constants import INT64_MAX, INT64_MIN, Bools, Int64s, Progress, StrPath
 from kseg.documents import Documented, document, fields_of
 from kseg.errors import (
     ConflictingCopiesError,
@@ -689,8 +689,6 @@ def _keys_within(copy: Copy, rows: Rows) -> Iterator[bytes]:
 
 #: So many conflicts are listed.
 CONFLICTS_MAX: Final = 100
-_NO_EPOCH: Final = -(2**63)
-_EVERY_EPOCH: Final = INT64_MAX
 
 
 @frozen_dataclass(eq=False)
@@ -858,7 +856,7 @@ def _epochs_of(history: Lineage | None) -> tuple[Int64s, Int64s]:
     """Where epochs begin, int64[n]; and the epochs around these offsets, int64[n + 2]."""
     begins = () if history is None else history.begins
     starts = np.array([begin.start for begin in begins], np.int64)
-    epochs = np.array([_NO_EPOCH, *(begin.epoch for begin in begins), _EVERY_EPOCH], np.int64)
+    epochs = np.array([INT64_MIN, *(begin.epoch for begin in begins), INT64_MAX], np.int64)
     return starts, epochs
 
 

@@ -22,6 +22,7 @@ from kseg.errors import InvalidRecordError, InvalidTxnStateError, OnError
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.header import COLUMN, BatchTable
+from kseg.format.times import DAY_MS
 from kseg.log.producers.entry import (
     BATCHES_KEPT,
     BatchDescriptor,
@@ -98,7 +99,6 @@ class TransactionsByOffset:
 #: Makes a named tuple in half the time that its own call takes.
 _tuple: Final = tuple.__new__
 
-_DAY_MS: Final = 86_400_000
 
 _POSITION: Final = COLUMN["position"]
 
@@ -162,7 +162,7 @@ class ProducerState:
     def __init__(
         self,
         *,
-        expiration_ms: int = _DAY_MS,
+        expiration_ms: int = DAY_MS,
         transaction_max_timeout_ms: int = 15 * 60 * 1000,
         verification_enabled: bool = False,
     ) -> None:

@@ -23,7 +23,16 @@ from typing import Final
 
 import numpy as np
 
-from kseg.constants import INT32_MAX, INT64_MAX, ControlType, StopReason, StrPath
+from kseg.constants import (
+    END_MARKERS,
+    INT32_MAX,
+    INT64_MAX,
+    TAILS,
+    WHOLE_ENDS,
+    ControlType,
+    StopReason,
+    StrPath,
+)
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import io
 from kseg.files.names import FileKind
@@ -34,7 +43,6 @@ from kseg.frozen import frozen_dataclass
 from kseg.log.config import LogConfig
 from kseg.log.findings import Finding, Sink
 from kseg.log.index_rules import (
-    TAILS,
     Due,
     IndexCheck,
     IndexPlace,
@@ -55,7 +63,6 @@ from kseg.log.recovery.sweep import (
 from kseg.log.segment.reader import Segment
 
 _DEFAULTS: Final = LogConfig()
-_END_MARKERS: Final = (ControlType.ABORT, ControlType.COMMIT)
 
 # ---- aborted transactions ------------------------------------------------------------------------
 
@@ -277,7 +284,7 @@ class TxnIndexCheck(TxnCheck):
             if not batch.is_control:
                 self._open.setdefault(producer, (batch, len(self._aborts)))
                 continue
-            if not batch.record_count or batch.control_type not in _END_MARKERS:
+            if not batch.record_count or batch.control_type not in END_MARKERS:
                 continue
             began = self._open.pop(producer, None)
             if batch.control_type == ControlType.ABORT:
@@ -431,7 +438,6 @@ class IndexChecks:
 _ENTRIES_TRIED_MAX: Final = 4096
 #: The end of a log that is read at once, rather than walked.
 _TAIL_BYTES: Final = 1 << 17
-_GOES_ON: Final = (StopReason.END, StopReason.LIMIT)
 
 
 @frozen_dataclass
@@ -521,7 +527,7 @@ def end_of(context: LoadContext, base: int) -> LogEnd:
         for table in segment.headers(start=start):
             if len(table):
                 end = int(table.last_offset[-1]) + 1
-        stop = None if table.stop in _GOES_ON else table.stop
+        stop = None if table.stop in WHOLE_ENDS else table.stop
         return LogEnd(base, end, table.end_position, stop, start)
 
 

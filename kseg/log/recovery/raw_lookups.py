@@ -10,7 +10,6 @@ Source: Kafka `AbstractIndex.indexSlotRangeFor`, `LogSegment.translateOffset`,
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import Final
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from kseg.constants import StopReason
 from kseg.errors import KsegError, at_path
+from kseg.files.index import OFFSET_ENTRY
 from kseg.format.header import BatchTable, stop_error
 from kseg.log.producers.state import ProducerState
 from kseg.log.segment.reader import Segment
@@ -25,9 +25,8 @@ from kseg.log.segment.reader import Segment
 #: Takes the place of a compressed message of magic 0 or 1: its log file and position.
 Inflates = Callable[[str, int], None]
 
-_ENTRY: Final = struct.Struct(">ii")
 #: The slots at the end of an index in which Kafka searches first.
-_WARM_SLOTS: Final = 8192 // _ENTRY.size
+_WARM_SLOTS: Final = 8192 // OFFSET_ENTRY.size
 #: Ends of a walk for which Kafka's reader of files raises an error; it passes over a torn end.
 RAISED: Final = (StopReason.BAD_LENGTH, StopReason.ZERO_TAIL)
 
@@ -42,7 +41,7 @@ def stored_position(entries: bytes, base_offset: int, offset: int) -> int:
 
     Source: Kafka `OffsetIndex.lookup`.
     """
-    count = len(entries) // _ENTRY.size
+    count = len(entries) // OFFSET_ENTRY.size
     if not count:
         return 0
     relative = offset - base_offset
@@ -63,12 +62,12 @@ def stored_position(entries: bytes, base_offset: int, offset: int) -> int:
             low = middle
             if middle_relative == relative:
                 break
-    position: int = _ENTRY.unpack_from(entries, low * _ENTRY.size)[1]
+    position: int = OFFSET_ENTRY.unpack_from(entries, low * OFFSET_ENTRY.size)[1]
     return position
 
 
 def _relative(entries: bytes, slot: int) -> int:
-    relative: int = _ENTRY.unpack_from(entries, slot * _ENTRY.size)[0]
+    relative: int = OFFSET_ENTRY.unpack_from(entries, slot * OFFSET_ENTRY.size)[0]
     return relative
 
 
@@ -132,7 +131,7 @@ def next_offset(segment: Segment, entries: bytes, inflates: Inflates | None = No
 
     Source: Kafka `LogSegment.readNextOffset`.
     """
-    count = len(entries) // _ENTRY.size
+    count = len(entries) // OFFSET_ENTRY.size
     last = segment.base_offset + (_relative(entries, count - 1) if count else 0)
     start = position_of(segment, entries, last, inflates)
     end = segment.base_offset

@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from kseg._door import renamed
-from kseg.constants import Progress, StopReason, StrPath
+from kseg.constants import TAILS, Progress, StopReason, StrPath
 from kseg.errors import (
     CorruptIndexError,
     KsegError,
@@ -47,7 +47,7 @@ from kseg.format.times import Time, time_ms
 from kseg.frozen import frozen_dataclass
 from kseg.log.config import CONFIG_CLASSES, ConfigLike, LogConfig
 from kseg.log.findings import Finding
-from kseg.log.index_rules import TAILS, IndexPlace, bytes_max
+from kseg.log.index_rules import IndexPlace, bytes_max
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery.backup import Backup, windows

@@ -8,7 +8,6 @@ Source: Kafka `LogSegment.recover`.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import Final
 
@@ -28,7 +27,10 @@ from kseg.errors import (
     at_path,
 )
 from kseg.files.checkpoints import EpochEntry
+from kseg.files.index import OFFSET_ENTRY as OFFSET_ENTRY
+from kseg.files.index import TIME_ENTRY as TIME_ENTRY
 from kseg.files.index import TimeIndexEntry
+from kseg.files.txn_index import TXN_ENTRY as TXN_ENTRY
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.header import COLUMN, FIELDS, BatchTable, stop_error
 from kseg.frozen import frozen_dataclass
@@ -40,9 +42,6 @@ from kseg.log.segment.reader import Segment
 from kseg.log.validate.rules import LAST_OFFSET_MAX
 
 #: Entries of the three indexes.
-OFFSET_ENTRY: Final = struct.Struct(">ii")
-TIME_ENTRY: Final = struct.Struct(">qi")
-TXN_ENTRY: Final = struct.Struct(">hqqqq")
 _LAST_OFFSET: Final = COLUMN["last_offset"]
 #: At most so many findings of a segment are kept; the rest would say the same.
 _FINDINGS_MAX: Final = 100

@@ -27,7 +27,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kseg.catalog.catalog import Catalog
-from kseg.constants import INT32_MAX, ControlType, Progress, StrPath
+from kseg.constants import END_MARKERS, INT32_MAX, ControlType, Progress, StrPath
 from kseg.documents import Documented, document, fields_of
 from kseg.errors import (
     DecompressionError,
@@ -376,9 +376,6 @@ class SalvageReport(Table):
         return self.plan.to_json()
 
 
-_ENDS: Final = (ControlType.ABORT, ControlType.COMMIT)
-
-
 @frozen_dataclass
 class DamagedTransaction(Documented):
     """A transaction with lost offsets behind its first record.
@@ -442,7 +439,7 @@ class Transactions:
         if not header.is_control:
             first = self._open.get(producer, (header.base_offset,))[0]
             self._open[producer] = first, header.last_offset, header.producer_epoch
-        elif header.control_type in _ENDS:
+        elif header.control_type in END_MARKERS:
             self._epochs[producer] = header.coordinator_epoch
             begun = self._open.pop(producer, None)
             if begun is not None and self._loses(begun[0], header.last_offset):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import numpy as np
 
 from kseg import workers
-from kseg.constants import INT64_MAX, INT64_MIN, StopReason, StrPath
+from kseg.constants import INT64_MAX, INT64_MIN, TAILS, WHOLE_ENDS, StopReason, StrPath
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, OnError, at_path
 from kseg.files.io import Closing
 from kseg.files.log_file import BATCH_BYTES_TRUSTED, LogFile, OnUnreadable, Tile
@@ -70,8 +70,7 @@ class RecordLocation:
 
 # ---- the segment ---------------------------------------------------------------------------------
 
-_BENIGN = (StopReason.END, StopReason.LIMIT)
-_BENIGN_AT_END = (*_BENIGN, StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
+_BENIGN_AT_END = (*WHOLE_ENDS, *TAILS)
 #: Index entries tried before a lookup walks from the start of the segment.
 _ENTRIES_TRIED_MAX = 4
 #: A walk over the headers of fewer bytes of log is done before an index would be open.
@@ -335,7 +334,7 @@ class Segment(Closing):
         Returns:
             The error with path, position and reason, not raised; None for an end in order.
         """
-        if table.stop in _BENIGN or (table.stop in _BENIGN_AT_END and self.is_last):
+        if table.stop in WHOLE_ENDS or (table.stop in _BENIGN_AT_END and self.is_last):
             return None
         error = stop_error(table)
         if table.stop is StopReason.TORN_TAIL:  # only the end of a log can be torn

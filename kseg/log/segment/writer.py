@@ -39,7 +39,8 @@ from kseg.log.segment.index_entries import (
 )
 from kseg.log.segment.reader import Segment
 
-_KINDS = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
+#: The files of a segment, in the order in which Kafka renames them.
+KINDS: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
 
 
 @frozen_dataclass(eq=False)
@@ -66,7 +67,7 @@ class WrittenFiles:
     ) -> WrittenFiles:
         """Open the files of a segment; see `SegmentWriter.open`."""
         place = os.fspath(directory)
-        names = [os.path.join(place, segment_name(base_offset, kind) + suffix) for kind in _KINDS]
+        names = [os.path.join(place, segment_name(base_offset, kind) + suffix) for kind in KINDS]
         log = LogWriter.open(names[0], create=create, preallocate_bytes=preallocate_bytes)
         try:
             return cls(

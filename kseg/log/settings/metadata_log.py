@@ -29,6 +29,7 @@ from kseg.errors import (
     InvalidRecordError,
     KsegError,
     OffsetOutOfRangeError,
+    OnError,
 )
 from kseg.files import io
 from kseg.files.names import (
@@ -61,7 +62,6 @@ _TOLD_RECORDS: Final = 10_000
 _STATE_BYTES_MAX: Final = 1 << 20
 #: Columns of `log_batches`.
 _FIRST, _LAST, _EPOCH, _TIME = range(4)
-_OnError = Callable[[KsegError], None]
 _TOO_EARLY: Final = (
     "the log and its snapshots begin later, or are empty: the state of that time is not known"
 )
@@ -368,7 +368,7 @@ def _is_whole(segments: Sequence[SegmentFiles], snapshot_end: int) -> bool:
 
 
 def _behind(
-    segments: Sequence[SegmentFiles], offsets: tuple[int, int | None], on_error: _OnError | None
+    segments: Sequence[SegmentFiles], offsets: tuple[int, int | None], on_error: OnError | None
 ) -> Iterator[_MetadataRecord]:
     """The records of a log in a range of offsets; no segment that ends before it is read."""
     start, end = offsets
@@ -379,7 +379,7 @@ def _behind(
 
 
 def _records(
-    path: Path, offsets: tuple[int, int | None] | None = None, on_error: _OnError | None = None
+    path: Path, offsets: tuple[int, int | None] | None = None, on_error: OnError | None = None
 ) -> Iterator[_MetadataRecord]:
     with Segment.open(path) as segment:
         read = segment.read(

@@ -127,13 +127,6 @@ def _plain(value: Any) -> Any:
     return {name: list(map(_plain, parts))}
 
 
-def _error(kind: type[KsegError], reason: str, state: Mapping[str, Any]) -> KsegError:
-    error = kind(reason)
-    for name, value in state.items():
-        setattr(error, name, value)
-    return error
-
-
 #: How the parts of a value become one, for classes that are not kseg's, and for its errors.
 _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "list": lambda *parts: list(parts),
@@ -145,7 +138,7 @@ _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "Path": Path,
     "ndarray": lambda dtype, data: np.frombuffer(data, dtype),
     **{
-        name: partial(_error, kind)
+        name: partial(errors.rebuilt, kind)
         for name, kind in vars(errors).items()
         if isinstance(kind, type) and issubclass(kind, KsegError)
     },
