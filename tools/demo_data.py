@@ -144,7 +144,7 @@ def make(home: Path) -> Path:
     with Broker(home, SETTINGS) as broker:
         broker.start()
         for topic, partitions in {"orders": 2, "clicks": 2, "payments": 1, "shipments": 1}.items():
-            broker.create(topic, partitions, cleanup_policy="delete", retention_ms=-1)
+            broker.create(topic, partitions)
         for topic in ("_schemas", "customers"):
             broker.create(topic, cleanup_policy="compact")
         broker.stop()

@@ -29,11 +29,11 @@ ROOT = Path(__file__).parent.parent
 COLUMNS = 100
 #: What is typed, in a directory with the demo data, after a crash has cut `clicks-1`.
 SESSION = (
-    "kseg info kafka-logs",
-    "kseg verify kafka-logs/clicks-1",
-    "kseg recover kafka-logs/clicks-1 --apply --no-backup",
-    "kseg verify kafka-logs/clicks-1",
-    "kseg read kafka-logs/payments-0 --offset 22..23",
+    "kseg info data --topic orders --topic clicks",
+    "kseg verify data/clicks-1",
+    "kseg recover data/clicks-1 --apply --no-backup",
+    "kseg verify data/clicks-1",
+    "kseg read data/payments-0 --offset 22..23",
 )
 CRASH_BYTES = 40
 #: The row of the table that is drawn.
@@ -105,7 +105,7 @@ def session() -> str:
         force_terminal=True,
     )
     with tempfile.TemporaryDirectory() as place:
-        logs = Path(place) / "kafka-logs"
+        logs = Path(place) / "data"
         ignored = shutil.ignore_patterns("*.md", ".git*")
         shutil.copytree(ROOT / "kseg" / "demo_data", logs, ignore=ignored)
         (log,) = (logs / "clicks-1").glob("*.log")

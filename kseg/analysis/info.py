@@ -475,8 +475,8 @@ def topics(
         NotALogError, ValueError, TypeError, OSError: as for `kseg.scan`.
 
     Example:
-        >>> [(each.topic, each.partitions) for each in topics(".")]
-        [('clicks', 2), ('orders', 2), ('payments', 1)]
+        >>> [(each.topic, each.partitions) for each in topics(".") if each.topic[0] != "_"]
+        [('clicks', 2), ('customers', 1), ('orders', 2), ('payments', 1), ('shipments', 1)]
     """
     sizes: dict[str, TopicSize] = {}
     chosen = Catalog.of(paths, Selection.of(topics, partitions), replicas="all")

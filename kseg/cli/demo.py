@@ -11,6 +11,8 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
+import click
+
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
 from kseg.errors import KsegError
@@ -20,7 +22,7 @@ from kseg.files.whole_file import (
 )
 from kseg.format.times import iso_text
 
-_DATA = "kafka-logs"
+_DATA = "data"
 _EXISTS = "it exists; give -o another name, or remove it first if it is of an earlier demo"
 #: The verbs that the tour runs.
 _TOUR = (
@@ -31,19 +33,30 @@ _TOUR = (
         f"read --isolation read_committed --limit 3 {_DATA}/payments-0",
     ),
 )
-_EXPORT = ("Decode into Parquet, one file a partition:", f"export {_DATA} -o parquet")
+#: All topics but Kafka's own: readers of Parquet pass over files whose names begin with `_`.
+_TOPICS = "[!_]*"
+_EXPORT = (
+    "Decode into Parquet, one file a partition:",
+    f"export {_DATA} --topic {_TOPICS} -o parquet",
+)
 _BROKEN = "clicks-1"
 _LOST_BYTES = 40
+#: What a damaged copy lacks beside: the mark of a clean stop, the bytes of a sector, an index.
+_MARK = ".kafka_cleanshutdown"
+_BAD_SECTOR = ("orders-0/00000000000000000032.log", 8192, bytes(512))
+_LOST_INDEX = "orders-1/00000000000000000000.index"
 _REPAIR = (
     ("What is wrong with it:", f"verify {_BROKEN}"),
     ("The repair would be:", f"recover {_BROKEN}"),
-    ("Do it:", f"recover {_BROKEN} --apply"),
+    ("Do it:", f"recover {_BROKEN} --apply --no-backup"),
     ("And every byte is right again:", f"verify {_BROKEN}"),
 )
 
 
-def demo(no_spark: bool, out: str | None) -> int:
+def demo(no_spark: bool, out: str | None, damaged: bool) -> int:
     """Run the verb; returns the exit code."""
+    if damaged and out is None:
+        raise click.UsageError("--damaged is for a copy: -o DIR")
     if out is not None:
         with usage_errors():
             refuse_in_data_directory(out, is_data=True)
@@ -51,7 +64,10 @@ def demo(no_spark: bool, out: str | None) -> int:
             _copy_to(Path(out))
         except FileExistsError as error:
             raise FileExistsError(error.errno, _EXISTS, out) from error
-        output.write_line(f"{out}: the data directory of a Kafka broker, to try kseg on")
+        if damaged:
+            _damage(Path(out))
+        state = "after a crash and with a bad sector" if damaged else "stopped in good order"
+        output.write_line(f"{out}: the data directory of a Kafka broker, {state}")
         return Exit.OK
     arrow = _lacks(lambda: require("pyarrow", extra="arrow"))
     spark = None if no_spark else _lacks(_check_spark)
@@ -87,7 +103,7 @@ def _check_spark() -> None:
 
 @contextmanager
 def _copy() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="kseg-demo-") as parent:
+    with tempfile.TemporaryDirectory(prefix="kseg-") as parent:
         _copy_to(Path(parent) / _DATA)
         yield Path(parent)
 
@@ -95,6 +111,27 @@ def _copy() -> Iterator[Path]:
 def _copy_to(target: Path) -> None:
     with as_file(files("kseg") / "demo_data") as shipped:
         shutil.copytree(shipped, target, ignore=shutil.ignore_patterns("*.md", ".git*"))
+
+
+def _damage(data: Path) -> None:
+    """Take from a data directory what a crash and a bad disk take."""
+    from kseg.files.io import WriteFile, unlink
+
+    name, position, zeros = _BAD_SECTOR
+    with WriteFile.open(data / name) as file:
+        file.write_at(position, zeros)
+    _cut_end(data / _BROKEN)
+    unlink(data / _LOST_INDEX)
+    unlink(data / _MARK)
+
+
+def _cut_end(partition: Path) -> None:
+    """Take the last bytes of a log, in the middle of a batch."""
+    from kseg.files.io import WriteFile
+
+    (log,) = partition.glob("*.log")
+    with WriteFile.open(log) as file:
+        file.truncate(file.size - _LOST_BYTES)
 
 
 def _run(title: str, command: str) -> int:
@@ -115,7 +152,7 @@ def _arrow_and_parquet() -> bool:
     output.write_line("The same records as an Arrow table, and read back from Parquet:")
     names = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
     begun = time.perf_counter()
-    table = scan(_DATA, columns=names).to_arrow()
+    table = scan(_DATA, topics=_TOPICS, columns=names).to_arrow()
     seconds = time.perf_counter() - begun
     table_again = parquet.ParquetDataset("parquet").read(columns=list(names))
     same = bool(table.equals(table_again))
@@ -159,15 +196,11 @@ def _side_by_side(*, no_spark: bool) -> bool:
 
 def _break_and_repair() -> bool:
     """Cut the end of a log, as in a crash, and recover it; whether it is whole then."""
-    from kseg.files.io import WriteFile
-
-    (log,) = Path(_DATA, _BROKEN).glob("*.log")
     output.write_line()
     output.write_line(f"Break a log, as a crash may: the last {_LOST_BYTES} bytes are gone.")
     output.write_line(f"$ cd {_DATA}")
     output.write_line()
-    with WriteFile.open(log) as file:
-        file.truncate(file.size - _LOST_BYTES)
+    _cut_end(Path(_DATA, _BROKEN))
     with chdir(_DATA):  # shorter names: each step fits 24 lines of 80 columns
         codes = [_run(title, command) for title, command in _REPAIR]
     return codes[-1] == Exit.OK

@@ -72,9 +72,17 @@ def copy_case(case: str, target: Path) -> None:
         os.utime(kept, (MTIME_S, MTIME_S))
 
 
-def words_of(line: str) -> list[str]:
+def first_log(directory: str, case: str, *names: str) -> Path | None:
+    """The first log; in the demo, the first of a user's topic."""
+    logs = [path for name in names for path in Path(directory).rglob(name)]
+    users = (path for path in logs if case != "demo" or path.parent.name[0] != "_")
+    return min(users, default=None)
+
+
+def words_of(line: str, case: str) -> list[str]:
     """The words of a command line, with names of files for its capitals."""
-    log = min([*Path("data").rglob("*.log"), *Path("data").rglob("*.kafka")])
+    log = first_log("data", case, "*.log", "*.kafka")
+    assert log is not None
     index = min(log.parent.glob("*index"), default=log)
     names = {"D": "data", "P": str(log.parent), "data2/P": f"data2/{log.parent.name}"}
     names |= {"F": str(log), "NOW": NOW, "I": str(index)}
@@ -115,7 +123,7 @@ class Case:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         for directory in ("data", "data2"):
             copy_case(self.name, Path(directory))
-        one = min(Path("data2").rglob("*.log"), default=None)
+        one = first_log("data2", self.name, "*.log")
         if one is not None:  # one bit of a copy, so that there is a difference
             data = bytearray(one.read_bytes())
             if data:
@@ -123,7 +131,7 @@ class Case:
             one.write_bytes(data)
 
     def run(self, line: str, *, writes: bool) -> None:
-        words = words_of(line)
+        words = words_of(line, self.name)
         code = run(words)
         out, err = self.capture.readouterr()
         text = [f"$ kseg {shlex.join(words)}", f"exit {code}"]

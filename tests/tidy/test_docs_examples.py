@@ -41,7 +41,10 @@ PAGES = [page for page in tree.files(".md", folders=("docs",)) if page not in SE
 #: Where the pages say that data lies, and what lies there in the tests.
 DATA = ("/var/kafka/data", "/disk1/kafka")
 #: Verbs whose answer is 1 where there is something to do or found, as there is here.
-FINDING = ("recover", "reindex", "truncate", "retain", "compact", "diff", "doctor", "salvage")
+FINDING = (
+    *("recover", "reindex", "truncate", "retain", "compact"),
+    *("diff", "doctor", "salvage", "transactions"),
+)
 #: A block that uses a session runs in `tests/spark/test_examples.py`.
 SESSION = re.compile(r"(?<!kseg\.)\bspark[.)]")
 #: Not for a test: they take their time, need Spark, or what stands in a page in place of a name.
@@ -80,7 +83,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     for name, wanted in (
         ("__consumer_offsets-0", "__consumer_offsets-7"),
         ("__transaction_state-0", "__transaction_state-12"),
-        ("__cluster_metadata-0", "__cluster_metadata-0"),
         ("__cluster_metadata-0", "copy-of-a-log-0"),
     ):
         shutil.copytree(internal / name, tmp_path / wanted)

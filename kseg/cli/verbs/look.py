@@ -483,11 +483,12 @@ def diff() -> None:
         "out",
         metavar="DIR",
         type=NEW_PATH,
-        help="Skip the tour: write the sample log to DIR, a new data directory.",
+        help="Skip the tour: write the sample data directory to DIR, a new directory.",
     ),
+    flag("--damaged", help_text="With -o: write it as a crash and a bad sector leave it."),
 )
 def demo() -> None:
-    """Take the tour, on a small log of a Kafka broker that comes with kseg.
+    """Take the tour, on the small data directory of a Kafka broker that comes with kseg.
 
     Works on a copy in a temporary directory. Exits 1 if results differ between files, Arrow and
     Spark, or if a broken log is not repaired.

@@ -118,4 +118,4 @@ def test_paths_that_hold_no_schemas_are_errors(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         kseg.schemas(tmp_path / "missing.avsc")
     with pytest.raises(kseg.NotALogError, match="no topic here is _schemas"):
-        kseg.schemas(DATA)
+        kseg.schemas(DATA / "orders-0")

@@ -28,6 +28,33 @@ def test_demo_writes_the_sample_log_to_a_new_directory(kseg: Kseg, tmp_path: Pat
     assert kseg("demo", "-o", str(tmp_path / "data")).code == 3
 
 
+def test_nothing_is_wrong_with_the_sample(kseg: Kseg, tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    assert kseg("demo", "-o", data).code == 0
+    assert kseg("doctor", data).text.startswith("Kafka 4.2: the broker starts; 0 errors, 0 warn")
+    assert "0 errors, 0 warnings" in kseg("verify", "--deep", data).text
+    assert kseg("report", data, "-o", f"{data}.html", "--now", "2026-12-01").code == 0
+    assert [row["group"] for row in kseg("groups", data, "--json").document["groups"]] == [
+        "billing"
+    ]
+    subjects = [row["subject"] for row in kseg("schemas", data, "--json").document["schemas"]]
+    assert subjects == ["customers-value", "shipments-value"]
+
+
+def test_the_damaged_sample_needs_what_each_verb_does(kseg: Kseg, tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    assert kseg("demo", "--damaged").code == 2
+    assert kseg("demo", "-o", data, "--damaged").code == 0
+    codes = {row["code"] for row in kseg("verify", data, "--json").document["findings"]}
+    assert {"torn-tail", "batch-crc", "index-missing"} <= codes
+    doctor = kseg("doctor", data)
+    assert doctor.code == 1
+    assert "LOSES records of clicks-1" in doctor.text
+    assert kseg("recover", data, "--apply").code == 0
+    assert kseg("doctor", data).code == 0
+    assert kseg("verify", data, "--topic", "clicks").code == 0
+
+
 def test_demo_breaks_a_log_and_repairs_it(kseg: Kseg) -> None:
     ran = kseg("demo", "--no-spark")
     assert ran.code == 0
