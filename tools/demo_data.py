@@ -111,7 +111,7 @@ def send(producer: Any, topic: str, rows: list[tuple[bytes, bytes, int]]) -> Non
 
 
 def member(bootstrap: str) -> Any:
-    """A member of a group that has committed offsets; those of a group with members do not expire."""
+    """A member that has committed offsets: those of a group with members do not expire."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "billing", "client.id": "billing-1"}
     consumer = Consumer({**settings, "enable.auto.commit": False, "auto.offset.reset": "earliest"})
     consumer.subscribe(["orders", "shipments"])
@@ -145,6 +145,7 @@ def make(home: Path) -> Path:
         broker.start()
         for topic, partitions in {"orders": 2, "clicks": 2, "payments": 1, "shipments": 1}.items():
             broker.create(topic, partitions)
+        broker.create("archive", 2, retention_ms=-1)  # empty: there `kseg adopt` brings records to
         for topic in ("_schemas", "customers"):
             broker.create(topic, cleanup_policy="compact")
         broker.stop()

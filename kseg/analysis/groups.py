@@ -528,6 +528,7 @@ def groups(
     since: Time | None = None,
     group: str = "*",
     lag_to: str = LAG_TO[0],
+    readable: bool = False,
     retention_minutes: int = RETENTION_MINUTES,
     now: Time | None = None,
     progress: Progress | None = None,
@@ -542,6 +543,9 @@ def groups(
         group: only groups whose ids match this glob.
         lag_to: "high-watermark" as the checkpoint beside the log has it, else the log's end; or
             "last-stable-offset". With `at`, lag ends with the last record of that time or before.
+        readable: count as lag only the records that a consumer of committed records gets: no markers,
+            no records of aborted transactions or behind an open one, and none that compaction or
+            retention took. Reads the logs from the smallest committed offset on.
         retention_minutes: the broker's `offsets.retention.minutes`, by which commits expire.
         now: the time that "now" and "-7d" refer to; the machine's clock if None.
         progress: called with the bytes of the internal logs that are read, and of all of them.
@@ -558,7 +562,7 @@ def groups(
         raise ValueError(f"lag_to is {' or '.join(LAG_TO)}, not {lag_to!r}")
     moments = [bound_ms(time, lambda: now_of(now)) for time in (at, since)]
     notes = Notes()
-    question = _Question(Home(paths, notes), group, lag_to, retention_minutes * _MINUTE_MS)
+    question = _Question(Home(paths, notes), group, lag_to, readable, retention_minutes * _MINUTE_MS)
     before = None if since is None else question.answer(moments[1], progress)
     answer = question.answer(moments[0], progress)
     changes = () if before is None else tuple(_changes(before, answer))
@@ -572,6 +576,7 @@ class _Question:
     home: Home
     glob: str
     lag_to: str
+    readable: bool
     retention_ms: int
 
     def answer(self, at: int | None, progress: Progress | None) -> Groups:
@@ -670,7 +675,11 @@ class _Question:
         into["end_from"][rows] = word
         rows = rows[offsets[rows] != NONE]
         behind = offsets[rows] > view.log_end_offset
-        into["lag"][rows] = np.where(behind, NONE, np.maximum(end - offsets[rows], 0))
+        if self.readable:
+            lag = _readable_records(view, offsets[rows], end)
+        else:
+            lag = np.maximum(end - offsets[rows], 0)
+        into["lag"][rows] = np.where(behind, NONE, lag)
         into["outside"][rows[offsets[rows] < start]] = "before-start"
         into["outside"][rows[behind]] = "behind-end"
         last, times = _last_time(view, end), dict[int, int]()
@@ -786,6 +795,17 @@ def _codes(texts: Any) -> tuple[Any, list[str]]:
     names = sorted(set(texts.tolist()))
     ranks = {name: rank for rank, name in enumerate(names)}
     return np.array([ranks[text] for text in texts.tolist()], np.int64), names
+
+
+def _readable_records(view: LogView, offsets: Any, end: int) -> Any:
+    """How many committed records a consumer gets from each offset to an end."""
+    counts = np.zeros(len(offsets), np.int64)
+    begin = max(int(offsets.min(initial=end)), view.log_start_offset)
+    if begin < end:
+        pieces = view.read(offset=(begin, end), columns=("offset",), isolation="read_committed")
+        for columns in pieces:
+            counts += len(columns) - np.searchsorted(columns.offset, offsets)
+    return counts
 
 
 def _last_time(view: LogView, end: int) -> int | None:

@@ -475,7 +475,7 @@ def topics(
         NotALogError, ValueError, TypeError, OSError: as for `kseg.scan`.
 
     Example:
-        >>> [(each.topic, each.partitions) for each in topics(".") if each.topic[0] != "_"]
+        >>> [(each.topic, each.partitions) for each in topics(".") if each.topic[0] > "b"]
         [('clicks', 2), ('customers', 1), ('orders', 2), ('payments', 1), ('shipments', 1)]
     """
     sizes: dict[str, TopicSize] = {}

@@ -40,7 +40,7 @@ from kseg.analysis.transactions import Transactions, transactions
 from kseg.analysis.units import Unit, plan, run_units
 from kseg.analysis.values import Examined, Report
 from kseg.catalog.catalog import Catalog, paths_of
-from kseg.constants import Progress, StrPath
+from kseg.constants import Compression, Progress, StrPath
 from kseg.documents import VerbReport, document
 from kseg.errors import KsegError, NotALogError
 from kseg.files.names import LeftOut
@@ -49,6 +49,7 @@ from kseg.files.whole_file import (
     FileSink,
     refuse_in_data_directory,
 )
+from kseg.format.codec import decompress
 from kseg.format.times import Time, iso_text
 from kseg.frames import Row, Table, TableRows
 from kseg.frozen import frozen_dataclass
@@ -56,6 +57,8 @@ from kseg.log.clock import now_of
 
 #: Passes over the logs.
 _PASSES: Final = 4
+#: Most bytes of a file beside this module.
+_STORED_BYTES_MAX: Final = 4 << 20
 #: Rows of a table of the page; segments of a partition; topics whose timelines are drawn.
 _ROWS: Final = 200
 _SEGMENTS: Final = 40
@@ -122,7 +125,7 @@ class BrokerReport(VerbReport, Table):
 
     def to_html(self) -> str:
         """The page as one text; it loads nothing from elsewhere."""
-        charts, template = map(_stored, ("echarts.js", "report.html"))
+        charts, template = map(_stored, ("echarts.js.zst", "report.html"))
         script = template.rpartition("<script>")[2].partition("</script>")[0]
         hashes = " ".join(
             f"'sha256-{b64encode(sha256(text.encode()).digest()).decode('ascii')}'"
@@ -159,9 +162,11 @@ class BrokerReport(VerbReport, Table):
 
 def _stored(name: str) -> str:
     """The text of a file beside this module."""
-    data = pkgutil.get_data("kseg.analysis", name)
+    data: bytes | memoryview | None = pkgutil.get_data("kseg.analysis", name)
     assert data is not None
-    return data.decode()
+    if name.endswith(".zst"):
+        data = decompress(Compression.ZSTD, data, magic=2, limit=_STORED_BYTES_MAX)
+    return str(data, "utf-8")
 
 
 @renamed(data_directories="paths", now_ms="now")

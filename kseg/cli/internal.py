@@ -55,13 +55,15 @@ def groups(
     at: int | None,
     since: int | None,
     lag_to: str,
+    readable: bool,
     settings: tuple[Setting, ...],
     reset_commands: str | None,
     as_json: bool,
 ) -> int:
     """Run the verb; returns the exit code."""
     minutes = _retention(settings)
-    more: dict[str, Any] = {} if minutes is None else {"retention_minutes": minutes}
+    more: dict[str, Any] = {"readable": readable}
+    more |= {} if minutes is None else {"retention_minutes": minutes}
     later: list[GroupChange] = []
     with output.progress("read internal topics", 0, in_bytes=True) as bar:
         report = kseg.groups(

@@ -309,17 +309,21 @@ def bare(tmp_path: Path) -> Path:
 def test_indexes_are_planned_as_here_and_made_anew(spark: SparkSession, bare: Path) -> None:
     homes = [bare / "one", bare / "two"]
     planned = jobs.reindex(spark, homes, job=bare / "job")
-    assert planned.plans == tuple(plan_reindex(plan.path) for plan in planned.plans)
-    assert len(planned.plans) == 10
+    here = [plan_reindex(plan.path) for plan in planned.plans]
+    for name in ("actions", "findings"):
+        assert [getattr(plan, name) for plan in planned.plans] == [
+            getattr(plan, name) for plan in here
+        ]
+    assert len(planned.plans) == 24
     assert len(planned.actions) >= 2 * 2 * 7
     assert not planned.applied
     assert planned.frame(spark).count() == len(planned.actions)
     done = jobs.reindex(spark, homes, apply=True, job=bare / "job")
-    assert done.skipped == 10
+    assert done.skipped == 24
     assert done.applied
     assert done.actions == planned.actions
     again = jobs.reindex(spark, homes, job=bare / "job")
-    assert (again.actions, again.findings, again.skipped) == ((), (), 6)
+    assert (again.actions, again.findings, again.skipped) == ((), (), 20)
     assert verify_here(homes).findings == ()
 
 

@@ -224,6 +224,13 @@ def schemas() -> None:
             " the log's end; with --at, it is the last record of that time or before."
         ),
     ),
+    flag(
+        "--readable",
+        help_text=(
+            "Count as lag only the records that a consumer of committed records gets: no markers,"
+            " no aborted records, none that compaction or retention took. Reads the logs."
+        ),
+    ),
     click.option(
         "--config",
         "settings",

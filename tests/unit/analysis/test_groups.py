@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -17,6 +18,7 @@ from kseg.reports import Groups
 from tests.coordinators import OFFSETS, SHARE, LogWriter, Pair, commit, group, pair
 from tests.internal_schemas import encode_message
 
+DEMO = Path(kseg.__file__).parent / "demo_data"
 TOPIC_ID = UUID(int=77)
 CONSUMER = "CONSUMER_GROUP"
 
@@ -115,6 +117,37 @@ def test_a_commit_of_an_unusual_form_is_among_the_others(tmp_path: Path) -> None
 def test_the_end_of_a_lag_is_one_of_two(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="lag_to"):
         kseg.groups(tmp_path, lag_to="end")
+
+
+def test_a_readable_lag_counts_the_records_that_a_consumer_gets() -> None:
+    plain, readable = (kseg.groups(DEMO, readable=flag) for flag in (False, True))
+    for row in readable.commits.rows():
+        place = {"topics": row["topic"], "partitions": row["partition"]}
+        rest = kseg.scan(
+            DEMO,
+            offset=(row["offset"], None),
+            isolation="read_committed",
+            columns=("offset",),
+            **place,
+        )
+        assert row["lag"] == sum(map(len, rest))
+    assert [row["lag"] for row in plain.commits.rows()] == [14, 0, 34]
+    assert [row["lag"] for row in readable.commits.rows()] == [14, 0, 32]
+    assert (plain[0].lag, readable[0].lag) == (48, 46)
+
+
+@pytest.mark.filterwarnings("ignore:.*read_committed ends at offset")
+def test_a_readable_lag_starts_with_the_log_and_ends_before_an_open_transaction(
+    tmp_path: Path,
+) -> None:
+    shutil.copytree(DEMO / "payments-0", tmp_path / "payments-0")
+    commits = [commit(f"g{offset}", "payments", 0, offset) for offset in (0, 100, 143, 999)]
+    found = read(tmp_path, *commits, readable=True)
+    committed = [
+        kseg.scan(tmp_path / "payments-0", offset=(begin, None), isolation="read_committed").count()
+        for begin in (0, 100)
+    ]
+    assert [row["lag"] for row in rows(found)] == [*committed, 0, None]
 
 
 # ---- share groups --------------------------------------------------------------------------------

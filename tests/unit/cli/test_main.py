@@ -32,7 +32,7 @@ from tests.unit.cli.conftest import Kseg
 DEMO = Path(main.__file__).parents[1] / "demo_data"
 TOPICS = [
     *("__cluster_metadata", "__consumer_offsets", "__transaction_state", "_schemas"),
-    *("clicks", "customers", "orders", "payments", "shipments"),
+    *("archive", "clicks", "customers", "orders", "payments", "shipments"),
 ]
 KSEG = [sys.executable, "-W", "error", "-m", "kseg"]
 

@@ -276,5 +276,5 @@ def test_a_brokers_directory_is_taken_over_and_left_without_a_changed_byte(tmp_p
     with LogDirectory.open(data, mode="append", now_ms=clock) as directory:
         assert directory.was_clean
         assert directory.meta is not None
-        assert len(directory.logs) == 10
+        assert len(directory.logs) == 12
     assert bytes_of_all() == before
