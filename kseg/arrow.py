@@ -67,6 +67,8 @@ TYPES: dict[str, pa.DataType] = {
     "value_error": pa.string(),
     "key_schema_id": pa.int32(),
     "value_schema_id": pa.int32(),
+    "key_schema_name": pa.string(),
+    "value_schema_name": pa.string(),
 }
 #: Columns on request: the bytes of keys and values that do not decode; the directory of a replica.
 _BYTES_TYPES = {"key_bytes": pa.binary(), "value_bytes": pa.binary()}

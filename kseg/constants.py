@@ -191,6 +191,7 @@ TAILS: Final = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 #: The words of `decode` for values that have schemas.
 SCHEMA_WORDS: Final = (
     *("registry", "registry-json", "avro", "protobuf", "json-schema", "json:struct"),
+    *("registry:no-indexes", "registry:unsigned-indexes"),
 )
 
 

@@ -1,4 +1,4 @@
-"""Run all examples of the README in a fresh environment, with the packages that it names and no others.
+"""Run all examples of the README in a fresh environment, with the packages that it names.
 
     python tools/check_readme.py dist/kseg-*.whl
 

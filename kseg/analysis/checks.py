@@ -369,12 +369,14 @@ class VerifyOptions:
         inflated_max: with `deep`, no batch may inflate to more bytes.
         mapping: see `kseg.files.mapping`.
         now_ms: times more than a day behind it are ahead; the machine's clock if None.
+        sequences: look for gaps and doubles in the sequences of producers.
     """
 
     deep: bool = False
     inflated_max: int = INFLATED_BYTES_MAX
     mapping: Mapping = "auto"
     now_ms: int | None = None
+    sequences: bool = False
 
 
 @dataclass(slots=True)

@@ -543,9 +543,9 @@ def groups(
         group: only groups whose ids match this glob.
         lag_to: "high-watermark" as the checkpoint beside the log has it, else the log's end; or
             "last-stable-offset". With `at`, lag ends with the last record of that time or before.
-        readable: count as lag only the records that a consumer of committed records gets: no markers,
-            no records of aborted transactions or behind an open one, and none that compaction or
-            retention took. Reads the logs from the smallest committed offset on.
+        readable: count as lag only the records that a consumer of committed records gets: no
+            markers, no records of aborted transactions or behind an open one, and none that
+            compaction or retention took. Reads the logs from the smallest committed offset on.
         retention_minutes: the broker's `offsets.retention.minutes`, by which commits expire.
         now: the time that "now" and "-7d" refer to; the machine's clock if None.
         progress: called with the bytes of the internal logs that are read, and of all of them.
@@ -562,7 +562,8 @@ def groups(
         raise ValueError(f"lag_to is {' or '.join(LAG_TO)}, not {lag_to!r}")
     moments = [bound_ms(time, lambda: now_of(now)) for time in (at, since)]
     notes = Notes()
-    question = _Question(Home(paths, notes), group, lag_to, readable, retention_minutes * _MINUTE_MS)
+    home, retention_ms = Home(paths, notes), retention_minutes * _MINUTE_MS
+    question = _Question(home, group, lag_to, readable, retention_ms)
     before = None if since is None else question.answer(moments[1], progress)
     answer = question.answer(moments[0], progress)
     changes = () if before is None else tuple(_changes(before, answer))

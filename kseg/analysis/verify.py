@@ -49,6 +49,7 @@ from kseg.analysis.values import (
 )
 from kseg.catalog.catalog import Catalog, OnError
 from kseg.constants import Compression, Progress
+from kseg.errors import CorruptRecordError
 from kseg.files.mapping import Mapping
 from kseg.files.names import (
     CLUSTER_METADATA,
@@ -60,6 +61,7 @@ from kseg.files.names import (
     path_order,
 )
 from kseg.files.selection import Selection, StrPaths
+from kseg.format.header import BatchTable
 from kseg.format.times import Time
 from kseg.log.clock import now_of
 from kseg.log.config import RECORD_BYTES_MAX
@@ -70,6 +72,8 @@ from kseg.stores.path import is_remote
 
 #: Attributes, two differences, two lengths and the number of headers.
 _RECORD_BYTES_MIN: Final = 6
+#: Sequences go from 0 to 2^31-1, and begin again.
+_SEQUENCES: Final = 1 << 31
 
 
 @renamed(now_ms="now")
@@ -79,6 +83,7 @@ def verify(
     topics: str | Iterable[str] | None = None,
     partitions: int | Iterable[int] | None = None,
     deep: bool = False,
+    sequences: bool = False,
     inflated_max: int = INFLATED_BYTES_MAX,
     mapping: Mapping = "auto",
     now: Time | None = None,
@@ -93,6 +98,7 @@ def verify(
         topics: only these: a name or a glob, or several.
         partitions: only these partitions: a number, or several.
         deep: decode every record too, not only the headers.
+        sequences: also list gaps and doubles in the sequences of idempotent producers.
         inflated_max: with `deep`, no batch may inflate to more bytes.
         mapping: see `kseg.files.mapping`.
         now: the time that future times are measured from; the machine's clock if None.
@@ -118,7 +124,7 @@ def verify(
     """
     selection = Selection.of(topics, partitions)
     catalog = Catalog.of(paths, selection, replicas="all", on_error=on_error, files="all")
-    options = VerifyOptions(deep, inflated_max, mapping, now_of(now))
+    options = VerifyOptions(deep, inflated_max, mapping, now_of(now), sequences)
     return verify_of(catalog, options, threads=threads, progress=progress, on_error=on_error)
 
 
@@ -151,7 +157,8 @@ def verify_of(
     answers = run_units(
         units, work, threads=threads, progress=progress, skipped=skipped, merge=merge_all
     )
-    return report_of(units, [*answers, *more], skipped or ())
+    of_producers = map(_odd_sequences, units) if options.sequences else ()
+    return report_of(units, [*answers, *of_producers, *more], skipped or ())
 
 
 def report_of(
@@ -174,6 +181,48 @@ def _unread(units: Iterable[Unit], skipped: Iterable[LeftOut]) -> Examined:
         if unit.kind is UnitKind.SEGMENT and unit.partition and unit.path in reasons
     )
     return Examined(findings=findings.taken(), segments=segments)
+
+
+def _odd_sequences(unit: Unit) -> Examined:
+    """Gaps and doubles in the sequences of each producer; a walk begins anew behind damage."""
+    findings = Findings()
+    if unit.kind is UnitKind.PARTITION:
+        view, expected = LogView.open(unit.path), dict[int, tuple[int, int]]()
+        for info in view.segments_from(0):
+            with suppress(FileNotFoundError), view.open_segment(info) as segment:
+                try:
+                    for table in segment.headers():
+                        _check_sequences(table, str(info.path), expected, findings)
+                except CorruptRecordError:  # the other checks tell
+                    expected.clear()
+    return Examined(findings=findings.taken())
+
+
+def _check_sequences(
+    table: BatchTable, path: str, expected: dict[int, tuple[int, int]], findings: Findings
+) -> None:
+    """Compare batches with the epoch and the sequence that each producer goes on with."""
+    names = ("producer_id", "producer_epoch", "base_sequence", "base_offset", "last_offset")
+    rows = table[(table.producer_id >= 0) & (table.base_sequence >= 0)]
+    values = (getattr(rows, name).tolist() for name in (*names, "position"))
+    for producer, epoch, sequence, offset, last_offset, position in zip(*values, strict=True):
+        end = (sequence + last_offset - offset + 1) % _SEQUENCES
+        of_epoch, wanted = expected.get(producer, (epoch, sequence))
+        if of_epoch != epoch:
+            wanted = 0
+        missing = (sequence - wanted) % _SEQUENCES
+        is_double = missing >= _SEQUENCES // 2
+        if missing:
+            word = "which were there before" if is_double else f"and {wanted} was to come"
+            findings.add(
+                "sequence-double" if is_double else "sequence-gap",
+                path,
+                f"producer {producer}, epoch {epoch}: sequences {sequence} to {end - 1}, {word}",
+                position=position,
+                offset=offset,
+            )
+        if not is_double:
+            expected[producer] = epoch, end
 
 
 def _over_limits(units: Iterable[Unit]) -> Iterator[Examined]:

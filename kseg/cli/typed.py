@@ -20,7 +20,7 @@ from kseg.cli.row_writer import Template
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, held_columns, rows_of
 from kseg.constants import SCHEMA_WORDS
 from kseg.errors import NotALogError, SchemaError
-from kseg.format.typed import BYTES, ERRORS, Kinds
+from kseg.format.typed import BYTES, ERRORS, SCHEMA_IDS, SCHEMA_NAMES, Kinds
 from kseg.format.values import BinaryColumn, Kind, RecordColumns, TypedColumn, binary_column
 from kseg.stores.path import path_at
 
@@ -35,6 +35,8 @@ FIELD_NAMES: Final = (
     *(field.name for field in RECORD_FIELDS),
     "timestamp_ms",
     *ERRORS.values(),
+    *SCHEMA_IDS.values(),
+    *SCHEMA_NAMES.values(),
 )
 _WORDS: Final = (Kind.TEXT, Kind.UUID)
 _SPACES: Final = (0x09, 0x0A, 0x0D)
@@ -82,7 +84,8 @@ def typed_fields(kinds: Kinds, *, keep_bytes: bool = False) -> tuple[Field, ...]
 
     Args:
         kinds: of the decoded fields.
-        keep_bytes: add a field with the bytes of values that do not decode.
+        keep_bytes: add the fields on request: the bytes of values that do not decode, and the id
+            and the name of the schema.
     """
     return tuple(_fields(kinds, keep_bytes=keep_bytes))
 
@@ -96,6 +99,8 @@ def _fields(kinds: Kinds, *, keep_bytes: bool) -> Iterator[Field]:
         yield Field(ERRORS[field.name], "text")
         if keep_bytes:
             yield Field(BYTES[field.name], "bytes")
+            yield Field(SCHEMA_IDS[field.name], "json")
+            yield Field(SCHEMA_NAMES[field.name], "text")
 
 
 def typed_rows(decoded: RecordColumns, style: Style, fields: tuple[Field, ...]) -> Template:

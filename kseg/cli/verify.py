@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 def verify(
     paths: Paths,
     deep: bool,
+    sequences: bool,
     complete: bool,
     jobs: int,
     selection: Selection,
@@ -38,7 +39,7 @@ def verify(
     from kseg.analysis.verify import verify_of
 
     is_tiered = tier_of_run() is not None
-    options = VerifyOptions(deep=deep, mapping=mapping, now_ms=now_ms)
+    options = VerifyOptions(deep=deep, mapping=mapping, now_ms=now_ms, sequences=sequences)
     catalog = catalog_of(paths, selection, files="all")
     left_out = tuple(entry for entry in catalog.left_out if str(entry.path) not in paths)
     catalog = replace(catalog, left_out=left_out)  # no finding is about a wrong command line

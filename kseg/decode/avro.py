@@ -149,6 +149,17 @@ def decoder(
     return _made(writer, written, names, wanted_schema, wanted_names)
 
 
+def type_names(schema: Schema, references: Mapping[str, Schema]) -> list[str]:
+    """The full name of a schema's type; of a union, that of each branch. Errors as of `decoder`."""
+    parsed_schema, names = parsed(schema, references)
+    branches = parsed_schema if isinstance(parsed_schema, list) else [parsed_schema]
+    return [_name_of(_named(branch, names)) for branch in branches]
+
+
+def _name_of(schema: Any) -> str:
+    return str(schema["name"]) if "name" in schema else _type_of(schema)
+
+
 def _made(label: Schema, writer: Any, names: Any, reader: Any, reader_names: Any) -> AvroDecoder:
     """A decoder; fastavro takes schemas in which parts have other types than Avro's."""
     try:

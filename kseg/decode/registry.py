@@ -22,7 +22,7 @@ from uuid import UUID
 
 import numpy as np
 
-from kseg.constants import INT32_MAX
+from kseg.constants import INT32_MAX, Bools
 from kseg.decode import wire
 from kseg.decode.blocks import Decoder, Reasons
 from kseg.errors import LimitExceededError, SchemaError
@@ -62,6 +62,8 @@ class Choice(NamedTuple):
             the subject `<topic>-value` or `<topic>-key` if both are None.
         schema: the column's schema, or its id.
         record: the wanted record type, or message; the message that payloads name if None.
+        indexes: how payloads of Protobuf name a message: in zigzag varints (""), in others
+            ("unsigned-indexes"), or not at all ("no-indexes").
     """
 
     schemas: Schemas | None = None
@@ -69,6 +71,7 @@ class Choice(NamedTuple):
     schema_version: int | None = None
     schema: Schema | int | None = None
     record: str | None = None
+    indexes: str = ""
 
 
 def decodings(
@@ -131,6 +134,8 @@ def _resolved_decoding(
         if choice.schemas is None:
             raise SchemaError(f"decode={spec!r} needs schemas=kseg.schemas(PATHS)")
         return Decoding(spec, pyarrow.string(), choice, None)
+    spec, _, indexes = spec.partition(":")
+    choice = choice._replace(indexes=indexes)
     column = _column_schema(choice, column_name, topics)
     if spec != "registry" and column.type != _TYPES[spec]:
         raise SchemaError(f"{column.subject} is a schema of {column.type}, not of {_TYPES[spec]}")
@@ -165,10 +170,10 @@ def _messages(choice: Choice, column: Schema, payloads: Any, name: str) -> list[
         schema = finder.schema_of(group.schema)
         if schema is None or schema.type != "PROTOBUF":
             continue
-        for part in wire.with_indexes(group, schema_names)[0]:
+        for part in finder.by_message(group, schema_names)[0]:
             with suppress(SchemaError, LimitExceededError):
                 references = references_of(schema, choice.schemas)
-                names[protobuf.message_name(schema, references, part.indexes)] = None
+                names[protobuf.message_name(schema, references, part.indexes or None)] = None
     return sorted(names)
 
 
@@ -244,8 +249,10 @@ class Decoding:
         """All but decoders, which are made again."""
         return {**self.__dict__, "_made": {}}
 
-    def decode(self, columns: RecordColumns, name: str) -> tuple[TypedColumn, ...]:
-        """The values of a column, the reasons, and the ids of the schemas.
+    def decode(
+        self, columns: RecordColumns, name: str
+    ) -> tuple[tuple[TypedColumn, ...], Bools | None]:
+        """The values of a column, the reasons, the ids and names of schemas; and the rows to keep.
 
         Args:
             columns: with the column, and with what it `needs`.
@@ -255,9 +262,10 @@ class Decoding:
         arrow: Any = require("kseg.arrow", extra="arrow")
         payloads = arrow.binary_array(column)
         ids = np.full(count, -1, np.int32)
+        types = _Types(count)
         if self.needs:
             headers = columns.arrays.get("headers")
-            values, reasons = self._framed(payloads, wire.split(column, headers, name), ids)
+            values, reasons = self._framed(payloads, wire.split(column, headers, name), ids, types)
         else:
             assert self.column is not None or self.bare is not None
             made: Any = self.bare or self.decoder_of(self.column, ())  # type: ignore[arg-type]
@@ -266,13 +274,18 @@ class Decoding:
         typed = TypedColumn(self.type, values)
         if self.value == "registry-json":
             typed = TypedColumn(Kind.JSON, arrow.binary_column_of(values, name))
-        return typed, errors, TypedColumn(Kind.INT32, ids, ids >= 0)
+        others = types.others(self.choice.record)
+        if self.column is not None:  # a renamed record may be read by the column's schema
+            others &= errors.values.is_valid()
+        ids_column = TypedColumn(Kind.INT32, ids, ids >= 0)
+        return (typed, errors, ids_column, types.column(name)), ~others if others.any() else None
 
     def _framed(
         self,
         payloads: pa.Array,
         parts: tuple[list[tuple[wire.Group, wire.SchemaNames]], Reasons],
         ids: Any,
+        types: _Types,
     ) -> tuple[pa.Array, Reasons]:
         """The values of payloads that name their schemas."""
         pyarrow: Any = require("pyarrow", extra="arrow")
@@ -280,7 +293,7 @@ class Decoding:
         groups, reasons = parts
         places, done = np.full(len(payloads), -1, np.int64), 0
         made: list[pa.Array] = []
-        for group, decoder in self._groups(groups, reasons, ids):
+        for group, decoder in self._groups(groups, reasons, ids, payloads, types):
             whole = len(group.rows) + payloads.null_count == len(payloads)
             mine = payloads if whole else payloads.take(pyarrow.array(group.rows))
             if getattr(decoder, "takes_prefix", False):
@@ -301,7 +314,12 @@ class Decoding:
         return every.take(pyarrow.array(np.where(places < 0, done, places))), reasons
 
     def _groups(
-        self, groups: list[tuple[wire.Group, wire.SchemaNames]], reasons: Reasons, ids: Any
+        self,
+        groups: list[tuple[wire.Group, wire.SchemaNames]],
+        reasons: Reasons,
+        ids: Any,
+        payloads: pa.Array,
+        types: _Types,
     ) -> Iterator[tuple[wire.Group, Decoder]]:
         """The groups that have a decoder; the others have reasons."""
         new: list[int | UUID] = []
@@ -319,9 +337,10 @@ class Decoding:
                 ids[group.rows] = schema.id
             parts = [group]
             if schema.type == "PROTOBUF":
-                parts, damaged = wire.with_indexes(group, schema_names)
+                parts, damaged = self.by_message(group, schema_names)
                 reasons.update(damaged)
             for part in parts:
+                types.add(part, self._type_names(schema, part.indexes), payloads)
                 made = self.decoder_of(schema, part.indexes)
                 if isinstance(made, str):
                     reasons.update(dict.fromkeys(part.rows.tolist(), made))
@@ -352,6 +371,22 @@ class Decoding:
                 schema = None
             self._made[key] = schema
         return self._made[key]  # type: ignore[no-any-return]
+
+    def by_message(
+        self, group: wire.Group, schema_names: wire.SchemaNames
+    ) -> tuple[list[wire.Group], Reasons]:
+        """The rows of a Protobuf schema by their messages, and reasons of damaged ones."""
+        if self.choice.indexes == "no-indexes":
+            return [group], {}
+        return wire.with_indexes(group, schema_names, has_sign=not self.choice.indexes)
+
+    def _type_names(self, schema: Schema, indexes: tuple[int, ...]) -> list[str]:
+        """The name of the record, message or JSON schema; those of a union of Avro, in order."""
+        key = ("names", schema.type, schema.subject, schema.text, indexes)
+        if key not in self._made:
+            self._made[key] = _type_names(schema, self.choice.schemas, indexes)
+        names: list[str] = self._made[key]
+        return names
 
     def decoder_of(self, schema: Schema, indexes: tuple[int, ...]) -> Decoder | str:
         """The decoder of a schema, or why it has none.
@@ -394,6 +429,66 @@ class Decoding:
                 if name != made.name:  # type: ignore[attr-defined]  # of Protobuf alone
                     raise SchemaError(f"the message is {name}, and not the column's")
         return made
+
+
+def _type_names(schema: Schema, schemas: Schemas | None, indexes: tuple[int, ...]) -> list[str]:
+    """See `Decoding._type_names`; the subject where a schema has no name, or is damaged."""
+    with suppress(SchemaError, LimitExceededError, ValueError):
+        if schema.type == "JSON":
+            parsed = json.loads(schema.text)
+            return [str(parsed.get("title", schema.subject))]
+        references = references_of(schema, schemas)
+        if schema.type == "PROTOBUF":
+            protobuf: Any = require("kseg.decode.protobuf", extra="protobuf")
+            return [protobuf.message_name(schema, references, indexes or None)]
+        avro: Any = require("kseg.decode.avro", extra="avro")
+        return list(avro.type_names(schema, references))
+    return [schema.subject]
+
+
+class _Types:
+    """The type of each row.
+
+    Attributes:
+        codes: int32[n], places in `names`; -1 where no type is known.
+        names: of types.
+    """
+
+    def __init__(self, count: int) -> None:
+        """Begin without a type for `count` rows."""
+        self.codes = np.full(count, -1, np.int32)
+        self.names: list[str] = []
+
+    def add(self, part: wire.Group, names: list[str], payloads: pa.Array) -> None:
+        """Note the types of some rows: of a union, by the branch that each payload names."""
+        branches: Any = 0
+        if len(names) > 1:
+            firsts = (payloads[row].as_py()[part.prefix :][:1] for row in part.rows.tolist())
+            branches = np.array([_branch(first) for first in firsts])
+            branches[branches >= len(names)] = -1 - len(self.names)
+        self.codes[part.rows] = len(self.names) + branches
+        self.names.extend(names)
+
+    def others(self, record: str | None) -> Bools:
+        """Rows of another type than the one with this name, in its package or without."""
+        if record is None:
+            return np.zeros(len(self.codes), np.bool_)
+        is_record = np.array([f".{name}".endswith(f".{record}") for name in self.names] + [True])
+        others: Bools = ~is_record[self.codes]  # the code -1 is the place of the last one
+        return others
+
+    def column(self, name: str) -> TypedColumn:
+        """The names, null where none is known."""
+        arrow: Any = require("kseg.arrow", extra="arrow")
+        pyarrow: Any = require("pyarrow", extra="arrow")
+        codes = pyarrow.array(self.codes, mask=self.codes < 0)
+        texts = pyarrow.array([text.encode() for text in self.names], pyarrow.binary())
+        return TypedColumn(Kind.TEXT, arrow.binary_column_of(texts.take(codes), name))
+
+
+def _branch(first: bytes) -> int:
+    """The number of a branch, from the first byte of a value: unions have few."""
+    return first[0] >> 1 if first else INT32_MAX
 
 
 def _id(group: wire.Group) -> str:

@@ -158,25 +158,28 @@ def _equal_rows(names: Uint8s) -> Iterator[Int64s]:
         yield order[start:end]
 
 
-def with_indexes(group: Group, schema_names: SchemaNames) -> tuple[list[Group], Reasons]:
+def with_indexes(
+    group: Group, schema_names: SchemaNames, *, has_sign: bool = True
+) -> tuple[list[Group], Reasons]:
     """The groups of a Protobuf schema by the indexes of messages.
 
     Args:
         group: of the schema.
         schema_names: the bytes behind its name.
+        has_sign: numbers are zigzag varints; Confluent's serializers before 5.5.1 wrote others.
 
     Returns:
         Groups, and a reason for each row with invalid indexes.
     """
     at = schema_names.starts.copy()
-    counts, sound = _varints(schema_names, at, np.ones(len(at), np.bool_))
+    counts, sound = _varints(schema_names, at, np.ones(len(at), np.bool_), has_sign)
     sound &= (counts >= 0) & (counts <= INDEXES_MAX)
     deepest = int(counts[sound].max(initial=0))
     index_rows = np.full((len(at), max(deepest, 1)), -1, np.int64)
     index_rows[counts == 0, 0] = 0
     for level in range(deepest):
         has_level = sound & (counts > level)
-        numbers, done = _varints(schema_names, at, has_level)
+        numbers, done = _varints(schema_names, at, has_level, has_sign)
         sound &= ~has_level | (done & (numbers >= 0))
         index_rows[has_level, level] = numbers[has_level]
     groups = []
@@ -192,8 +195,10 @@ def with_indexes(group: Group, schema_names: SchemaNames) -> tuple[list[Group], 
     return groups, dict.fromkeys(group.rows[~sound].tolist(), reason)
 
 
-def _varints(schema_names: SchemaNames, at: Int64s, is_wanted: Bools) -> tuple[Int64s, Bools]:
-    """A zigzag varint of each row that is wanted, and whether it is there; moves `at` behind it."""
+def _varints(
+    schema_names: SchemaNames, at: Int64s, is_wanted: Bools, has_sign: bool
+) -> tuple[Int64s, Bools]:
+    """A varint of each row that is wanted, and whether it is there; moves `at` behind it."""
     numbers, done = np.zeros(len(at), np.int64), np.zeros(len(at), np.bool_)
     rows = np.flatnonzero(is_wanted)
     for shift in range(0, 7 * _INDEX_BYTES_MAX, 7):
@@ -203,4 +208,4 @@ def _varints(schema_names: SchemaNames, at: Int64s, is_wanted: Bools) -> tuple[I
         at[rows] += 1
         done[rows[read < 0x80]] = True
         rows = rows[read >= 0x80]
-    return (numbers >> 1) ^ -(numbers & 1), done
+    return (numbers >> 1) ^ -(numbers & 1) if has_sign else numbers, done

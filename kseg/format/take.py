@@ -94,7 +94,8 @@ def _take(column: Any, index: Intps) -> Any:
             values=_take(column.values, index),
             valid=None if column.valid is None else column.valid[index],
         )
-    return column[index]
+    # An array of Arrow has no index of rows.
+    return column[index] if isinstance(column, np.ndarray) else column.take(index)
 
 
 def take_binary(column: BinaryColumn, index: Intps) -> BinaryColumn:

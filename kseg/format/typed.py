@@ -22,6 +22,7 @@ import numpy as np
 from kseg._kernels.json import mark_not_json
 from kseg.constants import SCHEMA_WORDS, Bools, Uint8s
 from kseg.format.request import FIELDS
+from kseg.format.take import take_rows
 from kseg.format.text import count_not_utf8
 from kseg.format.values import (
     BinaryColumn,
@@ -49,8 +50,13 @@ class Decoding(Protocol):
     def needs(self) -> tuple[str, ...]:
         """The fields that are read besides."""
 
-    def decode(self, columns: RecordColumns, name: str) -> tuple[TypedColumn, ...]:
-        """The values of a column, the reasons, and the ids of schemas."""
+    def decode(
+        self, columns: RecordColumns, name: str
+    ) -> tuple[tuple[TypedColumn, ...], Bools | None]:
+        """The values of a column, the reasons, the ids and names of schemas; and the rows to keep.
+
+        All rows are kept for None.
+        """
 
 
 Kinds = Mapping[str, "Kind | Decoding"]
@@ -62,10 +68,12 @@ BYTES: Final = {"key": "key_bytes", "value": "value_bytes"}
 KEPT_BYTES: Final = frozenset(BYTES.values())
 #: The columns, on request, of the ids of schemas.
 SCHEMA_IDS: Final = {"key": "key_schema_id", "value": "value_schema_id"}
+#: The columns, on request, of the names of records, messages and JSON schemas.
+SCHEMA_NAMES: Final = {"key": "key_schema_name", "value": "value_schema_name"}
 #: All columns that a scan can give: with `replicas="all"`, also the partition directory.
 COLUMNS: Final = (
     *("topic", "partition", "directory", *FIELDS, "timestamp_ms"),
-    *(name for names in (ERRORS, BYTES, SCHEMA_IDS) for name in names.values()),
+    *(name for names in (ERRORS, BYTES, SCHEMA_IDS, SCHEMA_NAMES) for name in names.values()),
 )
 #: The names of Kafka's serializers, where kseg has others.
 _SYNONYMS: Final = {
@@ -183,7 +191,7 @@ def decoded_fields(
     for name, error in ERRORS.items():
         if name in kinds and name not in named and error not in named:
             raise ValueError(f"decode names {name!r}, which is not among the fields")
-        for beside in (error, BYTES[name], SCHEMA_IDS[name]):
+        for beside in (error, BYTES[name], SCHEMA_IDS[name], SCHEMA_NAMES[name]):
             if beside in named and name not in kinds:
                 raise ValueError(f"field {beside!r} is there where decode names {name!r}")
     return tuple(_with_errors(named, kinds, (ERRORS, BYTES) if keep_bytes else (ERRORS,)))
@@ -212,7 +220,7 @@ def read_fields(fields: Iterable[str], kinds: Kinds | None = None) -> tuple[str,
         kinds: of the decoded columns, which may need others.
     """
     sources = {"timestamp_ms": "timestamp"}
-    for beside in (ERRORS, BYTES, SCHEMA_IDS):
+    for beside in (ERRORS, BYTES, SCHEMA_IDS, SCHEMA_NAMES):
         sources |= {column: name for name, column in beside.items()}
     fields_read = dict.fromkeys(sources.get(name, name) for name in fields)
     for name, kind in (kinds or {}).items():
@@ -249,6 +257,7 @@ def decode_columns(
     """
     kinds = kinds_of(decode)
     arrays: dict[str, Any] = {}
+    chosen: Bools | None = None
     for name, column in columns.arrays.items():
         arrays[name] = column
         kind = kinds.get(name)
@@ -256,12 +265,16 @@ def decode_columns(
             if isinstance(kind, Kind):
                 arrays[name], arrays[ERRORS[name]] = decode_column(column, kind)
             else:
-                typed = kind.decode(columns, name)
-                arrays[name], arrays[ERRORS[name]], arrays[SCHEMA_IDS[name]] = typed
+                typed, of_record = kind.decode(columns, name)
+                names = (name, ERRORS[name], SCHEMA_IDS[name], SCHEMA_NAMES[name])
+                arrays |= zip(names, typed, strict=True)
+                if of_record is not None:
+                    chosen = of_record if chosen is None else chosen & of_record
             if keep_bytes:
                 wrong = arrays[ERRORS[name]].values.is_valid()
                 arrays[BYTES[name]] = _only(column, wrong)
-    return replace(columns, arrays=arrays)
+    decoded = replace(columns, arrays=arrays)
+    return decoded if chosen is None else take_rows(decoded, np.flatnonzero(chosen))
 
 
 def decode_column(column: BinaryColumn, kind: Kind) -> tuple[TypedColumn, TypedColumn]:

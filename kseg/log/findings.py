@@ -93,6 +93,16 @@ CODES: dict[str, Code] = {
     "batch-codec": Code("error", "a codec that the batch's format does not have", _WRITER),
     "batch-count": Code("error", "a record count that cannot be true", _WRITER),
     "batch-producer": Code("warning", "producer fields that contradict each other", _WRITER),
+    "sequence-gap": Code(
+        "warning",
+        "with --sequences: batches of a producer are not here; compaction takes some, too",
+        "`kseg diff` shows whether a replica has them",
+    ),
+    "sequence-double": Code(
+        "warning",
+        "with --sequences: a producer's batches are here twice",
+        "leave them out where you read: producer, epoch and sequence name a record",
+    ),
     "record-over-limit": Code(
         "warning",
         "a compressed record above max.decompressed.message.bytes: since Kafka 4.4 the partition"

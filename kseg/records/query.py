@@ -433,7 +433,7 @@ QUESTIONS: Final = (
         options=(
             Option(
                 "--record",
-                "Only this record type or message; others are null.",
+                "Only values of this record type or message; others are left out.",
                 metavar="NAME",
             ),
         ),

@@ -750,15 +750,18 @@ def scan(paths: StrPaths, **query: Unpack[QueryArgs]) -> Scan:
             `value_error` have the reason. JSON and UUIDs are text in Arrow; Python gets the JSON
             value, and a `UUID`. Values that have schemas are "registry": each names its schema in
             a header or a prefix, and is brought to the one type of the column; "registry-json" is
-            JSON for any mixture of schemas; "avro", "protobuf" and "json-schema" have no prefix,
-            and all of them the column's schema. JSON becomes structs by a schema in place of the
-            word (of Arrow, or a JSON schema), or by "json:struct", of 1,000 first values. The
-            columns `value_schema_id`, `value_error` and `value_bytes` are there on request.
+            JSON for any mixture of schemas; "registry:no-indexes" and "registry:unsigned-indexes"
+            are for Protobuf of other and of old serializers; "avro", "protobuf" and "json-schema"
+            have no prefix, and all of them the column's schema. JSON becomes structs by a schema in
+            place of the word (of Arrow, or a JSON schema), or by "json:struct", of 1,000 first
+            values. The
+            columns `value_schema_id`, `value_schema_name` (of the record, the message or the JSON
+            schema), `value_error` and `value_bytes` are there on request.
         schemas: of the registry, as `kseg.schemas` reads them.
         subject, schema_version: the schema of the column; without them the latest version of
             `<topic>-value`, or `<topic>-key`, that is not deleted.
         schema: the column's schema, or its id.
-        record: the name of the wanted record type, or message; other records are null.
+        record: the name of the wanted record type, or message; others are left out.
         isolation: "read_uncommitted", or "read_committed" (whole partitions only).
         open_transactions: "wait" ends committed records at the first open transaction, with a
             warning; "abort" takes open transactions as aborted.

@@ -17,7 +17,7 @@ from kseg.errors import CorruptRecordError
 from kseg.files.whole_file import (
     HIVE_NULL,
 )
-from kseg.format.typed import ERRORS
+from kseg.format.typed import ERRORS, SCHEMA_IDS, SCHEMA_NAMES
 from kseg.records import lake
 from kseg.records.lake import FileFormat
 from kseg.records.scan import scan
@@ -84,7 +84,7 @@ def test_the_rows_are_those_of_a_scan(spark: SparkSession, tmp_path: Path, by: s
 
 @pytest.mark.spark
 def test_spark_reads_every_field_that_there_is(spark: SparkSession, tmp_path: Path) -> None:
-    beside = (*ERRORS.values(), "key_schema_id", "value_schema_id")  # of decoded columns
+    beside = (*ERRORS.values(), *SCHEMA_IDS.values(), *SCHEMA_NAMES.values())  # of decoded columns
     fields = tuple(name for name in TYPES if name not in beside)
     jobs.export(spark, DEMO, tmp_path / "out", by="date", columns=fields)
     frame = spark.read.parquet(str(tmp_path / "out"))

@@ -62,6 +62,10 @@ def info() -> None:
     click.argument("paths", nargs=-1, metavar="PATH...", type=PATH),
     flag("--deep", help_text="Decode every record too."),
     flag(
+        "--sequences",
+        help_text="List gaps and doubles in the sequences of each idempotent producer, too.",
+    ),
+    flag(
         "--complete",
         help_text=(
             "Say also as of when a broker's data directories are complete, or what they lack."

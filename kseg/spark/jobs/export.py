@@ -33,7 +33,7 @@ from kseg.files import atomic, io, ownership
 from kseg.files.selection import StrPaths
 from kseg.files.whole_file import HIVE_NULL, FileSink, refuse_in_data_directory
 from kseg.format.times import cell_of
-from kseg.format.typed import BYTES, ERRORS
+from kseg.format.typed import BYTES, ERRORS, SCHEMA_IDS, SCHEMA_NAMES
 from kseg.format.values import RecordColumns
 from kseg.frozen import frozen_dataclass
 from kseg.log.recovery import Finding
@@ -154,7 +154,9 @@ SCHEMA: Final = "kseg.spark-export/1"
 MANIFEST: Final = "_manifest.json"
 #: The fields that files can have: a job decodes nothing, so it has no field about decoding.
 FIELD_NAMES: Final = tuple(
-    name for name in TYPES if name not in (*ERRORS.values(), *BYTES.values())
+    name
+    for name in TYPES
+    if name not in (*ERRORS.values(), *BYTES.values(), *SCHEMA_IDS.values(), *SCHEMA_NAMES.values())
 )
 #: The columns of Spark's own Kafka source, under kseg's names.
 FIELDS: Final = (

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import shutil
 from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
 
 import pytest
 
+import kseg
 from kseg.analysis.checks import LogChecks
 from kseg.analysis.units import Unit, UnitKind
 from kseg.analysis.values import CODES, PER_CODE_MAX, Findings
@@ -311,3 +313,55 @@ def test_a_record_above_its_topics_limit_stops_the_cleaner_of_newer_brokers(tmp_
     assert [(Path(each.path), each.position, each.offset) for each in found] == [
         (log, len(plain), 3)
     ]
+
+
+# ---- sequences -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("batches", "codes"),
+    [
+        ([(1, 0, 0, 3), (1, 0, 3, 2), (2, 0, 7, 1), (2, 0, 8, 1)], []),
+        ([(1, 0, 0, 3), (1, 0, 4, 1)], ["sequence-gap"]),
+        ([(1, 0, 0, 3), (1, 0, 0, 3), (1, 0, 3, 1)], ["sequence-double"]),
+        ([(1, 0, 0, 3), (1, 0, 3, 1), (1, 0, 1, 2)], ["sequence-double"]),
+        ([(1, 0, 5, 1), (1, 1, 0, 1)], []),
+        ([(1, 0, 5, 1), (1, 1, 1, 1)], ["sequence-gap"]),
+        ([(1, 0, 2**31 - 2, 2), (1, 0, 0, 1)], []),
+        ([(1, 0, 2**31 - 2, 3), (1, 0, 1, 1)], []),
+    ],
+)
+def test_gaps_and_doubles_of_producers_are_listed_if_asked_for(
+    tmp_path: Path, batches: list[tuple[int, int, int, int]], codes: list[str]
+) -> None:
+    path = tmp_path / "t-0"
+    with kseg.Log.open(path, mode="append", create=True) as log:
+        for number, (producer, epoch, sequence, count) in enumerate(batches):
+            if number == len(batches) - 1:
+                log.roll()
+            options = kseg.BatchOptions(
+                producer_id=producer, producer_epoch=epoch, base_sequence=sequence
+            )
+            encoded = bytearray(kseg.encode_batch({"value": [b"v"] * count}, options).data)
+            encoded[:8], encoded[12:16] = log.log_end_offset.to_bytes(8, "big"), bytes(4)
+            log.append_as_follower(encoded)
+    assert verify(path).findings == ()
+    found = verify(path, sequences=True)
+    assert [finding.code for finding in found.findings] == codes
+    assert found.ok
+    for finding in found.findings:
+        assert f"producer {batches[0][0]}, epoch " in finding.message
+
+
+def test_a_log_that_compaction_or_damage_has_changed_has_its_sequences_listed(
+    fixtures_dir: Path, tmp_path: Path
+) -> None:
+    idempotent = fixtures_dir / "new" / "4.2.0-idempotent"
+    assert [one.code for one in verify(idempotent, sequences=True).findings] == [
+        one.code for one in verify(idempotent).findings
+    ]
+    path = tmp_path / "payments-0"
+    shutil.copytree(Path(kseg.__file__).parent / "demo_data" / "payments-0", path)
+    (first, *_) = sorted(path.glob("*.log"))
+    patch(first, 100, b"\xff")
+    assert "batch-crc" in {one.code for one in verify(path, sequences=True).findings}

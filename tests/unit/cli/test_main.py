@@ -30,10 +30,12 @@ from tests.builders import batch, record, write_segment
 from tests.unit.cli.conftest import Kseg
 
 DEMO = Path(main.__file__).parents[1] / "demo_data"
+OF_SCHEMAS = ("value_schema_id", "value_schema_name")
 TOPICS = [
     *("__cluster_metadata", "__consumer_offsets", "__transaction_state", "_schemas"),
     *("archive", "clicks", "customers", "orders", "payments", "shipments"),
 ]
+VALUES = [f"offset,{name}" for name in ("value", "valid", "value_error", *OF_SCHEMAS)]
 KSEG = [sys.executable, "-W", "error", "-m", "kseg"]
 
 CODES: list[tuple[BaseException, Exit]] = [
@@ -152,10 +154,9 @@ def test_completion_completes_verbs() -> None:
         ("kseg export DATA --fields off", ["offset"]),
         (
             "kseg export DATA --fields offset,va",
-            ["offset,value", "offset,valid", "offset,value_error"],
+            VALUES,
         ),
         ("kseg spark export DATA --fields timestamp_", ["timestamp_ms", "timestamp_type"]),
-        ("kseg spark export DATA --fields value_", ["value_schema_id"]),
         ("kseg export DATA --partition-by day,", ["day,topic", "day,partition"]),
         ("kseg export DATA --decode-value j", ["json", "json-schema", "json:struct"]),
         ("kseg convert DATA --codec z", ["zstd"]),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+import kseg as package
 from tests.registries import write_log
 from tests.unit.cli.conftest import Kseg
 from tests.unit.decode.test_registry import VALUES, Orders
@@ -60,3 +61,25 @@ def test_options_that_do_not_go_together_are_refused(kseg: Kseg, orders: Orders)
     assert (ran.code, "subjects: address, orders-value" in ran.err) == (2, True)
     ran = kseg("read", orders.directory, *words, "--schemas", orders.directory / "missing")
     assert ran.code == 3
+
+
+def test_the_name_of_each_schema_is_a_field_and_chooses_records(kseg: Kseg, tmp_path: Path) -> None:
+    data = Path(package.__file__).parent / "demo_data"
+    words = ("--topic", "customers", "--topic", "shipments", "--decode-value", "registry-json")
+    fields = ("--fields", "value,value_schema_id,value_schema_name")
+    rows = []
+    for form in ("jsonl", "csv", "parquet"):
+        out = tmp_path / form
+        assert kseg("export", data, *words, *fields, "--format", form, "-o", out).code == 0
+    for path in sorted((tmp_path / "jsonl").iterdir()):
+        rows += [json.loads(line) for line in path.read_text().splitlines()]
+    assert {row["value_schema_id"]: row["value_schema_name"] for row in rows} == {
+        1: "demo.Shipment",
+        2: "Customer",
+    }
+    names = pq.read_table(tmp_path / "parquet")["value_schema_name"].to_pylist()
+    assert names == [row["value_schema_name"] for row in rows]
+    assert '"1","demo.Shipment"' in (tmp_path / "csv" / "shipments-0.csv").read_text()
+    chosen = kseg("read", data, *words, "--record", "Shipment", "--format", "jsonl")
+    assert {row["dir"] for row in chosen.rows} == {"shipments-0"}
+    assert len(chosen.rows) == names.count("demo.Shipment")

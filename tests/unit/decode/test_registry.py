@@ -262,10 +262,13 @@ def test_several_record_types_are_refused_unless_one_is_chosen(tmp_path: Path) -
     with pytest.raises(SchemaError, match="several record types: shop"):
         kseg.scan(tmp_path, topics="mixed", **how)
     table = kseg.scan(tmp_path, topics="mixed", record="shop.Address", **how).to_arrow()
-    assert table["value"].to_pylist() == [{"city": "Ulm"}, None, {"city": "Ulm"}]
-    assert "not in the reader's schema" in table["value_error"][1].as_py()
+    assert table["value"].to_pylist() == [{"city": "Ulm"}] * 2
+    assert table["offset"].to_pylist() == [0, 2]
+    assert table["value_error"].null_count == 2
     how["decode"] = {"value": "registry-json"}
-    columns = ("value", "value_schema_id")
+    orders = kseg.scan(tmp_path, topics="mixed", record="Order", columns=("offset", "value"), **how)
+    assert orders.to_arrow()["offset"].to_pylist() == [1]
+    columns = ("value", "value_schema_id", "value_schema_name")
     rows = kseg.scan(tmp_path, topics="mixed", columns=columns, **how).to_arrow().to_pylist()
     assert [json.loads(row["value"]) for row in rows] == [
         {"city": "Ulm"},
@@ -273,6 +276,8 @@ def test_several_record_types_are_refused_unless_one_is_chosen(tmp_path: Path) -
         {"city": "Ulm"},
     ]
     assert [row["value_schema_id"] for row in rows] == [mixed, mixed, number]
+    names = [row["value_schema_name"] for row in rows]
+    assert names == ["shop.Address", "shop.Order", "shop.Address"]
 
 
 def test_a_schema_alone_reads_bare_payloads(orders: Orders, tmp_path: Path) -> None:
@@ -410,16 +415,43 @@ def test_messages_of_protobuf_go_by_their_indexes(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match=r"several messages: x\.A, x\.A\.B; choose one \(record="):
         kseg.scan(tmp_path, **how)
     table = kseg.scan(tmp_path, record="A", **how).to_arrow()
-    assert table["value"].to_pylist() == [{"n": 5}, None, None]
-    assert "the message is x.A.B, and not" in table["value_error"][1].as_py()
-    assert "indexes of its message" in table["value_error"][2].as_py()
+    assert table["value"].to_pylist() == [{"n": 5}, None]  # the last one names no message
+    assert "indexes of its message" in table["value_error"][1].as_py()
     for name in ("x.A.B", "B"):
         table = kseg.scan(tmp_path, record=name, **how).to_arrow()
-        assert table["value"].to_pylist() == [None, {"s": "z"}, None]
+        assert table["value"].to_pylist() == [{"s": "z"}, None]
+    names = kseg.scan(tmp_path, columns=("value", "value_schema_name"), record="A", **how)
+    assert names.to_arrow()["value_schema_name"].to_pylist() == ["x.A", None]
     table = kseg.scan(tmp_path, **{**how, "decode": "registry-json"}).to_arrow()
     assert table["value"].to_pylist() == ['{"n": 5}', '{"s": "z"}', None]
     with pytest.raises(SchemaError, match=r"no message C; it has x\.A, x\.A\.B"):
         kseg.scan(tmp_path, record="C", **how)
+
+
+@pytest.mark.parametrize(
+    ("word", "frames"),
+    [
+        ("registry", (b"\0", b"\4\0\0")),
+        ("registry:unsigned-indexes", (b"\0", b"\2\0\0")),
+        ("registry:no-indexes", (b"", b"")),
+    ],
+)
+def test_indexes_of_messages_may_be_missing_or_without_a_sign(
+    tmp_path: Path, word: str, frames: tuple[bytes, bytes]
+) -> None:
+    registry = Registry()
+    registry.register("p-value", PROTO, "PROTOBUF")
+    bodies = (b"\x08\x05", b"\x0a\x01z")
+    schemas = registry.write(tmp_path)
+    values = {"x.A": {"n": 5}, "x.A.B": {"s": "z"}}
+    for (record, value), frame, body in zip(values.items(), frames, bodies, strict=True):
+        log = tmp_path / record / "p-0"
+        payload: bytes | None = b"\0\0\0\0\1" + frame + body
+        write_log(log, [payload])
+        table = kseg.scan(log, decode=word, schemas=schemas, record=record).to_arrow()
+        assert table["value"].to_pylist() == [value]
+    with pytest.raises(ValueError, match="registry:no-indexes"):
+        kseg.scan(tmp_path / "x.A", decode="registry:wrong")
 
 
 def test_a_message_that_is_not_the_first_is_the_one_that_payloads_name(tmp_path: Path) -> None:
