@@ -203,3 +203,14 @@ class InternalTopic(StrEnum):
     SHARE = "__share_group_state"
     METADATA = "__cluster_metadata"
     REMOTE = "__remote_log_metadata"
+
+
+class ConnectTopic(StrEnum):
+    """The topics of Connect and MirrorMaker whose records are known, by names that they can have.
+
+    See `kseg.internal.records.topic_named` for all of their names.
+    """
+
+    OFFSETS = "connect-offsets"
+    SYNCS = "mm2-offset-syncs.target.internal"
+    CHECKPOINTS = "source.checkpoints.internal"

@@ -17,7 +17,7 @@ import numpy as np
 
 from kseg.cli.row_writer import Template
 from kseg.cli.rows import RECORD_FIELDS, UNKNOWN, Field, Style, held_columns, rows_of
-from kseg.constants import Int64s, InternalTopic
+from kseg.constants import ConnectTopic, Int64s, InternalTopic
 from kseg.errors import InvalidRecordError
 from kseg.format.values import RecordColumns, binary_column
 from kseg.internal.ids import id_text
@@ -53,7 +53,9 @@ DECODED_FIELDS: Final = tuple(_fields())
 Decoded = tuple[Template, int, list[InvalidRecordError]]
 
 
-def decoded_rows(columns: RecordColumns, topic: InternalTopic, style: Style) -> Iterator[Decoded]:
+def decoded_rows(
+    columns: RecordColumns, topic: InternalTopic | ConnectTopic, style: Style
+) -> Iterator[Decoded]:
     """The rows of a piece of records, a few at a time.
 
     Args:
@@ -75,7 +77,7 @@ def decoded_rows(columns: RecordColumns, topic: InternalTopic, style: Style) -> 
         first = end
 
 
-def _decoded(columns: RecordColumns, topic: InternalTopic, style: Style) -> Decoded:
+def _decoded(columns: RecordColumns, topic: InternalTopic | ConnectTopic, style: Style) -> Decoded:
     records, faults = _records(columns, topic)
     reasons = [None if record.reason is None else record.reason.encode() for record in records]
     held = held_columns(columns)
@@ -96,7 +98,7 @@ def _decoded(columns: RecordColumns, topic: InternalTopic, style: Style) -> Deco
 
 
 def _records(
-    columns: RecordColumns, topic: InternalTopic
+    columns: RecordColumns, topic: InternalTopic | ConnectTopic
 ) -> tuple[list[InternalRecord], list[InvalidRecordError]]:
     records, faults = [], []
     parts = zip(columns.key, columns.value, columns.control.tolist(), strict=True)

@@ -32,7 +32,7 @@ from kseg.cli.records import (
 from kseg.cli.row_writer import RowWriter, dump_workspace
 from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, UNKNOWN, Style, batch_rows
 from kseg.commands import printable
-from kseg.constants import INT64_MIN, StopReason
+from kseg.constants import INT64_MIN, ConnectTopic, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, UnreadableError, at_path
 from kseg.files.log_file import PIECE_BYTES, LogFile, Tile
 from kseg.files.mapping import Mapping
@@ -179,7 +179,7 @@ class Dump(RecordLines):
             self.by_name = all(self._topic(file) for file in logs)
         return files
 
-    def _topic(self, source: InputFile) -> InternalTopic | None:
+    def _topic(self, source: InputFile) -> InternalTopic | ConnectTopic | None:
         """The internal topic by whose schemas the records of a file are decoded."""
         if self._batches_only:
             return None

@@ -25,7 +25,7 @@ from kseg.cli.paths import tier_of_run
 from kseg.cli.row_writer import RowWriter, Template
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.cli.typed import typed_fields, typed_rows
-from kseg.constants import Bools, StopReason
+from kseg.constants import Bools, ConnectTopic, StopReason
 from kseg.errors import KsegError, at_path
 from kseg.files.grammar import FileKind, parse_name
 from kseg.files.log_file import Tile
@@ -34,7 +34,7 @@ from kseg.format.request import Request
 from kseg.format.times import iso_text
 from kseg.format.values import RecordColumns
 from kseg.format.workspace import PIECE_BYTES
-from kseg.internal import InternalTopic
+from kseg.internal import InternalTopic, topic_named
 from kseg.records.query import ALL
 from kseg.stores.path import RemotePath, path_at
 from kseg.workers import At, PerThread, Put, Results, run_in_order
@@ -51,6 +51,9 @@ NAMES: Final = {
     "metadata": InternalTopic.METADATA,
     "share": InternalTopic.SHARE,
     "remote": InternalTopic.REMOTE,
+    "connect-offsets": ConnectTopic.OFFSETS,
+    "offset-syncs": ConnectTopic.SYNCS,
+    "checkpoints": ConnectTopic.CHECKPOINTS,
 }
 _SNAPSHOTS: Final = (FileKind.CHECKPOINT_KRAFT, FileKind.BOOTSTRAP)
 
@@ -67,7 +70,7 @@ class Source(NamedTuple):
 
     path: Path
     style: Style
-    topic: InternalTopic | None
+    topic: InternalTopic | ConnectTopic | None
     is_last: bool = True
 
 
@@ -84,7 +87,7 @@ class RecordLines:
         style: Style,
         out: IO[bytes],
         *,
-        decode_as: InternalTopic | None = None,
+        decode_as: InternalTopic | ConnectTopic | None = None,
         by_name: bool = False,
     ) -> None:
         """Start with nothing written and nothing found.
@@ -223,7 +226,7 @@ class RecordLines:
 
     def topic_of(
         self, topic: str | None, path: Path | None, kind: FileKind | None
-    ) -> InternalTopic | None:
+    ) -> InternalTopic | ConnectTopic | None:
         """The internal topic by whose schemas records are decoded; None for other records.
 
         Args:
@@ -237,7 +240,7 @@ class RecordLines:
             return InternalTopic.METADATA
         if topic is None and path is not None:
             topic = partition_at(path.absolute().parent).topic
-        return InternalTopic(topic) if topic in set(InternalTopic) else None
+        return topic_named(topic)
 
     def style_of(self, directory: str | None, file: str | None) -> Style:
         """The style of the rows of a file.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from kseg.constants import InternalTopic
+from kseg.constants import ConnectTopic, InternalTopic
 from kseg.errors import InvalidRecordError
 from kseg.format.values import RecordColumns
 from kseg.internal.ids import id_text
@@ -71,7 +71,7 @@ def pieces_of(source: Source, topic: str | None) -> Iterator[tuple[RecordColumns
 
 
 def decode_or_keep(
-    topic: InternalTopic, key: bytes | None, value: bytes | None
+    topic: InternalTopic | ConnectTopic, key: bytes | None, value: bytes | None
 ) -> tuple[InternalRecord, InvalidRecordError | None]:
     """`decode`; a record that does not fit its schema stays bytes, and the error says why."""
     try:

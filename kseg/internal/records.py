@@ -1,5 +1,7 @@
 """One record of an internal topic: the frame around its messages, then the messages.
 
+    Connect       key: JSON, a connector and its source; value: JSON, an offset
+    MirrorMaker   key and value: the fields of `_MIRRORS`
     coordinator   key: int16 type, message; value: int16 version, message; no value: a tombstone
     metadata      value: uvarint frame (1), uvarint type, uvarint version, message, no byte more
 
@@ -8,12 +10,13 @@ Coordinator topics may have bytes behind a message, which Kafka ignores.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from kseg.constants import InternalTopic
+from kseg.constants import ConnectTopic, InternalTopic
 from kseg.errors import InvalidRecordError
 from kseg.internal.schemas import Cursor, Reader, RecordType, load, message_reader, record_types
 
@@ -27,6 +30,23 @@ _USUAL_BYTES: Final = 3
 _METADATA_TOPICS: Final = {
     str(topic): topic for topic in (InternalTopic.METADATA, InternalTopic.REMOTE)
 }
+
+#: The fields of keys and values, in order. Source: Kafka's `OffsetSync` and `Checkpoint`.
+_PLACE: Final = (("topic", None), ("partition", struct.Struct(">i")))
+_OFFSETS: Final = (("upstreamOffset", struct.Struct(">q")), ("offset", struct.Struct(">q")))
+_MIRRORS: Final = {
+    ConnectTopic.SYNCS: ("OFFSET_SYNC", _PLACE, _OFFSETS),
+    ConnectTopic.CHECKPOINTS: (
+        *("CHECKPOINT", (("group", None), *_PLACE)),
+        (("version", _INT16), *_OFFSETS, ("metadata", None)),
+    ),
+}
+#: Names of topics: of the usual settings, and of MirrorMaker, which puts a cluster's name in.
+_NAMES: Final = (
+    (re.compile(r"(.*[.-])?connect-offsets"), ConnectTopic.OFFSETS),
+    (re.compile(r"mm2-offset-syncs\..*\.internal"), ConnectTopic.SYNCS),
+    (re.compile(r".*\.checkpoints\.internal"), ConnectTopic.CHECKPOINTS),
+)
 
 #: A message as a value: its fields by name, with Kafka's names.
 Fields = dict[str, Any]
@@ -50,7 +70,7 @@ class InternalRecord(NamedTuple):
         unknown_tags: the number of tagged fields of a newer version that `value` lacks.
     """
 
-    topic: InternalTopic
+    topic: InternalTopic | ConnectTopic
     type: int | None
     name: str | None
     version: int | None
@@ -89,11 +109,66 @@ def decode(topic: str, key: bytes | None, value: bytes | None) -> InternalRecord
 
     Source: Kafka `CoordinatorRecordSerde`, `AbstractApiMessageSerde`.
     """
+    if topic in set(ConnectTopic):
+        read = _decode_connect if topic == ConnectTopic.OFFSETS else _decode_mirror
+        return read(ConnectTopic(topic), key, value)
     framed = _METADATA_TOPICS.get(topic)
     if framed is not None:
         return _decode_metadata(framed, key, value)
     types = record_types(topic)
     return _decode_coordinator(InternalTopic(topic), types, key, value)
+
+
+def topic_named(name: str | None) -> InternalTopic | ConnectTopic | None:
+    """The topic whose records those of a topic with this name are; None for all others."""
+    if name is None or name in set(InternalTopic):
+        return InternalTopic(name) if name else None
+    return next((topic for pattern, topic in _NAMES if pattern.fullmatch(name)), None)
+
+
+def _decode_mirror(topic: ConnectTopic, key: bytes | None, value: bytes | None) -> InternalRecord:
+    name, of_key, of_value = _MIRRORS[topic]
+    fields = _mirrored(key or b"", "key", of_key)
+    content = None if value is None else _mirrored(value, "value", of_value)
+    version = None if content is None else content.pop("version", None)
+    if version:
+        why = f"version {version} of {name} is not known, only 0"
+        return InternalRecord(topic, None, name, version, fields, value, why)
+    return InternalRecord(topic, None, name, version, fields, content)
+
+
+def _mirrored(
+    data: bytes, part: str, layout: tuple[tuple[str, struct.Struct | None], ...]
+) -> Fields:
+    """Numbers, and text behind its size; of an unknown version, the version alone."""
+    cursor, fields = Cursor(data, part), Fields()
+    for name, form in layout:
+        if form is not None:
+            fields[name] = cursor.unpack(form, name)
+        else:
+            text = cursor.take(cursor.unpack(_INT16, f"the size of {name}"), name)
+            fields[name] = text.decode("utf-8", "backslashreplace")
+        if fields.get("version"):
+            break
+    return fields
+
+
+def _decode_connect(topic: ConnectTopic, key: bytes | None, value: bytes | None) -> InternalRecord:
+    source = _parsed(key or b"", "key")
+    if not isinstance(source, list) or len(source) != 2:
+        raise InvalidRecordError("the key: not a connector and a source", position=0)
+    fields = {"connector": source[0], "source": source[1]}
+    offset = None if value is None else {"offset": _parsed(value, "value")}
+    return InternalRecord(topic, None, "CONNECT_OFFSET", None, fields, offset)
+
+
+def _parsed(data: bytes, part: str) -> Any:
+    import json  # other topics do without
+
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRecordError(f"the {part}: not JSON: {error}", position=0) from None
 
 
 def _decode_coordinator(

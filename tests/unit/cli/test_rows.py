@@ -7,10 +7,13 @@ import csv
 import io
 import json
 import random
+import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kseg as package
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Style, csv_head, record_rows
 from kseg.format.columns import decode
@@ -18,6 +21,7 @@ from kseg.format.header import scan
 from kseg.format.request import Request
 from kseg.format.values import RecordColumns
 from tests.builders import ABORT, batch, control_batch, message, record
+from tests.unit.cli.conftest import Kseg
 
 FIELDS = tuple(field.name for field in RECORD_FIELDS if field.name != "next_offset")
 
@@ -119,3 +123,76 @@ def test_rows_larger_than_the_buffer_come_out_the_same(form: str, encoding: str)
     assert written(batch(large), style, buffer_bytes=1024) == written(
         batch(large), style, buffer_bytes=1 << 20
     )
+
+
+def text(value: str) -> bytes:
+    return struct.pack(">h", len(value)) + value.encode()
+
+
+SYNC = text("orders") + struct.pack(">i", 3)
+CHECKPOINT = text("billing") + SYNC
+TWO = struct.pack(">qq", 10, 7)
+PLACE = {"topic": "orders", "partition": 3}
+OFFSETS = {"upstreamOffset": 10, "offset": 7}
+
+
+@pytest.mark.parametrize(
+    ("topic", "key", "value", "expected"),
+    [
+        ("mm2-offset-syncs.b.internal", SYNC, TWO, ("OFFSET_SYNC", PLACE, OFFSETS)),
+        ("mm2-offset-syncs.b.internal", SYNC, None, ("OFFSET_SYNC", PLACE, None)),
+        (
+            *("a.checkpoints.internal", CHECKPOINT, b"\0\0" + TWO + text("m")),
+            ("CHECKPOINT", {"group": "billing", **PLACE}, {**OFFSETS, "metadata": "m"}),
+        ),
+        (
+            *("connect-offsets", b'["c",{"file":"x"}]', b'{"position":5}'),
+            (
+                "CONNECT_OFFSET",
+                {"connector": "c", "source": {"file": "x"}},
+                {"offset": {"position": 5}},
+            ),
+        ),
+        (
+            *("my.connect-offsets", b'["c",null]', None),
+            ("CONNECT_OFFSET", {"connector": "c", "source": None}, None),
+        ),
+    ],
+)
+def test_topics_of_connect_and_mirrormaker_are_decoded(
+    kseg: Kseg,
+    tmp_path: Path,
+    topic: str,
+    key: bytes,
+    value: bytes | None,
+    expected: tuple[str, Any, Any],
+) -> None:
+    with package.Log.open(tmp_path / f"{topic}-0", mode="append", create=True) as log:
+        log.append({"key": [key], "value": [value]})
+    for verb in ("read", "dump"):
+        (row,) = kseg(verb, tmp_path / f"{topic}-0", "--format", "jsonl").rows
+        assert (row["type"], row["key"], row["value"], row["reason"]) == (*expected, None)
+        assert row["tombstone"] is (value is None)
+
+
+@pytest.mark.parametrize(
+    ("word", "key", "value", "reason"),
+    [
+        ("checkpoints", CHECKPOINT, b"\0\1" + TWO, "version 1 of CHECKPOINT is not known, only 0"),
+        ("checkpoints", CHECKPOINT[:5], None, "group has 7 bytes, 3 are left"),
+        ("offset-syncs", SYNC, TWO[:9], "offset has 8 bytes, 1 are left"),
+        ("offset-syncs", None, TWO, "the size of topic has 2 bytes, 0 are left"),
+        ("connect-offsets", b"[" * 100_000, b"{}", "the key: not JSON"),
+        ("connect-offsets", b'["c"]', b"{}", "not a connector and a source"),
+        ("connect-offsets", b'["c",{}]', b"9" * 5000, "the value: not JSON"),
+    ],
+)
+def test_damaged_records_of_connect_stay_bytes(
+    kseg: Kseg, tmp_path: Path, word: str, key: bytes | None, value: bytes | None, reason: str
+) -> None:
+    with package.Log.open(tmp_path / "t-0", mode="append", create=True) as log:
+        log.append({"key": [key], "value": [value]})
+    ran = kseg("read", tmp_path / "t-0", "--decode", word, "--format", "jsonl")
+    (row,) = ran.rows
+    assert reason in row["reason"]
+    assert (row["value"] is None) is (value is None)
