@@ -6,6 +6,7 @@ The numbers are those on disk; nothing here computes. Source: Kafka `RecordBatch
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from enum import IntEnum, StrEnum
 from os import PathLike
@@ -208,9 +209,24 @@ class InternalTopic(StrEnum):
 class ConnectTopic(StrEnum):
     """The topics of Connect and MirrorMaker whose records are known, by names that they can have.
 
-    See `kseg.internal.records.topic_named` for all of their names.
+    See `topic_named` for all of their names.
     """
 
     OFFSETS = "connect-offsets"
     SYNCS = "mm2-offset-syncs.target.internal"
     CHECKPOINTS = "source.checkpoints.internal"
+
+
+#: Names of topics: of the usual settings, and of MirrorMaker, which puts a cluster's name in.
+_CONNECT_NAMES: Final = (
+    (re.compile(r"(.*[.-])?connect-offsets"), ConnectTopic.OFFSETS),
+    (re.compile(r"mm2-offset-syncs\..*\.internal"), ConnectTopic.SYNCS),
+    (re.compile(r".*\.checkpoints\.internal"), ConnectTopic.CHECKPOINTS),
+)
+
+
+def topic_named(name: str | None) -> InternalTopic | ConnectTopic | None:
+    """The topic whose records those of a topic with this name are; None for all others."""
+    if name is None or name in set(InternalTopic):
+        return InternalTopic(name) if name else None
+    return next((topic for pattern, topic in _CONNECT_NAMES if pattern.fullmatch(name)), None)

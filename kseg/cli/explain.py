@@ -128,12 +128,28 @@ def _write_partitions(partitions: Sequence[PartitionKeeps], *, segments: bool) -
         )
         rows.append((partition.path, output.human_bytes(partition.bytes), parts or "empty"))
         notable = partition.rows if segments else [row for row in partition.rows if _is_odd(row)]
-        below.append([*_rows(notable, "  ", whole=segments), *_remote_lines(partition)])
+        below.append(
+            [
+                *_rows(notable, "  ", whole=segments),
+                *_roll_lines(partition),
+                *_remote_lines(partition),
+            ]
+        )
     head = ("partition", "bytes", "by cause")
     output.write_rows(head, rows, "{}: {}: {}".format, left=(head[0], head[2]), below=below)
     if len(ordered) > len(shown):
         more = len(ordered) - len(shown)
         output.write_line(f"{more} more partitions; --segments or --json has all of them")
+
+
+def _roll_lines(partition: PartitionKeeps) -> Iterator[str]:
+    """Why there are many small segments."""
+    from kseg.analysis.explain import ROLLS
+
+    if partition.rolls:
+        count = output.counted(sum(partition.rolls.values()), "segment")
+        yield f"  {count} ended below half of segment.bytes:"
+        yield from (f"    {number} {ROLLS[name]}" for name, number in partition.rolls.items())
 
 
 def _remote_lines(partition: PartitionKeeps) -> Iterator[str]:

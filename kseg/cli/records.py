@@ -25,7 +25,7 @@ from kseg.cli.paths import tier_of_run
 from kseg.cli.row_writer import RowWriter, Template
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.cli.typed import typed_fields, typed_rows
-from kseg.constants import Bools, ConnectTopic, StopReason
+from kseg.constants import Bools, ConnectTopic, StopReason, topic_named
 from kseg.errors import KsegError, at_path
 from kseg.files.grammar import FileKind, parse_name
 from kseg.files.log_file import Tile
@@ -34,7 +34,7 @@ from kseg.format.request import Request
 from kseg.format.times import iso_text
 from kseg.format.values import RecordColumns
 from kseg.format.workspace import PIECE_BYTES
-from kseg.internal import InternalTopic, topic_named
+from kseg.internal import InternalTopic
 from kseg.records.query import ALL
 from kseg.stores.path import RemotePath, path_at
 from kseg.workers import At, PerThread, Put, Results, run_in_order

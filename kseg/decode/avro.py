@@ -153,11 +153,8 @@ def type_names(schema: Schema, references: Mapping[str, Schema]) -> list[str]:
     """The full name of a schema's type; of a union, that of each branch. Errors as of `decoder`."""
     parsed_schema, names = parsed(schema, references)
     branches = parsed_schema if isinstance(parsed_schema, list) else [parsed_schema]
-    return [_name_of(_named(branch, names)) for branch in branches]
-
-
-def _name_of(schema: Any) -> str:
-    return str(schema["name"]) if "name" in schema else _type_of(schema)
+    kinds = [_named(branch, names) for branch in branches]
+    return [kind["name"] if "name" in kind else _type_of(kind) for kind in kinds]
 
 
 def _made(label: Schema, writer: Any, names: Any, reader: Any, reader_names: Any) -> AvroDecoder:

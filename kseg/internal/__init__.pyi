@@ -6,4 +6,3 @@ from kseg.internal.log_rows import InternalRow as InternalRow
 from kseg.internal.log_rows import rows as rows
 from kseg.internal.records import InternalRecord as InternalRecord
 from kseg.internal.records import decode as decode
-from kseg.internal.records import topic_named as topic_named

@@ -10,7 +10,6 @@ Coordinator topics may have bytes behind a message, which Kafka ignores.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Mapping
 from functools import cache
@@ -41,13 +40,6 @@ _MIRRORS: Final = {
         (("version", _INT16), *_OFFSETS, ("metadata", None)),
     ),
 }
-#: Names of topics: of the usual settings, and of MirrorMaker, which puts a cluster's name in.
-_NAMES: Final = (
-    (re.compile(r"(.*[.-])?connect-offsets"), ConnectTopic.OFFSETS),
-    (re.compile(r"mm2-offset-syncs\..*\.internal"), ConnectTopic.SYNCS),
-    (re.compile(r".*\.checkpoints\.internal"), ConnectTopic.CHECKPOINTS),
-)
-
 #: A message as a value: its fields by name, with Kafka's names.
 Fields = dict[str, Any]
 RecordTypes = Mapping[int, RecordType]
@@ -117,13 +109,6 @@ def decode(topic: str, key: bytes | None, value: bytes | None) -> InternalRecord
         return _decode_metadata(framed, key, value)
     types = record_types(topic)
     return _decode_coordinator(InternalTopic(topic), types, key, value)
-
-
-def topic_named(name: str | None) -> InternalTopic | ConnectTopic | None:
-    """The topic whose records those of a topic with this name are; None for all others."""
-    if name is None or name in set(InternalTopic):
-        return InternalTopic(name) if name else None
-    return next((topic for pattern, topic in _NAMES if pattern.fullmatch(name)), None)
 
 
 def _decode_mirror(topic: ConnectTopic, key: bytes | None, value: bytes | None) -> InternalRecord:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ from kseg.analysis.explain.values import (
     COMPACTION_DUE,
     DUE,
     GAPS,
+    ROLLS,
     UNKNOWN,
     WHY,
     KeptFile,
@@ -28,11 +30,15 @@ from kseg.change.compact import plan_compaction
 from kseg.change.retain import StayingSegment, latest_of, plan_retention, segments_that_stay
 from kseg.constants import StrPath
 from kseg.errors import KsegError, text_of
-from kseg.files.index import OffsetIndex, TimeIndex
+from kseg.files import io
+from kseg.files.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 from kseg.files.names import PartitionFiles, SegmentFiles, list_partition
+from kseg.format.header import BatchHeader
 from kseg.frozen import frozen_dataclass
+from kseg.log.config import LogConfig
 from kseg.log.data_directory import EntryKind, entry_of
 from kseg.log.log import Log
+from kseg.log.reader import LogView, SegmentInfo
 from kseg.log.settings import PartitionSettings
 from kseg.log.tier import history_of, tiered
 from kseg.log.topic_policy import RetentionRules
@@ -191,6 +197,9 @@ _UNCLEANED: Final = {
 }
 _TEMPORARY: Final = {".deleted": "deleted-file"}
 _SMALL_BYTES: Final = 4096
+#: So many closed segments are worth a word, if most have less than this share of segment.bytes.
+_SMALL_FROM: Final = 10
+_SMALL_SHARE: Final = 0.5
 
 
 @frozen_dataclass
@@ -239,7 +248,47 @@ def examine(unit: KeepUnit) -> PartitionKeeps:
         return keeps
     values = unit.settings.values
     settings = {name: values[name] for name in unit.shown if name in values}
+    with suppress(KsegError, OSError):  # what cannot be read is a row
+        keeps = replace(keeps, rolls=_rolls(path, unit.settings.config))
     return replace(keeps, settings=settings)
+
+
+def _rolls(path: Path, config: LogConfig) -> dict[str, int]:
+    """Why the segments of a partition ended, if most of them are small.
+
+    Source: Kafka `LogSegment.shouldRoll`.
+    """
+    view = LogView.open(path)
+    infos = view.segments_from(0)
+    small = [info.size < config.segment_bytes * _SMALL_SHARE for info in infos[:-1]]
+    if len(small) < _SMALL_FROM or sum(small) <= len(small) // 2:
+        return {}
+    firsts = []
+    for info in infos:
+        with view.open_segment(info) as segment:
+            firsts.append(next(iter(next(segment.headers(limit=1))), None))
+    reasons = Counter(
+        _roll_of(info, first, following, config)
+        for is_small, info, (first, following) in zip(small, infos, pairwise(firsts), strict=False)
+        if is_small and first is not None and following is not None
+    )
+    return {name: reasons[name] for name in ROLLS if reasons[name]}
+
+
+def _roll_of(
+    info: SegmentInfo, first: BatchHeader, following: BatchHeader, config: LogConfig
+) -> str:
+    waited = following.max_timestamp - first.max_timestamp
+    has_times = min(following.max_timestamp, first.max_timestamp) >= 0
+    if has_times and waited > config.segment_ms:
+        return "segment.ms"
+    if has_times and waited > config.segment_ms - config.segment_jitter_ms:
+        return "segment.jitter.ms"
+    indexes = {info.files.index: OFFSET_ENTRY_BYTES, info.files.time_index: TIME_ENTRY_BYTES}
+    for index, entry in indexes.items():
+        if index is not None and io.size_at(index) > config.segment_index_bytes - 2 * entry:
+            return "index"
+    return "other" if following.leader_epoch == first.leader_epoch else "leader-epoch"
 
 
 def _of_log(unit: KeepUnit, files: PartitionFiles) -> Iterator[KeptFile]:

@@ -59,6 +59,14 @@ WHY: Final = {
     "open-deleted": "process {process} has it open: its room comes back when that closes it, or "
     "ends",
 }
+#: Why a segment ended before it was full.
+ROLLS: Final = {
+    "segment.ms": "by segment.ms, by the times of their records",
+    "segment.jitter.ms": "by segment.ms, less a jitter",
+    "index": "by a full index (segment.index.bytes)",
+    "leader-epoch": "where another leader began",
+    "other": "for no reason that the files show: other settings, or the clock of a broker",
+}
 #: What an answer cannot know.
 GAPS: Final = {
     "no-processes": "this system does not show which deleted files are still open",
@@ -131,10 +139,11 @@ class PartitionKeeps(Documented):
         kind: as of `kseg.log.data_directory.EntryKind`.
         rows: by cause; a file whose parts have several causes has several.
         settings: those that decide on deletion, and those of `what_if`, where known.
+        rolls: if most segments are small: how many ended for each reason, a word of `ROLLS`.
         remote: its segments in a tier; None without a tier.
     """
 
-    DOCUMENT = "path topic partition kind bytes settings rows remote"
+    DOCUMENT = "path topic partition kind bytes settings rolls rows remote"
 
     path: str
     topic: str | None
@@ -142,6 +151,7 @@ class PartitionKeeps(Documented):
     kind: str
     rows: tuple[KeptFile, ...]
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
+    rolls: Mapping[str, int] = field(default_factory=dict)
     remote: RemoteHistory | None = None
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import kseg
 from kseg import explain, plan_retention, settings
 from kseg.analysis.explain import CAUSES, ExplainReport, KeptFile
 from kseg.log.config import INT64_MAX, LogConfig
@@ -361,3 +362,42 @@ def test_a_directory_that_is_not_there_is_an_error_and_no_answer(tmp_path: Path)
         explain(tmp_path / "none")
     with pytest.raises(ValueError, match="paths is empty"):
         explain([])
+
+
+# ---- small segments ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("made_with", "config", "reason"),
+    [
+        ({"segment_ms": 1000}, {"segment.ms": "1000"}, "segment.ms"),
+        (
+            {"segment_ms": 1000},
+            {"segment.ms": "3000", "segment.jitter.ms": "2500"},
+            "segment.jitter.ms",
+        ),
+        ({"segment_bytes": 120}, {}, "other"),
+        ({"segment_bytes": 120}, {"segment.index.bytes": "12"}, "index"),
+        ({"segment_bytes": 120}, {"segment.bytes": "200"}, None),
+    ],
+)
+def test_small_segments_have_a_reason(
+    tmp_path: Path, made_with: dict[str, int], config: dict[str, str], reason: str | None
+) -> None:
+    settings = kseg.LogConfig(**made_with)  # type: ignore[arg-type]
+    with kseg.Log.open(tmp_path / "t-0", mode="append", create=True, config=settings) as log:
+        for number in range(14):
+            log.append({"value": [b"v" * 40], "timestamp": [1_700_000_000_000 + 2000 * number]})
+    (partition,) = kseg.explain(tmp_path, config=config).partitions
+    assert partition.rolls == ({reason: 13} if reason else {})
+    document = kseg.explain(tmp_path, config=config).to_json()
+    assert document["partitions"][0]["rolls"] == partition.rolls
+
+
+def test_segments_that_a_new_leader_began_are_named(tmp_path: Path) -> None:
+    with kseg.Log.open(tmp_path / "t-0", mode="append", create=True) as log:
+        for epoch in range(12):
+            log.append({"value": [b"v"]}, leader_epoch=epoch)
+            log.roll()
+    (partition,) = kseg.explain(tmp_path).partitions
+    assert partition.rolls == {"leader-epoch": 11}
