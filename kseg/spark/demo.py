@@ -13,10 +13,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import field
 from os import fspath
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +33,7 @@ _HOW_TO_GET_JAVA: Final = "install it (Debian: openjdk-17-jre-headless) or set J
 
 @frozen_dataclass
 class Summary:
-    """The sums of the job, and its time once everything was started; equal if the sums are.
+    """The sums of the job.
 
     Attributes:
         records: how many.
@@ -44,7 +42,6 @@ class Summary:
         offset_sum: of all offsets.
         first_timestamp: smallest time in ms; None without any.
         last_timestamp: largest time in ms; None without any.
-        seconds: for the sums alone.
     """
 
     records: int
@@ -53,12 +50,6 @@ class Summary:
     offset_sum: int
     first_timestamp: int | None
     last_timestamp: int | None
-    seconds: float = field(compare=False)
-
-    @property
-    def records_per_second(self) -> float:
-        """The rate of reading, over the whole run."""
-        return self.records / self.seconds if self.seconds else 0.0
 
 
 def summarise_locally(path: StrPath) -> Summary:
@@ -71,7 +62,6 @@ def summarise_locally(path: StrPath) -> Summary:
 
     records = key_bytes = value_bytes = offset_sum = 0
     times: list[int] = []
-    begun = time.perf_counter()
     for columns in scan(path, columns=("offset", "timestamp", "key", "value")):
         records += len(columns)
         key_bytes += int(columns["key"].offsets[-1])
@@ -79,7 +69,6 @@ def summarise_locally(path: StrPath) -> Summary:
         offset_sum += int(columns["offset"].sum())
         with_time = columns["timestamp_ms"][columns["timestamp_ms"] != -1]
         times += [int(with_time.min()), int(with_time.max())] if len(with_time) else []
-    seconds = time.perf_counter() - begun
     return Summary(
         records,
         key_bytes,
@@ -87,7 +76,6 @@ def summarise_locally(path: StrPath) -> Summary:
         offset_sum,
         min(times, default=None),
         max(times, default=None),
-        seconds,
     )
 
 
@@ -109,10 +97,8 @@ def summarise_by_spark(path: StrPath, *, cores: int = 2) -> Summary:
             "unix_millis(min(timestamp)) AS first_timestamp",
             "unix_millis(max(timestamp)) AS last_timestamp",
         )
-        sums.collect()  # the first job compiles and loads; the second shows the rate
-        begun = time.perf_counter()
         (row,) = sums.collect()
-        return Summary(**row.asDict(), seconds=time.perf_counter() - begun)
+        return Summary(**row.asDict())
 
 
 @contextmanager
