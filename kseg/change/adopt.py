@@ -528,7 +528,8 @@ class _Planning:
         )
         moment = () if at is None else ("--at", str(at))
         for home in homes:
-            self.after.append(command_line("kseg", "groups", home, *moment, "--reset-commands"))
+            words = ("groups", home, *moment, "--reset-commands", "offsets.csv")
+            self.after.append(command_line("kseg", *words))
 
     def note_replicas(self, adoptions: Sequence[PartitionAdoption]) -> None:
         """Note the commands that add replicas, where the cluster has brokers without one."""
