@@ -360,10 +360,13 @@ def follow(
 
     Raises:
         OffsetOutOfRangeError: `start_offset` lies before the log's start, or beyond its end.
+        TypeError: an option of `read` alone: `offset`, `open_transactions`.
         FormatError, LimitExceededError: damage.
         PoisonedFileError: the log failed; all visible records were given before.
         OSError: the disk refuses.
     """
+    if refused := {"offset", "open_transactions"} & options.keys():
+        raise TypeError(f"follow has no option {min(refused)}; it begins at start_offset")
     isolation = options.pop("isolation", "read_uncommitted")
     check_word("isolation", isolation, ISOLATIONS)
     seen = log.version
