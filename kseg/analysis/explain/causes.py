@@ -197,9 +197,8 @@ _UNCLEANED: Final = {
 }
 _TEMPORARY: Final = {".deleted": "deleted-file"}
 _SMALL_BYTES: Final = 4096
-#: So many closed segments are worth a word, if most have less than this share of segment.bytes.
+#: So many closed segments are worth a word, if most have less than half of segment.bytes.
 _SMALL_FROM: Final = 10
-_SMALL_SHARE: Final = 0.5
 
 
 @frozen_dataclass
@@ -260,7 +259,7 @@ def _rolls(path: Path, config: LogConfig) -> dict[str, int]:
     """
     view = LogView.open(path)
     infos = view.segments_from(0)
-    small = [info.size < config.segment_bytes * _SMALL_SHARE for info in infos[:-1]]
+    small = [info.size * 2 < config.segment_bytes for info in infos[:-1]]
     if len(small) < _SMALL_FROM or sum(small) <= len(small) // 2:
         return {}
     firsts = []
