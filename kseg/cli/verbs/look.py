@@ -68,7 +68,7 @@ def info() -> None:
     flag(
         "--complete",
         help_text=(
-            "Say also as of when a broker's data directories are complete, or what they lack."
+            "Also report the time up to which the data directories are complete, or what they lack."
         ),
     ),
     codes_of("kseg.analysis.values", "paths"),
@@ -84,8 +84,9 @@ def verify() -> None:
 
     Exits 0 if it finds nothing worse than warnings, 1 otherwise. Changes nothing.
 
-    With --complete give all data directories of one broker, or of a backup of it. The metadata log
-    says which partitions belong there, and checkpoints, epochs and neighbours say which records.
+    With --complete, give all data directories of one broker, or of its backup. The metadata log
+    names the partitions that belong there; checkpoints, leader epochs and the segments around a gap
+    show which records are missing.
     """
 
 
@@ -132,7 +133,7 @@ def grep() -> None:
     r"""Print the records with PATTERN in their key, value or headers.
 
     PATTERN is text, searched for as UTF-8. With -e it is a regular expression for UTF-8 values:
-    other bytes only match \\C. Every batch is inflated, checked and searched; only batches that
+    other bytes only match \C. Every batch is inflated, checked and searched; only batches that
     contain the text are decoded. An empty PATTERN is in every record.
 
     Exits 0 if a record matches, 1 if no record matches or the log is damaged.
@@ -382,12 +383,12 @@ def stats() -> None:
     json_option,
 )
 def doctor() -> None:
-    """Predict whether a broker starts on its data directories DIR..., and its changes to them.
+    """Predict whether a broker starts on its data directories DIR..., and what it would change.
 
-    Give all data directories of the broker, or its server.properties, which names them. Loads every
-    partition as Kafka does, without changing anything. Shows the offsets that would be cut and the
-    records in them, the exceptions of a failing start, and the amount of data that is read again
-    with an estimate of the time. An I/O error takes one directory offline, any other error stops
+    Give all data directories of the broker, or its server.properties, which names them. The verb
+    loads every partition as Kafka does, and changes nothing. It shows the offsets and records that
+    the start would cut, the exception that would stop it, and how much data it would read again,
+    with an estimate of the time. An I/O error takes one directory offline; any other error stops
     the broker. Each finding names its repair.
 
     Exits 1 if the broker would not start with all directories, or would lose records.
@@ -417,12 +418,12 @@ def doctor() -> None:
 def explain() -> None:
     """Explain why each byte of the data directories DIR... is on the disk, and until when.
 
-    A broker's server.properties stands for the directories in its log.dirs, and is its
-    --broker-config, too. Each segment, index and other file has a cause, by the settings that the
-    broker has ('kseg retain --help' has their order): younger than retention, with the date at
-    which it goes; held by a record whose time lies in the future; compacted, or why it is not;
-    leftovers; backups of kseg; deleted files that a process still has open. Totals by cause come
-    first.
+    Instead of the directories, you may give the broker's server.properties: log.dirs in it names
+    them, and its settings count as --broker-config. Each file has one cause that keeps it, found by
+    the settings of the broker ('kseg retain --help' has their order): it is younger than retention,
+    with the date at which it goes; a record in it has a time in the future; it is compacted, or why
+    it is not; it is a leftover, a backup of kseg, or a deleted file that a process still has open.
+    Totals by cause come first. Where most segments of a partition are small, it says why.
 
     Exits 1 if something cannot be read. Changes nothing; 'kseg retain' and 'kseg compact' show and
     delete what is due.

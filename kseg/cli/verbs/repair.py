@@ -69,17 +69,17 @@ def _rules_option(text: str) -> Option:
     home="closed",
 )
 def recover() -> None:
-    """Show the changes of a start after a crash to DIR...: cuts, rebuilt and removed files.
+    """Show what a start after a crash would change in DIR...: cuts, rebuilt and removed files.
 
     Each DIR is a partition directory, a data directory with all its partitions, or a broker's
     server.properties, for the directories in its log.dirs; give all those of a broker. Checks the
     end of the log and of its indexes also after a clean shutdown. Changes nothing without --apply.
-    Settings of topics, such as index.interval.bytes, are looked for as by 'kseg retain'.
+    'kseg retain --help' says where settings such as index.interval.bytes come from.
 
-    With --apply a broker that starts afterwards reads no log again: once all partitions of a data
-    directory are in order, it gets the mark of a clean stop, without the broker's epoch. A
-    partition that cannot be recovered is named, and the others go on. If it is interrupted, the
-    next run goes on where it was. The log of KRaft is left alone.
+    After --apply, a broker starts without reading its logs again: once all partitions of a data
+    directory are in order, it gets the mark of a clean stop, without the broker's epoch. The verb
+    names a partition that cannot be recovered, and goes on with the others. After an interruption
+    the next run goes on where the last one stopped. The log of KRaft is left alone.
     """
 
 
@@ -108,8 +108,8 @@ def reindex() -> None:
 
     DIR is a partition directory, or a data directory with all its partitions. Never touches the log
     itself. If the log is damaged it leaves the indexes alone: use 'kseg recover'. Changes nothing
-    without --apply. New entries lie index.interval.bytes apart: the topic's settings are looked for
-    as by 'kseg retain'.
+    without --apply. New entries lie index.interval.bytes apart; 'kseg retain --help' says where that
+    setting comes from.
     """
 
 
@@ -140,8 +140,8 @@ def truncate() -> None:
 
     DIR is a partition directory, or a data directory in which --topic and --partition choose; with
     --to they choose one partition, with --to-time one or several. Batches are removed whole, so
-    records before OFFSET in the same batch are removed, too. Cuts nothing without --apply. The
-    topic's settings are looked for as by 'kseg retain'.
+    records before OFFSET in the same batch are removed, too. Cuts nothing without --apply. 'kseg
+    retain --help' says where the topic's settings come from.
     """
 
 
@@ -199,9 +199,9 @@ def merge() -> None:
 
     A and B are partition directories, copies of one partition; or data directories, whose
     partitions are joined by topic, number and topic id. Only provable batches of a copy count. At
-    one offset the higher leader epoch wins; batches of a copy behind the offset where it leaves the
-    history of the last leader are left out, as Kafka cuts a follower. Different batches of one
-    leader epoch are a conflict: both are shown and nothing is written, unless --prefer decides.
+    one offset the batch of the higher leader epoch wins. Where a copy leaves the history of the
+    last leader, its further batches are left out, as Kafka cuts a follower. Different batches of
+    one leader epoch are a conflict: both are shown and nothing is written, unless --prefer decides.
 
     The data directories of one broker are one copy, with commas between them as in log.dirs:
     /disk1/data,/disk2/data.
@@ -233,12 +233,13 @@ def retain() -> None:
     (__cluster_metadata-0); the broker's dynamic configuration, then the cluster's; --broker-config;
     --config NAME=VALUE.
 
-    Kafka's defaults count only with --broker-config, where the metadata log is whole to its end and
-    has the topic's id, and never for internal topics. Else a topic without a limit stays as it is,
-    and in a broker's data directory (one with meta.properties) so does one without a policy. A
-    limit for one topic (--config TOPIC:retention.ms=MS) implies the policy delete, and so does one
-    for a DIR that is one partition and no broker's; elsewhere delete is the default. Nothing at or
-    above the high watermark of a broker's replication-offset-checkpoint goes.
+    Kafka's defaults count only with --broker-config, and only if the metadata log is whole and has
+    the topic's id; for internal topics they never count. A topic for which no limit is known stays
+    as it is. In a broker's data directory (one with meta.properties), so does a topic for which no
+    cleanup.policy is known; elsewhere the policy is delete. A limit for one topic (--config
+    TOPIC:retention.ms=MS), or for a DIR that is a single partition outside of a broker's directory,
+    implies the policy delete. Nothing at or above the high watermark of a broker's
+    replication-offset-checkpoint goes.
 
     Directories whose topic was removed, or made again with another id, stay as they are, and so do
     topics with settings that kseg does not understand. Directories of ZooKeeper's era have no
@@ -370,8 +371,8 @@ def erase() -> None:
     are searched, too.
 
     Changes nothing without --apply, which needs a broker that was stopped in good order, and room
-    for the largest segment that is rewritten. There is no backup without --backup-dir: it would
-    have what was erased. A replica that still has the records brings them back when it leads:
+    for the largest segment that is rewritten. There is no backup without --backup-dir, since
+    it would keep what is erased. A replica that still has the records brings them back when it leads:
     erase them on all brokers before one of them starts.
 
     Kafka's own topics, topics with segments in a tier, damaged logs and logs with an open
