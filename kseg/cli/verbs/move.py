@@ -238,8 +238,8 @@ def append() -> None:
     needed; null makes a tombstone; {"base64": "..."} stands for any bytes. "key", "headers" and, if
     asked for, "timestamp" are taken too; other fields are ignored. The log assigns offsets. Control
     records are left out, with a message. Prints the first and the last offset when all records are
-    on the disk. The topic's settings come from the sources that 'kseg retain --help' lists; the others
-    are Kafka's defaults.
+    on the disk. The topic's settings come from the sources that 'kseg retain --help' lists; the
+    others are Kafka's defaults.
     """
 
 

@@ -108,8 +108,8 @@ def reindex() -> None:
 
     DIR is a partition directory, or a data directory with all its partitions. Never touches the log
     itself. If the log is damaged it leaves the indexes alone: use 'kseg recover'. Changes nothing
-    without --apply. New entries lie index.interval.bytes apart; 'kseg retain --help' says where that
-    setting comes from.
+    without --apply. New entries lie index.interval.bytes apart; 'kseg retain --help' says where
+    that setting comes from.
     """
 
 
@@ -371,8 +371,8 @@ def erase() -> None:
     are searched, too.
 
     Changes nothing without --apply, which needs a broker that was stopped in good order, and room
-    for the largest segment that is rewritten. There is no backup without --backup-dir, since
-    it would keep what is erased. A replica that still has the records brings them back when it leads:
+    for the largest segment that is rewritten. There is no backup without --backup-dir, since it
+    would keep what is erased. A replica that still has the records brings them back when it leads:
     erase them on all brokers before one of them starts.
 
     Kafka's own topics, topics with segments in a tier, damaged logs and logs with an open
