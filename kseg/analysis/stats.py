@@ -45,7 +45,7 @@ from kseg.documents import fields_of
 from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
 from kseg.files.mapping import Mapping
-from kseg.files.names import LeftOut
+from kseg.files.names import FileKind, LeftOut
 from kseg.files.selection import Selection, StrPaths
 from kseg.format.header import BatchTable
 from kseg.format.take import KeyTable, hash_values, note_distinct, take_binary
@@ -845,8 +845,8 @@ def examine(unit: Unit, options: StatsOptions) -> Stats:
     Raises:
         OSError: a file is missing or cannot be read.
     """
-    if unit.kind not in _COUNTED:
-        return {}
+    if unit.kind not in _COUNTED or unit.path.endswith(FileKind.BOOTSTRAP.value):
+        return {}  # what a node is formatted with is not a log
     if unit.kind is UnitKind.PARTITION:
         return {unit.path: _bounds(unit.path)}
     try:

@@ -40,10 +40,6 @@ _EXPORT = (
 )
 _BROKEN = "clicks-1"
 _LOST_BYTES = 40
-#: What a damaged copy lacks beside: the mark of a clean stop, the bytes of a sector, an index.
-_MARK = ".kafka_cleanshutdown"
-_BAD_SECTOR = ("orders-0/00000000000000000032.log", 8192, bytes(512))
-_LOST_INDEX = "orders-1/00000000000000000000.index"
 _REPAIR = (
     ("What is wrong with it:", f"verify {_BROKEN}"),
     ("The repair would be:", f"recover {_BROKEN}"),
@@ -116,12 +112,11 @@ def _damage(data: Path) -> None:
     """Take from a data directory what a crash and a bad disk take."""
     from kseg.files.io import WriteFile, unlink
 
-    name, position, zeros = _BAD_SECTOR
-    with WriteFile.open(data / name) as file:
-        file.write_at(position, zeros)
+    with WriteFile.open(data / "orders-0" / "00000000000000000032.log") as file:
+        file.write_at(8192, bytes(512))
     _cut_end(data / _BROKEN)
-    unlink(data / _LOST_INDEX)
-    unlink(data / _MARK)
+    unlink(data / "orders-1" / "00000000000000000000.index")
+    unlink(data / ".kafka_cleanshutdown")
 
 
 def _cut_end(partition: Path) -> None:

@@ -99,8 +99,14 @@ def test_findings_name_their_partition(tmp_path: Path) -> None:
     assert (row["topic"], row["partition"], row["path"]) == ("orders", 0, str(log))
 
 
+def test_the_records_that_a_node_is_formatted_with_are_not_a_topic() -> None:
+    assert {row["topic"] for row in kseg.stats(DATA).table_rows()} == {
+        one.topic for one in kseg.topics(DATA)
+    }
+
+
 def test_stats_of_topics_are_sums() -> None:
-    found = kseg.stats(DATA, topics="[!_]*")
+    found = kseg.stats(DATA, topics="[!_a]*")
     for one in found.topics:
         parts = [row for row in found.table_rows() if row["topic"] == one.topic]
         row = one.stats.cells(one.top_keys)
