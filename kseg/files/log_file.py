@@ -652,7 +652,7 @@ def _nothing_at(position: int) -> BatchTable:
 def _following(table: BatchTable, otherwise: int) -> int:
     """The offset behind the last batch; the given one without a batch, or after a damaged one."""
     is_sound = len(table) and table.crc_ok[-1] != 0
-    return int(table.last_offset[-1]) + 1 if is_sound else otherwise
+    return table.end_offset if is_sound else otherwise
 
 
 def _check_zeros(

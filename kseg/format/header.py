@@ -235,6 +235,15 @@ class BatchTable:
         for row in self.rows.tolist():
             yield BatchHeader(*row)
 
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last batch.
+
+        Raises:
+            IndexError: there is no batch.
+        """
+        return int(self.last_offset[-1]) + 1
+
     def take(self, index: slice | Array) -> BatchTable:
         """The chosen rows; the fields about the walk stay.
 

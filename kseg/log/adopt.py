@@ -268,7 +268,7 @@ def _renumber(one: StagedSegment, base: int, epoch: int, *, keep_offsets: bool) 
                     offsets = end + np.cumsum(spans) - spans
                     end += int(spans.sum())
                 elif len(table):
-                    end = int(table.last_offset[-1]) + 1
+                    end = table.end_offset
                 columns = (table.position, offsets, table.size - LOG_OVERHEAD)
                 for position, *numbers in zip(*(c.tolist() for c in columns), strict=True):
                     file.write_at(position, _HEAD.pack(*numbers, epoch))

@@ -425,7 +425,7 @@ def _gaps(segments: Sequence[SegmentFiles], unit: PartitionUnit) -> Iterator[_Mi
     for before, after in pairwise(segments) if not unit.compacted else ():
         with suppress(KsegError, OSError), Segment.open(before.log) as segment:
             at = segment.start_for_offset(INT64_MAX).position
-            ends = [int(table.last_offset[-1]) + 1 for table in segment.headers(start=at) if table]
+            ends = [table.end_offset for table in segment.headers(start=at) if table]
             end = ends[-1] if ends else after.base_offset
             if end < after.base_offset and _is_dense(before) and _is_dense(after):
                 yield end, after.base_offset, "though those around it have all of theirs"

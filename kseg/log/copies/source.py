@@ -421,7 +421,7 @@ class Copy:
             if run is not last_run and table.is_wrapper[0]:
                 expected = self._first_offset_of(numbers[run.path], table)
             yield rows_of(table, numbers[run.path], expected)
-            expected, last_run = int(table.last_offset[-1]) + 1, run
+            expected, last_run = table.end_offset, run
 
     def _first_offset_of(self, number: int, table: BatchTable) -> int:
         """The offset of the first record of a table; the last of its batch if none is readable.

@@ -102,8 +102,6 @@ _tuple: Final = tuple.__new__
 
 _POSITION: Final = COLUMN["position"]
 
-_LAST_OFFSET: Final = COLUMN["last_offset"]
-
 
 @dataclass(slots=True, eq=False)
 class ProducerUpdate:
@@ -483,7 +481,7 @@ class ProducerState:
             (key, append.entry(one_by_one=True)) for key, append in appends.items()
         )
         if len(table):
-            self.map_end_offset = int(table.rows[-1, _LAST_OFFSET]) + 1
+            self.map_end_offset = table.end_offset
         return tuple(aborted)
 
     # ---- moving ends -----------------------------------------------------------------------------

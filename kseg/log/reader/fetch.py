@@ -110,7 +110,7 @@ class Fetched(NamedTuple):
         end = self.start_offset
         for table in self._tables():
             if len(table):
-                end = max(end, int(table.last_offset[-1]) + 1)
+                end = max(end, table.end_offset)
         return end
 
     @property

@@ -109,7 +109,7 @@ def _end_of(
             start, offset = known.position, known.offset
         for table in whole_batches(segment, start):
             if len(table):
-                offset = int(table.last_offset[-1]) + 1
+                offset = table.end_offset
     fault = at_path(stop_error(table), last.path) if table.stop in _UNFINISHED else None
     return OffsetMetadata(offset, last.base_offset, table.end_position), fault
 

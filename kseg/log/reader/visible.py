@@ -348,7 +348,7 @@ def _parts_from(log: LogSegments, offset: int) -> Iterator[tuple[int | None, Bat
                     table = table.take(table.base_offset < info.end_offset)
                 if len(table) and int(table.last_offset[0]) < reached.offset:
                     table = table.take(table.last_offset >= reached.offset)
-                yield int(table.last_offset[-1]) + 1 if len(table) else None, table
+                yield table.end_offset if len(table) else None, table
             reached.leave(info, segment, next_base)
 
 

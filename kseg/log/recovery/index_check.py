@@ -526,7 +526,7 @@ def end_of(context: LoadContext, base: int) -> LogEnd:
         end = base
         for table in segment.headers(start=start):
             if len(table):
-                end = int(table.last_offset[-1]) + 1
+                end = table.end_offset
         stop = None if table.stop in WHOLE_ENDS else table.stop
         return LogEnd(base, end, table.end_position, stop, start)
 

@@ -139,7 +139,7 @@ def next_offset(segment: Segment, entries: bytes, inflates: Inflates | None = No
         return end
     for table in segment.headers(start=start, policy="file"):
         if len(table):
-            end = int(table.last_offset[-1]) + 1
+            end = table.end_offset
     _check(table, segment)
     return end
 

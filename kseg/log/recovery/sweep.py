@@ -279,7 +279,7 @@ class _Sweep:
         if not len(table):
             return None
         if not has_producers:
-            self._producers.map_end_offset = int(table.rows[-1, _LAST_OFFSET]) + 1
+            self._producers.map_end_offset = table.end_offset
             return None
         try:
             aborted = self._producers.feed(table, on_error=self._note if self._careful else None)

@@ -181,7 +181,7 @@ def next_offset(segment: Segment, indexed_offset: int) -> int:
     start = segment.start_for_offset(indexed_offset)
     for table in segment.headers(start=start.position):
         if len(table):
-            end = int(table.last_offset[-1]) + 1
+            end = table.end_offset
     check_end(table, segment)
     return end
 

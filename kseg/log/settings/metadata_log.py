@@ -363,7 +363,7 @@ def _is_whole(segments: Sequence[SegmentFiles], snapshot_end: int) -> bool:
     with Segment.open(segments[-1].log) as segment:
         for table in segment.headers():
             stop = table.stop
-            end = int(table.last_offset[-1]) + 1 if len(table) else end
+            end = table.end_offset if len(table) else end
     return stop in (StopReason.END, StopReason.LIMIT) and end >= snapshot_end
 
 

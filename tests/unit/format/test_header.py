@@ -79,7 +79,7 @@ def test_what_was_seen_is_summed_up() -> None:
 def test_a_choice_of_rows_is_a_table(chosen: Any) -> None:
     table = scan(LOG)[chosen]
     assert isinstance(table, BatchTable)
-    assert table.last_offset.tolist() == [2, 11]
+    assert (table.last_offset.tolist(), table.end_offset) == ([2, 11], 12)
     assert not table.rows.flags.writeable
 
 
