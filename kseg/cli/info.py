@@ -136,7 +136,7 @@ def _segment_row(document: dict[str, Any]) -> list[object]:
     return partition_row("  " + document["file"], document | offsets)
 
 
-# ---- a line for a partition ------------------------------------------------
+# ---- a line for a partition ----------------------------------------------------------------------
 
 
 def partition_row(name: str, document: dict[str, Any]) -> list[object]:
