@@ -353,8 +353,6 @@ _RECORD_BYTES_MIN = 7
 #: Leader epochs are kept as the offsets where they change; a log with more changes is not real.
 EPOCH_CHANGES_MAX = 10_000
 
-#: Ends of a walk that a crash leaves at the end of a partition.
-
 
 #: The bytes that a batch may inflate to.
 INFLATED_BYTES_MAX: Final = 128 << 20

@@ -57,7 +57,6 @@ from kseg.workers import At, PerThread, Put, Work, run_in_order
 _STDIN = "-"
 _SEGMENTS = (FileKind.LOG, FileKind.KAFKA07)
 _WAYS_OUT = "--drop leaves these out, --codec names another codec"
-#: A preallocated or torn end; the batches in front of it are whole.
 
 
 def convert(

@@ -37,7 +37,6 @@ _COPY_SLACK = 64
 _NO_BITS = np.empty(0, np.uint8)
 
 
-#: Milliseconds of a day.
 #: No time of 64 bits is in this day.
 _NO_DAY = np.iinfo(np.int64).min
 

@@ -61,7 +61,6 @@ Headers = Callable[[int], Iterable[BatchTable]]
 
 _DEFAULTS: Final = LogConfig()
 _NONE: Final = np.empty(0, np.int64)
-#: Ends of a walk that a crash leaves at the end of a partition.
 #: The least size of a batch.
 _BATCH_BYTES_MIN: Final = 26
 

@@ -41,7 +41,6 @@ from kseg.log.segment.index_entries import Indexed, place
 from kseg.log.segment.reader import Segment
 from kseg.log.validate.rules import LAST_OFFSET_MAX
 
-#: Entries of the three indexes.
 _LAST_OFFSET: Final = COLUMN["last_offset"]
 #: At most so many findings of a segment are kept; the rest would say the same.
 _FINDINGS_MAX: Final = 100
