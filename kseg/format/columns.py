@@ -26,8 +26,6 @@ from kseg.format.header import (
     BatchTable,
     Shared,
     crc_error,
-    join_tables,
-    scan,
     stop_error,
 )
 from kseg.format.reader import End, PieceReader
@@ -304,22 +302,6 @@ def decode_whole(
         starts = np.concatenate((_FIRST, behind))
         batches = np.searchsorted(table.position, position[starts])
         yield WholeBatches(columns, batches, np.append(starts, len(columns)))
-
-
-def scan_all(data: memoryview, *, on_bad_crc: str, kafka07: bool = False) -> BatchTable:
-    """`scan` of any number of batches, as one table, whose memory grows with them."""
-    first = scan(data, on_bad_crc=on_bad_crc, kafka07=kafka07)
-    if first.stop is not StopReason.LIMIT:
-        return first
-
-    def tables() -> Iterator[BatchTable]:
-        table = first
-        yield table
-        while table.stop is StopReason.LIMIT:
-            table = scan(data, start=table.end_position, on_bad_crc=on_bad_crc, kafka07=kafka07)
-            yield table
-
-    return join_tables(tables(), len(data))
 
 
 def refused_in(error: FormatError, header: BatchHeader, rows: Int64s | range) -> FormatError:

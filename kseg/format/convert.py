@@ -48,10 +48,10 @@ from kseg.errors import (
 )
 from kseg.format import codec
 from kseg.format.bodies import at_batch, record_error
-from kseg.format.columns import WholeBatches, check_walk, decode_whole, scan_all
+from kseg.format.columns import WholeBatches, check_walk, decode_whole
 from kseg.format.compress import compress
 from kseg.format.encode import encode_batch, rows_of
-from kseg.format.header import CODEC_MASK, LOG_APPEND, BatchHeader, BatchTable, crc_error
+from kseg.format.header import CODEC_MASK, LOG_APPEND, BatchHeader, BatchTable, crc_error, scan_all
 from kseg.format.options import BatchOptions, no_append_time, options_for
 from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX
 from kseg.format.take import runs

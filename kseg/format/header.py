@@ -488,6 +488,22 @@ def join_tables(tables: Iterable[BatchTable], end: int) -> BatchTable:
     )
 
 
+def scan_all(data: memoryview, *, on_bad_crc: str, kafka07: bool = False) -> BatchTable:
+    """`scan` of any number of batches, as one table, whose memory grows with them."""
+    first = scan(data, on_bad_crc=on_bad_crc, kafka07=kafka07)
+    if first.stop is not StopReason.LIMIT:
+        return first
+
+    def tables() -> Iterator[BatchTable]:
+        table = first
+        yield table
+        while table.stop is StopReason.LIMIT:
+            table = scan(data, start=table.end_position, on_bad_crc=on_bad_crc, kafka07=kafka07)
+            yield table
+
+    return join_tables(tables(), len(data))
+
+
 def _used_rows(rows: Int64s, count: int) -> Int64s:
     """The rows in use; a view would keep all the memory, so few of many are copied."""
     return rows[:count] if count * 2 > len(rows) else rows[:count].copy()

@@ -39,7 +39,7 @@ from kseg.constants import (
 from kseg.errors import BuilderStateError, FormatError, InvalidRecordError, KsegError
 from kseg.format.bodies import at_batch, body_of
 from kseg.format.codec import NO_CEILING, Arena
-from kseg.format.columns import WholeBatches, check_walk, decode_whole, refused_in, scan_all
+from kseg.format.columns import WholeBatches, check_walk, decode_whole, refused_in
 from kseg.format.encode import (
     RUN_FIELDS,
     compressed,
@@ -56,6 +56,7 @@ from kseg.format.header import (
     TRANSACTIONAL,
     BatchHeader,
     BatchTable,
+    scan_all,
 )
 from kseg.format.options import BatchOptions, options_for
 from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX, OLD_FIELDS

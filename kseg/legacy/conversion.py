@@ -19,9 +19,9 @@ from kseg.constants import (
 )
 from kseg.errors import FormatError, UnsupportedFormatError
 from kseg.format.bodies import at_batch
-from kseg.format.columns import WholeBatches, check_walk, decode_whole, refused_in, scan_all
+from kseg.format.columns import WholeBatches, check_walk, decode_whole, refused_in
 from kseg.format.encode import encode_batch, rows_of
-from kseg.format.header import BatchTable
+from kseg.format.header import BatchTable, scan_all
 from kseg.format.options import options_for, overhead_bytes
 from kseg.format.request import FIELDS_DEFAULT, OLD_FIELDS
 from kseg.format.take import runs, take_rows

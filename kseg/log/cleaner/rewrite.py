@@ -29,7 +29,7 @@ from kseg.errors import KsegError, LimitExceededError, StalePlanError, at_path
 from kseg.files import io
 from kseg.files.log_file import Tile
 from kseg.files.names import segment_name
-from kseg.format.columns import scan_all
+from kseg.format.header import scan_all
 from kseg.format.retain import Filtered, filter_walked
 from kseg.format.workspace import Workspace
 from kseg.frozen import frozen_dataclass

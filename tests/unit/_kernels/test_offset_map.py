@@ -9,7 +9,7 @@ import pytest
 
 from kseg._kernels.located import Located
 from kseg._kernels.offset_map import KeepLatest, OffsetMap
-from kseg.format.columns import scan_all
+from kseg.format.header import scan_all
 from tests.builders import LZ4, NONE, batch, record
 
 SECRET = bytes(range(16))

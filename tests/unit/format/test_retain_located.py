@@ -12,8 +12,8 @@ import pytest
 from kseg._kernels.located import Located, rewrite
 from kseg._kernels.offset_map import KeepLatest, OffsetMap
 from kseg.errors import KsegError
-from kseg.format.columns import WholeBatches, scan_all
-from kseg.format.header import BatchTable
+from kseg.format.columns import WholeBatches
+from kseg.format.header import BatchTable, scan_all
 from kseg.format.retain import (
     FATE_FIELDS,
     LEFT,
