@@ -278,7 +278,7 @@ def _take(replay: Replay, event: dict[str, Any]) -> None:
             bounds = event["start_offset"], event["end_offset"], epochs(event["leader_epochs"])
             replay.take(RemoteSegment(id_, *bounds, 1, state=state))
         else:
-            replay.update(id_, state, 0, 0, None)
+            replay.update(id_, state, 0, None)
     except TierError:
         assert "start_offset" not in event
 

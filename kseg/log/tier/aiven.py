@@ -249,8 +249,6 @@ def _metadata(
         size,
         _number(metadata["maxTimestampMs"], -(2**63), 2**63 - 1),
         _number(metadata["eventTimestampMs"], -(2**63), 2**63 - 1),
-        _number(metadata["brokerId"], -1),
-        no_aborted=metadata.get("txnIdxEmpty") or None,
     )
     segment.check()
     return segment, (

@@ -39,10 +39,8 @@ class RemoteSegment:
         size: bytes of the log.
         max_timestamp: its largest, in ms; -1 where it is not known.
         event_ms: time of the last change.
-        broker_id: that made the copy; -1 where it is not known.
         state: of the copy.
         custom: the store's own metadata.
-        no_aborted: True if it has no aborted transactions; None where that is not known.
     """
 
     id: str
@@ -52,10 +50,8 @@ class RemoteSegment:
     size: int
     max_timestamp: int = -1
     event_ms: int = -1
-    broker_id: int = -1
     state: SegmentState = SegmentState.COPY_SEGMENT_FINISHED
     custom: bytes | None = None
-    no_aborted: bool | None = None
 
     def check(self) -> None:
         """Refuse offsets and epochs that no segment can have.

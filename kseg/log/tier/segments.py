@@ -57,9 +57,7 @@ class Replay:
             raise TierError(f"segment {segment.id} does not begin with {segment.state.name}")
         self.segments[segment.id] = segment
 
-    def update(
-        self, id_: str, state: int, event_ms: int, broker_id: int, custom: bytes | None
-    ) -> None:
+    def update(self, id_: str, state: int, event_ms: int, custom: bytes | None) -> None:
         """Take a change of a segment's state.
 
         Raises:
@@ -76,7 +74,6 @@ class Replay:
             segment,
             state=SegmentState(state),
             event_ms=event_ms,
-            broker_id=broker_id,
             custom=custom,
         )
         self.segments[id_] = changed
@@ -128,9 +125,7 @@ def _partition_of(fields: dict[str, Any]) -> Place:
 def _apply(partition_replay: Replay, fields: dict[str, Any]) -> None:
     id_, state = id_text(fields["remoteLogSegmentId"]["id"]), fields["remoteLogSegmentState"]
     if "startOffset" not in fields:
-        partition_replay.update(
-            id_, state, fields["eventTimestampMs"], fields["brokerId"], fields["customMetadata"]
-        )
+        partition_replay.update(id_, state, fields["eventTimestampMs"], fields["customMetadata"])
         return
     if state not in _FOLLOWING:
         raise TierError(f"segment {id_} has state {state}, which does not exist")
@@ -146,10 +141,8 @@ def _apply(partition_replay: Replay, fields: dict[str, Any]) -> None:
             fields["segmentSizeInBytes"],
             fields["maxTimestampMs"],
             fields["eventTimestampMs"],
-            fields["brokerId"],
             SegmentState(state),
             fields["customMetadata"],
-            fields["txnIndexEmpty"] or None,
         )
     )
 

@@ -551,7 +551,6 @@ class _LogBuilder:
             clipped(entries, key[0], end - 1),
             stored.size,
             event_ms=stored.modified_ms,
-            no_aborted=None if "txnindex" in objects.places else True,
         )
         segment.check()
         return Copy(segment, objects)

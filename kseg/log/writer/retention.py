@@ -666,7 +666,6 @@ class StayingSegment:
         bytes: of the log file.
         why: a word of this module.
         until_ms: when it expires by time, if nothing changes; None for never by time.
-        newest: its newest record's time and offset; None if no segment expires by time or size.
         holder: the newest record up to it, and the log file that has it.
         grows_bytes: bytes that the log has to grow before it expires by size; None without that
             limit.
@@ -679,7 +678,6 @@ class StayingSegment:
     bytes: int
     why: str
     until_ms: int | None = None
-    newest: TimeIndexEntry | None = None
     holder: tuple[TimeIndexEntry, Path] | None = None
     grows_bytes: int | None = None
     is_held: bool = False
@@ -721,7 +719,7 @@ def staying(
             why = FUTURE
         answer.append(
             StayingSegment(
-                info.base_offset, info.path, info.size, why, until, newest, holder, grows, is_held
+                info.base_offset, info.path, info.size, why, until, holder, grows, is_held
             )
         )
     return tuple(answer)
