@@ -860,10 +860,7 @@ _FORMATS: Final[dict[FileKind, tuple[str, Callable[[str], Any]]]] = {
     FileKind.LEADER_EPOCHS: ("epochs-format", checkpoints.read_leader_epochs),
     FileKind.PARTITION_METADATA: ("metadata-format", metadata.read_partition_metadata),
     FileKind.META_PROPERTIES: ("properties-format", metadata.read_meta_properties),
-    **{
-        kind: ("checkpoint-format", checkpoints.read_offset_checkpoint)
-        for kind in OFFSET_CHECKPOINTS
-    },
+    **dict.fromkeys(OFFSET_CHECKPOINTS, ("checkpoint-format", checkpoints.read_offset_checkpoint)),
 }
 
 

@@ -109,7 +109,7 @@ def _say_owner(source: Path, target: Path, out: Path) -> None:
 def _tell_where(records: Scan) -> None:
     """Say how much is read from the tier, and how much from this machine."""
     for source in records.sources if tier_of_run() is not None else ():
-        sizes = {is_tiered: 0 for is_tiered in (True, False)}
+        sizes = dict.fromkeys((True, False), 0)
         for info in LogView.at(source).segments:
             sizes[info.end_offset is not None] += info.size
         complain(

@@ -338,25 +338,22 @@ class _Program:
     def _nested(
         self, number: int, schema: Any, above: tuple[str, ...]
     ) -> tuple[int, int, tuple[int, int], pa.DataType]:
+        # All fields are nullable: engines differ in what NOT NULL means in a nullable struct.
         kids = self._children[number]
         if schema["type"] == "array":
             kids.append(self._column(schema["items"], above))
-            return kernel.K_LIST, 0, _INT64, pa.list_(self._field("item", schema["items"], kids[0]))
+            return kernel.K_LIST, 0, _INT64, pa.list_(pa.field("item", self.types[kids[0]]))
         if schema["type"] == "map":
             kids += [self._column("string", above), self._column(schema["values"], above)]
-            value = self._field("value", schema["values"], kids[1])
+            value = pa.field("value", self.types[kids[1]])
             return kernel.K_MAP, 0, _INT64, pa.map_(pa.string(), value)
         fields = []
         for field in schema["fields"]:
             kids.append(self._column(field["type"], above))
-            fields.append(self._field(field["name"], field["type"], kids[-1]))
+            fields.append(pa.field(field["name"], self.types[kids[-1]]))
         if len({field.name for field in fields}) < len(fields):
             raise SchemaError(f"{schema.get('name')} has two fields of one name")
         return kernel.K_STRUCT, 0, _INT64, pa.struct(fields)
-
-    def _field(self, name: str, schema: Any, number: int) -> pa.Field:
-        # Engines differ in their treatment of NOT NULL inside of nullable structs.
-        return pa.field(name, self.types[number])
 
     # ---- the writer's nodes ----------------------------------------------------------------------
 
