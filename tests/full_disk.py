@@ -12,10 +12,9 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from kseg.files import io
 
@@ -114,8 +113,6 @@ def full(*, free: int = 0) -> Iterator[FullDisk]:
 
 # ---- a real one ----------------------------------------------------------------------------------
 
-Fill = Callable[[], None]
-
 
 def mounted(place: Path, *, size: int = 2**24) -> Path | None:
     """A small ext4 of its own, mounted; None where this process may not. `unmount` it."""
@@ -153,8 +150,3 @@ def _write(fd: int, data: bytes) -> None:
 def unfilled(directory: Path) -> None:
     for path in directory.glob("fill*"):
         path.unlink()
-
-
-def free_bytes(directory: Path) -> int:
-    status: Any = os.statvfs(directory)
-    return int(status.f_bfree * status.f_frsize)

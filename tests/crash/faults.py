@@ -14,7 +14,6 @@ from tests.crash.kills import NAMES
 What = Literal["EIO", "ENOSPC", "short", "EINTR"]
 
 #: What can happen to which calls. Names cannot be flushed apart, a flush has no short form.
-_FLUSHES = ("fsync", "fdatasync")
 _GROWING = (
     *("open", "pwritev", "ftruncate", "fallocate", "mkdir", "link", "rename"),
     *("fsync", "fdatasync"),
@@ -50,10 +49,6 @@ class Faulty:
         self._number = -1
         plain = inner or io.Calls()
         self.calls = io.Calls(**{name: self._wrapped(name, getattr(plain, name)) for name in NAMES})
-
-    def lift(self) -> None:
-        """Let nothing fail any more."""
-        self._number = -(2**62)
 
     def _wrapped(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def made(*args: Any, **kwargs: Any) -> Any:
