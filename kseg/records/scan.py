@@ -414,7 +414,8 @@ class Scan(Frames):
         """
         source_request = self._request_for(source, request)
         view = self._views.get(source.path) or _view(source, self._mapping)
-        _warn_left_out(source.path, view.left_out(source_request))
+        for line in view.left_out(source_request):
+            warnings.warn(f"kseg: {source.path}: {line}", UserWarning, stacklevel=1)
         is_whole = (
             self._takes_all and not source.is_file and source_request.isolation == ISOLATIONS[0]
         )
@@ -692,11 +693,6 @@ class Scan(Frames):
 
         self._check_types("DuckDB and Polars", "use to_arrow(), or ")
         return arrow.stream(self._read("streamed"), self.columns, requested_schema, self._kinds)
-
-
-def _warn_left_out(path: Path, lines: Iterable[str]) -> None:
-    for line in lines:
-        warnings.warn(f"kseg: {path}: {line}", UserWarning, stacklevel=2)
 
 
 def _is_closed(source: Partition) -> bool:
