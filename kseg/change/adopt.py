@@ -36,7 +36,7 @@ from kseg.change.adopted_log import (
 from kseg.change.transactions import AdoptedTransaction, decide
 from kseg.change.truncate import Cut, cut_at
 from kseg.commands import command_line
-from kseg.constants import INT64_MAX, InternalTopic, Progress, StopReason, StrPath
+from kseg.constants import INT64_MAX, TAILS, InternalTopic, Progress, StrPath
 from kseg.documents import VerbReport, fields_of
 from kseg.errors import (
     FormatError,
@@ -52,7 +52,7 @@ from kseg.files.metadata import read_clean_shutdown
 from kseg.files.names import FileKind, Partition, SegmentFiles
 from kseg.files.selection import Selection, StrPaths
 from kseg.format.header import BatchTable
-from kseg.format.times import Time, bound_ms
+from kseg.format.times import DAY_MS, Time, bound_ms
 from kseg.frames import Table, TableRows, counted
 from kseg.frozen import frozen_dataclass
 from kseg.log.clock import now_of
@@ -70,8 +70,7 @@ from kseg.log.writer.retention import SIZE, TIME, LogBounds, choose
 from kseg.stores.path import is_remote, local_path_at
 
 #: What expires within so short a time counts as expired.
-_SOON_MS: Final = 24 * 60 * 60 * 1000
-_TORN: Final = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
+_SOON_MS: Final = DAY_MS
 #: The replicas that a partition usually has.
 _REPLICAS: Final = 3
 #: What a first pass of a broker takes away -> the setting that keeps it.
@@ -463,7 +462,7 @@ class _Planning:
                 note(int(table.size.sum()))
             if end == INT64_MAX:
                 walk.end = max(walk.end, walk.start, view.segments[-1].base_offset)
-                if table is not None and table.stop in _TORN:
+                if table is not None and table.stop in TAILS:
                     size = view.segments[-1].size - table.end_position
                     walk.left_out.append(f"{size} bytes behind the last whole batch")
             walk.settle()

@@ -218,7 +218,7 @@ class Walk:
         latest = max(latest, int(table.max_timestamp.max()))
         self.sizes[info.base_offset] = size + int(table.size.sum()), latest
         self.state.feed(table, on_error=pass_over)
-        self.end = int(table.last_offset[-1]) + 1
+        self.end = table.end_offset
 
     def settle(self) -> None:
         """Take a log without records that are read for one that is empty from its start on."""
@@ -358,7 +358,7 @@ class _Making:
             self.bytes += end - begin
             first = last
         if len(table):
-            self.end = int(table.last_offset[-1]) + 1
+            self.end = table.end_offset
 
     def _write(self, data: Buffer, table: BatchTable) -> None:
         assert self._writer is not None
