@@ -40,6 +40,7 @@ from kseg.constants import INT64_MAX, TAILS, InternalTopic, Progress, StrPath
 from kseg.documents import VerbReport, fields_of
 from kseg.errors import (
     FormatError,
+    InconsistentTopicIdError,
     KsegError,
     NotALogError,
     OffsetsOutOfOrderError,
@@ -57,6 +58,7 @@ from kseg.frames import Table, TableRows, counted
 from kseg.frozen import frozen_dataclass
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
+from kseg.log.copies.merge import LEFT_OUT, PartitionMerge, merge_of
 from kseg.log.data_directory import lower_start
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.reader.view import LogView
@@ -67,7 +69,7 @@ from kseg.log.settings.targets import assigned_partitions, partition_paths, usua
 from kseg.log.tier.tier import Tier
 from kseg.log.topic_policy import UNTOUCHED, is_internal
 from kseg.log.writer.retention import SIZE, TIME, LogBounds, choose
-from kseg.stores.path import is_remote, local_path_at
+from kseg.stores.path import is_remote, local_path_at, path_at
 
 #: What expires within so short a time counts as expired.
 _SOON_MS: Final = DAY_MS
@@ -219,8 +221,9 @@ def plan_adoption(
     """Plan to bring logs into the empty topics of a stopped broker; changes nothing.
 
     Args:
-        sources: partition directories, data directories, or URLs of them; one directory for each
-            partition. Directories that a broker has put aside are named.
+        sources: partition directories, data directories, or URLs of them. Several copies of one
+            partition are joined as `plan_merge` does. Directories that a broker has put aside are
+            named.
         into: the data directories of the broker; of all brokers with replicas of the topics.
         topics: the topics, each with its name in the target; all but Kafka's own if None.
         partitions: these alone: a number, or several.
@@ -265,7 +268,8 @@ def plan_adoption(
     note = _noted(progress, sum(info.size for walk in chosen for info in walk.view.segments))
     walks = [walk for walk in chosen if plan.walk(walk, at_ms, cut, note)]
     transactions = [each for walk in walks for each in walk.transactions]
-    decided = decide(transactions, tuple(catalog), at_ms, undecided)
+    views = plan.views(catalog, walks) if transactions else ()
+    decided = decide(transactions, views, at_ms, undecided)
     plan.refused += [each.question for each in decided.values() if each.commits is None]
     adoptions = [_adoption(walk, decided) for walk in walks]
     for adoption in () if let_retention_delete else adoptions:
@@ -401,15 +405,19 @@ class _Planning:
                 raise KsegError(f"the metadata log has no partition {name}")
             if number not in copies:
                 raise KsegError(f"{name} is not among the sources: name the partitions to adopt")
-            entry, *others = copies[number]
-            if others:
-                merge = ("kseg", "merge", *(str(each.path) for each in copies[number]), "-o", "OUT")
-                raise KsegError(f"{name} has several copies: join them: {command_line(*merge)}")
             targets = self._targets(topic, number, [each[number] for each in assigned])
             epoch = max(each[number].leader_epoch for each in assigned)
-            view = LogView.at(entry)
-            start = view.first_offset if entry.kind else view.log_start_offset
-            yield Walk(entry, view, topic, targets, epoch, start, view.first_offset)
+            entry, *others = copies[number]
+            if others:
+                merge = _merged(copies[number])
+                view, start = merge.view, merge.log_start_offset
+                walk = Walk(entry, view, topic, targets, epoch, start, view.first_offset)
+                _note_copies(walk, merge)
+            else:
+                view = LogView.at(entry)
+                start = view.first_offset if entry.kind else view.log_start_offset
+                walk = Walk(entry, view, topic, targets, epoch, start, view.first_offset)
+            yield walk
 
     def _targets(self, topic: str, number: int, assigned: Sequence[Assigned]) -> tuple[Path, ...]:
         """The directories of all replicas, each of them empty.
@@ -443,12 +451,30 @@ class _Planning:
     def _known(self, path: Path) -> Settings:
         return next(each.known for each in self.brokers if path.parent in each.places)
 
+    def views(self, catalog: Catalog, walks: Sequence[Walk]) -> list[LogView]:
+        """The logs of all sources, each once."""
+        taken = {path for walk in walks for path in (walk.entry.path, *walk.copies)}
+        others: dict[tuple[Any, Any], list[Partition]] = {}
+        for each in catalog:
+            if each.path not in taken:
+                others.setdefault((each.topic, each.partition), []).append(each)
+        views = [walk.view for walk in walks]
+        for name, copies in others.items():
+            paths = [each.path for each in copies]
+            try:
+                views += (
+                    [merge_of(*name, paths).view] if len(paths) > 1 else map(LogView.at, copies)
+                )
+            except InconsistentTopicIdError:
+                views += map(LogView.at, copies)
+        return views
+
     def walk(self, walk: Walk, at_ms: int | None, cut: Cut, note: Callable[[int], None]) -> bool:
         """Walk over a source; returns whether it can be adopted."""
         view, path, end = walk.view, os.fspath(walk.entry.path), INT64_MAX
-        if view.remote_start_offset is not None and view.remote is None and not walk.entry.kind:
-            command = lower_start(path, view.remote_start_offset, view.first_offset)
-            self.refused.append(f"{path}: {view.remote_warning}: name the tier, or type {command}")
+        lacking = _lacking(walk.entry, view, view.first_offset)
+        if lacking is not None:
+            self.refused.append(lacking)
             return False
         try:
             if any(info.files.kafka07 for info in view.segments):
@@ -552,7 +578,10 @@ class _Planning:
         """The plan."""
         first = [(each.name, each.targets[0]) for each in adoptions]
         looked = {
-            each.source for each in adoptions if each.entry and not is_remote(str(each.source))
+            path
+            for each in adoptions
+            for path in (each.source, *each.copies)
+            if not is_remote(str(path))
         }
         looked |= {target for each in adoptions for target in each.targets}
         if adoptions:
@@ -574,9 +603,8 @@ class _Planning:
 def _adoption(
     walk: Walk, ended: Mapping[AdoptedTransaction, AdoptedTransaction]
 ) -> PartitionAdoption:
-    notes = []
     if walk.magics & 3:
-        notes.append(
+        walk.notes.append(
             "it has batches of magic 0 or 1: brokers and clients of Kafka up to 4.4 read them, and "
             "older clients only those of their own time"
         )
@@ -585,7 +613,7 @@ def _adoption(
     return PartitionAdoption(
         walk.topic,
         walk.entry.partition,
-        walk.entry.path,
+        walk.view.path,
         walk.targets,
         walk.leader_epoch,
         walk.start,
@@ -597,9 +625,71 @@ def _adoption(
         tuple(ended[each] for each in walk.transactions),
         walk.behind,
         tuple(walk.left_out),
-        tuple(notes),
-        walk.entry,
+        tuple(walk.notes),
+        walk.copies,
+        walk.view,
     )
+
+
+def _merged(copies: Sequence[Partition]) -> PartitionMerge:
+    """Several copies of one partition as one log.
+
+    Raises:
+        KsegError: they cannot be joined, or lack offsets.
+    """
+    paths = [each.path for each in copies]
+    command = command_line("kseg", "merge", *map(str, paths), "-o", "OUT")
+    topic, number = str(copies[0].topic), int(copies[0].partition or 0)
+    name = f"{topic}-{number}"
+    if any(each.tier is not None for each in copies):
+        raise KsegError(f"{name} has several copies, and a tier: join the copies first: {command}")
+    merge = merge_of(topic, number, paths)
+    for each in copies:
+        lacking = _lacking(each, LogView.at(each), merge.log_start_offset)
+        if lacking is not None:
+            raise KsegError(lacking)
+    if merge.undecided:
+        raise KsegError(
+            f"{name}: {merge.undecided} batches of the copies contradict each other from offset "
+            f"{merge.conflicts[0].offset} on: let one copy win: {command} --prefer {paths[0]}"
+        )
+    for lost in merge.missing:
+        if lost.last_offset is not None:
+            raise KsegError(
+                f"{name}: offsets {lost.first_offset} to {lost.last_offset} are in no copy: name a "
+                f"copy that has them, or go without: {command}"
+            )
+        if any(copy.ends_damaged for copy in merge.copies):
+            raise KsegError(
+                f"{name}: damage hides what lay behind offset {lost.first_offset - 1}: name a copy "
+                f"that has it, or go without: {command}"
+            )
+    return merge
+
+
+def _lacking(entry: Partition, view: LogView, first: int) -> str | None:
+    """Why the first segments of a source are missing in front of an offset, in words."""
+    start = view.remote_start_offset
+    if start is None or start >= first or view.remote is not None or entry.kind:
+        return None
+    command = lower_start(entry.path, start, view.first_offset)
+    return f"{entry.path}: {view.remote_warning}: name the tier, or type {command}"
+
+
+def _note_copies(walk: Walk, merge: PartitionMerge) -> None:
+    """Note what comes from each copy, and what does not."""
+    walk.copies = tuple(path_at(copy.path) for copy in merge.copies)
+    for copy in merge.copies:
+        walk.notes.append(f"{copy.batches} batches, {copy.bytes} bytes from {copy.path}")
+        if copy.error is not None:
+            walk.left_out.append(f"{copy.path}: {copy.error}")
+    walk.left_out += [
+        f"{left.batches} batches of {left.path}, offsets {left.first_offset} to "
+        f"{left.last_offset}: {LEFT_OUT[left.why]}"
+        for left in merge.left_out
+    ]
+    if merge.missing:
+        walk.left_out.append("an unfinished write at the end of a copy")
 
 
 def _time_of(timestamp: int, now_ms: int) -> int:

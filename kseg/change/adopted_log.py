@@ -65,7 +65,8 @@ class PartitionAdoption(Documented):
 
     Attributes:
         topic, partition: the target.
-        source: where the log is.
+        source: where the log is; of several copies, that of the last leader.
+        copies: the directories of several copies; none for one.
         targets: its directories, one for each replica.
         leader_epoch: that its batches get.
         log_start_offset: the first offset to be read.
@@ -82,8 +83,8 @@ class PartitionAdoption(Documented):
     """
 
     DOCUMENT = (
-        "topic partition source targets leader_epoch log_start_offset log_end_offset segments"
-        " records bytes first_timestamp last_timestamp transactions behind left_out notes"
+        "topic partition source copies targets leader_epoch log_start_offset log_end_offset"
+        " segments records bytes first_timestamp last_timestamp transactions behind left_out notes"
     )
 
     topic: str
@@ -101,7 +102,8 @@ class PartitionAdoption(Documented):
     behind: Mapping[str, int] | None = None
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    entry: Partition | None = field(default=None, repr=False)
+    copies: tuple[Path, ...] = ()
+    view: LogView | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -166,6 +168,7 @@ class Walk:
     Attributes:
         entry: the source.
         view: of its log.
+        copies: the directories of several copies that the view joins.
         topic, targets, leader_epoch: as for `PartitionAdoption`.
         start: the first offset to be read.
         end: behind the last batch.
@@ -192,6 +195,8 @@ class Walk:
     holes: bool = False
     behind: dict[str, int] | None = None
     left_out: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    copies: tuple[Path, ...] = ()
     transactions: list[AdoptedTransaction] = field(default_factory=list)
 
     def take(self, info: SegmentInfo, table: BatchTable) -> None:
@@ -278,7 +283,8 @@ def stage(
         StalePlanError: the source is not as the plan saw it.
         FormatError, OSError: it cannot be read, or the disk refuses.
     """
-    assert adoption.entry is not None
+    view = adoption.view
+    assert view is not None
     directory = swap.staged(target)
     io.make_directory(directory, like=os.stat(target))
     identity = target / FileKind.PARTITION_METADATA.value
@@ -289,7 +295,6 @@ def stage(
         file.flush()
     making = _Making(directory, config, now_ms, adoption.leader_epoch)
     try:
-        view = LogView.at(adoption.entry)
         end = adoption.source_end_offset
         tiles = sound_tiles(view, adoption.log_start_offset, end)
         for info, tile in tiles if adoption.segments else ():

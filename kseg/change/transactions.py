@@ -26,7 +26,6 @@ import numpy as np
 from kseg.constants import INT64_MAX, ControlType, Int64s, InternalTopic
 from kseg.documents import Documented
 from kseg.errors import FormatError, InvalidRecordError
-from kseg.files.names import Partition
 from kseg.format.header import BatchHeader
 from kseg.frozen import frozen_dataclass
 from kseg.internal.records import decode
@@ -77,7 +76,7 @@ class AdoptedTransaction(Documented):
 
 def decide(
     transactions: Iterable[AdoptedTransaction],
-    sources: Sequence[Partition],
+    sources: Sequence[LogView],
     at_ms: int | None,
     undecided: str,
 ) -> dict[AdoptedTransaction, AdoptedTransaction]:
@@ -85,7 +84,7 @@ def decide(
 
     Args:
         transactions: that are open in one partition or several.
-        sources: all partitions, `__transaction_state` among them if it is there.
+        sources: all logs, `__transaction_state` among them if it is there.
         at_ms: the moment; None for the end of the sources.
         undecided: "abort", "commit" or "stop".
 
@@ -128,7 +127,7 @@ class _State(NamedTuple):
 
 
 def _states(
-    sources: Sequence[Partition], groups: Mapping[_Name, Sequence[AdoptedTransaction]], end_ms: int
+    sources: Sequence[LogView], groups: Mapping[_Name, Sequence[AdoptedTransaction]], end_ms: int
 ) -> dict[_Name, bool]:
     """The ends of transactions by the states of their producers.
 
@@ -136,12 +135,12 @@ def _states(
     """
     producers = {producer_id for producer_id, _ in groups}
     ends, last = dict[_Name, _State](), dict[_Name, _State]()
-    for each in sources:
-        if each.topic != InternalTopic.TRANSACTIONS:
+    for view in sources:
+        if view.topic != InternalTopic.TRANSACTIONS:
             continue
         found = dict[_Name, _State]()
         try:
-            for name, state in _records(LogView.at(each), producers, end_ms):
+            for name, state in _records(view, producers, end_ms):
                 found[name] = state
                 if state.status in _ENDS:
                     ends.setdefault(name, state)
@@ -179,7 +178,7 @@ def _state_of(name: bytes | None, value: bytes) -> Iterator[tuple[_Name, _State]
 
 
 def _markers(
-    sources: Sequence[Partition], groups: Mapping[_Name, Sequence[AdoptedTransaction]], end_ms: int
+    sources: Sequence[LogView], groups: Mapping[_Name, Sequence[AdoptedTransaction]], end_ms: int
 ) -> dict[_Name, bool]:
     """The ends of transactions by the earliest marker of each in any partition.
 
@@ -188,8 +187,8 @@ def _markers(
     """
     producers = np.array([producer_id for producer_id, _ in groups])
     earliest: dict[_Name, tuple[int, bool]] = {}
-    for partition in sources:
-        view, place = LogView.at(partition), f"{partition.topic}-{partition.partition}"
+    for view in sources:
+        place = f"{view.topic}-{view.partition}"
         epochs = dict[int, int]()
         for header in _batches_of(view, producers):
             if not header.is_control:

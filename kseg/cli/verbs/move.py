@@ -300,7 +300,7 @@ def adopt() -> None:
     SRC is a partition directory, a data directory, or a URL of one; a directory that a broker has
     put aside (-delete, -stray) counts if it is named. First make the topics in the target, each
     with as many partitions, and stop the broker in good order. Several copies of a partition are
-    joined by 'kseg merge' before.
+    joined as 'kseg merge' does; offsets that no copy has are refused.
 
     Records keep their offsets, times and bytes. Batches get the leader epoch of the target, and no
     state of producers comes along. A transaction that is open at the end is ended by a marker, in

@@ -38,7 +38,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import Any, Final
 
 import numpy as np
@@ -53,13 +53,20 @@ from kseg.errors import (
 )
 from kseg.files.atomic import replace_file
 from kseg.files.checkpoints import EpochEntry, TopicPartition
-from kseg.files.names import CLUSTER_METADATA
+from kseg.files.mapping import MappedFile
+from kseg.files.names import CLUSTER_METADATA, FileKind, SegmentFiles, segment_name
 from kseg.files.selection import Selection
 from kseg.format.header import BatchHeader
 from kseg.frames import Table, TableRows, counted
 from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
-from kseg.log.copies.joining import CopyPath, JoinedCopies, join_copies, places_of
+from kseg.log.copies.joining import (
+    CopyPath,
+    JoinedCopies,
+    join_copies,
+    join_directories,
+    places_of,
+)
 from kseg.log.copies.source import (
     COLUMNS,
     COUNT,
@@ -83,6 +90,8 @@ from kseg.log.copies.source import (
     without,
 )
 from kseg.log.epochs import UNDEFINED, LeaderEpochs
+from kseg.log.reader.version import SegmentInfo
+from kseg.log.reader.view import LogView, RemotePart
 from kseg.log.salvage.output import (
     REPORT,
     TargetPartition,
@@ -95,6 +104,8 @@ from kseg.log.salvage.provable import epochs_of
 from kseg.log.salvage.values import LostOffsets, Span, add_span, provable_tables
 from kseg.log.tier.history import with_tier_epochs
 from kseg.log.tier.tier import Tier, TierLike
+from kseg.stores.path import path_at
+from kseg.stores.ranges import RangedFile
 from kseg.workers import Put, at_file, in_order
 
 
@@ -166,7 +177,13 @@ class MergedCopy(Documented):
         damaged_bytes: bytes that cannot be proved.
         batches, bytes: that the merged log takes from it.
         error: why it cannot be read; None if it can.
+        ends_damaged: whether damage hides its end, and not only an unfinished write.
     """
+
+    DOCUMENT = (
+        "path leader_epoch log_start_offset log_end_offset diverges_at damaged_bytes batches bytes"
+        " error"
+    )
 
     path: str
     leader_epoch: int = -1
@@ -177,6 +194,7 @@ class MergedCopy(Documented):
     batches: int = 0
     bytes: int = 0
     error: str | None = None
+    ends_damaged: bool = False
 
 
 #: Why sound batches are left out of a merge, in stable words.
@@ -232,6 +250,20 @@ class PartitionMerge(TargetPartition, Documented):
         """The number of batches that it takes."""
         return sum(run.batches for run in self.runs)
 
+    @property
+    def view(self) -> LogView:
+        """The merged log, read from the copies as far as they reached when it was planned."""
+        path, last = path_at(self.copies[0].path), len(self.segments) - 1
+        infos = []
+        for number, segment in enumerate(self.segments):
+            name = segment_name(segment.base_offset, FileKind.LOG)
+            log = MergedPath(path, "merged", name)
+            log.extents = segment.extents
+            files = SegmentFiles(segment.base_offset, log)
+            infos.append(SegmentInfo(files, log.size_elsewhere(), is_last=number == last))
+        start = RemotePart(self.log_start_offset, self.epochs, None)
+        return LogView(path, tuple(infos), "never", remote=start)
+
     def to_dict(self, *, runs: bool = False) -> dict[str, Any]:
         """The document of `--json`; with `runs`, that of the report beside the output."""
         fields = Documented.to_dict(self)
@@ -240,6 +272,49 @@ class PartitionMerge(TargetPartition, Documented):
             {name: lost_range[name] for name in names} for lost_range in fields["missing"]
         ]
         return fields | ({"runs": document(self.runs)} if runs else {})
+
+
+class MergedPath(PosixPath):
+    """The path of a merged segment that is read from the copies; no disk has a file of this name.
+
+    Attributes:
+        extents: whole batches, in the order of their offsets.
+    """
+
+    __slots__ = ("extents",)
+    extents: Sequence[Span]
+
+    def with_name(self, name: str) -> Path:  # type: ignore[override]
+        """An index beside it, which does not exist."""
+        return Path(self.parent, name)
+
+    def size_elsewhere(self) -> int:
+        """The size of the segment, in bytes."""
+        return sum(extent.size for extent in self.extents)
+
+    def open_elsewhere(self) -> MappedFile:
+        """Open the segment for reading; no copy is opened yet."""
+        return _Extents(self)
+
+
+class _Extents(RangedFile):
+    """Batches of several files, read as one file."""
+
+    __slots__ = ("_extents",)
+
+    def __init__(self, path: MergedPath) -> None:
+        super().__init__(os.fspath(path), path.size_elsewhere())
+        self._extents: Final = path.extents
+
+    def _fetch(self, start: int, end: int) -> tuple[memoryview, None]:
+        parts, position = [], 0
+        for extent in self._extents:
+            first, last = max(start - position, 0), min(end - position, extent.size)
+            if first < last:
+                with MappedFile.open(extent.path, "never") as file:
+                    parts.append(file.read(extent.position + first, last - first))
+            position += extent.size
+        return memoryview(b"".join(parts)), None
 
 
 @frozen_dataclass(repr=False)
@@ -920,6 +995,26 @@ def plan_merge(
         return MergePlan(Path(out), sources, tuple(plans), left_alone)
 
 
+def merge_of(
+    topic: str, partition: int, paths: Sequence[Path], tier: TierLike | None = None
+) -> PartitionMerge:
+    """Choose the batches of one merged log, as `plan_merge` does for many.
+
+    Args:
+        topic, partition: which one it is.
+        paths: the directories of the copies, under any names.
+        tier: as for `plan_merge`.
+
+    Raises:
+        ValueError, InconsistentTopicIdError, UnsupportedFormatError, TierError, KsegError, OSError:
+            as `plan_merge`.
+    """
+    joined = join_directories(topic, partition, paths)
+    _check(joined)
+    with at_file(joined[0].copies[0].path):
+        return _plan(joined[0], frozenset(), Tier.beside() if tier is None else tier)
+
+
 # ---- deciding ------------------------------------------------------------------------------------
 
 
@@ -1080,4 +1175,15 @@ def _merged(ranked: Ranked, taken: Sequence[int]) -> MergedCopy:
         sum(span.size for span in ranked.copy.provable.unprovable),
         int(taken[0]),
         int(taken[1]),
+        ends_damaged=_ends_damaged(ranked.copy),
+    )
+
+
+def _ends_damaged(copy: Copy) -> bool:
+    """Whether damage hides the end of a copy, and not only an unfinished write."""
+    end = next((lost for lost in copy.unknown if lost.last_offset is None), None)
+    return end is not None and any(
+        span.reason not in ("torn-tail", "zeros")
+        for span in copy.provable.unprovable
+        if (span.path, span.position) >= (end.path, end.position)
     )

@@ -15,6 +15,8 @@ from uuid import UUID
 import pytest
 
 import kseg
+from kseg.broker import AppendOrigin
+from kseg.control import ControlType
 from kseg.files import checkpoints, producer_snapshot
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.files.metadata import read_clean_shutdown
@@ -26,6 +28,8 @@ from tests.conformance.test_tiered import case_of, rows
 from tests.unit.log.settings import made as settings_made
 from tests.unit.log.settings.made import FIRST, Broker
 
+#: The begin of a batch.
+TORN = bytes(8) + b"\x00\x00\x10\x00abc"
 ISOLATIONS = ("read_uncommitted", "read_committed")
 
 
@@ -149,7 +153,20 @@ def link(_source: Source, broker: Broker) -> None:
     path.symlink_to(broker.path.with_name("elsewhere-0"))
 
 
-def copy_again(source: Source, _broker: Broker) -> None:
+def lack_in_both_copies(source: Source, broker: Broker) -> None:
+    lose_a_segment(source, broker)
+    shutil.copytree(source.home / "old-0", source.home.with_name("more") / "old-0")
+
+
+def contradict(source: Source, _broker: Broker) -> None:
+    """Records of one epoch that differ."""
+    write_segment(source.home.with_name("more") / "old-0", 0, batch([record(b"other")]))
+
+
+def damage_both_ends(source: Source, broker: Broker) -> None:
+    for path in sorted((source.home / "old-0").glob("*.log"))[1:]:
+        path.unlink()
+    flip(source, broker)
     shutil.copytree(source.home / "old-0", source.home.with_name("more") / "old-0")
 
 
@@ -174,7 +191,9 @@ REFUSALS = {
     lose_a_segment: "offsets .* are in no segment, so one is missing",
     lose_the_first_segment: "offsets 0 to .* are not in this directory.*name the tier, or type sed",
     link: "the partition is a link",
-    copy_again: "orders-0 has several copies: join them: kseg merge .* -o OUT",
+    lack_in_both_copies: r"offsets \d+ to \d+ are in no copy: .*: kseg merge .* -o OUT",
+    contradict: "contradict each other from offset 0 on: .* -o OUT --prefer .*old-0",
+    damage_both_ends: "are in no copy|damage hides what lay behind offset",
     rename_one: "has 2 partitions in the metadata log, and 1 in the sources",
     far_offsets: "are none that a broker gives",
     old_files: "Kafka 0.7: 'kseg convert' first",
@@ -199,6 +218,66 @@ def test_what_cannot_be_adopted_is_refused_with_what_helps(
     with pytest.raises(kseg.KsegError):
         plan.apply()
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_copies_are_joined(tmp_path: Path, seed: int) -> None:
+    """Each has other damage, and one ends in an unfinished write."""
+    source, chance = made(tmp_path, seed), Random(seed)
+    at_ms = None if seed % 2 else chance.randint(source.notes[0].time_ms, source.now_ms)
+    homes = [source.home, tmp_path / "second", tmp_path / "third"]
+    for home in homes[1:]:
+        shutil.copytree(source.home, home)
+    logs = sorted((homes[0] / "old-0").glob("*.log"))
+    harmed = chance.sample(logs, 2)
+    harmed[0].unlink()
+    data = bytearray((homes[1] / "old-0" / harmed[1].name).read_bytes())
+    data[chance.randrange(70, len(data))] ^= 1
+    (homes[1] / "old-0" / harmed[1].name).write_bytes(data)
+    torn = homes[2] / "old-0" / logs[-1].name
+    torn.write_bytes(torn.read_bytes() + TORN)
+    broker = target(tmp_path / "data", 2)
+    before = contents(tmp_path)
+    plan = kseg.plan_adoption(
+        homes, into=broker.path, topics={"old": "orders"}, at=at_ms, undecided="abort"
+    )
+    assert plan.refused == ()
+    assert contents(tmp_path) == before
+    assert {*plan.partitions[0].copies} == {home / "old-0" for home in homes}
+    for number, path in enumerate(plan.apply()):
+        for isolation in ISOLATIONS:
+            committed = isolation == "read_committed"
+            wanted = source.expected(number, committed=committed, at_ms=at_ms)
+            assert served(path, isolation) == wanted
+    assert kseg.verify(broker.path).ok
+
+
+def test_of_copies_that_diverge_the_last_leader_counts(tmp_path: Path) -> None:
+    """The other one ends a transaction otherwise, in records that no reader was given."""
+    home, copy = tmp_path / "old" / "old-0", tmp_path / "copy" / "old-0"
+    for path in (home, copy):
+        options = {"producer_id": 4, "producer_epoch": 0, "base_sequence": 0}
+        with Log.open(path, mode="append", create=True) as log:
+            first = kseg.BatchOptions(transactional=True, **options)
+            log.append(kseg.encode_batch({"value": [b"a"], "timestamp": [8]}, first))
+            if path == copy:
+                builder = kseg.BatchBuilder(
+                    producer_id=4, producer_epoch=0, transactional=True, control=True
+                )
+                builder.append_end_marker(ControlType.COMMIT, 0, timestamp=9)
+                log.append(builder.build(), origin=AppendOrigin.COORDINATOR)
+            log.append({"value": [b"b", b"c"]}, leader_epoch=int(path == home))
+    broker = target(tmp_path / "data", 1)
+    plan = kseg.plan_adoption(
+        [copy, home], into=broker.path, topics={"old": "orders"}, undecided="abort"
+    )
+    assert plan.refused == ()
+    (only,) = plan.partitions
+    assert only.source == home
+    assert any("leaves the history of the last leader" in text for text in only.left_out)
+    (path,) = plan.apply()
+    assert [value for _, _, value in served(path, "read_uncommitted")] == [b"a", b"b", b"c"]
+    assert [value for _, _, value in served(path, "read_committed")] == [b"b", b"c"]
 
 
 def contents(root: Path) -> dict[Path, bytes]:
@@ -328,7 +407,7 @@ def test_deleted_records_stay_deleted_and_a_torn_end_is_left_out(tmp_path: Path)
     (source.home / "log-start-offset-checkpoint").write_text(f"0\n1\nold 0 {start}\n")
     wanted = served(path, "read_uncommitted")
     last = sorted(path.glob("*.log"))[-1]
-    last.write_bytes(last.read_bytes() + bytes(8) + b"\x00\x00\x10\x00abc")
+    last.write_bytes(last.read_bytes() + TORN)
     plan = kseg.plan_adoption(
         source.home, into=broker.path, topics={"old": "orders"}, undecided="abort"
     )

@@ -13,6 +13,7 @@ from kseg.catalog.catalog import Catalog
 from kseg.change.transactions import AdoptedTransaction, decide
 from kseg.control import ControlType
 from kseg.log.log import Log
+from kseg.log.reader.view import LogView
 from tests.coordinators import TRANSACTIONS, LogWriter, pair
 
 PRODUCER, BEGIN_MS = 7, 1_790_000_000_000
@@ -99,13 +100,17 @@ CASES: dict[str, tuple[list[State], list[Marker], int | None, bool | None]] = {
 }
 
 
+def views(home: Path) -> list[LogView]:
+    return list(map(LogView.at, Catalog.of(home)))
+
+
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("undecided", ["stop", "abort", "commit"])
 def test_the_end_of_a_transaction(tmp_path: Path, name: str, undecided: str) -> None:
     states, markers, after, wanted = CASES[name]
     one = made(tmp_path / "data", states, markers)
     at_ms = None if after is None else BEGIN_MS + after
-    found = decide([one], tuple(Catalog.of(tmp_path / "data")), at_ms, undecided)[one]
+    found = decide([one], views(tmp_path / "data"), at_ms, undecided)[one]
     if wanted is None and undecided != "stop":
         wanted = undecided == "commit"
     assert found.commits == wanted
@@ -118,10 +123,10 @@ def test_all_partitions_of_a_transaction_end_alike(tmp_path: Path) -> None:
     """A marker must not be older than the first record in any of them."""
     one = made(tmp_path / "data", [], [(1, 3, COMMIT, 5)])
     late = AdoptedTransaction("other-0", PRODUCER, 3, 0, 0, BEGIN_MS + 6)
-    catalog = tuple(Catalog.of(tmp_path / "data"))
-    assert {each.commits for each in decide([one, late], catalog, None, "stop").values()} == {None}
+    logs = views(tmp_path / "data")
+    assert {each.commits for each in decide([one, late], logs, None, "stop").values()} == {None}
     both = [one, AdoptedTransaction("other-0", PRODUCER, 3, 0, 0, BEGIN_MS + 5)]
-    assert {each.commits for each in decide(both, catalog, None, "stop").values()} == {True}
+    assert {each.commits for each in decide(both, logs, None, "stop").values()} == {True}
 
 
 def test_damage_in_the_coordinators_log_hides_what_is_behind(tmp_path: Path) -> None:
@@ -130,5 +135,4 @@ def test_damage_in_the_coordinators_log_hides_what_is_behind(tmp_path: Path) -> 
     data = bytearray(path.read_bytes())
     data[-3] ^= 1
     path.write_bytes(data)
-    catalog = tuple(Catalog.of(tmp_path / "data"))
-    assert decide([one], catalog, None, "stop")[one].commits is None
+    assert decide([one], views(tmp_path / "data"), None, "stop")[one].commits is None
