@@ -30,8 +30,8 @@ from kseg.change.adopted_log import (
     AdoptedSegment,
     PartitionAdoption,
     Walk,
-    sound_tiles,
     stage,
+    tiles_of,
 )
 from kseg.change.transactions import AdoptedTransaction, decide
 from kseg.change.truncate import Cut, cut_at
@@ -157,6 +157,7 @@ class AdoptionPlan(Table, VerbReport):
             KsegError: the plan is refused; nothing was done.
             LogLockedError, UncleanShutdownError: a broker runs, or was not stopped in good order.
             StalePlanError: files have changed since the plan was made; nothing was done.
+            FormatError: a batch is damaged; nothing was changed.
             PermissionError: this process cannot make files with the owner of the others there.
             OSError: the disk refuses, or has no room.
         """
@@ -193,7 +194,11 @@ class AdoptionPlan(Table, VerbReport):
                 start = each.log_start_offset
                 offsets = start, min(bases, default=start), each.log_end_offset
                 for target in each.targets:
-                    stage(each, target, self.config[each.name], self.now_ms, note)
+                    try:
+                        stage(each, target, self.config[each.name], self.now_ms, note)
+                    except (FormatError, OffsetsOutOfOrderError) as error:
+                        error.reason += f"; nothing was changed; {_salvage(each.source)}"
+                        raise
                     logs.append(swap.Made(target, *offsets))
         except BaseException:
             with suppress(OSError):
@@ -212,6 +217,7 @@ def plan_adoption(
     cut: Cut = "first",
     undecided: Literal["stop", "abort", "commit"] = "stop",
     let_retention_delete: bool = False,
+    compare_checksums: bool = True,
     metadata_directory: StrPath | None = None,
     broker_config: StrPath | None = None,
     tier: Tier | None = None,
@@ -233,6 +239,8 @@ def plan_adoption(
         undecided: the end of open transactions of which nothing tells how they ended: "abort",
             "commit", or "stop" to refuse.
         let_retention_delete: adopt also what the first passes of retention and of the cleaner take.
+        compare_checksums: whether to read all bytes; else headers alone, for a plan that is applied
+            at once: `apply` compares each checksum in any case.
         metadata_directory: the directory with `__cluster_metadata-0`, if it is elsewhere.
         broker_config: the broker's `server.properties`.
         tier: the tier with further segments of the sources.
@@ -256,7 +264,7 @@ def plan_adoption(
     homes = tuple(local_path_at(path).resolve() for path in paths)
     brokers = _brokers(homes, metadata_directory, broker_config)
     at_ms = None if at is None else bound_ms(at)
-    plan = _Planning(homes, brokers, now_of(now))
+    plan = _Planning(homes, brokers, now_of(now), compare_checksums)
     plan.check_homes()
     unfinished = swap.unfinished(homes)
     if unfinished:
@@ -333,6 +341,7 @@ class _Planning:
     homes: tuple[Path, ...]
     brokers: Sequence[_Broker]
     now_ms: int
+    compare_checksums: bool
     refused: list[str] = field(default_factory=list)
     before: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
@@ -482,7 +491,8 @@ class _Planning:
             if at_ms is not None:
                 end, walk.behind = cut_at(view, walk.start, at_ms, cut)
             table: BatchTable | None = None
-            for info, tile in sound_tiles(view, walk.start, end):
+            tiles = tiles_of(view, walk.start, end, compare_checksums=self.compare_checksums)
+            for info, tile in tiles:
                 table = tile.table
                 walk.take(info, table)
                 note(int(table.size.sum()))
@@ -494,8 +504,7 @@ class _Planning:
             walk.settle()
             walk.note_transactions()
         except (FormatError, OffsetsOutOfOrderError) as error:
-            command = command_line("kseg", "salvage", path, "-o", "OUT")
-            self.refused.append(f"{error}; first make a sound copy: {command}")
+            self.refused.append(f"{error}; {_salvage(walk.entry.path)}")
             return False
         faults = list(walk.faults())
         self.refused += faults
@@ -690,6 +699,12 @@ def _note_copies(walk: Walk, merge: PartitionMerge) -> None:
     ]
     if merge.missing:
         walk.left_out.append("an unfinished write at the end of a copy")
+
+
+def _salvage(path: Path) -> str:
+    """What helps a source with damage, in words."""
+    command = command_line("kseg", "salvage", os.fspath(path), "-o", "OUT")
+    return f"first make a sound copy: {command}"
 
 
 def _time_of(timestamp: int, now_ms: int) -> int:

@@ -124,13 +124,16 @@ class PartitionAdoption(Documented):
 # ---- reading -------------------------------------------------------------------------------------
 
 
-def sound_tiles(view: LogView, start: int, end: int) -> Iterator[tuple[SegmentInfo, Tile]]:
-    """The whole batches of a log in front of an offset, all of them with a right checksum.
+def tiles_of(
+    view: LogView, start: int, end: int, *, compare_checksums: bool
+) -> Iterator[tuple[SegmentInfo, Tile]]:
+    """The whole batches of a log in front of an offset.
 
     Args:
         view: of the log.
         start: from the segment of this offset on.
         end: batches that reach it are left out.
+        compare_checksums: if false, headers alone are read, and tiles have no bytes.
 
     Yields:
         Of each segment at least one tile, which may have no batch.
@@ -145,7 +148,8 @@ def sound_tiles(view: LogView, start: int, end: int) -> Iterator[tuple[SegmentIn
             return
         before = max(before, info.base_offset - 1)
         with view.open_segment(info) as segment:
-            for tile in segment.walk(on_bad_crc="stop"):
+            headers = (Tile(memoryview(b""), 0, table) for table in segment.headers())
+            for tile in segment.walk(on_bad_crc="stop") if compare_checksums else headers:
                 table = tile.table
                 count = int(np.count_nonzero(np.logical_and.accumulate(table.last_offset < end)))
                 inside = table[:count]
@@ -296,7 +300,7 @@ def stage(
     making = _Making(directory, config, now_ms, adoption.leader_epoch)
     try:
         end = adoption.source_end_offset
-        tiles = sound_tiles(view, adoption.log_start_offset, end)
+        tiles = tiles_of(view, adoption.log_start_offset, end, compare_checksums=True)
         for info, tile in tiles if adoption.segments else ():
             making.begin(info.base_offset)
             making.append(tile)

@@ -33,6 +33,7 @@ def adopt(
             metadata_directory=metadata_dir,
             tier=tier_of_run(),
             now=now_ms,
+            compare_checksums=not apply,
             progress=bar.to,
             **how,
         )

@@ -57,3 +57,26 @@ def test_a_target_that_is_no_brokers(kseg: Kseg, tmp_path: Path, source: Source)
     ran = kseg("adopt", source.home, "--into", tmp_path)
     assert ran.code == 3
     assert "no meta.properties" in ran.err
+
+
+def test_damage_is_found_with_and_without_a_plan(
+    kseg: Kseg, tmp_path: Path, source: Source
+) -> None:
+    """With --apply each checksum is compared once, as the bytes are copied."""
+    home = target(tmp_path / "data", 2).path
+    log = sorted((source.home / "old-1").glob("*.log"))[1]
+    data = bytearray(log.read_bytes())
+    data[70] ^= 1
+    log.write_bytes(data)
+    words = ("adopt", source.home, "--into", home, "--topic", "old=orders", "--undecided", "abort")
+    remedy = f"first make a sound copy: kseg salvage {source.home}/old-1 -o OUT"
+    ran = kseg(*words)
+    assert ran.code == 1
+    assert remedy in ran.text
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    ran = kseg(*words, "--apply")
+    assert ran.code == 1
+    assert f"{log} @ 0" in ran.err
+    assert f"nothing was changed; {remedy}" in ran.err
+    assert before == {path: path.read_bytes() for path in before}
+    assert not home.with_name("data.kseg-adopt").exists()
