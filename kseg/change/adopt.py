@@ -702,7 +702,6 @@ def _note_copies(walk: Walk, merge: PartitionMerge) -> None:
 
 
 def _salvage(path: Path) -> str:
-    """What helps a source with damage, in words."""
     command = command_line("kseg", "salvage", os.fspath(path), "-o", "OUT")
     return f"first make a sound copy: {command}"
 
