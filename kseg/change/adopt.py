@@ -97,6 +97,7 @@ class AdoptionPlan(Table, VerbReport):
         config: the settings of the logs, by partition.
         seen: the files that the plan was made for, by directory.
         now_ms: the time of the plan.
+        group_homes: the data directories among the sources with the commits of groups.
     """
 
     COLUMNS = "topic partition source log_start_offset log_end_offset segments records bytes"
@@ -112,6 +113,7 @@ class AdoptionPlan(Table, VerbReport):
     config: Mapping[str, LogConfig]
     seen: Mapping[Path, tuple[FileSeen, ...]]
     now_ms: int
+    group_homes: tuple[Path, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -346,6 +348,7 @@ class _Planning:
     before: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    group_homes: tuple[Path, ...] = ()
 
     def check_homes(self) -> None:
         """Refuse data directories that are in use, or were not left in good order."""
@@ -557,13 +560,15 @@ class _Planning:
 
     def note_groups(self, catalog: Catalog, at: Time | None) -> None:
         """Note the command that shows how groups go on where they stood."""
-        homes = dict.fromkeys(
-            str(each.path.parent) for each in catalog if each.topic == InternalTopic.OFFSETS
+        self.group_homes = tuple(
+            dict.fromkeys(
+                each.path.parent for each in catalog if each.topic == InternalTopic.OFFSETS
+            )
         )
         moment = () if at is None else ("--at", str(at))
-        for home in homes:
-            words = ("groups", home, *moment, "--reset-commands", "offsets.csv")
-            self.after.append(command_line("kseg", *words))
+        words = (*map(str, self.group_homes), *moment, "--reset-commands", "groups.csv")
+        if self.group_homes:
+            self.after.append(command_line("kseg", "groups", *words))
 
     def note_replicas(self, adoptions: Sequence[PartitionAdoption]) -> None:
         """Note the commands that add replicas, where the cluster has brokers without one."""
@@ -606,6 +611,7 @@ class _Planning:
             {name: self._known(path).of(path).log_config for name, path in first},
             {path: _look(path) for path in sorted(looked)},
             self.now_ms,
+            self.group_homes,
         )
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from kseg import plan_adoption
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, usage_errors
+from kseg.cli.internal import write_resets
 from kseg.cli.parsing import Paths
 from kseg.cli.paths import tier_of_run
 from kseg.format.times import iso_text
@@ -18,6 +21,8 @@ def adopt(
     sources: Paths,
     into: Paths,
     topics: Sequence[tuple[str, str]],
+    at: int | None,
+    groups_csv: str | None,
     metadata_dir: str | None,
     now_ms: int | None,
     apply: bool,
@@ -30,6 +35,7 @@ def adopt(
             sources,
             into=into,
             topics=dict(topics) or None,
+            at=at,
             metadata_directory=metadata_dir,
             tier=tier_of_run(),
             now=now_ms,
@@ -37,6 +43,8 @@ def adopt(
             progress=bar.to,
             **how,
         )
+    if groups_csv is not None and not (plan.refused or plan.unfinished):
+        plan = _with_groups(plan, Path(groups_csv), at)
     is_applied = apply and not plan.refused
     if is_applied:
         with output.progress("adopt", 0, in_bytes=True) as bar:
@@ -49,6 +57,27 @@ def adopt(
         if not (is_applied or plan.refused):
             complain("kseg: nothing was changed; --apply does it")
     return Exit.OK if is_applied else Exit.FOUND
+
+
+def _with_groups(plan: AdoptionPlan, path: Path, at: int | None) -> AdoptionPlan:
+    """Write the commits of groups as they belong to the adopted logs; the plan names the file."""
+    from kseg.analysis.groups import groups
+
+    if not plan.group_homes:
+        complain("kseg: no __consumer_offsets is among the sources: there is no file of groups")
+        return plan
+    adopted = {(each.source_topic, each.partition): each for each in plan.partitions}
+
+    def move(place: tuple[str, int], offset: int) -> tuple[str, int, int] | None:
+        log = adopted.get(place)
+        if log is None:
+            return None
+        offset = min(max(offset, log.log_start_offset), log.log_end_offset)
+        return log.topic, log.partition, offset
+
+    lines = write_resets(groups(plan.group_homes, at=at), path, move)
+    others = (line for line in plan.after if not line.startswith("kseg groups "))
+    return replace(plan, after=(*others, *map(str.strip, lines)))
 
 
 def _say(plan: AdoptionPlan) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -83,7 +83,7 @@ def groups(
         complain(*map(str, report.findings))
         _print(report, group, moments=at is not None or since is not None)
     if reset_commands is not None:
-        lines = _write_resets(report, Path(reset_commands))
+        lines = write_resets(report, Path(reset_commands))
         complain(*lines) if as_json else output.write_lines(lines)
         complain(*_not_reset(report, later))
     return Exit.FOUND if _has_errors(report) else Exit.OK
@@ -159,13 +159,27 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "topics": " ".join(topics), "assignment": " ".join(parts)}
 
 
-def _write_resets(report: Groups, path: Path) -> list[str]:
-    """Write the commits for Kafka's tools; returns the commands that take the file."""
+def write_resets(
+    report: Groups,
+    path: Path,
+    move: Callable[[tuple[str, int], int], tuple[str, int, int] | None] = lambda place, offset: (
+        *place,
+        offset,
+    ),
+) -> list[str]:
+    """Write the commits for Kafka's tools; returns the commands that take the file.
+
+    Args:
+        report: the groups.
+        path: of the file.
+        move: gives topic, partition and offset for those of a commit; None to leave it out.
+    """
     types = {group.group: group.type for group in report}
     rows = [
-        (row["group"], row["topic"], row["partition"], row["offset"])
+        (row["group"], *moved)
         for row in report.commits.rows()
         if row["pending"] is None and row["offset"] is not None and "\n" not in row["group"]
+        if (moved := move((row["topic"], row["partition"]), row["offset"])) is not None
     ]
     names = list(dict.fromkeys(row[0] for row in rows))
     text = io.StringIO()

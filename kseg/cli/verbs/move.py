@@ -284,6 +284,13 @@ def _parse_renaming(text: str) -> tuple[str, str]:
         among=["stop", "abort", "commit"],
         help_text="The end of open transactions whose end nothing tells.",
     ),
+    click.option(
+        "--groups-csv",
+        metavar="FILE",
+        type=NEW_PATH,
+        help="Write the commits of groups, as the sources have them, to FILE, with the topics and "
+        "within the offsets that come in; the plan prints the commands that take it.",
+    ),
     flag(
         "--let-retention-delete",
         help_text="Adopt also what the first passes of retention and of the cleaner take.",

@@ -5,6 +5,8 @@ The target has leader epochs, and producers whose ids are those of the source.
 
 from __future__ import annotations
 
+import json
+import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from uuid import UUID
 import pytest
 
 import kseg
+from kseg.cli.main import run
 from tests.adopted import Source
 from tests.interop.broker import made
 from tests.interop.broker.broker import Broker, Row, Said, wait_until
@@ -194,10 +197,23 @@ def test_a_deleted_topic_comes_back(tmp_path_factory: pytest.TempPathFactory) ->
             assert len(committed_rows(broker, "orders", number)) == 100
 
 
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+
+def ask_groups(broker: Broker, *words: str) -> list[list[str]]:
+    """The lines that Kafka's tool of groups prints, as words."""
+    answer = broker.ask("tool", "", words=list(words), **{"class": GROUPS})
+    assert answer["code"] == 0, answer
+    return [line.split() for line in answer["printed"].splitlines()]
+
+
 def test_a_cluster_comes_back_and_its_coordinator_decides(
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path_factory: pytest.TempPathFactory, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """Of one transaction the marker is cut off in one partition, as in a copy of another moment."""
+    """Of one transaction the marker is cut off in one partition, as in a copy of another moment.
+
+    A group goes on where it stood.
+    """
     with needed():
         old = Broker(tmp_path_factory.mktemp("old"))
     with old:
@@ -209,6 +225,13 @@ def test_a_cluster_comes_back_and_its_coordinator_decides(
         old.produce("orders", groups, -1, transactional_id="mine")
         committed = [committed_rows(old, "orders", number) for number in range(2)]
         written = [old.consume("orders", number) for number in range(2)]
+        for place in ("orders:0", "orders:1"):
+            to = (
+                "--topic",
+                place,
+                *(("--to-offset", "7") if place[-1] == "1" else ("--to-latest",)),
+            )
+            ask_groups(old, "--group", "readers", "--reset-offsets", *to, "--execute")
         old.stop()
     ends_before = []
     for number in range(2):
@@ -231,9 +254,12 @@ def test_a_cluster_comes_back_and_its_coordinator_decides(
         (one,) = plan.partitions[0].transactions
         assert (one.commits, one.why) == (True, "the state of its coordinator")
         assert plan.partitions[1].transactions == ()
-        assert any("kseg groups" in line for line in plan.after) or not list(
-            Path(old.data).glob("__consumer_offsets-*")
-        )
+        assert any("kseg groups" in line for line in plan.after)
+        words = ("adopt", old.data, "--into", new.data, "--topic", "orders=back", "--json")
+        words = (*words, "--broker-config", new.properties, "--groups-csv", new.home / "groups.csv")
+        assert run(list(map(str, words))) == 1
+        lines = json.loads(capsysbinary.readouterr().out)["after"]
+        (line,) = (line for line in lines if line.startswith("kafka-consumer-groups.sh "))
         plan.apply()
         said = new.start()
         new.wait_for_leaders("back")
@@ -242,6 +268,11 @@ def test_a_cluster_comes_back_and_its_coordinator_decides(
             assert new.consume("back", number, "read_committed") == committed[number]
             assert new.consume("back", number) == written[number]
             assert new.offsets("back", number, "latest")[0][0] == ends_before[number]
+        _, _, _, *typed = shlex.split(line.replace("--dry-run", "--execute"))
+        ask_groups(new, *typed)
+        told = ask_groups(new, "--describe", "--group", "readers", "--offsets")
+        at = {(row[1], row[2]): int(row[3]) for row in told if row and row[0] == "readers"}
+        assert at == {("back", "0"): ends_before[0], ("back", "1"): 7}
 
 
 def test_logs_of_every_kind_come_in(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import re
+import shutil
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from tests.adopted import Source, served, target
+from tests.coordinators import OFFSETS, LogWriter, commit
 from tests.unit.cli.conftest import Kseg
 
 
@@ -80,3 +83,34 @@ def test_damage_is_found_with_and_without_a_plan(
     assert f"nothing was changed; {remedy}" in ran.err
     assert before == {path: path.read_bytes() for path in before}
     assert not home.with_name("data.kseg-adopt").exists()
+
+
+def test_groups_go_on_where_they_stood(kseg: Kseg, tmp_path: Path, source: Source) -> None:
+    at_ms = (source.notes[0].time_ms + source.now_ms) // 2
+    offsets = LogWriter(source.home / f"{OFFSETS}-0")
+    offsets.add([commit("g, 1", "old", 0, 7), commit("g, 1", "other", 0, 7)], at_ms - 1)
+    offsets.add([commit("g, 1", "old", 1, 10**6), commit("g2", "old", 1, 3)], at_ms)
+    offsets.add([commit("g, 1", "old", 0, 9)], at_ms + 1)
+    offsets.write()
+    home, file = target(tmp_path / "data", 2).path, tmp_path / "groups.csv"
+    words = ("adopt", source.home, "--into", home, "--topic", "old=orders", "--at", at_ms)
+    words = (*words, "--undecided", "abort", "--json")
+    (plain,) = kseg(*words).document["after"]
+    assert plain == f"kseg groups {source.home} --at {at_ms} --reset-commands groups.csv"
+    planned = kseg(*words, "--groups-csv", file).document
+    (line,) = planned["after"]
+    end = planned["partitions"][1]["log_end_offset"]
+    assert 0 < end < 10**6
+    with open(file, newline="") as lines:
+        rows = [["g, 1", "orders", "0", "7"], ["g, 1", "orders", "1", str(end)]]
+        assert sorted(csv.reader(lines)) == [*rows, ["g2", "orders", "1", "3"]]
+    assert line.startswith("kafka-consumer-groups.sh --bootstrap-server HOST:PORT --group 'g, 1' ")
+    assert f"--from-file {file}" in line
+    file.unlink()
+    assert kseg(*words, "--groups-csv", file, "--apply").document["applied"]
+    assert file.exists()
+    shutil.rmtree(source.home / f"{OFFSETS}-0")
+    empty = target(tmp_path / "more", 2).path
+    ran = kseg(*words[:2], "--into", empty, *words[4:], "--groups-csv", tmp_path / "none.csv")
+    assert "there is no file of groups" in ran.err
+    assert not (tmp_path / "none.csv").exists()
