@@ -17,6 +17,7 @@ from kseg import BatchBuilder, BatchOptions, Compression, LogConfig
 from kseg.broker import AppendOrigin
 from kseg.control import ControlType
 from kseg.log.log import Log
+from tests.coordinators import TRANSACTIONS, LogWriter, pair
 from tests.unit.log.settings import made
 from tests.unit.log.settings.made import FIRST, Broker
 
@@ -43,17 +44,20 @@ class Source:
     chance: Random
     topic: str = "old"
     first_producer: int = 0
+    begin_ms: int = BEGIN_MS
     notes: list[Note] = field(default_factory=list)
     #: By transaction: whether it commits, and when that was decided.
     ends: dict[int, tuple[bool, int]] = field(default_factory=dict)
+    #: What their coordinator noted: when, the producer, and `transactionStatus`.
+    states: list[tuple[int, int, int]] = field(default_factory=list)
 
-    def write(self, steps: int) -> None:
+    def write(self, steps: int, *, ends_all: bool = False) -> None:
         self.home.mkdir(exist_ok=True)
         logs = [
             Log.open(self.home / f"{self.topic}-{n}", mode="append", create=True, config=CONFIG)
             for n in range(self.count)
         ]
-        self.now_ms, number = BEGIN_MS, 0
+        self.now_ms, number = self.begin_ms, 0
         #: Producer -> its transaction and the partitions in it.
         open_ones: dict[int, tuple[int, set[int]]] = {}
         sequences: dict[tuple[int, int], int] = {}
@@ -68,19 +72,42 @@ class Source:
                     options = self._next(sequences, (partition, ident + 10))
                     self._append(log, partition, None, **options)
                 case "begin":
+                    if ident not in open_ones:
+                        self.states.append((self.now_ms, ident, 1))
                     transaction, inside = open_ones.setdefault(ident, (number, set()))
                     number += 1
                     inside.add(partition)
                     options = self._next(sequences, (partition, ident))
                     self._append(log, partition, transaction, transactional=True, **options)
                 case "end" if ident in open_ones:
-                    transaction, inside = open_ones.pop(ident)
-                    commits = self.chance.random() < 0.6
-                    self.ends[transaction] = (commits, self.now_ms)
-                    for each in sorted(inside):
-                        self._end(logs[each], ident, commits=commits)
+                    self._end_all(logs, ident, *open_ones.pop(ident))
+        for ident, (transaction, inside) in open_ones.items() if ends_all else ():
+            self._end_all(logs, ident, transaction, inside)
         for log in logs:
             log.close()
+
+    def _end_all(
+        self, logs: Sequence[Log], producer: int, transaction: int, inside: set[int]
+    ) -> None:
+        commits = self.chance.random() < 0.6
+        self.ends[transaction] = (commits, self.now_ms)
+        self.states.append((self.now_ms, producer, 4 if commits else 5))
+        for each in sorted(inside):
+            self._end(logs[each], producer, commits=commits)
+
+    def write_states(self) -> None:
+        """Write the log of their coordinator beside them."""
+        writer = LogWriter(self.home / f"{TRANSACTIONS}-0")
+        for time_ms, producer, status in self.states:
+            value = {
+                "producerId": producer,
+                "producerEpoch": 0,
+                "transactionStatus": status,
+                "transactionLastUpdateTimestampMs": time_ms,
+            }
+            name = {"transactionalId": f"t{producer}"}
+            writer.add([pair(TRANSACTIONS, "TRANSACTION_LOG", name, value, 1)], time_ms)
+        writer.write()
 
     def _next(self, sequences: dict[tuple[int, int], int], key: tuple[int, int]) -> dict[str, int]:
         base = sequences.get(key, 0)
@@ -134,21 +161,22 @@ def target(
     home: Path,
     count: int,
     *,
+    topic: str = "orders",
     epoch: int = 5,
     replicas: Sequence[int] = (7,),
     node_id: int = 7,
     retention: tuple[str, str] = ("retention.ms", "-1"),
 ) -> Broker:
-    """A stopped broker with an empty topic, `orders`."""
+    """A stopped broker with an empty topic."""
     broker = Broker(home, node_id=node_id).says(
         [
-            made.topic("orders"),
+            made.topic(topic),
             *(made.partition(FIRST, n, replicas, leaderEpoch=epoch) for n in range(count)),
-            made.setting(*retention),
+            made.setting(*retention, of=topic),
         ]
     )
     for number in range(count):
-        path = home / f"orders-{number}"
+        path = home / f"{topic}-{number}"
         Log.open(path, mode="append", create=True, topic_id=FIRST).close()
     return broker
 
