@@ -109,12 +109,19 @@ class Said:
 class Broker:
     """One node in one folder, which keeps its data over starts and stops."""
 
-    def __init__(self, home: Path, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        settings: Mapping[str, object] | None = None,
+        *,
+        joins: Broker | None = None,
+    ) -> None:
         """Set the node up, without a start.
 
         Args:
             home: an empty folder.
             settings: properties of the broker, beside the usual ones.
+            joins: the node whose controller, and cluster, this one has.
 
         Raises:
             UnavailableError: Kafka's jars are not to be had here.
@@ -123,21 +130,25 @@ class Broker:
         self._class_path = prepare(RELEASE, "broker")
         #: Options of the JVM that the broker runs in, for its next start.
         self.java_options: tuple[str, ...] = ()
-        self.port, controller = _free_ports(2)
+        self.port, self._controller = _free_ports(2)
+        self._cluster = _cluster_id() if joins is None else joins._cluster
         self._process: subprocess.Popen[bytes] | None = None
         self.properties = home / "server.properties"
-        self._write_properties(controller, settings or {})
-        self._tool("StorageTool", "format", "-t", _cluster_id(), "-c", self.properties)
+        self._write_properties(joins, settings or {})
+        self._tool("StorageTool", "format", "-t", self._cluster, "-c", self.properties)
         self._clients = Kafka(RELEASE, "broker")
 
-    def _write_properties(self, controller: int, settings: Mapping[str, object]) -> None:
-        host = "127.0.0.1"
-        own = {
+    def _write_properties(self, joins: Broker | None, settings: Mapping[str, object]) -> None:
+        host, controller = "127.0.0.1", (joins or self)._controller
+        listener = f"PLAINTEXT://{host}:{self.port}"
+        own: dict[str, object] = {
             "log.dirs": self.data,
             "controller.quorum.voters": f"1@{host}:{controller}",
-            "listeners": f"PLAINTEXT://{host}:{self.port},CONTROLLER://{host}:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{host}:{self.port}",
+            "listeners": f"{listener},CONTROLLER://{host}:{controller}",
+            "advertised.listeners": listener,
         }
+        if joins is not None:
+            own |= {"process.roles": "broker", "node.id": 2, "listeners": listener}
         joined = {**_SETTINGS, **own, **settings}
         lines = [f"{name}={value}\n" for name, value in joined.items() if value is not None]
         self.properties.write_text("".join(lines), encoding="utf-8")

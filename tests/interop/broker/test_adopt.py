@@ -18,7 +18,7 @@ import pytest
 
 import kseg
 from kseg.cli.main import run
-from tests.adopted import Source
+from tests.adopted import Source, served
 from tests.interop.broker import made
 from tests.interop.broker.broker import Broker, Row, Said, wait_until
 from tests.interop.kafka import needed
@@ -197,14 +197,15 @@ def test_a_deleted_topic_comes_back(tmp_path_factory: pytest.TempPathFactory) ->
             assert len(committed_rows(broker, "orders", number)) == 100
 
 
-GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+TOOLS = "org.apache.kafka.tools."
+GROUPS = "consumer.group.ConsumerGroupCommand"
 
 
-def ask_groups(broker: Broker, *words: str) -> list[list[str]]:
-    """The lines that Kafka's tool of groups prints, as words."""
-    answer = broker.ask("tool", "", words=list(words), **{"class": GROUPS})
-    assert answer["code"] == 0, answer
-    return [line.split() for line in answer["printed"].splitlines()]
+def ask_tool(broker: Broker, name: str, *words: str) -> list[list[str]]:
+    """The lines that a tool of Kafka prints, as words."""
+    printed = broker.ask("tool", "", words=list(words), **{"class": TOOLS + name})["printed"]
+    assert "Error" not in printed, printed
+    return [line.split() for line in printed.splitlines()]
 
 
 def test_a_cluster_comes_back_and_its_coordinator_decides(
@@ -231,7 +232,7 @@ def test_a_cluster_comes_back_and_its_coordinator_decides(
                 place,
                 *(("--to-offset", "7") if place[-1] == "1" else ("--to-latest",)),
             )
-            ask_groups(old, "--group", "readers", "--reset-offsets", *to, "--execute")
+            ask_tool(old, GROUPS, "--group", "readers", "--reset-offsets", *to, "--execute")
         old.stop()
     ends_before = []
     for number in range(2):
@@ -269,8 +270,8 @@ def test_a_cluster_comes_back_and_its_coordinator_decides(
             assert new.consume("back", number) == written[number]
             assert new.offsets("back", number, "latest")[0][0] == ends_before[number]
         _, _, _, *typed = shlex.split(line.replace("--dry-run", "--execute"))
-        ask_groups(new, *typed)
-        told = ask_groups(new, "--describe", "--group", "readers", "--offsets")
+        ask_tool(new, GROUPS, *typed)
+        told = ask_tool(new, GROUPS, "--describe", "--group", "readers", "--offsets")
         at = {(row[1], row[2]): int(row[3]) for row in told if row and row[0] == "readers"}
         assert at == {("back", "0"): ends_before[0], ("back", "1"): 7}
 
@@ -304,3 +305,68 @@ def test_logs_of_every_kind_come_in(tmp_path_factory: pytest.TempPathFactory) ->
             assert broker.consume("kinds", number, "read_committed") == held[number].committed()
             (offsets,) = broker.produce("kinds", [{"records": [{"value": b"x"}]}], number)
             assert offsets == [plan.partitions[number].log_end_offset]
+
+
+def test_followers_have_the_same_records(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """One topic gets its second replica by the printed lines; of the other both are adopted."""
+    source = Source(tmp_path_factory.mktemp("old"), 1, Random(3))
+    source.write(120)
+    wanted = {
+        isolation: source.expected(0, committed=isolation == "read_committed")
+        for isolation in ("read_uncommitted", "read_committed")
+    }
+    with needed():
+        leader = Broker(tmp_path_factory.mktemp("leader"))
+        follower = Broker(tmp_path_factory.mktemp("follower"), joins=leader)
+    with leader, follower:
+        leader.start()
+        leader.create("later")  # on the only broker there is
+        follower.start()
+        words = ("--partitions", "1", "--replication-factor", "2")
+        ask_tool(leader, "TopicCommand", "--create", "--topic", "both", *words)
+        wait_until(lambda: in_sync(leader, "both") == "1,2")
+        follower.stop()
+        leader.stop()
+        plans = {}
+        for topic, homes in (("later", [leader.data]), ("both", [leader.data, follower.data])):
+            plans[topic] = kseg.plan_adoption(
+                source.home,
+                into=homes,
+                topics={"old": topic},
+                undecided="abort",
+                broker_config=leader.properties,
+            )
+            assert plans[topic].refused == ()
+            plans[topic].apply()
+        assert plans["both"].after == ()
+        written, typed = plans["later"].after
+        said = leader.start()
+        follower.start()
+        assert said.warnings() == []
+        leader.wait_for_leaders("both")
+        _, text, file = shlex.split(written)
+        (leader.home / file[1:]).write_text(text)
+        _, _, _, *words = shlex.split(typed.replace("replicas.json", f"{leader.home}/{file[1:]}"))
+        ask_tool(leader, "reassign.ReassignPartitionsCommand", *words)
+        for topic in plans:
+            wait_until(lambda topic=topic: in_sync(leader, topic) == "1,2")
+            leader.produce(topic, [{"records": [{"value": b"new"}]}], acks="all")
+            for isolation, rows in wanted.items():
+                got = leader.consume(topic, 0, isolation)
+                assert [(row.offset, row.timestamp, row.value) for row in got[:-1]] == rows
+        about = [line for topic in plans for line in follower.said().about(f"{topic}-0")]
+        about = [line for line in about if "was missing. Creating" not in line.text]
+        assert [line for line in about if line.level != "INFO"] == []
+        follower.stop()
+        leader.stop()
+        for topic in plans:
+            for isolation, rows in wanted.items():
+                assert served(follower.data / f"{topic}-0", isolation)[:-1] == rows
+            assert kseg.diff(leader.data / f"{topic}-0", follower.data / f"{topic}-0").ok
+
+
+def in_sync(broker: Broker, topic: str) -> str:
+    """The replicas of a topic's only partition that are in sync, rising."""
+    rows = ask_tool(broker, "TopicCommand", "--describe", "--topic", topic)
+    (row,) = (row for row in rows if "Isr:" in row)
+    return ",".join(sorted(row[row.index("Isr:") + 1].split(",")))
