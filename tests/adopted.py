@@ -35,9 +35,24 @@ class Note(NamedTuple):
     transaction: int | None
 
 
+class BatchNote(NamedTuple):
+    """A batch: its partition, offsets and times, and the transaction that it ends, as a marker."""
+
+    partition: int
+    base_offset: int
+    last_offset: int
+    first_ms: int
+    max_ms: int
+    ends: int | None
+
+
 @dataclass
 class Source:
-    """Logs of one topic, written batch by batch at a clock that goes on with each."""
+    """Logs of one topic, written batch by batch at a clock that goes on with each.
+
+    The times of records lie up to `late_ms` before that clock, in any order. With `bumps`, the
+    epoch of a producer rises with each transaction (KIP-890).
+    """
 
     home: Path
     count: int
@@ -45,11 +60,16 @@ class Source:
     topic: str = "old"
     first_producer: int = 0
     begin_ms: int = BEGIN_MS
+    late_ms: int = 0
+    bumps: bool = False
+    epochs: dict[int, int] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
+    batches: list[BatchNote] = field(default_factory=list)
     #: By transaction: whether it commits, and when that was decided.
     ends: dict[int, tuple[bool, int]] = field(default_factory=dict)
-    #: What their coordinator noted: when, the producer, and `transactionStatus`.
-    states: list[tuple[int, int, int]] = field(default_factory=list)
+    producers: dict[int, int] = field(default_factory=dict)
+    #: What their coordinator noted: when, the producer and its epoch, and `transactionStatus`.
+    states: list[tuple[int, int, int, int]] = field(default_factory=list)
 
     def write(self, steps: int, *, ends_all: bool = False) -> None:
         self.home.mkdir(exist_ok=True)
@@ -60,7 +80,7 @@ class Source:
         self.now_ms, number = self.begin_ms, 0
         #: Producer -> its transaction and the partitions in it.
         open_ones: dict[int, tuple[int, set[int]]] = {}
-        sequences: dict[tuple[int, int], int] = {}
+        sequences: dict[tuple[int, int, int], int] = {}
         for _ in range(steps):
             self.now_ms += self.chance.randint(1, 50)
             partition, producer = self.chance.randrange(self.count), self.chance.randrange(3)
@@ -73,7 +93,7 @@ class Source:
                     self._append(log, partition, None, **options)
                 case "begin":
                     if ident not in open_ones:
-                        self.states.append((self.now_ms, ident, 1))
+                        self.states.append((self.now_ms, ident, self.epochs.get(ident, 0), 1))
                     transaction, inside = open_ones.setdefault(ident, (number, set()))
                     number += 1
                     inside.add(partition)
@@ -91,28 +111,35 @@ class Source:
     ) -> None:
         commits = self.chance.random() < 0.6
         self.ends[transaction] = (commits, self.now_ms)
-        self.states.append((self.now_ms, producer, 4 if commits else 5))
+        self.producers[transaction] = producer - self.first_producer
+        self.epochs[producer] = self.epochs.get(producer, 0) + self.bumps
+        self.states.append((self.now_ms, producer, self.epochs[producer], 4 if commits else 5))
         for each in sorted(inside):
-            self._end(logs[each], producer, commits=commits)
+            at = self._end(logs[each], producer, commits=commits)
+            self.batches.append(BatchNote(each, at, at, self.now_ms, self.now_ms, transaction))
 
     def write_states(self) -> None:
         """Write the log of their coordinator beside them."""
         writer = LogWriter(self.home / f"{TRANSACTIONS}-0")
-        for time_ms, producer, status in self.states:
+        for time_ms, producer, epoch, status in self.states:
             value = {
                 "producerId": producer,
-                "producerEpoch": 0,
+                "producerEpoch": epoch,
                 "transactionStatus": status,
                 "transactionLastUpdateTimestampMs": time_ms,
+                "clientTransactionVersion": 2 if self.bumps else 0,
             }
             name = {"transactionalId": f"t{producer}"}
             writer.add([pair(TRANSACTIONS, "TRANSACTION_LOG", name, value, 1)], time_ms)
         writer.write()
 
-    def _next(self, sequences: dict[tuple[int, int], int], key: tuple[int, int]) -> dict[str, int]:
-        base = sequences.get(key, 0)
-        sequences[key] = base + self._records_ahead()
-        return {"producer_id": key[1], "producer_epoch": 0, "base_sequence": base}
+    def _next(
+        self, sequences: dict[tuple[int, int, int], int], place: tuple[int, int]
+    ) -> dict[str, int]:
+        epoch = self.epochs.get(place[1], 0)
+        base = sequences.get((*place, epoch), 0)
+        sequences[*place, epoch] = base + self._records_ahead()
+        return {"producer_id": place[1], "producer_epoch": epoch, "base_sequence": base}
 
     def _records_ahead(self) -> int:
         self.records = self.chance.randint(1, 9)
@@ -122,36 +149,81 @@ class Source:
         count = self.records if options else self._records_ahead()
         values = [b"%d " % self.chance.randrange(10**6) * 5 for _ in range(count)]
         codec = self.chance.choice((Compression.NONE, Compression.GZIP, Compression.SNAPPY))
+        times = [self.now_ms] * count
+        if self.late_ms:
+            times = [self.now_ms - self.chance.randint(0, self.late_ms) for _ in values]
         batch = kseg.encode_batch(
-            {"value": values, "timestamp": [self.now_ms] * count},
+            {"value": values, "timestamp": times},
             BatchOptions(compression=codec, **options),  # type: ignore[arg-type]
         )
         first = log.append(batch).first_offset
         self.notes += [
-            Note(partition, first + n, self.now_ms, value, transaction)
+            Note(partition, first + n, times[n], value, transaction)
             for n, value in enumerate(values)
         ]
+        last = first + count - 1
+        self.batches.append(BatchNote(partition, first, last, times[0], max(times), None))
 
-    def _end(self, log: Log, producer: int, *, commits: bool) -> None:
+    def _end(self, log: Log, producer: int, *, commits: bool) -> int:
         builder = BatchBuilder(
-            producer_id=producer, producer_epoch=0, transactional=True, control=True
+            producer_id=producer,
+            producer_epoch=self.epochs[producer],
+            transactional=True,
+            control=True,
         )
         kind = ControlType.COMMIT if commits else ControlType.ABORT
         builder.append_end_marker(kind, 0, timestamp=self.now_ms)
-        log.append(builder.build(), origin=AppendOrigin.COORDINATOR)
+        return log.append(builder.build(), origin=AppendOrigin.COORDINATOR).first_offset
+
+    def end_at(self, partition: int, at_ms: int | None, cut: str) -> int:
+        """Where a partition is cut."""
+        mine = [batch for batch in self.batches if batch.partition == partition]
+        if at_ms is None:
+            return 1 << 62
+        if cut == "first":
+            later = (batch.base_offset for batch in mine if batch.max_ms > at_ms)
+            return next(later, 1 << 62)
+        return max((batch.last_offset + 1 for batch in mine if batch.first_ms <= at_ms), default=0)
+
+    def behind(self, partition: int, at_ms: int) -> dict[str, int]:
+        """How many records each cut leaves on the wrong side."""
+        first, last = (self.end_at(partition, at_ms, cut) for cut in ("first", "last"))
+        found = {"first": 0, "last": 0}
+        for batch in self.batches:
+            if batch.partition == partition and batch.ends is None:
+                count = batch.last_offset - batch.base_offset + 1
+                found["first"] += count * (batch.base_offset >= first and batch.max_ms <= at_ms)
+                found["last"] += count * (batch.base_offset < last and batch.max_ms > at_ms)
+        return found
 
     def expected(
-        self, partition: int, *, committed: bool, at_ms: int | None = None, otherwise: bool = False
+        self,
+        partition: int,
+        *,
+        committed: bool,
+        at_ms: int | None = None,
+        cut: str = "first",
+        otherwise: bool = False,
     ) -> list[tuple[int, int, bytes]]:
-        """The records that a partition serves: offset, time and value."""
-        end_ms = self.now_ms if at_ms is None else at_ms
-        rows = []
+        """The records that a partition serves: offset, time and value.
+
+        A transaction counts alike in all partitions: as it was decided by then, or by the last
+        marker of its producer that comes in.
+        """
+        moments = dict.fromkeys(range(9), self.now_ms if at_ms is None else at_ms)
+        for batch in self.batches:
+            inside = batch.base_offset < self.end_at(batch.partition, at_ms, cut)
+            if batch.ends is not None and inside:
+                producer = self.producers[batch.ends]
+                moments[producer] = max(moments[producer], batch.max_ms)
+        end, rows = self.end_at(partition, at_ms, cut), []
         for note in self.notes:
-            if note.partition != partition or note.time_ms > end_ms:
+            if note.partition != partition or note.offset >= end:
                 continue
             if committed and note.transaction is not None:
                 commits, decided_ms = self.ends.get(note.transaction, (otherwise, 0))
-                if not (commits if decided_ms <= end_ms else otherwise):
+                producer = self.producers.get(note.transaction, 0)
+                if not (commits if decided_ms <= moments[producer] else otherwise):
                     continue
             rows.append((note.offset, note.time_ms, note.value))
         return rows

@@ -463,22 +463,21 @@ class _Planning:
     def _known(self, path: Path) -> Settings:
         return next(each.known for each in self.brokers if path.parent in each.places)
 
-    def views(self, catalog: Catalog, walks: Sequence[Walk]) -> list[LogView]:
-        """The logs of all sources, each once."""
+    def views(self, catalog: Catalog, walks: Sequence[Walk]) -> list[tuple[LogView, int]]:
+        """The logs of all sources, each once, and the offset in front of which each is taken."""
         taken = {path for walk in walks for path in (walk.entry.path, *walk.copies)}
         others: dict[tuple[Any, Any], list[Partition]] = {}
         for each in catalog:
             if each.path not in taken:
                 others.setdefault((each.topic, each.partition), []).append(each)
-        views = [walk.view for walk in walks]
+        views = [(walk.view, walk.end) for walk in walks]
         for name, copies in others.items():
             paths = [each.path for each in copies]
             try:
-                views += (
-                    [merge_of(*name, paths).view] if len(paths) > 1 else map(LogView.at, copies)
-                )
+                joined = [merge_of(*name, paths).view] if paths[1:] else map(LogView.at, copies)
             except InconsistentTopicIdError:
-                views += map(LogView.at, copies)
+                joined = map(LogView.at, copies)
+            views += [(view, 0) for view in joined]
         return views
 
     def walk(self, walk: Walk, at_ms: int | None, cut: Cut, note: Callable[[int], None]) -> bool:

@@ -4,7 +4,8 @@ A transaction has one end in all partitions. Three things tell it, the first tha
 
     __transaction_state   the last state of its producer, up to the moment; PrepareCommit and
                           CompleteCommit commit, all others abort
-    a marker              of the producer in any partition of the sources, up to the moment
+    a marker              of the producer in any partition of the sources, up to the moment; one
+                          that follows the transaction in its own partition counts first
     the caller            "abort" or "commit"; "stop" leaves it undecided
 
 A marker of a commit beside a state that aborts contradicts it: copies of different moments. Such a
@@ -15,7 +16,7 @@ Source: Kafka `TransactionMetadata`, `TransactionState`, KIP-890.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
@@ -34,12 +35,16 @@ from kseg.log.reader.view import LogView
 #: `transactionStatus` of PrepareCommit and CompleteCommit; and of all that end a transaction.
 _COMMITS: Final = (2, 4)
 _ENDS: Final = (2, 3, 4, 5, 7)
+#: `clientTransactionVersion` since KIP-890.
+_BUMPS: Final = 2
 #: Where a value of `__transaction_state` has the producer's id.
 _PRODUCER_ID: Final = slice(2, 10)
 
 
 #: The id and the epoch of a producer, which name one transaction at a time.
 _Name = tuple[int, int]
+#: A marker, and the partition that it is in.
+_Marker = tuple[str, BatchHeader]
 
 
 @frozen_dataclass
@@ -76,7 +81,7 @@ class AdoptedTransaction(Documented):
 
 def decide(
     transactions: Iterable[AdoptedTransaction],
-    sources: Sequence[LogView],
+    sources: Sequence[tuple[LogView, int]],
     at_ms: int | None,
     undecided: str,
 ) -> dict[AdoptedTransaction, AdoptedTransaction]:
@@ -84,8 +89,10 @@ def decide(
 
     Args:
         transactions: that are open in one partition or several.
-        sources: all logs, `__transaction_state` among them if it is there.
-        at_ms: the moment; None for the end of the sources.
+        sources: all logs, each with the offset in front of which it is taken, 0 for none of it;
+            `__transaction_state` among them if it is there.
+        at_ms: the moment; None for the end of the sources. For a producer with a later marker in
+            what is taken, that is the moment.
         undecided: "abort", "commit" or "stop".
 
     Returns:
@@ -102,15 +109,20 @@ def decide(
     groups = {name: list(group) for name, group in groupby(ordered, key=key)}
     if not groups:
         return {}
-    end_ms = INT64_MAX if at_ms is None else at_ms
-    states, markers = _states(sources, groups, end_ms), _markers(sources, groups, end_ms)
+    moments = dict.fromkeys((name[0] for name in groups), INT64_MAX if at_ms is None else at_ms)
+    markers = _markers(sources, moments)
+    states = _states([view for view, _ in sources], moments)
     otherwise = {"abort": False, "commit": True}.get(undecided)
     decided = dict[AdoptedTransaction, AdoptedTransaction]()
     for name, group in groups.items():
-        commits, marker = states.get(name), markers.get(name)
+        end_ms, found = moments[name[0]], markers.get(name, ())
+        its_own = [marker for marker in found if _is_behind(marker, group)]
+        is_open = bool(its_own) and min(each.max_timestamp for _, each in its_own) > end_ms
+        commits = _by_state(name, group, states, is_open=is_open)
+        marker = None if is_open else _first_end(its_own or found, group, end_ms)
         why, doubt = "the state of its coordinator", ""
-        if commits is None:
-            commits, why = marker, "a marker in another partition"
+        if commits is None or (its_own and marker is not None):
+            commits, why = marker, "a marker"
         elif marker is not None and marker != commits:
             commits, doubt = None, ", and a marker contradicts the state of its coordinator"
         if commits is None:
@@ -120,85 +132,109 @@ def decide(
 
 
 class _State(NamedTuple):
-    """A record of `__transaction_state`: `transactionStatus`, and the time of the change in ms."""
+    """A record of `__transaction_state`.
+
+    Attributes:
+        status: `transactionStatus`.
+        update_ms: the time of the change, in ms.
+        bumps: whether the producer's epoch rises at the end of each transaction.
+    """
 
     status: int
     update_ms: int
+    bumps: bool
 
 
 def _states(
-    sources: Sequence[LogView], groups: Mapping[_Name, Sequence[AdoptedTransaction]], end_ms: int
-) -> dict[_Name, bool]:
-    """The ends of transactions by the states of their producers.
-
-    Since KIP-890 the end of a transaction has the next epoch, in which the next one begins.
-    """
-    producers = {producer_id for producer_id, _ in groups}
+    sources: Sequence[LogView], moments: Mapping[int, int]
+) -> tuple[dict[_Name, _State], dict[_Name, _State]]:
+    """The first end of each transaction, and the last state, up to the moments of producers."""
     ends, last = dict[_Name, _State](), dict[_Name, _State]()
     for view in sources:
         if view.topic != InternalTopic.TRANSACTIONS:
             continue
         found = dict[_Name, _State]()
         try:
-            for name, state in _records(view, producers, end_ms):
+            for name, state in _records(view, moments):
                 found[name] = state
                 if state.status in _ENDS:
                     ends.setdefault(name, state)
         except FormatError:  # an end may lie behind the damage
             found = {name: state for name, state in found.items() if state.status in _ENDS}
         last |= found
-    decided = {}
-    for (producer_id, epoch), group in groups.items():
-        began_ms = max(each.first_timestamp for each in group)
-        own, end = last.get((producer_id, epoch)), ends.get((producer_id, epoch + 1))
-        if end is not None:
-            decided[producer_id, epoch] = end.status in _COMMITS
-        elif own is not None and (own.status not in _ENDS or own.update_ms >= began_ms):
-            decided[producer_id, epoch] = own.status in _COMMITS  # and of no earlier transaction
-    return decided
+    return ends, last
 
 
-def _records(view: LogView, producers: Set[int], end_ms: int) -> Iterator[tuple[_Name, _State]]:
+def _by_state(
+    name: _Name,
+    group: Sequence[AdoptedTransaction],
+    states: tuple[Mapping[_Name, _State], Mapping[_Name, _State]],
+    *,
+    is_open: bool,
+) -> bool | None:
+    """The end of a transaction by the states of its producer; None if they do not tell.
+
+    Since KIP-890 the end of a transaction has the next epoch, in which the next one begins. If all
+    its markers are later, a state that says that all are written is of an earlier one.
+    """
+    ends, last = states
+    own, end = last.get(name), ends.get((name[0], name[1] + 1))
+    if end is not None:
+        return end.status in _COMMITS
+    if own is None:
+        return None
+    if is_open:
+        return own.status == _COMMITS[0]
+    began_ms = max(each.first_timestamp for each in group)
+    if own.status in _ENDS and (own.bumps or own.update_ms < began_ms):
+        return None  # of an earlier transaction
+    return own.status in _COMMITS
+
+
+def _records(view: LogView, moments: Mapping[int, int]) -> Iterator[tuple[_Name, _State]]:
     """The states of some producers, each with its epoch, in the order of the log."""
     for columns in view.read(columns=("key", "value", "timestamp")):
         times = columns["timestamp_ms"].tolist()
         for name, value, time_ms in zip(columns["key"], columns["value"], times, strict=True):
-            if value is None or time_ms > end_ms:
-                continue
-            if int.from_bytes(value[_PRODUCER_ID], "big", signed=True) in producers:
-                yield from _state_of(name, value)
+            if value is not None:
+                producer_id = int.from_bytes(value[_PRODUCER_ID], "big", signed=True)
+                if time_ms <= moments.get(producer_id, -1):
+                    yield from _state_of(name, value)
 
 
 def _state_of(name: bytes | None, value: bytes) -> Iterator[tuple[_Name, _State]]:
     with suppress(InvalidRecordError):
         fields = decode(InternalTopic.TRANSACTIONS, name, value).value
         if isinstance(fields, dict):
-            state = _State(fields["transactionStatus"], fields["transactionLastUpdateTimestampMs"])
+            state = _State(
+                fields["transactionStatus"],
+                fields["transactionLastUpdateTimestampMs"],
+                fields.get("clientTransactionVersion", 0) >= _BUMPS,
+            )
             yield (fields["producerId"], fields["producerEpoch"]), state
 
 
 def _markers(
-    sources: Sequence[LogView], groups: Mapping[_Name, Sequence[AdoptedTransaction]], end_ms: int
-) -> dict[_Name, bool]:
-    """The ends of transactions by the earliest marker of each in any partition.
+    sources: Sequence[tuple[LogView, int]], moments: dict[int, int]
+) -> dict[_Name, list[_Marker]]:
+    """The markers of some producers; moves their moments to their last markers that are taken.
 
     A marker is of the transaction whose batches stand in front of it: since KIP-890 its own epoch
     is that of the next one.
     """
-    producers = np.array([producer_id for producer_id, _ in groups])
-    earliest: dict[_Name, tuple[int, bool]] = {}
-    for view in sources:
-        place = f"{view.topic}-{view.partition}"
-        epochs = dict[int, int]()
+    producers, found = np.array(list(moments)), dict[_Name, list[_Marker]]()
+    for view, end in sources:
+        place, epochs = f"{view.topic}-{view.partition}", dict[int, int]()
         for header in _batches_of(view, producers):
+            producer_id = header.producer_id
             if not header.is_control:
-                epochs[header.producer_id] = header.producer_epoch
-                continue
-            name = (header.producer_id, epochs.pop(header.producer_id, -1))
-            if header.max_timestamp <= end_ms and _may_end(header, place, groups.get(name, ())):
-                end = (header.max_timestamp, header.control_type == ControlType.COMMIT)
-                earliest[name] = min(earliest.get(name, end), end)
-    return {name: commits for name, (_time, commits) in earliest.items()}
+                epochs[producer_id] = header.producer_epoch
+            elif header.control_type in (ControlType.COMMIT, ControlType.ABORT):
+                name = producer_id, epochs.pop(producer_id, -1)
+                found.setdefault(name, []).append((place, header))
+                if header.base_offset < end:
+                    moments[producer_id] = max(moments[producer_id], header.max_timestamp)
+    return found
 
 
 def _batches_of(view: LogView, producers: Int64s) -> Iterator[BatchHeader]:
@@ -209,15 +245,21 @@ def _batches_of(view: LogView, producers: Int64s) -> Iterator[BatchHeader]:
                 yield from table[table.is_transactional & np.isin(table.producer_id, producers)]
 
 
-def _may_end(header: BatchHeader, place: str, transactions: Sequence[AdoptedTransaction]) -> bool:
-    """Whether a control batch in a partition may be the end of a transaction."""
-    return (
-        bool(transactions)
-        and header.control_type in (ControlType.COMMIT, ControlType.ABORT)
-        and all(header.max_timestamp >= each.first_timestamp for each in transactions)
-        and all(
-            header.base_offset > each.first_offset
-            for each in transactions
-            if each.partition == place
-        )
-    )
+def _is_behind(marker: _Marker, group: Sequence[AdoptedTransaction]) -> bool:
+    """Whether a marker stands behind a transaction where that is open."""
+    place, header = marker
+    return any(each.partition == place and each.first_offset < header.base_offset for each in group)
+
+
+def _first_end(
+    markers: Iterable[_Marker], group: Sequence[AdoptedTransaction], end_ms: int
+) -> bool | None:
+    """What the earliest of the markers says that may end a transaction; None for none."""
+    began_ms = max(each.first_timestamp for each in group)
+    places = {each.partition: each.first_offset for each in group}
+    ends = [
+        (header.max_timestamp, header.control_type == ControlType.COMMIT)
+        for place, header in markers
+        if began_ms <= header.max_timestamp <= end_ms and header.base_offset > places.get(place, -1)
+    ]
+    return min(ends)[1] if ends else None

@@ -25,6 +25,7 @@ from kseg.log.segment.reader import Segment
 from tests.adopted import Source, served, target
 from tests.builders import batch, record, write_segment
 from tests.conformance.test_tiered import case_of, rows
+from tests.shares import share
 from tests.unit.log.settings import made as settings_made
 from tests.unit.log.settings.made import FIRST, Broker
 
@@ -90,9 +91,14 @@ def test_the_log_is_the_brokers_own(tmp_path: Path) -> None:
     assert read_clean_shutdown(broker.path) is not None
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", share(range(200), 50, "cuts"))
 def test_logs_as_they_stood(tmp_path: Path, seed: int) -> None:
-    source = made(tmp_path, seed, count=3)
+    """Of every other one, records have times in any order."""
+    late, bumps = seed // 2 % 2, bool(seed % 4 == 3 or seed % 5)
+    source = Source(tmp_path / "old", 3, Random(seed), late_ms=300 * late, bumps=bumps)
+    source.write(120)
+    if seed % 3:
+        source.write_states()
     broker = target(tmp_path / "data", 3)
     at_ms = Random(seed).randint(source.notes[0].time_ms - 5, source.now_ms + 5)
     cut = ("first", "last")[seed % 2]
@@ -105,14 +111,13 @@ def test_logs_as_they_stood(tmp_path: Path, seed: int) -> None:
         undecided="abort",
     )
     assert plan.refused == ()
-    assert all(each.behind == {"first": 0, "last": 0} for each in plan.partitions)
+    behind = [source.behind(number, at_ms) for number in range(3)]
+    assert [each.behind for each in plan.partitions] == behind
     for number, path in enumerate(plan.apply()):
-        assert served(path, "read_uncommitted") == source.expected(
-            number, committed=False, at_ms=at_ms
-        )
-        assert served(path, "read_committed") == source.expected(
-            number, committed=True, at_ms=at_ms
-        )
+        for isolation in ISOLATIONS:
+            assert served(path, isolation) == source.expected(
+                number, committed=isolation == "read_committed", at_ms=at_ms, cut=cut
+            )
 
 
 # ---- refusals ------------------------------------------------------------------------------------

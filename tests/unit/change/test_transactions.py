@@ -100,8 +100,8 @@ CASES: dict[str, tuple[list[State], list[Marker], int | None, bool | None]] = {
 }
 
 
-def views(home: Path) -> list[LogView]:
-    return list(map(LogView.at, Catalog.of(home)))
+def views(home: Path) -> list[tuple[LogView, int]]:
+    return [(LogView.at(each), 0) for each in Catalog.of(home)]
 
 
 @pytest.mark.parametrize("name", CASES)
