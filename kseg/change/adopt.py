@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,7 +40,6 @@ from kseg.constants import INT64_MAX, TAILS, InternalTopic, Progress, StrPath
 from kseg.documents import VerbReport, fields_of
 from kseg.errors import (
     FormatError,
-    InconsistentTopicIdError,
     KsegError,
     NotALogError,
     OffsetsOutOfOrderError,
@@ -61,15 +60,15 @@ from kseg.log.config import LogConfig
 from kseg.log.copies.merge import LEFT_OUT, PartitionMerge, merge_of
 from kseg.log.data_directory import lower_start
 from kseg.log.reader.version import SegmentInfo
-from kseg.log.reader.view import LogView
+from kseg.log.reader.view import LogView, age_of
 from kseg.log.recovery.plan import FileSeen, look_at
-from kseg.log.settings.cluster import Assigned, SettingValue
+from kseg.log.settings.cluster import Assigned
 from kseg.log.settings.joined import FROM_TOPIC, Settings, group_by_broker, settings
 from kseg.log.settings.targets import assigned_partitions, partition_paths, usual_rules
 from kseg.log.tier.tier import Tier
 from kseg.log.topic_policy import UNTOUCHED, is_internal
 from kseg.log.writer.retention import SIZE, TIME, LogBounds, choose
-from kseg.stores.path import is_remote, local_path_at, path_at
+from kseg.stores.path import is_remote, local_path_at
 
 #: What expires within so short a time counts as expired.
 _SOON_MS: Final = DAY_MS
@@ -278,8 +277,11 @@ def plan_adoption(
     note = _noted(progress, sum(info.size for walk in chosen for info in walk.view.segments))
     walks = [walk for walk in chosen if plan.walk(walk, at_ms, cut, note)]
     transactions = [each for walk in walks for each in walk.transactions]
-    views = plan.views(catalog, walks) if transactions else ()
-    decided = decide(transactions, views, at_ms, undecided)
+    logs, names = [(walk.view, walk.end) for walk in walks], {walk.entry.name for walk in walks}
+    if transactions:
+        newest = Catalog.of(sources, replicas=age_of, files="refuse", tier=tier)
+        logs += [(LogView.at(each), 0) for each in newest if each.name not in names]
+    decided = decide(transactions, logs, at_ms, undecided)
     plan.refused += [each.question for each in decided.values() if each.commits is None]
     adoptions = [_adoption(walk, decided) for walk in walks]
     for adoption in () if let_retention_delete else adoptions:
@@ -420,15 +422,23 @@ class _Planning:
             targets = self._targets(topic, number, [each[number] for each in assigned])
             epoch = max(each[number].leader_epoch for each in assigned)
             entry, *others = copies[number]
-            if others:
-                merge = _merged(copies[number])
-                view, start = merge.view, merge.log_start_offset
-                walk = Walk(entry, view, topic, targets, epoch, start, view.first_offset)
-                _note_copies(walk, merge)
-            else:
-                view = LogView.at(entry)
-                start = view.first_offset if entry.kind else view.log_start_offset
-                walk = Walk(entry, view, topic, targets, epoch, start, view.first_offset)
+            merge = _merged(number, copies[number]) if others else None
+            view = LogView.at(entry) if merge is None else merge.view
+            start = view.first_offset if entry.kind and not others else view.log_start_offset
+            walk = Walk(entry, view, topic, targets, epoch, start, view.first_offset)
+            if merge is not None:
+                walk.copies = tuple(each.path for each in copies[number])
+                for copy in merge.copies:
+                    walk.notes.append(f"{copy.batches} batches from {copy.path}")
+                    if copy.error is not None:
+                        walk.left_out.append(f"{copy.path}: {copy.error}")
+                walk.left_out += [
+                    f"{left.batches} batches of {left.path}, offsets {left.first_offset} to "
+                    f"{left.last_offset}: {LEFT_OUT[left.why]}"
+                    for left in merge.left_out
+                ]
+                if merge.missing:
+                    walk.left_out.append("an unfinished write at the end of a copy")
             yield walk
 
     def _targets(self, topic: str, number: int, assigned: Sequence[Assigned]) -> tuple[Path, ...]:
@@ -462,23 +472,6 @@ class _Planning:
 
     def _known(self, path: Path) -> Settings:
         return next(each.known for each in self.brokers if path.parent in each.places)
-
-    def views(self, catalog: Catalog, walks: Sequence[Walk]) -> list[tuple[LogView, int]]:
-        """The logs of all sources, each once, and the offset in front of which each is taken."""
-        taken = {path for walk in walks for path in (walk.entry.path, *walk.copies)}
-        others: dict[tuple[Any, Any], list[Partition]] = {}
-        for each in catalog:
-            if each.path not in taken:
-                others.setdefault((each.topic, each.partition), []).append(each)
-        views = [(walk.view, walk.end) for walk in walks]
-        for name, copies in others.items():
-            paths = [each.path for each in copies]
-            try:
-                joined = [merge_of(*name, paths).view] if paths[1:] else map(LogView.at, copies)
-            except InconsistentTopicIdError:
-                joined = map(LogView.at, copies)
-            views += [(view, 0) for view in joined]
-        return views
 
     def walk(self, walk: Walk, at_ms: int | None, cut: Cut, note: Callable[[int], None]) -> bool:
         """Walk over a source; returns whether it can be adopted."""
@@ -517,7 +510,10 @@ class _Planning:
         target, end = adoption.targets[0], adoption.log_end_offset
         known = self._known(target)
         config = usual_rules(known, target).config
-        latest = {each.base_offset: each.max_timestamp for each in adoption.segments}
+        latest = {  # without times, that of the new file counts
+            each.base_offset: each.max_timestamp if each.max_timestamp >= 0 else self.now_ms
+            for each in adoption.segments
+        }
         sizes = {each.base_offset: each.bytes for each in adoption.segments} | {end: 0}
         infos = [
             SegmentInfo(SegmentFiles(base, target), size, base == end)
@@ -528,30 +524,25 @@ class _Planning:
             LogBounds(adoption.log_start_offset, end, end),
             config=config,
             now_ms=self.now_ms + _SOON_MS,
-            largest_timestamp=lambda info: _time_of(latest[info.base_offset], self.now_ms),
+            largest_timestamp=lambda info: latest[info.base_offset],
         )
         gone = dict.fromkeys(each.why for each in going)
         if config.compacted and adoption.bytes:
             gone["compact"] = None
         if gone:
-            self._refuse_clocks(adoption, known.of(target).values, gone)
-
-    def _refuse_clocks(
-        self, adoption: PartitionAdoption, values: Mapping[str, SettingValue], gone: Iterable[str]
-    ) -> None:
-        names = [_KEEPING[why][0] for why in gone]
-        self.refused.append(
-            f"{adoption.name}: a first pass of the broker takes records of it, by "
-            f"{' and '.join(names)}: type the lines for before, or let it"
-        )
+            names = " and ".join(_KEEPING[why][0] for why in gone)
+            self.refused.append(
+                f"{adoption.name}: a first pass of the broker takes records of it, by {names}: "
+                "type the lines for before, or let it"
+            )
+        topic = ("--entity-type", "topics", "--entity-name", adoption.topic)
+        alter = ("kafka-configs.sh", "--bootstrap-server", "localhost:9092", "--alter", *topic)
         for why in gone:
             name, kept = _KEEPING[why]
-            value = values.get(name)
+            value = known.of(target).values.get(name)
             again = f"--delete-config={name}"
             if value is not None and value.source == FROM_TOPIC:
                 again = f"--add-config={name}={value.value}"
-            topic = ("--entity-type", "topics", "--entity-name", adoption.topic)
-            alter = ("kafka-configs.sh", "--bootstrap-server", "localhost:9092", "--alter", *topic)
             for lines, word in ((self.before, f"--add-config={name}={kept}"), (self.after, again)):
                 line = command_line(*alter, *word.split("=", 1))
                 if line not in lines:
@@ -645,7 +636,7 @@ def _adoption(
     )
 
 
-def _merged(copies: Sequence[Partition]) -> PartitionMerge:
+def _merged(number: int, copies: Sequence[Partition]) -> PartitionMerge:
     """Several copies of one partition as one log.
 
     Raises:
@@ -653,11 +644,10 @@ def _merged(copies: Sequence[Partition]) -> PartitionMerge:
     """
     paths = [each.path for each in copies]
     command = command_line("kseg", "merge", *map(str, paths), "-o", "OUT")
-    topic, number = str(copies[0].topic), int(copies[0].partition or 0)
-    name = f"{topic}-{number}"
+    name = f"{copies[0].topic}-{number}"
     if any(each.tier is not None for each in copies):
         raise KsegError(f"{name} has several copies, and a tier: join the copies first: {command}")
-    merge = merge_of(topic, number, paths)
+    merge = merge_of(str(copies[0].topic), number, paths)
     for each in copies:
         lacking = _lacking(each, LogView.at(each), merge.log_start_offset)
         if lacking is not None:
@@ -668,15 +658,11 @@ def _merged(copies: Sequence[Partition]) -> PartitionMerge:
             f"{merge.conflicts[0].offset} on: let one copy win: {command} --prefer {paths[0]}"
         )
     for lost in merge.missing:
-        if lost.last_offset is not None:
+        if lost.last_offset is not None or any(copy.ends_damaged for copy in merge.copies):
+            last = "the end" if lost.last_offset is None else lost.last_offset
             raise KsegError(
-                f"{name}: offsets {lost.first_offset} to {lost.last_offset} are in no copy: name a "
-                f"copy that has them, or go without: {command}"
-            )
-        if any(copy.ends_damaged for copy in merge.copies):
-            raise KsegError(
-                f"{name}: damage hides what lay behind offset {lost.first_offset - 1}: name a copy "
-                f"that has it, or go without: {command}"
+                f"{name}: offsets {lost.first_offset} to {last} are in no copy: name a copy that "
+                f"has them, or go without: {command}"
             )
     return merge
 
@@ -690,30 +676,9 @@ def _lacking(entry: Partition, view: LogView, first: int) -> str | None:
     return f"{entry.path}: {view.remote_warning}: name the tier, or type {command}"
 
 
-def _note_copies(walk: Walk, merge: PartitionMerge) -> None:
-    """Note what comes from each copy, and what does not."""
-    walk.copies = tuple(path_at(copy.path) for copy in merge.copies)
-    for copy in merge.copies:
-        walk.notes.append(f"{copy.batches} batches, {copy.bytes} bytes from {copy.path}")
-        if copy.error is not None:
-            walk.left_out.append(f"{copy.path}: {copy.error}")
-    walk.left_out += [
-        f"{left.batches} batches of {left.path}, offsets {left.first_offset} to "
-        f"{left.last_offset}: {LEFT_OUT[left.why]}"
-        for left in merge.left_out
-    ]
-    if merge.missing:
-        walk.left_out.append("an unfinished write at the end of a copy")
-
-
 def _salvage(path: Path) -> str:
     command = command_line("kseg", "salvage", os.fspath(path), "-o", "OUT")
     return f"first make a sound copy: {command}"
-
-
-def _time_of(timestamp: int, now_ms: int) -> int:
-    """The time of a segment for retention; that of its new file where no record has a time."""
-    return timestamp if timestamp >= 0 else now_ms
 
 
 def _look(path: Path) -> tuple[FileSeen, ...]:

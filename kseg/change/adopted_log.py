@@ -25,7 +25,7 @@ from kseg.errors import (
 from kseg.files import checkpoints, io, metadata, producer_snapshot
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.log_file import Tile
-from kseg.files.names import FileKind, Partition, parse_partition_dir, segment_name
+from kseg.files.names import FileKind, Partition, segment_name
 from kseg.format.builder import BatchBuilder
 from kseg.format.header import BatchTable
 from kseg.frozen import frozen_dataclass
@@ -109,11 +109,6 @@ class PartitionAdoption(Documented):
     def name(self) -> str:
         """The name of its directory."""
         return f"{self.topic}-{self.partition}"
-
-    @property
-    def source_topic(self) -> str:
-        """Its topic in the source."""
-        return parse_partition_dir(self.source.name).topic
 
     @property
     def log_end_offset(self) -> int:

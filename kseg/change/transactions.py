@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -101,10 +102,7 @@ def decide(
     Raises:
         KsegError, OSError: a source cannot be read.
     """
-
-    def key(one: AdoptedTransaction) -> _Name:
-        return one.producer_id, one.producer_epoch
-
+    key = attrgetter("producer_id", "producer_epoch")
     ordered = sorted(transactions, key=key)
     groups = {name: list(group) for name, group in groupby(ordered, key=key)}
     if not groups:
@@ -115,15 +113,22 @@ def decide(
     otherwise = {"abort": False, "commit": True}.get(undecided)
     decided = dict[AdoptedTransaction, AdoptedTransaction]()
     for name, group in groups.items():
-        end_ms, found = moments[name[0]], markers.get(name, ())
-        its_own = [marker for marker in found if _is_behind(marker, group)]
-        is_open = bool(its_own) and min(each.max_timestamp for _, each in its_own) > end_ms
-        commits = _by_state(name, group, states, is_open=is_open)
-        marker = None if is_open else _first_end(its_own or found, group, end_ms)
+        began_ms, end_ms = max(each.first_timestamp for each in group), moments[name[0]]
+        begins = {each.partition: each.first_offset for each in group}
+        ends = [
+            (header.max_timestamp, header.control_type == ControlType.COMMIT, place in begins)
+            for place, header in markers.get(name, ())
+            if header.base_offset > begins.get(place, -1)
+        ]
+        its_own = [each for each in ends if each[2]]  # in a partition where it is open
+        is_open = bool(its_own) and min(its_own)[0] > end_ms
+        others = [each for each in ends if began_ms <= each[0] <= end_ms]
+        marker = None if is_open else min(its_own or others, default=None)
+        commits = _by_state(name, began_ms, states, is_open=is_open)
         why, doubt = "the state of its coordinator", ""
-        if commits is None or (its_own and marker is not None):
-            commits, why = marker, "a marker"
-        elif marker is not None and marker != commits:
+        if marker is not None and (commits is None or its_own):
+            commits, why = marker[1], "a marker"
+        elif marker is not None and marker[1] != commits:
             commits, doubt = None, ", and a marker contradicts the state of its coordinator"
         if commits is None:
             commits, why = otherwise, doubt if otherwise is None else "the caller"
@@ -167,7 +172,7 @@ def _states(
 
 def _by_state(
     name: _Name,
-    group: Sequence[AdoptedTransaction],
+    began_ms: int,
     states: tuple[Mapping[_Name, _State], Mapping[_Name, _State]],
     *,
     is_open: bool,
@@ -185,7 +190,6 @@ def _by_state(
         return None
     if is_open:
         return own.status == _COMMITS[0]
-    began_ms = max(each.first_timestamp for each in group)
     if own.status in _ENDS and (own.bumps or own.update_ms < began_ms):
         return None  # of an earlier transaction
     return own.status in _COMMITS
@@ -196,22 +200,22 @@ def _records(view: LogView, moments: Mapping[int, int]) -> Iterator[tuple[_Name,
     for columns in view.read(columns=("key", "value", "timestamp")):
         times = columns["timestamp_ms"].tolist()
         for name, value, time_ms in zip(columns["key"], columns["value"], times, strict=True):
-            if value is not None:
-                producer_id = int.from_bytes(value[_PRODUCER_ID], "big", signed=True)
-                if time_ms <= moments.get(producer_id, -1):
-                    yield from _state_of(name, value)
-
-
-def _state_of(name: bytes | None, value: bytes) -> Iterator[tuple[_Name, _State]]:
-    with suppress(InvalidRecordError):
-        fields = decode(InternalTopic.TRANSACTIONS, name, value).value
-        if isinstance(fields, dict):
-            state = _State(
-                fields["transactionStatus"],
-                fields["transactionLastUpdateTimestampMs"],
-                fields.get("clientTransactionVersion", 0) >= _BUMPS,
-            )
-            yield (fields["producerId"], fields["producerEpoch"]), state
+            if value is None:
+                continue
+            producer_id = int.from_bytes(value[_PRODUCER_ID], "big", signed=True)
+            if time_ms > moments.get(producer_id, -1):
+                continue
+            with suppress(InvalidRecordError):
+                fields = decode(InternalTopic.TRANSACTIONS, name, value).value
+                if isinstance(fields, dict):
+                    yield (
+                        (fields["producerId"], fields["producerEpoch"]),
+                        _State(
+                            fields["transactionStatus"],
+                            fields["transactionLastUpdateTimestampMs"],
+                            fields.get("clientTransactionVersion", 0) >= _BUMPS,
+                        ),
+                    )
 
 
 def _markers(
@@ -243,23 +247,3 @@ def _batches_of(view: LogView, producers: Int64s) -> Iterator[BatchHeader]:
         with view.open_segment(info) as segment:
             for table in segment.headers():
                 yield from table[table.is_transactional & np.isin(table.producer_id, producers)]
-
-
-def _is_behind(marker: _Marker, group: Sequence[AdoptedTransaction]) -> bool:
-    """Whether a marker stands behind a transaction where that is open."""
-    place, header = marker
-    return any(each.partition == place and each.first_offset < header.base_offset for each in group)
-
-
-def _first_end(
-    markers: Iterable[_Marker], group: Sequence[AdoptedTransaction], end_ms: int
-) -> bool | None:
-    """What the earliest of the markers says that may end a transaction; None for none."""
-    began_ms = max(each.first_timestamp for each in group)
-    places = {each.partition: each.first_offset for each in group}
-    ends = [
-        (header.max_timestamp, header.control_type == ControlType.COMMIT)
-        for place, header in markers
-        if began_ms <= header.max_timestamp <= end_ms and header.base_offset > places.get(place, -1)
-    ]
-    return min(ends)[1] if ends else None

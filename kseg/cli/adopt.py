@@ -13,6 +13,7 @@ from kseg.cli.failures import Exit, complain, usage_errors
 from kseg.cli.internal import write_resets
 from kseg.cli.parsing import Paths
 from kseg.cli.paths import tier_of_run
+from kseg.files.names import parse_partition_dir
 from kseg.format.times import iso_text
 from kseg.reports import AdoptionPlan
 
@@ -66,16 +67,19 @@ def _with_groups(plan: AdoptionPlan, path: Path, at: int | None) -> AdoptionPlan
     if not plan.group_homes:
         complain("kseg: no __consumer_offsets is among the sources: there is no file of groups")
         return plan
-    adopted = {(each.source_topic, each.partition): each for each in plan.partitions}
-
-    def move(place: tuple[str, int], offset: int) -> tuple[str, int, int] | None:
-        log = adopted.get(place)
-        if log is None:
-            return None
-        offset = min(max(offset, log.log_start_offset), log.log_end_offset)
-        return log.topic, log.partition, offset
-
-    lines = write_resets(groups(plan.group_homes, at=at), path, move)
+    adopted = {parse_partition_dir(each.source.name)[:2]: each for each in plan.partitions}
+    report = groups(plan.group_homes, at=at)
+    commits = [
+        {
+            **row,
+            "topic": log.topic,
+            "offset": min(max(row["offset"], log.log_start_offset), log.log_end_offset),
+        }
+        for row in report.commits.rows()
+        if row["offset"] is not None
+        and (log := adopted.get((row["topic"], row["partition"]))) is not None
+    ]
+    lines = write_resets(report, path, commits)
     others = (line for line in plan.after if not line.startswith("kseg groups "))
     return replace(plan, after=(*others, *map(str.strip, lines)))
 

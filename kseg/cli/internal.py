@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -160,26 +160,14 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_resets(
-    report: Groups,
-    path: Path,
-    move: Callable[[tuple[str, int], int], tuple[str, int, int] | None] = lambda place, offset: (
-        *place,
-        offset,
-    ),
+    report: Groups, path: Path, commits: Iterable[Mapping[str, Any]] | None = None
 ) -> list[str]:
-    """Write the commits for Kafka's tools; returns the commands that take the file.
-
-    Args:
-        report: the groups.
-        path: of the file.
-        move: gives topic, partition and offset for those of a commit; None to leave it out.
-    """
+    """Write commits for Kafka's tools, all if None; returns the commands that take the file."""
     types = {group.group: group.type for group in report}
     rows = [
-        (row["group"], *moved)
-        for row in report.commits.rows()
+        (row["group"], row["topic"], row["partition"], row["offset"])
+        for row in (report.commits.rows() if commits is None else commits)
         if row["pending"] is None and row["offset"] is not None and "\n" not in row["group"]
-        if (moved := move((row["topic"], row["partition"]), row["offset"])) is not None
     ]
     names = list(dict.fromkeys(row[0] for row in rows))
     text = io.StringIO()

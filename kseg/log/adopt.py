@@ -15,6 +15,10 @@ interruption, do the same once more with the rest of the staged files.
 
 The checksum of a batch does not cover its offset and leader epoch, and index entries count from the
 base offset. So new offsets change the first sixteen bytes of each batch and nothing else.
+
+`kseg.change.adopt` shares none of this. Here the files are the caller's own: they get other bytes
+where they lie, and a rename makes each one part of a log that has records. There the sources stay
+as they are, and a log that is copied whole takes the place of an empty one.
 """
 
 from __future__ import annotations
@@ -149,7 +153,8 @@ def adopt(
             if end == 0 < first:  # nothing was ever there, so a gap in front would be none
                 end = _visit(open_log, begin=first)
             epochs = LeaderEpochs.load(directory / EPOCHS_NAME)
-            epoch = _epoch(epochs, leader_epoch)
+            latest = 0 if epochs.latest is None else epochs.latest.epoch
+            epoch = latest if leader_epoch is None else leader_epoch
             bases = []
             for one in waiting:
                 bases.append(one.first_offset if keep_offsets else end)
@@ -214,19 +219,7 @@ def check_adoptable(
             f"leader epoch {leader_epoch} is older than the log's latest, {latest.epoch}",
             path=directory,
         )
-    if keep_offsets:
-        _check_order(waiting, end)
-
-
-def _epoch(epochs: LeaderEpochs, wanted: int | None) -> int:
-    """The leader epoch of adopted segments: the wanted one, or the log's latest."""
-    if wanted is not None:
-        return wanted
-    return 0 if epochs.latest is None else epochs.latest.epoch
-
-
-def _check_order(waiting: Sequence[StagedSegment], end: int) -> None:
-    for one in waiting:
+    for one in waiting if keep_offsets else ():
         if one.first_offset < end:
             raise OffsetsOutOfOrderError(
                 f"offsets {one.first_offset} to {one.last_offset} are to be kept, but what is in "

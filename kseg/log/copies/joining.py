@@ -128,21 +128,6 @@ def join_copies(paths: Sequence[StrPath], chosen: Chosen | None = None) -> list[
     return [joined for key in chosen_keys for joined in _joined(key, named_copies, key)]
 
 
-def join_directories(topic: str, partition: int, paths: Sequence[Path]) -> list[JoinedCopies]:
-    """The copies of one partition by their directories, whatever their names; by topic id.
-
-    Args:
-        topic, partition: which one it is.
-        paths: of the directories; deleted and stray ones, too.
-
-    Raises:
-        ValueError: fewer than two paths, or the same directory twice.
-    """
-    named_copies = [_NamedCopy((path,), True, {_NO_KEY: path}) for path in paths]
-    _check(named_copies)
-    return list(_joined((topic, partition), named_copies, _NO_KEY))
-
-
 def _named_copy(directories: tuple[Path, ...]) -> _NamedCopy:
     """The live partitions of a copy: deleted, future and stray ones are no copies.
 

@@ -60,13 +60,7 @@ from kseg.format.header import BatchHeader
 from kseg.frames import Table, TableRows, counted
 from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
-from kseg.log.copies.joining import (
-    CopyPath,
-    JoinedCopies,
-    join_copies,
-    join_directories,
-    places_of,
-)
+from kseg.log.copies.joining import CopyPath, JoinedCopies, join_copies, places_of
 from kseg.log.copies.source import (
     COLUMNS,
     COUNT,
@@ -253,14 +247,12 @@ class PartitionMerge(TargetPartition, Documented):
     @property
     def view(self) -> LogView:
         """The merged log, read from the copies as far as they reached when it was planned."""
-        path, last = path_at(self.copies[0].path), len(self.segments) - 1
-        infos = []
-        for number, segment in enumerate(self.segments):
-            name = segment_name(segment.base_offset, FileKind.LOG)
-            log = MergedPath(path, "merged", name)
+        path, infos = path_at(self.copies[0].path), []
+        for segment in self.segments:
+            log = MergedPath(path, "merged", segment_name(segment.base_offset, FileKind.LOG))
             log.extents = segment.extents
-            files = SegmentFiles(segment.base_offset, log)
-            infos.append(SegmentInfo(files, log.size_elsewhere(), is_last=number == last))
+            files, is_last = SegmentFiles(segment.base_offset, log), segment is self.segments[-1]
+            infos.append(SegmentInfo(files, log.size_elsewhere(), is_last))
         start = RemotePart(self.log_start_offset, self.epochs, None)
         return LogView(path, tuple(infos), "never", remote=start)
 
@@ -294,21 +286,20 @@ class MergedPath(PosixPath):
 
     def open_elsewhere(self) -> MappedFile:
         """Open the segment for reading; no copy is opened yet."""
-        return _Extents(self)
+        file = _Extents(os.fspath(self), self.size_elsewhere())
+        file.extents = self.extents
+        return file
 
 
 class _Extents(RangedFile):
     """Batches of several files, read as one file."""
 
-    __slots__ = ("_extents",)
-
-    def __init__(self, path: MergedPath) -> None:
-        super().__init__(os.fspath(path), path.size_elsewhere())
-        self._extents: Final = path.extents
+    __slots__ = ("extents",)
+    extents: Sequence[Span]
 
     def _fetch(self, start: int, end: int) -> tuple[memoryview, None]:
         parts, position = [], 0
-        for extent in self._extents:
+        for extent in self.extents:
             first, last = max(start - position, 0), min(end - position, extent.size)
             if first < last:
                 with MappedFile.open(extent.path, "never") as file:
@@ -995,24 +986,19 @@ def plan_merge(
         return MergePlan(Path(out), sources, tuple(plans), left_alone)
 
 
-def merge_of(
-    topic: str, partition: int, paths: Sequence[Path], tier: TierLike | None = None
-) -> PartitionMerge:
+def merge_of(topic: str, partition: int, paths: Sequence[Path]) -> PartitionMerge:
     """Choose the batches of one merged log, as `plan_merge` does for many.
 
     Args:
         topic, partition: which one it is.
         paths: the directories of the copies, under any names.
-        tier: as for `plan_merge`.
 
     Raises:
-        ValueError, InconsistentTopicIdError, UnsupportedFormatError, TierError, KsegError, OSError:
-            as `plan_merge`.
+        KsegError, OSError: as `plan_merge`.
     """
-    joined = join_directories(topic, partition, paths)
+    joined = [replace(each, topic=topic, partition=partition) for each in join_copies(paths)]
     _check(joined)
-    with at_file(joined[0].copies[0].path):
-        return _plan(joined[0], frozenset(), Tier.beside() if tier is None else tier)
+    return _plan(joined[0], frozenset(), Tier.beside())
 
 
 # ---- deciding ------------------------------------------------------------------------------------
@@ -1175,15 +1161,10 @@ def _merged(ranked: Ranked, taken: Sequence[int]) -> MergedCopy:
         sum(span.size for span in ranked.copy.provable.unprovable),
         int(taken[0]),
         int(taken[1]),
-        ends_damaged=_ends_damaged(ranked.copy),
-    )
-
-
-def _ends_damaged(copy: Copy) -> bool:
-    """Whether damage hides the end of a copy, and not only an unfinished write."""
-    end = next((lost for lost in copy.unknown if lost.last_offset is None), None)
-    return end is not None and any(
-        span.reason not in ("torn-tail", "zeros")
-        for span in copy.provable.unprovable
-        if (span.path, span.position) >= (end.path, end.position)
+        ends_damaged=any(
+            span.reason not in ("torn-tail", "zeros")
+            for lost in ranked.copy.unknown
+            for span in ranked.copy.provable.unprovable
+            if lost.last_offset is None and (span.path, span.position) >= (lost.path, lost.position)
+        ),
     )
