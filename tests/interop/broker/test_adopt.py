@@ -22,10 +22,11 @@ from tests.adopted import Source, served
 from tests.interop.broker import made
 from tests.interop.broker.broker import Broker, Row, Said, wait_until
 from tests.interop.kafka import needed
+from tests.shares import share
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
-COUNT, SEEDS = 3, range(8)
+COUNT, SEEDS = 3, share(range(40), 8, "adopted beside a broker")
 SETTINGS = {"log.retention.check.interval.ms": 1_000, "log.cleaner.backoff.ms": 1_000}
 
 
@@ -60,7 +61,8 @@ def back(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Back]:
         broker.stop()
         sources, plans = {}, {}
         for seed in SEEDS:
-            sources[seed] = Source(tmp_path_factory.mktemp("old"), COUNT, Random(seed))
+            home, bumps = tmp_path_factory.mktemp("old"), not seed % 3
+            sources[seed] = Source(home, COUNT, Random(seed), bumps=bumps)
             sources[seed].write(120)
             plans[seed] = kseg.plan_adoption(
                 sources[seed].home,
@@ -81,7 +83,7 @@ def back(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Back]:
 BETWEEN = {
     seed: (
         (lambda source: None)
-        if seed < 4
+        if seed // 2 % 2
         else (lambda source: (source.notes[0].time_ms + source.now_ms) // 2)
     )
     for seed in SEEDS
