@@ -378,7 +378,8 @@ class _Planning:
         for each in catalog:
             topic, number = each.topic, each.partition
             if topic is None or number is None:
-                self.refused.append(f"{each.path}: its name is not that of a partition")
+                lines = self.refused if each.path in catalog.named else self.left_out
+                lines.append(f"{each.path}: not the name of a partition, such as orders-0")
             elif is_internal(topic) and topic not in (topics or ()):
                 self.left_out.append(f"{each.path}: a topic of Kafka's own")
             elif topics is None or topic in topics:
@@ -533,7 +534,7 @@ class _Planning:
             names = " and ".join(_KEEPING[why][0] for why in gone)
             self.refused.append(
                 f"{adoption.name}: a first pass of the broker takes records of it, by {names}: "
-                "type the lines for before, or let it"
+                "type the lines for before, or let it with --let-retention-delete"
             )
         topic = ("--entity-type", "topics", "--entity-name", adoption.topic)
         alter = ("kafka-configs.sh", "--bootstrap-server", "localhost:9092", "--alter", *topic)

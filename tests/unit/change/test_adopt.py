@@ -327,6 +327,18 @@ def test_topics_that_cannot_be_adopted(tmp_path: Path, how: dict[str, Any], word
 OTHERS = ("one", "two", "tiered")
 
 
+def test_a_directory_under_another_name_is_refused_where_it_is_named(tmp_path: Path) -> None:
+    source, broker = made(tmp_path, 1), target(tmp_path / "data", 2)
+    other = source.home / "old-0.bak"
+    shutil.copytree(source.home / "old-0", other)
+    how: dict[str, Any] = {"topics": {"old": "orders"}, "undecided": "abort"}
+    plan = kseg.plan_adoption(source.home, into=broker.path, **how)
+    said = f"{other}: not the name of a partition, such as orders-0"
+    assert (plan.refused, plan.left_out) == ((), (said,))
+    plan = kseg.plan_adoption([source.home, other], into=broker.path, **how)
+    assert plan.refused == (said,)
+
+
 def test_other_replicas_get_the_same_bytes(tmp_path: Path) -> None:
     source = made(tmp_path, 2)
     brokers = [
