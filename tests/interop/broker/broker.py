@@ -40,8 +40,12 @@ _REPAIR = re.compile(
     r"reloading from producer snapshot|invalid|skipping",
     re.IGNORECASE,
 )
-#: What every start in good health warns of; it is about no directory.
-_USUAL = re.compile(r"Performing controller activation|NetworkClient that has already been closed")
+#: What a start in good health may warn of; it is about no directory. A slow machine registers the
+#: controller with itself before it is the active one.
+_USUAL = re.compile(
+    r"Performing controller activation|NetworkClient that has already been closed|"
+    r"Unexpected error handling request .*CONTROLLER_REGISTRATION"
+)
 _SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": 1,
