@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from kseg.log.producers.state import ProducerState
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.reader.view import LogView
 from kseg.log.recovery.sweep import pass_over
+from kseg.log.segment.reader import Segment
 from kseg.log.segment.writer import SegmentWriter
 from kseg.log.validate.batches import out_of_order, overlap_error
 
@@ -147,7 +148,11 @@ def tiles_of(
         if info.base_offset >= end:
             return
         before = max(before, info.base_offset - 1)
-        with view.open_segment(info) as segment:
+        # Headers alone are read faster than through a map, which takes whole pages.
+        mapping: Literal["auto", "never"] = "auto" if compare_checksums else "never"
+        with Segment.open(
+            info.path, mapping=mapping, size=info.size, is_last=info.is_last
+        ) as segment:
             headers = (Tile(memoryview(b""), 0, table) for table in segment.headers())
             for tile in segment.walk(on_bad_crc="stop") if compare_checksums else headers:
                 table = tile.table
