@@ -557,7 +557,7 @@ class _Planning:
             )
         )
         moment = () if at is None else ("--at", str(at))
-        words = (*map(str, self.group_homes), *moment, "--reset-commands", "groups.csv")
+        words = (*map(str, self.group_homes), *moment, "--reset-commands", "offsets.csv")
         if self.group_homes:
             self.after.append(command_line("kseg", "groups", *words))
 

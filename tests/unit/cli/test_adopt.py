@@ -96,7 +96,7 @@ def test_groups_go_on_where_they_stood(kseg: Kseg, tmp_path: Path, source: Sourc
     words = ("adopt", source.home, "--into", home, "--topic", "old=orders", "--at", at_ms)
     words = (*words, "--undecided", "abort", "--json")
     (plain,) = kseg(*words).document["after"]
-    assert plain == f"kseg groups {source.home} --at {at_ms} --reset-commands groups.csv"
+    assert plain == f"kseg groups {source.home} --at {at_ms} --reset-commands offsets.csv"
     planned = kseg(*words, "--groups-csv", file).document
     (line,) = planned["after"]
     end = planned["partitions"][1]["log_end_offset"]
