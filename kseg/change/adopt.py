@@ -585,10 +585,9 @@ class _Planning:
         looked = {
             path
             for each in adoptions
-            for path in (each.source, *each.copies)
+            for path in (each.source, *each.copies, *each.targets)
             if not is_remote(str(path))
         }
-        looked |= {target for each in adoptions for target in each.targets}
         if adoptions:
             looked |= set(self.homes)
         return AdoptionPlan(

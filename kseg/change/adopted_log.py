@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
@@ -104,7 +104,7 @@ class PartitionAdoption(Documented):
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     copies: tuple[Path, ...] = ()
-    view: LogView | None = field(default=None, repr=False, compare=False)
+    view: LogView | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -149,9 +149,11 @@ def tiles_of(
             return
         before = max(before, info.base_offset - 1)
         # Headers alone are read faster than through a map, which takes whole pages.
-        mapping: Literal["auto", "never"] = "auto" if compare_checksums else "never"
         with Segment.open(
-            info.path, mapping=mapping, size=info.size, is_last=info.is_last
+            info.path,
+            mapping="auto" if compare_checksums else "never",
+            size=info.size,
+            is_last=info.is_last,
         ) as segment:
             headers = (Tile(memoryview(b""), 0, table) for table in segment.headers())
             for tile in segment.walk(on_bad_crc="stop") if compare_checksums else headers:

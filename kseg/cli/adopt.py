@@ -22,7 +22,6 @@ def adopt(
     sources: Paths,
     into: Paths,
     topics: Sequence[tuple[str, str]],
-    at: int | None,
     groups_csv: str | None,
     metadata_dir: str | None,
     now_ms: int | None,
@@ -36,7 +35,6 @@ def adopt(
             sources,
             into=into,
             topics=dict(topics) or None,
-            at=at,
             metadata_directory=metadata_dir,
             tier=tier_of_run(),
             now=now_ms,
@@ -45,7 +43,7 @@ def adopt(
             **how,
         )
     if groups_csv is not None and not (plan.refused or plan.unfinished):
-        plan = _with_groups(plan, Path(groups_csv), at)
+        plan = _with_groups(plan, Path(groups_csv), how["at"])
     is_applied = apply and not plan.refused
     if is_applied:
         with output.progress("adopt", 0, in_bytes=True) as bar:
@@ -79,9 +77,9 @@ def _with_groups(plan: AdoptionPlan, path: Path, at: int | None) -> AdoptionPlan
         if row["offset"] is not None
         and (log := adopted.get((row["topic"], row["partition"]))) is not None
     ]
-    lines = write_resets(report, path, commits)
-    others = (line for line in plan.after if not line.startswith("kseg groups "))
-    return replace(plan, after=(*others, *map(str.strip, lines)))
+    after = [line for line in plan.after if not line.startswith("kseg groups ")]
+    after += map(str.strip, write_resets(report, path, commits))
+    return replace(plan, after=tuple(after))
 
 
 def _say(plan: AdoptionPlan) -> None:
