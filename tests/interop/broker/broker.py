@@ -258,6 +258,19 @@ class Broker:
         (answer,) = self._clients.ask([request])
         return answer
 
+    def ask_tool(self, name: str, *words: str) -> list[list[str]]:
+        """The lines that a tool of Kafka prints, as words."""
+        tool = f"org.apache.kafka.tools.{name}"
+        printed = self.ask("tool", "", words=list(words), **{"class": tool})["printed"]
+        assert "Error" not in printed, printed
+        return [line.split() for line in printed.splitlines()]
+
+    def in_sync(self, topic: str) -> str:
+        """The replicas of a topic's only partition that are in sync, rising."""
+        rows = self.ask_tool("TopicCommand", "--describe", "--topic", topic)
+        (row,) = (row for row in rows if "Isr:" in row)
+        return ",".join(sorted(row[row.index("Isr:") + 1].split(",")))
+
     def create(self, topic: str, partitions: int = 1, **configs: object) -> None:
         """Make a topic and wait until each partition is led; `_` in names of configs is a dot."""
         texts = {name.replace("_", "."): str(value) for name, value in configs.items()}

@@ -199,15 +199,7 @@ def test_a_deleted_topic_comes_back(tmp_path_factory: pytest.TempPathFactory) ->
             assert len(committed_rows(broker, "orders", number)) == 100
 
 
-TOOLS = "org.apache.kafka.tools."
 GROUPS = "consumer.group.ConsumerGroupCommand"
-
-
-def ask_tool(broker: Broker, name: str, *words: str) -> list[list[str]]:
-    """The lines that a tool of Kafka prints, as words."""
-    printed = broker.ask("tool", "", words=list(words), **{"class": TOOLS + name})["printed"]
-    assert "Error" not in printed, printed
-    return [line.split() for line in printed.splitlines()]
 
 
 def test_a_cluster_comes_back_and_its_coordinator_decides(
@@ -234,7 +226,7 @@ def test_a_cluster_comes_back_and_its_coordinator_decides(
                 place,
                 *(("--to-offset", "7") if place[-1] == "1" else ("--to-latest",)),
             )
-            ask_tool(old, GROUPS, "--group", "readers", "--reset-offsets", *to, "--execute")
+            old.ask_tool(GROUPS, "--group", "readers", "--reset-offsets", *to, "--execute")
         old.stop()
     ends_before = []
     for number in range(2):
@@ -272,8 +264,8 @@ def test_a_cluster_comes_back_and_its_coordinator_decides(
             assert new.consume("back", number) == written[number]
             assert new.offsets("back", number, "latest")[0][0] == ends_before[number]
         _, _, _, *typed = shlex.split(line.replace("--dry-run", "--execute"))
-        ask_tool(new, GROUPS, *typed)
-        told = ask_tool(new, GROUPS, "--describe", "--group", "readers", "--offsets")
+        new.ask_tool(GROUPS, *typed)
+        told = new.ask_tool(GROUPS, "--describe", "--group", "readers", "--offsets")
         at = {(row[1], row[2]): int(row[3]) for row in told if row and row[0] == "readers"}
         assert at == {("back", "0"): ends_before[0], ("back", "1"): 7}
 
@@ -325,8 +317,8 @@ def test_followers_have_the_same_records(tmp_path_factory: pytest.TempPathFactor
         leader.create("later")  # on the only broker there is
         follower.start()
         words = ("--partitions", "1", "--replication-factor", "2")
-        ask_tool(leader, "TopicCommand", "--create", "--topic", "both", *words)
-        wait_until(lambda: in_sync(leader, "both") == "1,2")
+        leader.ask_tool("TopicCommand", "--create", "--topic", "both", *words)
+        wait_until(lambda: leader.in_sync("both") == "1,2")
         follower.stop()
         leader.stop()
         plans = {}
@@ -349,9 +341,9 @@ def test_followers_have_the_same_records(tmp_path_factory: pytest.TempPathFactor
         _, text, file = shlex.split(written)
         (leader.home / file[1:]).write_text(text)
         _, _, _, *words = shlex.split(typed.replace("replicas.json", f"{leader.home}/{file[1:]}"))
-        ask_tool(leader, "reassign.ReassignPartitionsCommand", *words)
+        leader.ask_tool("reassign.ReassignPartitionsCommand", *words)
         for topic in plans:
-            wait_until(lambda topic=topic: in_sync(leader, topic) == "1,2")
+            wait_until(lambda topic=topic: leader.in_sync(topic) == "1,2")
             leader.produce(topic, [{"records": [{"value": b"new"}]}], acks="all")
             for isolation, rows in wanted.items():
                 got = leader.consume(topic, 0, isolation)
@@ -365,10 +357,3 @@ def test_followers_have_the_same_records(tmp_path_factory: pytest.TempPathFactor
             for isolation, rows in wanted.items():
                 assert served(follower.data / f"{topic}-0", isolation)[:-1] == rows
             assert kseg.diff(leader.data / f"{topic}-0", follower.data / f"{topic}-0").ok
-
-
-def in_sync(broker: Broker, topic: str) -> str:
-    """The replicas of a topic's only partition that are in sync, rising."""
-    rows = ask_tool(broker, "TopicCommand", "--describe", "--topic", topic)
-    (row,) = (row for row in rows if "Isr:" in row)
-    return ",".join(sorted(row[row.index("Isr:") + 1].split(",")))

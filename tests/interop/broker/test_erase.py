@@ -98,3 +98,39 @@ def test_the_cleaner_runs_over_what_is_left(broker: Broker) -> None:
     wait_until(lambda: cleaned.exists() and f"{TABLE} 0" in cleaned.read_text("utf-8"), 120)
     rows = broker.consume(TABLE, 0, "read_committed")
     assert {row.key for row in rows} == {b"user-%d" % number for number in range(7)} | {b"last"}
+
+
+def test_a_follower_does_not_bring_erased_records_back(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Both brokers stop; the follower is erased first, and the leader one start later."""
+    with needed():
+        leader = Broker(tmp_path_factory.mktemp("leader"))
+        follower = Broker(tmp_path_factory.mktemp("follower"), joins=leader)
+    with leader, follower:
+        leader.start()
+        follower.start()
+        words = ("--replica-assignment", "1:2", "--config", "segment.index.bytes=60")
+        leader.ask_tool("TopicCommand", "--create", "--topic", TOPIC, *words)
+        wait_until(lambda: leader.in_sync(TOPIC) == "1,2")
+        for number, codec in enumerate(CODECS):
+            leader.produce(
+                TOPIC, [{"records": _records(number)}], compression_type=codec, acks="all"
+            )
+        rows = [row for row in leader.consume(TOPIC) if row.key != GONE]
+        for node in (follower, leader):
+            follower.stop()
+            leader.stop()
+            directory = node.data / f"{TOPIC}-0"
+            kseg.plan_erasure(directory, keys=[GONE]).apply()
+            said = leader.start()
+            follower.start()
+            wait_until(lambda: leader.in_sync(TOPIC) == "1,2")
+            assert said.warnings() == []
+            leader.produce(TOPIC, [{"records": [{"key": b"new", "value": b"x"}]}], acks="all")
+            assert TEXT not in _bytes_of(node, TOPIC)
+        assert [row for row in leader.consume(TOPIC) if row.key != b"new"] == rows
+        follower.stop()
+        leader.stop()
+        assert kseg.diff(*(node.data / f"{TOPIC}-0" for node in (leader, follower))).ok
+        assert TEXT not in _bytes_of(follower, TOPIC)
