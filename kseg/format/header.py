@@ -694,7 +694,7 @@ class EncodedBatch:
         base_offset: offset of the first record.
         last_offset: offset of the last record, or the header's value in place of it.
         record_count: how many records.
-        max_timestamp: the largest timestamp; -1 without one.
+        max_timestamp: the largest timestamp, in ms; -1 without one.
         offset_of_max_timestamp: the last offset of the batch or message that has it; -1 for none.
         uncompressed_bytes: size of the records before compression, with the 12 bytes of offset
             and size of each message for magic 0 and 1, without the header of a batch.

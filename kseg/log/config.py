@@ -85,7 +85,7 @@ ConfigLike: TypeAlias = "LogConfig | Mapping[str, object]"
 
 @frozen_dataclass
 class LogConfig:
-    """Settings of a log; each is checked when it is made.
+    """Settings of a log; each is checked when it is made. The names end with the units.
 
     Attributes:
         segment_bytes: the most bytes of a log file, and of one append. Kafka 4.2 wants 1 MiB at
