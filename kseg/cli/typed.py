@@ -67,7 +67,7 @@ def scanned(paths: Paths, query: dict[str, Any]) -> Scan:
         try:
             query = {**query, "schemas": schemas(places or paths)}
         except NotALogError as error:
-            where = "" if places else "; name the data directory that has it, or a registry: --schemas DATA"
+            where = "" if places else "; name its data directory, or a registry: --schemas DATA"
             raise NotALogError(error.reason + where, path=error.path) from None
     query = {**query, "tier": tier_of_run(), "on_error": "skip"}
     try:

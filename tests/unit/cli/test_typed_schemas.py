@@ -27,7 +27,7 @@ def test_read_shows_values_of_a_registry_as_json(kseg: Kseg, orders: Orders) -> 
     named = kseg("read", orders.directory / "orders-0", *words, "--schemas", orders.directory)
     assert named.out == ran.out
     alone = kseg("read", orders.directory / "orders-0", *words)
-    assert alone.err.endswith("; name the data directory that has it, or a registry: --schemas DATA\n")
+    assert alone.err.endswith("; name its data directory, or a registry: --schemas DATA\n")
     older = kseg("read", orders.directory, *words, "--schema-version", 2, "--limit", 1)
     assert older.rows[0]["value"].keys() == {"id", "who", "note", "state"}
     mixed = kseg("read", orders.directory, *words[:3], "registry-json", "--format", "jsonl")
