@@ -236,7 +236,9 @@ def plan_adoption(
         partitions: these alone: a number, or several.
         at: the logs as they stood at this time; as they are if None.
         cut: where each ends then: "first", in front of the first batch with a later time; or
-            "last", behind the last batch that began no later.
+            "last", behind the last batch that began no later. If records have later times than
+            their transactions, "last" may take the end of a producer's transaction for that of its
+            next one, unless its epoch rises with each (KIP-890).
         undecided: the end of open transactions of which nothing tells how they ended: "abort",
             "commit", or "stop" to refuse.
         let_retention_delete: adopt also what the first passes of retention and of the cleaner take.

@@ -392,8 +392,8 @@ def erase(
         for info in state.sealed:
             if info.base_offset not in bases:
                 continue
-            size, given = rewrite_segment(state, inputs, info, rewrite, backup)
-            freed += given
+            size, freed_here = rewrite_segment(state, inputs, info, rewrite, backup)
+            freed += freed_here
             sizes.append(size)
             done += info.size
             if progress is not None:

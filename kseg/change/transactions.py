@@ -226,7 +226,7 @@ def _markers(
     A marker is of the transaction whose batches stand in front of it: since KIP-890 its own epoch
     is that of the next one.
     """
-    producers, found = np.array(list(moments)), dict[_Name, list[_Marker]]()
+    producers, markers = np.array(list(moments)), dict[_Name, list[_Marker]]()
     for view, end in sources:
         place, epochs = f"{view.topic}-{view.partition}", dict[int, int]()
         for header in _batches_of(view, producers):
@@ -235,10 +235,10 @@ def _markers(
                 epochs[producer_id] = header.producer_epoch
             elif header.control_type in (ControlType.COMMIT, ControlType.ABORT):
                 name = producer_id, epochs.pop(producer_id, -1)
-                found.setdefault(name, []).append((place, header))
+                markers.setdefault(name, []).append((place, header))
                 if header.base_offset < end:
                     moments[producer_id] = max(moments[producer_id], header.max_timestamp)
-    return found
+    return markers
 
 
 def _batches_of(view: LogView, producers: Int64s) -> Iterator[BatchHeader]:
