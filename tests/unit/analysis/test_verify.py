@@ -61,6 +61,8 @@ ELSEWHERE = {
     "time-negative": "tests/unit/cli/test_cli_words.py",
     "record-over-limit": "test_a_record_above_its_topics_limit_stops_the_cleaner_of_newer_brokers",
     "segment-gap": "test_a_gap_between_segments_is_a_warning_where_nothing_compacts",
+    "sequence-gap": "test_gaps_and_doubles_of_producers_are_listed_if_asked_for",
+    "sequence-double": "test_gaps_and_doubles_of_producers_are_listed_if_asked_for",
 }
 OPTIONS = VerifyOptions(inflated_max=1 << 19)
 
