@@ -1,12 +1,12 @@
 """A partition's log: the packages, the life of a batch, and the order of a recovery.
 
-Callers hold a `Log` (`log.py`), many of them together (`directory.py`), or a stream over files,
-partitions and directories (`scan.py`; `narrowing.py` bounds it for a query). `adopt.py` takes over
-whole segments that were written elsewhere. `cleanup.py` plans and applies retention and compaction;
-`closed.py` truncates, recovers and reindexes partitions that no process has open.
+Callers hold a `Log` (`log.py`), or many of them together (`directory.py`). `adopt.py` takes over
+whole segments that were written elsewhere. `index_rules.py` judges indexes. `kseg.records` scans
+many partitions; `kseg.change` changes closed logs.
 Programs use these modules, or the names that the package of a room offers. Below are the rooms.
 Each has a guide of its own, and imports point down this list only:
 
+    copies      how copies of a partition differ, and a whole copy from damaged ones
     salvage     the provable part of a damaged log, in a log of its own
     cleaner     the last record of each key stays: bounds, offset map, rewrite, swap
     writer      a log under its one writer: open, append, roll, flush, truncate, retain, close
