@@ -436,8 +436,8 @@ broker_options = together(
         type=PATH,
         help=(
             "The broker's server.properties. It overrides --config NAME=VALUE, "
-            "and the cluster's own settings override it. Its settings of topics are "
-            "read; 'kseg doctor' checks the others, too."
+            "and the cluster's own settings override it. The verb reads its settings "
+            "of topics; 'kseg doctor' checks the others, too."
         ),
     ),
     click.option(

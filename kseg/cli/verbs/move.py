@@ -173,16 +173,18 @@ def export() -> None:
         help="The format: 2 since Kafka 0.11, 1 since 0.10, 0 since 0.8; 2 if not given.",
     ),
     click.option(
-        "--codec", type=click.Choice(CODECS), help="Each batch keeps its own if not given."
+        "--codec",
+        type=click.Choice(CODECS),
+        help="The codec of the batches; by default each keeps its own.",
     ),
     level_option,
-    flag("--drop", help_text="Leave out things that the format cannot hold, instead of refusing."),
+    flag("--drop", help_text="Leave out data that the format cannot hold, instead of refusing."),
     batch_bytes_option("Gather plain messages of old formats into batches of about this size."),
     click.option(
         "--first-offset",
         type=OFFSET,
         metavar="N",
-        help="Number messages of Kafka 0.7 from here on; by OUT's name if not given, else 0.",
+        help="Number messages of Kafka 0.7 from here on; by default by OUT's name, else 0.",
     ),
     on_corrupt_option,
     flag("--force", help_text="Replace an OUT that exists."),
@@ -196,18 +198,19 @@ def export() -> None:
 def convert() -> None:
     """Write the records of PATH in another format or codec to OUT, at the same offsets.
 
-    PATH is a .log, a .kafka of Kafka 0.7, or - for batches on standard input; or a partition or
-    data directory, of which each segment becomes OUT/orders-0/00000000000000000000.log. Batches
-    that need no change are copied byte for byte. If the format cannot hold something, the verb
-    fails, or drops it with a message (--drop). OUT gets its name when it is complete; - is standard
-    output.
+    PATH is a .log file, a .kafka file of Kafka 0.7, or - for batches on standard input. If PATH is
+    a partition or data directory, each segment becomes OUT/orders-0/00000000000000000000.log.
+    Batches that need no change are copied byte for byte. If the format cannot hold some data, the
+    verb fails, or drops the data with a message (--drop). OUT gets its name when it is complete; -
+    is standard output.
 
     Without -o, the closed segments of the partitions and data directories PATH... get another codec
-    in place: a plan, which --apply carries out while no broker runs. Batches of magic 2 change,
-    each by itself, and keep offsets, times, producers, transactions and delete horizons; one that
-    would be larger than max.message.bytes stays as it is. Older formats, damaged segments and
-    topics with remote storage are left alone. A kill leaves the old files of a segment or the new
-    ones. 'kseg explain PATH --what-if compression.type=zstd' estimates what a codec gives.
+    in place. The verb prints the plan; --apply carries it out while no broker runs. Batches of
+    magic 2 change one by one, and keep offsets, times, producers, transactions and delete horizons.
+    A batch that would become larger than max.message.bytes stays as it is. So do older formats,
+    damaged segments and topics with remote storage. If the run is killed, a segment has its old
+    files or the new ones. 'kseg explain PATH --what-if compression.type=zstd' estimates what a
+    codec gives.
     """
 
 
@@ -232,14 +235,14 @@ def convert() -> None:
     json_option,
 )
 def append() -> None:
-    """Append the records on standard input to the partition DIR, made if it is absent.
+    """Append the records on standard input to the partition DIR, and create it if it is absent.
 
     A record is a line of JSON as dump and read print it with --format jsonl. Only "value" is
-    needed; null makes a tombstone; {"base64": "..."} stands for any bytes. "key", "headers" and, if
-    asked for, "timestamp" are taken too; other fields are ignored. The log assigns offsets. Control
-    records are left out, with a message. Prints the first and the last offset when all records are
-    on the disk. The topic's settings come from the sources that 'kseg retain --help' lists; the
-    others are Kafka's defaults.
+    required: null makes a tombstone, {"base64": "..."} stands for any bytes. The verb also reads
+    "key", "headers" and, with --keep-timestamps, "timestamp"; it ignores other fields. The log
+    assigns offsets. Control records are left out, with a message. When all records are on the disk,
+    the verb prints the first and the last offset. Topic settings come from the sources that 'kseg
+    retain --help' lists, otherwise from Kafka's defaults.
     """
 
 
@@ -256,7 +259,7 @@ def _parse_renaming(text: str) -> tuple[str, str]:
         required=True,
         metavar="DATA_DIR",
         type=LOCAL_PATH,
-        help="A data directory of the broker; repeat it for all, of all brokers with replicas.",
+        help="A data directory of the broker; repeat it for each, of every broker with replicas.",
     ),
     click.option(
         "--topic",
@@ -269,31 +272,31 @@ def _parse_renaming(text: str) -> tuple[str, str]:
     click.option(
         "--at",
         type=TIME,
-        help="The logs as they stood at this time: ISO 8601, ms, or such as yesterday, -1h.",
+        help="The logs as they were at this time: ISO 8601, ms, or such as yesterday, -1h.",
     ),
     choice(
         "--cut",
         among=["first", "last"],
         help_text=(
-            "With --at, end a log in front of the first batch with a later time, or behind the "
-            "last batch that began no later."
+            "With --at, end a log before the first batch with a later time, or after the last "
+            "batch that begins no later."
         ),
     ),
     choice(
         "--undecided",
         among=["stop", "abort", "commit"],
-        help_text="The end of open transactions whose end nothing tells.",
+        help_text="How to end open transactions whose outcome is unknown.",
     ),
     click.option(
         "--groups-csv",
         metavar="FILE",
         type=NEW_PATH,
-        help="Write the commits of groups, as the sources have them, to FILE, with the topics and "
-        "within the offsets that come in; the plan prints the commands that take it.",
+        help="Write the committed offsets of groups in the sources to FILE, for the adopted topics "
+        "and offsets; the plan prints the commands that read it.",
     ),
     flag(
         "--let-retention-delete",
-        help_text="Adopt also what the first passes of retention and of the cleaner take.",
+        help_text="Also adopt records that the first passes of retention and cleaner delete.",
     ),
     tier_options,
     broker_options,
@@ -302,19 +305,21 @@ def _parse_renaming(text: str) -> tuple[str, str]:
     json_option,
 )
 def adopt() -> None:
-    """Bring logs of another place into the empty topics of a stopped broker.
+    """Bring logs from elsewhere into the empty topics of a stopped broker.
 
-    SRC is a partition directory, a data directory, or a URL of one; a directory that a broker has
-    put aside (-delete, -stray) counts if it is named. First make the topics in the target, each
-    with as many partitions, and stop the broker in good order. Several copies of a partition are
-    joined as 'kseg merge' does; offsets that no copy has are refused.
+    SRC is a partition directory, a data directory, or a URL of either. A directory that a broker
+    has put aside (-delete, -stray) counts only if you name it. First create the topics in the
+    target, with the same numbers of partitions, and stop the broker in good order. Several copies
+    of a partition are joined as by 'kseg merge'; the verb refuses a partition if no copy has some
+    of its offsets.
 
-    Records keep their offsets, times and bytes. Batches get the leader epoch of the target, and no
-    state of producers comes along. A transaction that is open at the end is ended by a marker, in
-    all partitions alike: as __transaction_state of the sources says, else as a marker in another
-    partition says, else by --undecided. The plan refuses logs of which a first pass of retention
-    or of the cleaner would take records, with the commands that keep and that restore.
+    Records keep their offsets, times and bytes. Batches get the leader epoch of the target; the
+    state of producers is not copied. A marker ends each transaction that is open at the end, in all
+    partitions alike: as __transaction_state of the sources says, else as a marker in another
+    partition says, else by --undecided. The plan refuses logs of which a first pass of retention or
+    of the cleaner would delete records. It prints the commands that keep these records, and those
+    that restore the settings.
 
     Nothing changes without --apply. If a run is interrupted, each partition is empty or whole, and
-    the same command goes on.
+    the same command continues.
     """

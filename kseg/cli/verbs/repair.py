@@ -42,23 +42,23 @@ def _rules_option(text: str) -> Option:
 
 @verb(
     directories_argument(required=True),
-    flag("--as-broker", help_text="Do just what Kafka would do, and report no more."),
+    flag("--as-broker", help_text="Do exactly what Kafka does, and report no more."),
     click.option(
         "--clean/--unclean",
         default=None,
-        help="Was the log closed in good order? By default as its mark says.",
+        help="Whether the log was closed in good order; by default its mark decides.",
     ),
     click.option(
         "--recovery-point",
         type=OFFSET,
         metavar="N",
-        help="Records below N were flushed; by default as the checkpoint says.",
+        help="Records below N were flushed; by default the checkpoint decides.",
     ),
     click.option(
         "--log-start-offset",
         type=OFFSET,
         metavar="N",
-        help="The first offset to read; by default as the checkpoint says.",
+        help="The first offset to read; by default the checkpoint decides.",
     ),
     selection_options,
     tier_options,
@@ -72,14 +72,15 @@ def recover() -> None:
     """Show what a start after a crash would change in DIR...: cuts, rebuilt and removed files.
 
     Each DIR is a partition directory, a data directory with all its partitions, or a broker's
-    server.properties, for the directories in its log.dirs; give all those of a broker. Checks the
-    end of the log and of its indexes also after a clean shutdown. Changes nothing without --apply.
-    'kseg retain --help' says where settings such as index.interval.bytes come from.
+    server.properties, for the directories in its log.dirs. Name all directories of a broker. The
+    verb also checks the end of the log and of its indexes after a clean shutdown. Changes nothing
+    without --apply. 'kseg retain --help' says where settings such as index.interval.bytes come
+    from.
 
     After --apply, a broker starts without reading its logs again: once all partitions of a data
     directory are in order, it gets the mark of a clean stop, without the broker's epoch. The verb
-    names a partition that cannot be recovered, and goes on with the others. After an interruption
-    the next run goes on where the last one stopped. The log of KRaft is left alone.
+    names a partition that cannot be recovered, and continues with the others. After an interruption
+    the next run continues where the last one stopped. The log of KRaft stays as it is.
     """
 
 
@@ -106,8 +107,8 @@ def recover() -> None:
 def reindex() -> None:
     """Show the indexes and snapshots in DIR that do not match the log, and rebuild them.
 
-    DIR is a partition directory, or a data directory with all its partitions. Never touches the log
-    itself. If the log is damaged it leaves the indexes alone: use 'kseg recover'. Changes nothing
+    DIR is a partition directory, or a data directory with all its partitions. The log itself never
+    changes. If it is damaged, the indexes stay as they are: use 'kseg recover'. Changes nothing
     without --apply. New entries lie index.interval.bytes apart; 'kseg retain --help' says where
     that setting comes from.
     """
@@ -126,7 +127,7 @@ def reindex() -> None:
         "--to-time",
         "time_ms",
         type=TIME,
-        help="All partitions as they stood then: each ends before the first later batch.",
+        help="Cut each partition to its state then: it ends before the first later batch.",
     ),
     selection_options,
     tier_options,
@@ -136,12 +137,12 @@ def reindex() -> None:
     home="closed",
 )
 def truncate() -> None:
-    """Cut the log in DIR back, so that it ends at an offset; or many logs, to a time.
+    """Cut the log in DIR back to an offset, or many logs back to a time.
 
-    DIR is a partition directory, or a data directory in which --topic and --partition choose; with
-    --to they choose one partition, with --to-time one or several. Batches are removed whole, so
-    records before OFFSET in the same batch are removed, too. Cuts nothing without --apply. 'kseg
-    retain --help' says where the topic's settings come from.
+    DIR is a partition directory or a data directory. In a data directory, --topic and --partition
+    choose one partition for --to, one or several for --to-time. The verb removes whole batches, so
+    records before OFFSET in the same batch go, too. Cuts nothing without --apply. 'kseg retain
+    --help' says where the topic's settings come from.
     """
 
 
@@ -166,12 +167,11 @@ def salvage() -> None:
     directory or a data directory, and is not changed. OUT is new, or empty; it appears once it is
     complete. A broker adopts it.
 
-    Lost records are listed by offset. OUT.kseg-salvage holds report.json and the bytes that are not
-    kept (quarantine/; kseg dump reads quarantine/TOPIC-N/readable/*.log). The last lines say how to
-    put the result back.
+    The verb lists lost records by offset. OUT.kseg-salvage holds report.json and the bytes left out
+    (quarantine/; kseg dump reads quarantine/TOPIC-N/readable/*.log). The last lines say how to put
+    the result back.
 
-    The log of KRaft, __cluster_metadata-0, is salvaged only where DIR names it, up to its first
-    gap.
+    The log of KRaft, __cluster_metadata-0, is salvaged only if DIR names it, up to its first gap.
 
     Exits 0 if nothing was lost, 1 if anything was.
     """
@@ -197,11 +197,11 @@ def salvage() -> None:
 def merge() -> None:
     """Make one whole copy from damaged copies: replicas, backups. The copies are not changed.
 
-    A and B are partition directories, copies of one partition; or data directories, whose
-    partitions are joined by topic, number and topic id. Only provable batches of a copy count. At
-    one offset the batch of the higher leader epoch wins. Where a copy leaves the history of the
-    last leader, its further batches are left out, as Kafka cuts a follower. Different batches of
-    one leader epoch are a conflict: both are shown and nothing is written, unless --prefer decides.
+    A and B are copies of one partition directory, or data directories. In data directories,
+    partitions are matched by topic, number and topic id. Only provable batches of a copy count. At
+    one offset the batch of the higher leader epoch wins. Where a copy diverges from the last
+    leader, its later batches are left out, as Kafka cuts a follower. Different batches of one
+    leader epoch are a conflict: the verb shows both and writes nothing, unless --prefer decides.
 
     The data directories of one broker are one copy, with commas between them as in log.dirs:
     /disk1/data,/disk2/data.
@@ -227,27 +227,27 @@ def retain() -> None:
     """Show which segments of DIR... are too old, too many, or before the log's start.
 
     Each DIR is a partition directory, a data directory with all its partitions, or a broker's
-    server.properties, for the directories in its log.dirs. The settings
-    retention.ms, retention.bytes and cleanup.policy decide. Each comes from the first of these that
-    has it: --config TOPIC:NAME=VALUE; the topic's own configuration in the metadata log
+    server.properties, for the directories in its log.dirs. The settings retention.ms,
+    retention.bytes and cleanup.policy decide. Each comes from the first of these that has it:
+    --config TOPIC:NAME=VALUE; the topic's own configuration in the metadata log
     (__cluster_metadata-0); the broker's dynamic configuration, then the cluster's; --broker-config;
     --config NAME=VALUE.
 
     Kafka's defaults count only with --broker-config, and only if the metadata log is whole and has
-    the topic's id; for internal topics they never count. A topic for which no limit is known stays
-    as it is. In a broker's data directory (one with meta.properties), so does a topic for which no
-    cleanup.policy is known; elsewhere the policy is delete. A limit for one topic (--config
+    the topic's id; for internal topics they never count. A topic without a known limit stays as it
+    is. In a broker's data directory (one with meta.properties), a topic without a known
+    cleanup.policy stays, too; elsewhere the policy is delete. A limit for one topic (--config
     TOPIC:retention.ms=MS), or for a DIR that is a single partition outside of a broker's directory,
-    implies the policy delete. Nothing at or above the high watermark of a broker's
-    replication-offset-checkpoint goes.
+    implies the policy delete. Records at or above the high watermark in a broker's
+    replication-offset-checkpoint stay.
 
-    Directories whose topic was removed, or made again with another id, stay as they are, and so do
-    topics with settings that kseg does not understand. Directories of ZooKeeper's era have no
+    If a topic was removed, or created again with another id, its directories stay as they are. So
+    do topics with settings that kseg does not understand. Directories of ZooKeeper's era have no
     metadata log: there only --config decides.
 
     For a topic with remote.storage.enable=true, local.retention.ms and local.retention.bytes decide
     on local segments that the tier has. --tier, or __remote_log_metadata beside the partition,
-    shows which these are; without either, the topic stays as it is.
+    shows which segments these are; without either, the topic stays as it is.
 
     Kafka's internal topics, and those in cleaner-offset-checkpoint, keep the policy that Kafka gave
     them; only their own configuration and --config TOPIC:NAME=VALUE change that. The log of KRaft
@@ -262,18 +262,18 @@ def retain() -> None:
     segments_backup_option,
     apply_option,
     settings_options,
-    flag("--all", "from_start", help_text="From the log's start, clean or not."),
-    flag("--force", help_text="Also what is not dirty enough, or too young."),
+    flag("--all", "from_start", help_text="Begin at the log's start, not at the checkpoint."),
+    flag("--force", help_text="Also compact young records, and logs that are not dirty enough."),
     _rules_option(
         "3.9 leaves magic 0 and 1 as they are; since 4.0 they become magic 2. Since 4.4, an "
-        "emptied batch stays at the high watermark only."
+        "emptied batch stays only at the high watermark."
     ),
     click.option(
         "--map-bytes",
         type=WholeNumber(min=64),
         default=COMPACTION_MAP_BYTES,
         show_default=True,
-        help="Memory for keys, 24 bytes each; where it is too little there are several passes.",
+        help="Memory for keys, 24 bytes each; if it is too small, there are several passes.",
     ),
     high_watermark_option(
         "This is the only copy: records above a broker's high watermark are compacted, too."
@@ -289,15 +289,15 @@ def compact() -> None:
     cleanup.policy has compact: __consumer_offsets, __transaction_state, topics in
     cleaner-offset-checkpoint, and topics for which --config, the metadata log or --broker-config
     sets it. 'kseg retain --help' has the order of these sources, and the directories that are
-    skipped. A run does the same as Kafka's cleaner: it begins at the checkpoint, skips logs that
-    are not dirty enough, and leaves out the active segment, records above the high watermark and
-    undecided transactions. With compact,delete old segments are deleted, too.
+    skipped. A run does what Kafka's cleaner does: it begins at the checkpoint, skips logs that are
+    not dirty enough, and leaves out the active segment, records above the high watermark and
+    undecided transactions. With cleanup.policy=compact,delete it also deletes old segments.
 
     Changes nothing without --apply. New segments are written beside the old ones, which are then
     removed. So the disk needs room for the largest new segment of each partition; the plan has its
-    size. With too little room, segments that need less come first. Another disk cannot provide the
-    room: after a kill, records would be where no broker looks for them. Removed segments are only
-    kept with --backup-dir, since a backup would fill the disk again.
+    size. If there is too little room, segments that need less come first. Another disk cannot
+    provide the room: if the run were killed, records would be where no broker looks for them.
+    Removed segments are kept only with --backup-dir, since a backup would fill the disk again.
     """
 
 
@@ -323,7 +323,7 @@ def compact() -> None:
         type=click.Choice(["text", "hex", "base64"]),
         default="text",
         show_default=True,
-        help="How the lines of FILE are written.",
+        help="The form of the lines in FILE.",
     ),
     flag("--null-key", "null_key", help_text="All records without a key."),
     click.option(
@@ -334,25 +334,25 @@ def compact() -> None:
     flag(
         "--tombstone",
         "tombstones",
-        help_text="Leave the last record of each key, without its value and headers.",
+        help_text="Keep the last record of each key, without its value and headers.",
     ),
     click.option(
         "--check",
         "report_file",
         type=LOCAL_PATH,
         metavar="REPORT",
-        help="Compare the logs with the JSON of an earlier run; with keys, say if they are back.",
+        help="Compare the logs with the JSON of an earlier run; with keys, say if they came back.",
     ),
     click.option(
         "--secret",
         "secret_file",
         type=LOCAL_PATH,
         metavar="FILE",
-        help="With --json: name the keys by their HMAC-SHA-256 with the bytes of FILE.",
+        help="With --json: show each key as its HMAC-SHA-256 with the bytes of FILE.",
     ),
     _rules_option(
-        "Up to 4.0 the last batch of the log stays as a header, even if no record is left in it; "
-        "since 4.4 the one at the high watermark."
+        "Up to 4.0, the last batch of the log stays as a header even without records; since 4.4, "
+        "the batch at the high watermark does."
     ),
     selection_options,
     segments_backup_option,
@@ -365,16 +365,16 @@ def erase() -> None:
     """Show which records with some keys, or at some offsets, would be erased from closed logs.
 
     Each DIR is a partition directory, a data directory with all its partitions, or a broker's
-    server.properties. All records of a key go, so that no older one becomes the latest. Every other
-    record keeps its offset, time, sequence and transaction, and a segment without such a record is
-    not touched. Directories of the partition that a broker has put aside (-delete, -stray, -future)
-    are searched, too.
+    server.properties. The verb erases all records of a key, so that no older one becomes the
+    latest. Every other record keeps its offset, time, sequence and transaction. Segments without a
+    record to erase do not change. The verb also searches directories that a broker has put aside
+    (-delete, -stray, -future).
 
-    Changes nothing without --apply, which needs a broker that was stopped in good order, and room
-    for the largest segment that is rewritten. There is no backup without --backup-dir, since it
-    would keep what is erased. A replica that still has the records brings them back when it leads:
-    erase them on all brokers before one of them starts.
+    Changes nothing without --apply. The broker must have stopped in good order, and the disk needs
+    room for the largest segment that changes. There is no backup without --backup-dir, since a
+    backup keeps the erased records. A replica that still has the records brings them back when it
+    becomes leader: erase them on all brokers before any of them starts.
 
     Kafka's own topics, topics with segments in a tier, damaged logs and logs with an open
-    transaction are left as they are. Exits 1 if no record is found.
+    transaction stay as they are. Exits 1 if no record is found.
     """
