@@ -435,9 +435,9 @@ broker_options = together(
         metavar="FILE",
         type=PATH,
         help=(
-            "The broker's server.properties. It overrides --config NAME=VALUE, "
-            "and the cluster's own settings override it. The verb reads its settings "
-            "of topics; 'kseg doctor' checks the others, too."
+            "The broker's server.properties. Its settings of topics override --config "
+            "NAME=VALUE, and the cluster's own settings override them. 'kseg doctor' "
+            "checks its other settings, too."
         ),
     ),
     click.option(

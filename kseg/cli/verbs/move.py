@@ -321,5 +321,5 @@ def adopt() -> None:
     that restore the settings.
 
     Nothing changes without --apply. If a run is interrupted, each partition is empty or whole, and
-    the same command continues.
+    the same command finishes it.
     """
