@@ -228,7 +228,7 @@ def test_an_earlier_run_is_gone_on_with_and_told(
     words = ["spark", "verify", "--json", "--job", tmp_path / "job", DEMO]
     first, again = kseg(*words), kseg(*words)
     assert (first.err, again.out) == ("", first.out)
-    assert again.err == "kseg: 32 files and directories were finished by an earlier run\n"
+    assert again.err == "kseg: 36 files and directories were finished by an earlier run\n"
     other = kseg("spark", "verify", "--deep", "--job", tmp_path / "job", DEMO)
     assert other.code == 3
     assert "take another" in other.err
