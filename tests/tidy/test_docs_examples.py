@@ -1,6 +1,6 @@
 """What pages show is what happens: their code and their command lines are run.
 
-A how-to page, the tutorial and the README are sessions: each runs from its first block to its
+A how-to page, a first hour and the README are sessions: each runs from its first block to its
 last in a shell of its own, and prints what the page shows. `...` stands for any text. A block
 of Python that begins with the name of a file is that file.
 `python -m tests.tidy.test_docs_examples PAGE...` writes the output of sessions anew.
