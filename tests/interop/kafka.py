@@ -96,22 +96,31 @@ def prepare(release: str, driver: str | None = None) -> str:
     wanted = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
     jars = BUILT / release / (f"jars-{folder.name}-{wanted}" if own else "jars")
     classes = BUILT / release / f"classes-{digest.hexdigest()[:12]}"
-    if not (jars / ".complete").exists():
+    if not jars.exists():  # other processes may bring them, too: each has a folder of its own
+        unfinished = jars.with_name(f"{jars.name}.{os.getpid()}")
         _run(
             *("mvn", "--batch-mode", "--quiet", "--file", str(pom)),
             *(f"-Dkafka.version={release}", "dependency:copy-dependencies"),
-            *("-DincludeScope=runtime", f"-DoutputDirectory={jars}"),
+            *("-DincludeScope=runtime", f"-DoutputDirectory={unfinished}"),
         )
-        (jars / ".complete").touch()
+        _move(unfinished, jars)
     if not classes.exists():
         unfinished = classes.with_name(f"{classes.name}.{os.getpid()}")
         moved = {} if era == "old" else _moved_until(release)
         sources = [_renamed(path, moved, unfinished) for path in sources] if moved else sources
         options = ("--release", "17", "-cp", f"{jars}/*", "-d", str(unfinished))
         _run("javac", *options, *map(str, sources))
-        if not classes.exists():
-            unfinished.rename(classes)
+        _move(unfinished, classes)
     return f"{classes}{os.pathsep}{jars}/*"
+
+
+def _move(unfinished: Path, folder: Path) -> None:
+    """Give a folder its name, unless another process was first."""
+    try:
+        unfinished.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise
 
 
 def is_since(release: str, first: str) -> bool:
