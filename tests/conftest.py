@@ -73,8 +73,9 @@ def _group(path: str) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The largest group begins first, lest it be alone in the end."""
-    items.sort(key=lambda item: _group(item.nodeid.partition("::")[0]) != "spark")
+    """The groups that take longest begin first, lest one is alone in the end."""
+    longest = ("spark", "tests/interop/broker/test_pre_recovery.py")
+    items.sort(key=lambda item: _group(item.nodeid.partition("::")[0]) not in longest)
 
 
 @pytest.hookimpl(optionalhook=True)
