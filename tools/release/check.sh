@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tries the wheels of dist/wheels on the systems of roots.sh, and checks the files of the release.
 #
-#   tools/release/check.sh [files] [bullseye] [trixie] [v2] [aarch64] [musl]    all of them, or those named
+#   tools/release/check.sh [files] [extras] [bullseye] [trixie] [v2] [aarch64] [musl]    all of them, or those named
 #
 # No system has a compiler or a network: what pip installs there was downloaded before.
 set -euo pipefail
@@ -164,7 +164,22 @@ musl() { # lz4 has no wheel for musl: cramjam does its work
         $(sed '/test_core/d; s|^|/trial/tests/unit/|' tools/kernel_tests.txt)
 }
 
-[ $# -gt 0 ] || set -- files bullseye trixie v2 aarch64 musl
+extras() { # each extra of the wheel, in a fresh environment, from the index alone
+    local extra venv wheel
+    wheel=$(wheel_for 3.11 x86_64)
+    for extra in $("$PY" -c 'import tomllib
+print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"])'); do
+        venv=$(mktemp -d)
+        "$PY" -m venv "$venv"
+        "$venv/bin/python" -m pip -q install --no-cache-dir "$PWD/$wheel[$extra]"
+        "$venv/bin/python" -m pip check
+        (cd "$venv" && bin/kseg demo -o data && bin/kseg verify data)
+        rm -rf "$venv"
+        echo "kseg[$extra] installs"
+    done
+}
+
+[ $# -gt 0 ] || set -- files extras bullseye trixie v2 aarch64 musl
 for name in "$@"; do
     started=$SECONDS
     echo "=== $name"
