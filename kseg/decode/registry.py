@@ -262,7 +262,7 @@ class Decoding:
         arrow: Any = require("kseg.arrow", extra="arrow")
         payloads = arrow.binary_array(column)
         ids = np.full(count, -1, np.int32)
-        types = _Types(count)
+        types = _Types(column)
         if self.needs:
             headers = columns.arrays.get("headers")
             values, reasons = self._framed(payloads, wire.split(column, headers, name), ids, types)
@@ -293,7 +293,7 @@ class Decoding:
         groups, reasons = parts
         places, done = np.full(len(payloads), -1, np.int64), 0
         made: list[pa.Array] = []
-        for group, decoder in self._groups(groups, reasons, ids, payloads, types):
+        for group, decoder in self._groups(groups, reasons, ids, types):
             whole = len(group.rows) + payloads.null_count == len(payloads)
             mine = payloads if whole else payloads.take(pyarrow.array(group.rows))
             if getattr(decoder, "takes_prefix", False):
@@ -318,7 +318,6 @@ class Decoding:
         groups: list[tuple[wire.Group, wire.SchemaNames]],
         reasons: Reasons,
         ids: Any,
-        payloads: pa.Array,
         types: _Types,
     ) -> Iterator[tuple[wire.Group, Decoder]]:
         """The groups that have a decoder; the others have reasons."""
@@ -340,7 +339,7 @@ class Decoding:
                 parts, damaged = self.by_message(group, schema_names)
                 reasons.update(damaged)
             for part in parts:
-                types.add(part, self._type_names(schema, part.indexes), payloads)
+                types.add(part, self._type_names(schema, part.indexes))
                 made = self.decoder_of(schema, part.indexes)
                 if isinstance(made, str):
                     reasons.update(dict.fromkeys(part.rows.tolist(), made))
@@ -454,17 +453,21 @@ class _Types:
         names: of types.
     """
 
-    def __init__(self, count: int) -> None:
-        """Begin without a type for `count` rows."""
-        self.codes = np.full(count, -1, np.int32)
+    def __init__(self, payloads: BinaryColumn) -> None:
+        """Begin without a type for any row."""
+        self._payloads = payloads
+        self.codes = np.full(len(payloads), -1, np.int32)
         self.names: list[str] = []
 
-    def add(self, part: wire.Group, names: list[str], payloads: pa.Array) -> None:
+    def add(self, part: wire.Group, names: list[str]) -> None:
         """Note the types of some rows: of a union, by the branch that each payload names."""
         branches: Any = 0
-        if len(names) > 1:
-            firsts = (payloads[row].as_py()[part.prefix :][:1] for row in part.rows.tolist())
-            branches = np.array([_branch(first) for first in firsts])
+        if len(names) > 1:  # the first byte of a value has the number of a branch: there are few
+            payloads = self._payloads
+            has_value = payloads.sizes()[part.rows] > part.prefix
+            firsts = payloads.offsets[part.rows[has_value]] + part.prefix
+            branches = np.full(len(part.rows), INT32_MAX)
+            branches[has_value] = payloads.data[firsts] >> 1
             branches[branches >= len(names)] = -1 - len(self.names)
         self.codes[part.rows] = len(self.names) + branches
         self.names.extend(names)
@@ -484,11 +487,6 @@ class _Types:
         codes = pyarrow.array(self.codes, mask=self.codes < 0)
         texts = pyarrow.array([text.encode() for text in self.names], pyarrow.binary())
         return TypedColumn(Kind.TEXT, arrow.binary_column_of(texts.take(codes), name))
-
-
-def _branch(first: bytes) -> int:
-    """The number of a branch, from the first byte of a value: unions have few."""
-    return first[0] >> 1 if first else INT32_MAX
 
 
 def _id(group: wire.Group) -> str:
