@@ -34,7 +34,6 @@ from kseg.log.producers.state import ProducerState
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.reader.view import LogView
 from kseg.log.recovery.sweep import pass_over
-from kseg.log.segment.reader import Segment
 from kseg.log.segment.writer import SegmentWriter
 from kseg.log.validate.batches import out_of_order, overlap_error
 
@@ -149,12 +148,7 @@ def tiles_of(
             return
         before = max(before, info.base_offset - 1)
         # Headers alone are read faster than through a map, which takes whole pages.
-        with Segment.open(
-            info.path,
-            mapping="auto" if compare_checksums else "never",
-            size=info.size,
-            is_last=info.is_last,
-        ) as segment:
+        with view.open_segment(info, None if compare_checksums else "never") as segment:
             headers = (Tile(memoryview(b""), 0, table) for table in segment.headers())
             for tile in segment.walk(on_bad_crc="stop") if compare_checksums else headers:
                 table = tile.table

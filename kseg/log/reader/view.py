@@ -332,9 +332,15 @@ class LogView:
 
     # ---- segments --------------------------------------------------------------------------------
 
-    def open_segment(self, info: SegmentInfo) -> Segment:
-        """Open one segment of the snapshot, no further than the snapshot goes."""
-        return Segment.open(info.path, mapping=self._mapping, size=info.size, is_last=info.is_last)
+    def open_segment(self, info: SegmentInfo, mapping: Mapping | None = None) -> Segment:
+        """Open one segment of the snapshot, no further than the snapshot goes.
+
+        Args:
+            info: the segment.
+            mapping: how to open its file; as the snapshot does if None.
+        """
+        mapping = mapping or self._mapping
+        return Segment.open(info.path, mapping=mapping, size=info.size, is_last=info.is_last)
 
     def opened(self, info: SegmentInfo, request: Request) -> Segment | None:
         """Open a segment for a read; None for one of a tier that cannot be, if faults are taken."""
