@@ -750,9 +750,8 @@ def scan(paths: StrPaths, **query: Unpack[QueryArgs]) -> Scan:
             are for Protobuf of other and of old serializers; "avro", "protobuf" and "json-schema"
             have no prefix, and all of them the column's schema. JSON becomes structs by a schema in
             place of the word (of Arrow, or a JSON schema), or by "json:struct", of 1,000 first
-            values. The
-            columns `value_schema_id`, `value_schema_name` (of the record, the message or the JSON
-            schema), `value_error` and `value_bytes` are there on request.
+            values. The columns `value_schema_id`, `value_schema_name` (of the record, the message
+            or the JSON schema), `value_error` and `value_bytes` are there on request.
         schemas: of the registry, as `kseg.schemas` reads them.
         subject, schema_version: the schema of the column; without them the latest version of
             `<topic>-value`, or `<topic>-key`, that is not deleted.
