@@ -569,6 +569,25 @@ def fault_in(files: SegmentFiles) -> Finding | None:
         )
 
 
+def has_unused_times(files: SegmentFiles) -> bool:
+    """Whether the time index ends with an unused entry; a last part of an entry does not count.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    path = files.time_index
+    if path is None:
+        return False
+    with io.opened(path) as fd:
+        size = io.file_size(fd)
+        size -= size % TimeIndex.LAYOUT.itemsize
+        place = IndexPlace(str(path), files.base_offset, is_last=False, size=size)
+        check = TimeIndexCheck(
+            place, None, read=lambda _kind, position, size: io.read_at(fd, position, size, path)
+        )
+    return check.fault is not None and check.fault.code == "index-unused"
+
+
 def is_as_closed(partition: StrPath) -> bool:
     """Whether the indexes of all segments of a partition are as after a close.
 

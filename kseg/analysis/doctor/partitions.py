@@ -130,7 +130,7 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
             *_of_file(unit.path, FileKind.PARTITION_METADATA, metadata.read_partition_metadata),
         ]
         if entry.kind in (EntryKind.LOG, EntryKind.FUTURE):  # retention deletes from these alone
-            findings.extend(_of_unused_index_entries(unit))
+            findings.extend(_of_unused_times(unit))
         if entry.kind is EntryKind.LOG and plan.error is None and plan.start_fault is None:
             findings.extend(_of_missing(unit, plan))
         if entry.kind is EntryKind.CLUSTER_METADATA:
@@ -358,11 +358,12 @@ def _of_tier(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]
     )
 
 
-def _of_unused_index_entries(unit: PartitionUnit) -> Iterator[BrokerFinding]:
-    """The first index with unused entries that Kafka trusts.
+def _of_unused_times(unit: PartitionUnit) -> Iterator[BrokerFinding]:
+    """The first time index with unused entries that Kafka trusts.
 
     After a clean stop it trusts every index, otherwise only those of segments below the recovery
-    point. A running broker has unused entries in its indexes, so nothing is looked at then.
+    point. A running broker has unused entries in its indexes, so nothing is looked at then. In an
+    offset index they do no harm: each lookup leads to a position at or before the right one.
     """
     if held_by_another(os.path.join(unit.path, FileKind.PARTITION_METADATA.value)):
         return
@@ -371,9 +372,8 @@ def _of_unused_index_entries(unit: PartitionUnit) -> Iterator[BrokerFinding]:
         ends_at = segments[number + 1].base_offset if number + 1 < len(segments) else INT64_MAX
         if segment.kafka07 or not (unit.clean or ends_at <= unit.recovery_point):
             continue
-        fault = index_rules.fault_in(segment)
-        if fault is not None and fault.code == "index-unused":
-            yield finding("index-unused", unit.path, index=os.path.basename(fault.path))
+        if segment.time_index is not None and index_rules.has_unused_times(segment):
+            yield finding("index-unused", unit.path, index=segment.time_index.name)
             return
 
 

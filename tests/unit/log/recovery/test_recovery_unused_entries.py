@@ -232,6 +232,22 @@ def test_verify_and_doctor_report_unused_entries_that_a_start_believes(
         metadata.write_clean_shutdown(data, -1)
     found = [(each.code, each.severity) for each in verify(data).findings]
     assert found == ([("index-unused", "error")] if reported else [])
+    assert doctor_says(data) == reported
+
+
+def doctor_says(data: Path) -> bool:
     (home,) = doctor(data).directories
     (outlook,) = home.partitions
-    assert ("index-unused" in [each.code for each in outlook.findings]) == reported
+    return "index-unused" in [finding.code for finding in outlook.findings]
+
+
+def test_doctor_looks_at_the_time_index_alone_and_past_its_torn_end(tmp_path: Path) -> None:
+    """Unused entries of an offset index make a broker read from further in front."""
+    data = tmp_path / "data"
+    directory = partition(data)
+    grow("index")(directory)
+    assert not doctor_says(data)
+    of(directory, LAST, "index").write_bytes(b"torn")
+    times = of(directory, LAST, "timeindex")
+    os.truncate(times, times.stat().st_size + 30)
+    assert doctor_says(data)
