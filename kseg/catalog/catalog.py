@@ -156,7 +156,8 @@ class Catalog:
             else:
                 if isinstance(entries, DataDirectory):
                     data_directories.append(entries)
-                    inside = (_completed(each, tier) for each in entries.partitions + entries.lost)
+                    listed_here = entries.partitions + entries.lost
+                    inside = (_completed(partition, tier) for partition in listed_here)
                     listed += _served(inside, selection, left_out, set_aside=set_aside)
                 else:
                     listed.append(_completed(entries, tier))
@@ -202,19 +203,19 @@ def _entries(path: Path, tier: Any, files: Files, *, whole: bool) -> Partition |
     if tier is not None and not isinstance(path, RemotePath) and not os.path.lexists(path):
         name = parse_partition_dir(path.name)
         return Partition(path, name, PartitionFiles(path, name))
-    known = classify_path(path, whole=whole)
-    if known.data_directory is not None:
-        return known.data_directory
-    if known.kind is PathKind.PARTITION:
-        return Partition(path, known.partition, known.partition_files)
+    classified = classify_path(path, whole=whole)
+    if classified.data_directory is not None:
+        return classified.data_directory
+    if classified.kind is PathKind.PARTITION:
+        return Partition(path, classified.partition, classified.partition_files)
     if files == "refuse":
         parent = os.path.dirname(path) or "."
         raise NotALogError(f"a file; this needs a directory, such as {parent}", path=path)
     if files == "batches" and tier is not None:
         raise NotALogError("a tier has further segments of a partition, not of a file", path=path)
-    if files == "batches" and (known.file is None or not known.file.kind.holds_batches):
+    if files == "batches" and (classified.file is None or not classified.file.kind.holds_batches):
         raise NotALogError("not a file of batches; 'kseg dump' shows it", path=path)
-    return Partition(path, partition_name(path.absolute().parent), file=known.file)
+    return Partition(path, partition_name(path.absolute().parent), file=classified.file)
 
 
 def partition_at(path: Path) -> Partition:
@@ -265,7 +266,7 @@ def _served(
 
 def _tell(left_out: Iterable[LeftOut]) -> None:
     """Write a line for what is left out and could be read."""
-    lines = [f"kseg: {each}" for each in left_out if each.error is None]
+    lines = [f"kseg: {path_left_out}" for path_left_out in left_out if path_left_out.error is None]
     if len(lines) > _LINES_MAX:
         lines[_LINES_MAX:] = [f"kseg: left out: {len(lines) - _LINES_MAX} more such directories"]
     for line in lines:
@@ -420,7 +421,7 @@ def matches(url: str) -> list[Path]:
     if fixed is None:
         return [RemotePath("/".join(parts))]
     top = "/".join(parts[:fixed])
-    below = (one.url.split("/")[: len(parts)] for one in Store.of(top).listed(top))
+    below = (stored.url.split("/")[: len(parts)] for stored in Store.of(top).listed(top))
     matching = {
         "/".join(names)
         for names in below
@@ -461,9 +462,9 @@ def paths_of(paths: StrPaths) -> list[Path]:
         KsegError, OSError: a store cannot be asked for a glob.
     """
     left_out = list[LeftOut]()
-    found = list(_expanded(named_paths(paths), left_out))
+    expanded = list(_expanded(named_paths(paths), left_out))
     _tell(left_out)
-    return found
+    return expanded
 
 
 def local_paths_of(paths: StrPaths) -> list[Path]:

@@ -117,21 +117,21 @@ class AdoptionPlan(Table, VerbReport):
     @property
     def bytes(self) -> int:
         """Bytes of log, once for each log."""
-        return sum(each.bytes for each in self.partitions)
+        return sum(partition.bytes for partition in self.partitions)
 
     @property
     def room(self) -> dict[str, int]:
         """The free room that is needed, by data directory."""
-        found = dict.fromkeys(map(str, self.homes), 0)
-        for each in self.partitions:
-            for target in each.targets:
-                found[str(target.parent)] += each.bytes
-        return found
+        bytes_by_home = dict.fromkeys(map(str, self.homes), 0)
+        for partition in self.partitions:
+            for target in partition.targets:
+                bytes_by_home[str(target.parent)] += partition.bytes
+        return bytes_by_home
 
     @property
     def title(self) -> str:
         """The number of partitions, of records and of bytes."""
-        records = sum(each.records for each in self.partitions)
+        records = sum(partition.records for partition in self.partitions)
         why = f", refused: {self.refused[0]}" if self.refused else ""
         return f"{len(self.partitions)} partitions, {records} records, {self.bytes} bytes{why}"
 
@@ -141,7 +141,7 @@ class AdoptionPlan(Table, VerbReport):
 
     def table_rows(self) -> TableRows:
         """The partitions."""
-        return [counted(fields_of(each, self.COLUMNS)) for each in self.partitions]
+        return [counted(fields_of(partition, self.COLUMNS)) for partition in self.partitions]
 
     def apply(self, *, progress: Progress | None = None) -> tuple[Path, ...]:
         """Make the logs, and put them in place: all partitions are empty until all logs are made.
@@ -177,8 +177,8 @@ class AdoptionPlan(Table, VerbReport):
         for path, files in self.seen.items():
             if _look(path) != files:
                 raise StalePlanError("files have changed since the plan was made", path=path)
-        for each in self.partitions:
-            for target in each.targets:
+        for partition in self.partitions:
+            for target in partition.targets:
                 io.check_new_files(target)
         for home, size in self.room.items():
             if not io.has_room(home, size):
@@ -187,18 +187,18 @@ class AdoptionPlan(Table, VerbReport):
 
     def _stage(self, progress: Progress | None) -> tuple[swap.Made, ...]:
         logs, note = list[swap.Made](), _noted(progress, sum(self.room.values()))
-        homes = {target.parent for each in self.partitions for target in each.targets}
+        homes = {target.parent for partition in self.partitions for target in partition.targets}
         swap.begin(homes)
         try:
-            for each in self.partitions:
-                bases = [segment.base_offset for segment in each.segments]
-                start = each.log_start_offset
-                offsets = start, min(bases, default=start), each.log_end_offset
-                for target in each.targets:
+            for partition in self.partitions:
+                bases = [segment.base_offset for segment in partition.segments]
+                start = partition.log_start_offset
+                offsets = start, min(bases, default=start), partition.log_end_offset
+                for target in partition.targets:
                     try:
-                        stage(each, target, self.config[each.name], self.now_ms, note)
+                        stage(partition, target, self.config[partition.name], self.now_ms, note)
                     except (FormatError, OffsetsOutOfOrderError) as error:
-                        error.reason += f"; nothing was changed; {_salvage(each.source)}"
+                        error.reason += f"; nothing was changed; {_salvage(partition.source)}"
                         raise
                     logs.append(swap.Made(target, *offsets))
         except BaseException:
@@ -278,13 +278,15 @@ def plan_adoption(
     chosen = plan.chosen(catalog, topics, Selection.of(None, partitions))
     note = _noted(progress, sum(info.size for walk in chosen for info in walk.view.segments))
     walks = [walk for walk in chosen if plan.walk(walk, at_ms, cut, note)]
-    transactions = [each for walk in walks for each in walk.transactions]
+    transactions = [transaction for walk in walks for transaction in walk.transactions]
     logs, names = [(walk.view, walk.end) for walk in walks], {walk.entry.name for walk in walks}
     if transactions:
         newest = Catalog.of(sources, replicas=age_of, files="refuse", tier=tier)
-        logs += [(LogView.at(each), 0) for each in newest if each.name not in names]
+        logs += [(LogView.at(entry), 0) for entry in newest if entry.name not in names]
     decided = decide(transactions, logs, at_ms, undecided)
-    plan.refused += [each.question for each in decided.values() if each.commits is None]
+    plan.refused += [
+        transaction.question for transaction in decided.values() if transaction.commits is None
+    ]
     adoptions = [_adoption(walk, decided) for walk in walks]
     for adoption in () if let_retention_delete else adoptions:
         plan.check_clocks(adoption)
@@ -332,12 +334,14 @@ def _brokers(
         except FileNotFoundError:
             why = "not the data directory of a broker: no meta.properties"
             raise NotALogError(why, path=home) from None
-    found = []
+    brokers = []
     for places in group_by_broker(homes):
         meta = metadata.read_meta_properties(places[0] / FileKind.META_PROPERTIES.value)
-        known = settings(places, metadata_directory=metadata_directory, broker_config=broker_config)
-        found.append(_Broker(tuple(places), meta.node_id, known))
-    return found
+        broker_settings = settings(
+            places, metadata_directory=metadata_directory, broker_config=broker_config
+        )
+        brokers.append(_Broker(tuple(places), meta.node_id, broker_settings))
+    return brokers
 
 
 @dataclass(slots=True)
@@ -377,15 +381,15 @@ class _Planning:
     ) -> list[Walk]:
         """The sources with their targets; notes what is left out or refused."""
         by_topic: dict[str, dict[int, list[Partition]]] = {}
-        for each in catalog:
-            topic, number = each.topic, each.partition
+        for entry in catalog:
+            topic, number = entry.topic, entry.partition
             if topic is None or number is None:
-                lines = self.refused if each.path in catalog.named else self.left_out
-                lines.append(f"{each.path}: not the name of a partition, such as orders-0")
+                lines = self.refused if entry.path in catalog.named else self.left_out
+                lines.append(f"{entry.path}: not the name of a partition, such as orders-0")
             elif is_internal(topic) and topic not in (topics or ()):
-                self.left_out.append(f"{each.path}: a topic of Kafka's own")
+                self.left_out.append(f"{entry.path}: a topic of Kafka's own")
             elif topics is None or topic in topics:
-                by_topic.setdefault(topic, {}).setdefault(number, []).append(each)
+                by_topic.setdefault(topic, {}).setdefault(number, []).append(entry)
         for topic in set(topics or ()).difference(by_topic):
             self.refused.append(f"no partition of {topic} is among the sources")
         walks = list[Walk]()
@@ -406,31 +410,31 @@ class _Planning:
             raise KsegError(f"{topic!r} is not a topic that producers write to")
         count = max(copies) + 1
         assigned = [
-            assigned_partitions(each.known.cluster, topic, each.places[0], count=count)
-            for each in self.brokers
+            assigned_partitions(broker.known.cluster, topic, broker.places[0], count=count)
+            for broker in self.brokers
         ]
-        wanted = [number for number in copies if selection.takes(topic, number)]
+        numbers = [number for number in copies if selection.takes(topic, number)]
         if not selection and len(assigned[0]) != count:
             raise KsegError(
                 f"{topic} has {len(assigned[0])} partitions in the metadata log, and {count} in "
                 f"the sources: producers would put keys in others; make it with {count}, or name "
                 "the partitions to adopt"
             )
-        for number in sorted({*wanted, *(() if selection else assigned[0])}):
+        for number in sorted({*numbers, *(() if selection else assigned[0])}):
             name = f"{topic}-{number}"
             if number not in assigned[0]:
                 raise KsegError(f"the metadata log has no partition {name}")
             if number not in copies:
                 raise KsegError(f"{name} is not among the sources: name the partitions to adopt")
-            targets = self._targets(topic, number, [each[number] for each in assigned])
-            epoch = max(each[number].leader_epoch for each in assigned)
+            targets = self._targets(topic, number, [assignment[number] for assignment in assigned])
+            epoch = max(assignment[number].leader_epoch for assignment in assigned)
             entry, *others = copies[number]
             merge = _merged(number, copies[number]) if others else None
             view = LogView.at(entry) if merge is None else merge.view
             start = view.first_offset if entry.kind and not others else view.log_start_offset
             walk = Walk(entry, view, topic, targets, epoch, start, view.first_offset)
             if merge is not None:
-                walk.copies = tuple(each.path for each in copies[number])
+                walk.copies = tuple(copy.path for copy in copies[number])
                 for copy in merge.copies:
                     walk.notes.append(f"{copy.batches} batches from {copy.path}")
                     if copy.error is not None:
@@ -451,7 +455,7 @@ class _Planning:
             KsegError: one is not here, or not empty.
         """
         name, paths = f"{topic}-{number}", list[Path]()
-        missing = set(assigned[0].replicas).difference(each.node_id for each in self.brokers)
+        missing = set(assigned[0].replicas).difference(holder.node_id for holder in self.brokers)
         if missing:
             nodes = " and ".join(map(str, sorted(missing)))
             raise KsegError(
@@ -468,13 +472,13 @@ class _Planning:
             if swap.last_base(path) != 0:
                 why = "the partition has or had records: adopt into one that is new"
                 raise KsegError(why, path=path)
-            known = self._known(path).of(path)
-            if known.skipped in UNTOUCHED:
-                raise KsegError(f"{known.why}: adopt into another topic", path=path)
+            of_partition = self._known(path).of(path)
+            if of_partition.skipped in UNTOUCHED:
+                raise KsegError(f"{of_partition.why}: adopt into another topic", path=path)
         return tuple(paths)
 
     def _known(self, path: Path) -> Settings:
-        return next(each.known for each in self.brokers if path.parent in each.places)
+        return next(broker.known for broker in self.brokers if path.parent in broker.places)
 
     def walk(self, walk: Walk, at_ms: int | None, cut: Cut, note: Callable[[int], None]) -> bool:
         """Walk over a source; returns whether it can be adopted."""
@@ -511,13 +515,15 @@ class _Planning:
     def check_clocks(self, adoption: PartitionAdoption) -> None:
         """Refuse what a first pass of retention or of the cleaner would take."""
         target, end = adoption.targets[0], adoption.log_end_offset
-        known = self._known(target)
-        config = usual_rules(known, target).config
+        broker_settings = self._known(target)
+        config = usual_rules(broker_settings, target).config
         latest = {  # without times, that of the new file counts
-            each.base_offset: each.max_timestamp if each.max_timestamp >= 0 else self.now_ms
-            for each in adoption.segments
+            segment.base_offset: segment.max_timestamp
+            if segment.max_timestamp >= 0
+            else self.now_ms
+            for segment in adoption.segments
         }
-        sizes = {each.base_offset: each.bytes for each in adoption.segments} | {end: 0}
+        sizes = {segment.base_offset: segment.bytes for segment in adoption.segments} | {end: 0}
         infos = [
             SegmentInfo(SegmentFiles(base, target), size, base == end)
             for base, size in sizes.items()
@@ -529,7 +535,7 @@ class _Planning:
             now_ms=self.now_ms + _SOON_MS,
             largest_timestamp=lambda info: latest[info.base_offset],
         )
-        gone = dict.fromkeys(each.why for each in going)
+        gone = dict.fromkeys(segment.why for segment in going)
         if config.compacted and adoption.bytes:
             gone["compact"] = None
         if gone:
@@ -541,12 +547,15 @@ class _Planning:
         topic = ("--entity-type", "topics", "--entity-name", adoption.topic)
         alter = ("kafka-configs.sh", "--bootstrap-server", "localhost:9092", "--alter", *topic)
         for why in gone:
-            name, kept = _KEEPING[why]
-            value = known.of(target).values.get(name)
+            name, remedy = _KEEPING[why]
+            value = broker_settings.of(target).values.get(name)
             again = f"--delete-config={name}"
             if value is not None and value.source == FROM_TOPIC:
                 again = f"--add-config={name}={value.value}"
-            for lines, word in ((self.before, f"--add-config={name}={kept}"), (self.after, again)):
+            for lines, word in (
+                (self.before, f"--add-config={name}={remedy}"),
+                (self.after, again),
+            ):
                 line = command_line(*alter, *word.split("=", 1))
                 if line not in lines:
                     lines.append(line)
@@ -555,7 +564,7 @@ class _Planning:
         """Note the command that shows how groups go on where they stood."""
         self.group_homes = tuple(
             dict.fromkeys(
-                each.path.parent for each in catalog if each.topic == InternalTopic.OFFSETS
+                entry.path.parent for entry in catalog if entry.topic == InternalTopic.OFFSETS
             )
         )
         moment = () if at is None else ("--at", str(at))
@@ -566,13 +575,13 @@ class _Planning:
     def note_replicas(self, adoptions: Sequence[PartitionAdoption]) -> None:
         """Note the commands that add replicas, where the cluster has brokers without one."""
         cluster, own = self.brokers[0].known.cluster, self.brokers[0].node_id
-        known = () if cluster is None else cluster.facts["brokers"]
-        others = sorted(node for (node,) in known if node != own)[: _REPLICAS - 1]
+        brokers = () if cluster is None else cluster.facts["brokers"]
+        others = sorted(node for (node,) in brokers if node != own)[: _REPLICAS - 1]
         if len(self.brokers) > 1 or not (others and adoptions):
             return
         rows = [
-            {"topic": each.topic, "partition": each.partition, "replicas": [own, *others]}
-            for each in adoptions
+            {"topic": adoption.topic, "partition": adoption.partition, "replicas": [own, *others]}
+            for adoption in adoptions
         ]
         text = json.dumps({"version": 1, "partitions": rows})
         tool = ("kafka-reassign-partitions.sh", "--bootstrap-server", "localhost:9092")
@@ -583,11 +592,11 @@ class _Planning:
         self, adoptions: Sequence[PartitionAdoption], unfinished: tuple[Path, ...]
     ) -> AdoptionPlan:
         """The plan."""
-        first = [(each.name, each.targets[0]) for each in adoptions]
+        first = [(adoption.name, adoption.targets[0]) for adoption in adoptions]
         looked = {
             path
-            for each in adoptions
-            for path in (each.source, *each.copies, *each.targets)
+            for adoption in adoptions
+            for path in (adoption.source, *adoption.copies, *adoption.targets)
             if not is_remote(str(path))
         }
         if adoptions:
@@ -628,8 +637,8 @@ def _adoption(
         tuple(sizes),
         walk.records,
         walk.first_ms,
-        max((each.max_timestamp for each in sizes), default=-1),
-        tuple(ended[each] for each in walk.transactions),
+        max((segment.max_timestamp for segment in sizes), default=-1),
+        tuple(ended[transaction] for transaction in walk.transactions),
         walk.behind,
         tuple(walk.left_out),
         tuple(walk.notes),
@@ -644,14 +653,14 @@ def _merged(number: int, copies: Sequence[Partition]) -> PartitionMerge:
     Raises:
         KsegError: they cannot be joined, or lack offsets.
     """
-    paths = [each.path for each in copies]
+    paths = [entry.path for entry in copies]
     command = command_line("kseg", "merge", *map(str, paths), "-o", "OUT")
     name = f"{copies[0].topic}-{number}"
-    if any(each.tier is not None for each in copies):
+    if any(entry.tier is not None for entry in copies):
         raise KsegError(f"{name} has several copies, and a tier: join the copies first: {command}")
     merge = merge_of(str(copies[0].topic), number, paths)
-    for each in copies:
-        lacking = _lacking(each, LogView.at(each), merge.log_start_offset)
+    for entry in copies:
+        lacking = _lacking(entry, LogView.at(entry), merge.log_start_offset)
         if lacking is not None:
             raise KsegError(lacking)
     if merge.undecided:
@@ -686,4 +695,4 @@ def _salvage(path: Path) -> str:
 def _look(path: Path) -> tuple[FileSeen, ...]:
     """The files of a directory, without those that come and go."""
     passing = (lock.LOCK_NAME, io.ROOM_NAME)
-    return tuple(each for each in look_at(path) if each.name not in passing)
+    return tuple(file_seen for file_seen in look_at(path) if file_seen.name not in passing)

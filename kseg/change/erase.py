@@ -336,8 +336,8 @@ def _find(
 
     done, total = 0, sum(info.size for info in inputs.segments)
     works = map(search, inputs.segments)
-    found = in_order(works, threads=threads, window=4 * threads)
-    for info, segment in zip(inputs.segments, found, strict=True):
+    results = in_order(works, threads=threads, window=4 * threads)
+    for info, segment in zip(inputs.segments, results, strict=True):
         done += info.size
         if progress is not None:
             progress(done, total)
@@ -447,9 +447,9 @@ def _segment_of(inputs: CleanerInputs, info: SegmentInfo, eraser: Eraser) -> Era
 
     def measure(tile: Tile) -> tuple[int, int, int, int]:
         where = tile.data, tile.table, tile.base
-        found = eraser.find(*where)
-        measured = eraser.measured(*where, found) if found.records else (INT64_MAX, -1, 0)
-        return found.records, *measured
+        erased = eraser.find(*where)
+        measured = eraser.measured(*where, erased) if erased.records else (INT64_MAX, -1, 0)
+        return erased.records, *measured
 
     with inputs.open_segment(info) as segment:
         if not any(eraser.means(columns).any() for columns in segment.read(eraser.request)):

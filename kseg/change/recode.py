@@ -119,12 +119,12 @@ class RecodingPlan(Plan[Report]):
                 if segment.why:
                     continue
                 try:
-                    done[number], given = recode(state, segment, self.target, backup)
+                    done[number], segment_freed = recode(state, segment, self.target, backup)
                 except DAMAGE as error:
                     findings.append(error)
                     done[number] = replace(segment, why="damaged")
                     continue
-                freed += given
+                freed += segment_freed
                 walked += segment.bytes
                 if progress is not None:
                     progress(walked, total)
@@ -152,16 +152,16 @@ def plan_recoding(
 
 
 def _planned(view: LogView, info: SegmentInfo, target: Target) -> CompactedSegment:
-    one = CompactedSegment(info.base_offset, info.path, info.size)
+    as_it_is = CompactedSegment(info.base_offset, info.path, info.size)
     if info.is_last or info.files.kafka07:
-        return replace(one, why=ACTIVE if info.is_last else UNCHANGED)
+        return replace(as_it_is, why=ACTIVE if info.is_last else UNCHANGED)
     with view.open_segment(info) as segment:
         for table in segment.headers():
             data = (table.magic >= 2) & ~table.is_control & (table.record_count > 0)
             has_level = target.level is not None and target.compression != Compression.NONE
             if (data & ((table.codec != target.compression) | has_level)).any():
-                return one
-    return replace(one, why=UNCHANGED)
+                return as_it_is
+    return replace(as_it_is, why=UNCHANGED)
 
 
 def recode(
@@ -183,13 +183,13 @@ def recode(
         FormatError, LimitExceededError, OSError: as for `rewrite_segment`.
     """
     with state.cleaning:
-        found = [info for info in state.sealed if info.base_offset == planned.base_offset]
-        if not found or found[0].size != planned.bytes:
+        infos = [info for info in state.sealed if info.base_offset == planned.base_offset]
+        if not infos or infos[0].size != planned.bytes:
             raise StalePlanError("the log is not as the plan saw it", path=planned.path)
         converter, inputs = Converter(target), CleanerInputs.of_state(state)
 
         def convert(tile: Tile) -> bytes:
             return b"".join(converter.convert(tile.data, tile.table, tile.base))
 
-        size, freed = rewrite_segment(state, inputs, found[0], convert, backup)
+        size, freed = rewrite_segment(state, inputs, infos[0], convert, backup)
         return replace(planned, kept_bytes=size), freed

@@ -202,6 +202,6 @@ def _with_way_out(error: OSError) -> OSError:
 
 def _raise_first(plans: Sequence[RecoveryPlan]) -> None:
     for plan in plans:
-        known = plan.start_fault is not None or isinstance(plan.error, UnreadableError)
-        if plan.error is not None and not known:
+        is_unreadable = plan.start_fault is not None or isinstance(plan.error, UnreadableError)
+        if plan.error is not None and not is_unreadable:
             raise plan.error

@@ -266,10 +266,10 @@ def copy_partition(source: StrPath, target: StrPath) -> Path:
             path=origin.parent,
         )
     with os.scandir(origin) as entries:
-        found = {entry.name: entry.stat() for entry in entries if entry.is_file()}
-    owners = {(each.st_uid, each.st_gid): each for each in (os.stat(origin), *found.values())}
-    for each in owners.values():
-        io.check_new_files(home, like=each)
+        stats = {entry.name: entry.stat() for entry in entries if entry.is_file()}
+    owners = {(owner.st_uid, owner.st_gid): owner for owner in (os.stat(origin), *stats.values())}
+    for owner in owners.values():
+        io.check_new_files(home, like=owner)
     if not home.is_dir():
         io.make_directory(home, like=os.stat(origin.parent))
         io.flush_directory(home.parent)
@@ -282,7 +282,7 @@ def copy_partition(source: StrPath, target: StrPath) -> Path:
         lease.mark_loaded()
         in_order = clean
         try:
-            for name in sorted(found):
+            for name in sorted(stats):
                 _copy_file(origin / name, copy / name)
             io.dress_like(copy, os.stat(origin))
             io.flush_directory(copy)
@@ -316,8 +316,8 @@ def _copy_offsets(origin: Path, lease: data_directory.DataDirectoryLease) -> Non
     offsets: dict[FileKind, int | None] = {}
     for kind in (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REPLICATION):
         with suppress(FileNotFoundError, CorruptIndexError, LimitExceededError):
-            found = checkpoints.read_offset_checkpoint(origin.parent / kind.value)
-            offsets[kind] = found.get(partition)
+            stored = checkpoints.read_offset_checkpoint(origin.parent / kind.value)
+            offsets[kind] = stored.get(partition)
     lease.note(
         partition,
         recovery_point=offsets.get(FileKind.RECOVERY_POINT),

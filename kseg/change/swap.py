@@ -69,7 +69,7 @@ def last_base(directory: Path) -> int | None:
         OSError: the directory cannot be read.
     """
     segments = list_partition(directory).segments
-    if any(os.stat(each.log).st_size for each in segments):
+    if any(os.stat(segment.log).st_size for segment in segments):
         return None
     return segments[-1].base_offset if segments else 0
 
@@ -149,7 +149,7 @@ def ready(logs: Sequence[Made]) -> None:
     Raises:
         OSError: the disk refuses.
     """
-    data = json.dumps({"logs": [(str(each.path), *each[1:]) for each in logs]}).encode()
+    data = json.dumps({"logs": [(str(log.path), *log[1:]) for log in logs]}).encode()
     for home in _homes(logs):
         place = place_of(home)
         io.flush_directory(place / _STAGED)

@@ -113,16 +113,17 @@ def decide(
     otherwise = {"abort": False, "commit": True}.get(undecided)
     decided = dict[AdoptedTransaction, AdoptedTransaction]()
     for name, group in groups.items():
-        began_ms, end_ms = max(each.first_timestamp for each in group), moments[name[0]]
-        begins = {each.partition: each.first_offset for each in group}
+        began_ms = max(transaction.first_timestamp for transaction in group)
+        end_ms = moments[name[0]]
+        begins = {transaction.partition: transaction.first_offset for transaction in group}
         ends = [
             (header.max_timestamp, header.control_type == ControlType.COMMIT, place in begins)
             for place, header in markers.get(name, ())
             if header.base_offset > begins.get(place, -1)
         ]
-        its_own = [each for each in ends if each[2]]  # in a partition where it is open
+        its_own = [end for end in ends if end[2]]  # in a partition where it is open
         is_open = bool(its_own) and min(its_own)[0] > end_ms
-        others = [each for each in ends if began_ms <= each[0] <= end_ms]
+        others = [end for end in ends if began_ms <= end[0] <= end_ms]
         marker = None if is_open else min(its_own or others, default=None)
         commits = _by_state(name, began_ms, states, is_open=is_open)
         why, doubt = "the state of its coordinator", ""
@@ -132,7 +133,9 @@ def decide(
             commits, doubt = None, ", and a marker contradicts the state of its coordinator"
         if commits is None:
             commits, why = otherwise, doubt if otherwise is None else "the caller"
-        decided |= {each: replace(each, commits=commits, why=why) for each in group}
+        decided |= {
+            transaction: replace(transaction, commits=commits, why=why) for transaction in group
+        }
     return decided
 
 
@@ -158,15 +161,15 @@ def _states(
     for view in sources:
         if view.topic != InternalTopic.TRANSACTIONS:
             continue
-        found = dict[_Name, _State]()
+        states = dict[_Name, _State]()
         try:
             for name, state in _records(view, moments):
-                found[name] = state
+                states[name] = state
                 if state.status in _ENDS:
                     ends.setdefault(name, state)
         except FormatError:  # an end may lie behind the damage
-            found = {name: state for name, state in found.items() if state.status in _ENDS}
-        last |= found
+            states = {name: state for name, state in states.items() if state.status in _ENDS}
+        last |= states
     return ends, last
 
 

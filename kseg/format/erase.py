@@ -199,17 +199,17 @@ class Eraser:
         return self._judged(data, table, base, changed, meant)
 
     def measured(
-        self, data: memoryview, table: BatchTable, base: int, found: Erased
+        self, data: memoryview, table: BatchTable, base: int, matches: Erased
     ) -> tuple[int, int, int]:
         """The first and the last offset of records that are erased, and their bytes.
 
         Args:
             data, table, base: as for `find`.
-            found: with one record at least.
+            matches: with one record at least.
         """
         first, last, size = INT64_MAX, -1, 0
-        erased = _in_turn(found.goes | found.emptied)
-        for whole in self._decoded(data, table, found.batches, base, FIELDS_DEFAULT):
+        erased = _in_turn(matches.goes | matches.emptied)
+        for whole in self._decoded(data, table, matches.batches, base, FIELDS_DEFAULT):
             rows = np.flatnonzero(erased(len(whole.columns)))
             if len(rows):
                 offsets = whole.columns["offset"][rows]
@@ -219,14 +219,14 @@ class Eraser:
 
     def rewrite(self, data: memoryview, table: BatchTable, base: int) -> Filtered:
         """The batches without the records that are erased."""
-        found = self.find(data, table, base)
+        erased = self.find(data, table, base)
         stays_empty = self.stays_empty(table) & (table.magic >= 2)
         retention = np.where(stays_empty, Retention.RETAIN_EMPTY, Retention.DELETE_EMPTY)
-        known = np.where(found.batches, Known.NOTHING, Known.ALL_STAY)
+        fates = np.where(erased.batches, Known.NOTHING, Known.ALL_STAY)
         verdict = Verdict(
-            retention.astype(np.uint8), None, known.astype(np.uint8), edited=found.edited
+            retention.astype(np.uint8), None, fates.astype(np.uint8), edited=erased.edited
         )
-        emptied, goes = _in_turn(found.emptied), _in_turn(found.goes)
+        emptied, goes = _in_turn(erased.emptied), _in_turn(erased.goes)
 
         def edit(whole: WholeBatches) -> WholeBatches:
             columns, rows = whole.columns, emptied(len(whole.columns))
@@ -293,7 +293,7 @@ class Eraser:
             changed: bool[n], the batches with a record that is meant.
             meant: bool[k], of their records.
         """
-        found = Erased(np.zeros_like(changed), np.zeros_like(changed), meant, meant)
+        erased = Erased(np.zeros_like(changed), np.zeros_like(changed), meant, meant)
         goes, emptied, meant_of = [meant[:0]], [meant[:0]], _in_turn(meant)
         for whole in self._decoded(data, table, changed, base, _JUDGED):
             columns, old = whole.columns, whole.spread(table.magic < 2)
@@ -304,13 +304,13 @@ class Eraser:
             empty &= keeps_key | ~columns["key"].is_valid()
             here = meant_of(len(columns)) & ~(stays & empty)
             changes = np.logical_or.reduceat(here, whole.ends[:-1])
-            found.batches[whole.batches] = changes
-            found.edited[whole.batches] = np.logical_or.reduceat(here & stays, whole.ends[:-1])
+            erased.batches[whole.batches] = changes
+            erased.edited[whole.batches] = np.logical_or.reduceat(here & stays, whole.ends[:-1])
             in_changed = np.repeat(changes, whole.counts)
             goes.append((here & ~stays)[in_changed])
             emptied.append((here & stays)[in_changed])
-        found.goes, found.emptied = np.concatenate(goes), np.concatenate(emptied)
-        return found
+        erased.goes, erased.emptied = np.concatenate(goes), np.concatenate(emptied)
+        return erased
 
 
 def _in_turn(marks: Bools) -> Callable[[int], Bools]:

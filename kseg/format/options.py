@@ -104,18 +104,18 @@ class BatchOptions:
     attributes: int = field(init=False, repr=False, compare=False)
 
     @classmethod
-    def of(cls, given: OptionsLike | None) -> BatchOptions:
+    def of(cls, options: OptionsLike | None) -> BatchOptions:
         """Options, or a dict of them; the defaults for None.
 
         Args:
-            given: either of them.
+            options: either of them.
 
         Raises:
             ValueError: as of the class, or a name is not known.
         """
-        if isinstance(given, BatchOptions):
-            return given
-        chosen = dict(given or {})
+        if isinstance(options, BatchOptions):
+            return options
+        chosen = dict(options or {})
         option_names = [option.name for option in fields(cls) if option.init]
         for name in chosen.keys() - set(option_names):
             hint = suggestion([str(name)], option_names, f"there are: {', '.join(option_names)}")

@@ -135,11 +135,11 @@ def rewrite_located(
     at = 0
     while at < len(asked):
         before = at
-        at, wanted = rewrite(keep, located, data, rows, asked, base, before, horizon_ms, out, fates)
+        at, needed = rewrite(keep, located, data, rows, asked, base, before, horizon_ms, out, fates)
         if has_codecs:
             _pack(packed, fates, asked[before:at], codecs[before:at], out.data)
-        if wanted > len(out):
-            out = np.empty(wanted, np.uint8)
+        if needed > len(out):
+            out = np.empty(needed, np.uint8)
     return Rewritten(fates, out.data, packed)
 
 
@@ -357,8 +357,8 @@ def filter_walked(
     """
     if rules not in COMPACTION_RULES:
         raise ValueError(f"rules are those of {' or '.join(COMPACTION_RULES)}, not {rules!r}")
-    known = verdict.retention if verdict.known is None else verdict.known
-    if not len(verdict.retention) == len(known) == len(table):
+    retention = verdict.retention if verdict.known is None else verdict.known
+    if not len(verdict.retention) == len(retention) == len(table):
         raise ValueError(f"{len(verdict.retention)} answers for {len(table)} batches")
     rewrite = _Rewrite(
         data,
@@ -455,15 +455,15 @@ class _Unread:
     def of(cls, table: BatchTable, verdict: Verdict) -> _Unread:
         emptied = verdict.retention == Retention.RETAIN_EMPTY
         read = verdict.retention != Retention.DELETE
-        known = verdict.known
-        if known is None:
+        fates = verdict.known
+        if fates is None:
             nothing = np.zeros(len(table), np.int64)
             return cls(np.flatnonzero(read), nothing.astype(np.bool_), emptied, nothing, nothing)
-        sure = read & (known != Known.NOTHING)
-        copied = sure & (known == Known.ALL_STAY)
+        sure = read & (fates != Known.NOTHING)
+        copied = sure & (fates == Known.ALL_STAY)
         counts = np.where(sure, table.record_count, 0)
-        kept = np.where(copied, counts, 0)
-        return cls(np.flatnonzero(read & ~sure), copied, emptied & ~copied, counts, kept)
+        retained = np.where(copied, counts, 0)
+        return cls(np.flatnonzero(read & ~sure), copied, emptied & ~copied, counts, retained)
 
     def with_made(self, table: BatchTable, made: Rewritten) -> _Unread:
         """The same where records of some of the others were dealt with where they lie."""
@@ -563,23 +563,23 @@ class _Rewrite:
     def _judged(self, whole: WholeBatches, keep: Bools) -> _Judged:
         """The result for each batch of a piece, and the records of batches to be rebuilt."""
         starts, batches = whole.ends[:-1], whole.batches
-        kept = np.add.reduceat(keep, starts, dtype=np.int64)
+        retained = np.add.reduceat(keep, starts, dtype=np.int64)
         due = np.logical_or.reduceat(keep & ~whole.columns["value"].is_valid(), starts)
         if self.verdict.empty_txn is not None:
             due |= self.verdict.empty_txn[batches]
         horizons = due & ~self._has_horizon(batches)
-        whole_again = (kept == whole.counts) & ~horizons
+        whole_again = (retained == whole.counts) & ~horizons
         if self.verdict.edited is not None:
             whole_again &= ~self.verdict.edited[batches]
         whole_again &= self._has_one_magic(batches, whole_again)
         emptied = self.verdict.retention[batches] == Retention.RETAIN_EMPTY
-        ways = np.where(kept > 0, _REBUILD, np.where(emptied, _EMPTY, _DROP)).astype(np.int8)
+        ways = np.where(retained > 0, _REBUILD, np.where(emptied, _EMPTY, _DROP)).astype(np.int8)
         ways[whole_again] = _COPY
         rebuilt = ways == _REBUILD
         # All at once, and in turn the rows of each batch lie together.
         rows = np.flatnonzero(keep & np.repeat(rebuilt, whole.counts))
         ends = np.zeros(len(batches) + 1, np.int64)
-        np.cumsum(np.where(rebuilt, kept, 0), out=ends[1:])
+        np.cumsum(np.where(rebuilt, retained, 0), out=ends[1:])
         columns = whole.columns if len(rows) == len(keep) else take_rows(whole.columns, rows)
         lasts = np.zeros(len(batches), np.int64)
         if len(rows):
@@ -606,10 +606,10 @@ class _Rewrite:
         same = np.ones(len(batches), np.bool_)
         for number in np.flatnonzero(old & asked & (table.codec[batches] != 0)).tolist():
             # A bug of 0.10 wrote messages of another magic into a wrapper (KAFKA-4298).
-            one = self.table.take(slice(int(batches[number]), int(batches[number]) + 1))
+            single = self.table.take(slice(int(batches[number]), int(batches[number]) + 1))
             body = body_of(
                 self.data,
-                one,
+                single,
                 base=self.base,
                 arena=Arena(),
                 inflated_max=self.inflated_max,
@@ -617,12 +617,12 @@ class _Rewrite:
             )
             assert body is not None
             inside = scan_all(body, on_bad_crc="ignore")
-            same[number] = bool((inside.magic == one.magic[0]).all())
+            same[number] = bool((inside.magic == single.magic[0]).all())
         return same
 
     # ---- writing ---------------------------------------------------------------------------------
 
-    def _copy(self, batch: int, stay: Bools, counts: Int64s, kept: Int64s) -> None:
+    def _copy(self, batch: int, stay: Bools, counts: Int64s, retained: Int64s) -> None:
         """Consecutive batches whose bytes are there, or that go, as far as there is room.
 
         Args:
@@ -638,7 +638,7 @@ class _Rewrite:
         rows, stay = slice(batch, batch + taken), stay[:taken]
         result.messages_read += int(counts[:taken].sum())
         if stay.any():
-            self._copied(rows, stay, int(kept[:taken][stay].sum()))
+            self._copied(rows, stay, int(retained[:taken][stay].sum()))
         self._done(rows.stop, int(sizes[:taken].sum()))
 
     def _copied(self, rows: slice, stay: Bools, messages: int) -> None:
@@ -727,7 +727,7 @@ class _Rewrite:
         """Batches that are rebuilt or kept empty, one by one, as far as there is room."""
         batches = piece.whole.batches[first:end]
         facts = self.table.rows[batches][:, _FACTS].tolist()
-        counts, kept = piece.whole.counts[first:end].tolist(), piece.ends[first : end + 1].tolist()
+        counts, ends = piece.whole.counts[first:end].tolist(), piece.ends[first : end + 1].tolist()
         lasts, emptied = piece.lasts[first:end].tolist(), piece.ways[first:end] == _EMPTY
         for number, batch in enumerate(batches.tolist()):
             self.result.messages_read += counts[number]
@@ -735,7 +735,7 @@ class _Rewrite:
                 self._keep_empty(self.table[batch])
             else:
                 row = first + number
-                self._rebuild(piece, row, facts[number], kept[number : number + 2], lasts[number])
+                self._rebuild(piece, row, facts[number], ends[number : number + 2], lasts[number])
             self._done(batch + 1, facts[number][_SIZE])
             if self._outgrown():
                 return

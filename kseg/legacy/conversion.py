@@ -118,12 +118,12 @@ def _batches(
         source, first, end = rows, ends[number], ends[number + 1]
         numbers: range | Int64s = range(-first, end - first)
         if to_magic < 2 and not header.codec:
-            wanted = np.flatnonzero(whole.columns["offset"][first:end] >= first_offset)
-            if not len(wanted):
+            chosen = np.flatnonzero(whole.columns["offset"][first:end] >= first_offset)
+            if not len(chosen):
                 continue
-            if len(wanted) < end - first:
-                source = rows_of(take_rows(whole.columns, wanted + first))
-                first, end, numbers = 0, len(wanted), wanted
+            if len(chosen) < end - first:
+                source = rows_of(take_rows(whole.columns, chosen + first))
+                first, end, numbers = 0, len(chosen), chosen
         options = options_for(header, to_magic)
         try:
             encoded = encode_batch(source, options, first=first, end=end)

@@ -215,11 +215,11 @@ def _validate_deep(messages: MessageSet, append: _Append) -> ValidatedBatch:
     rules = append.rules
     in_place = append.source == append.target and rules.magic > 0
     timestamps: list[int] = []
-    kept: list[Message] = []
-    found = messages.deep(
+    inner: list[Message] = []
+    entries = messages.deep(
         rules="0.10", ensure_matching_magic=True, inflated_max=rules.inflated_bytes_max
     )
-    for index, (message, offset) in enumerate(found):
+    for index, (message, offset) in enumerate(entries):
         _check_message(message, index, rules)
         if message.magic > 0 and rules.magic > 0:
             _check_timestamp(message, index, append)
@@ -229,46 +229,46 @@ def _validate_deep(messages: MessageSet, append: _Append) -> ValidatedBatch:
             reason = "a compressed message inside a compressed message"
             raise InvalidRecordError(reason, record_index=index)
         in_place = in_place and message.magic == rules.magic
-        kept.append(message.to_format_version(rules.magic))
+        inner.append(message.to_format_version(rules.magic))
     largest = _largest(timestamps, append.next_offset)
-    outer = [one.message for one in messages.shallow()] if in_place else []
+    outer = [entry.message for entry in messages.shallow()] if in_place else []
     # The magic of a wrapper with nothing inside has not been checked yet.
     if len(outer) == 1 and outer[0].codec and outer[0].magic == rules.magic:
-        return _update_wrapper(outer[0], kept, largest[0], append)
-    return _rebuild(kept, largest, append)
+        return _update_wrapper(outer[0], inner, largest[0], append)
+    return _rebuild(inner, largest, append)
 
 
 def _update_wrapper(
-    wrapper: Message, kept: list[Message], largest: int, append: _Append
+    wrapper: Message, inner: list[Message], largest: int, append: _Append
 ) -> ValidatedBatch:
     """Keep compressed messages: a new offset, and if necessary a new timestamp."""
-    for index, message in enumerate(kept):
+    for index, message in enumerate(inner):
         _ensure_valid(message, index)
-    last = append.next_offset + len(kept) - 1
+    last = append.next_offset + len(inner) - 1
     if append.rules.is_log_append:
         wrapper = _stamped(wrapper, append.now_ms)
     elif wrapper.timestamp != largest:
         wrapper = patched(wrapper, attributes=wrapper.attributes, timestamp=largest)
     time = wrapper.timestamp, last
-    return _taken(entry(wrapper, last), append, len(kept), time, rebuilt=False)
+    return _taken(entry(wrapper, last), append, len(inner), time, rebuilt=False)
 
 
-def _rebuild(kept: list[Message], largest: tuple[int, int], append: _Append) -> ValidatedBatch:
+def _rebuild(messages: list[Message], largest: tuple[int, int], append: _Append) -> ValidatedBatch:
     """All messages in a new set, compressed or not."""
     rules, plain = append.rules, append.target == Compression.NONE
-    last = append.next_offset + len(kept) - 1
+    last = append.next_offset + len(messages) - 1
     if rules.magic and rules.is_log_append:
         largest = append.now_ms, append.next_offset if plain else last
     elif rules.magic and not plain:
         largest = largest[0], last
     made = MessageSet.create(
-        kept,
+        messages,
         offsets=append.next_offset,
         compression=append.target,
         timestamp=largest[0],
         timestamp_type=rules.timestamp_type,
     )
-    return _taken(bytes(made.data), append, len(kept), largest, rebuilt=True)
+    return _taken(bytes(made.data), append, len(messages), largest, rebuilt=True)
 
 
 def _stamped(message: Message, now_ms: int) -> Message:

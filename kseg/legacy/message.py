@@ -340,18 +340,18 @@ class Message(BorrowedMessage):
 
         Source: Kafka 0.10.1 ByteBufferMessageSet.create, MessageWriter.
         """
-        given, compression = list(messages), codec_of(compression)
+        listed, compression = list(messages), codec_of(compression)
         if compression == Compression.NONE:
             raise ValueError("a compressed message needs a codec")
-        magic, largest = _magic_and_time(given)
-        stored = range(len(given)) if offsets is None else offsets
-        if len(stored) != len(given):
-            raise ValueError(f"{len(stored)} offsets for {len(given)} messages")
+        magic, largest = _magic_and_time(listed)
+        stored = range(len(listed)) if offsets is None else offsets
+        if len(stored) != len(listed):
+            raise ValueError(f"{len(stored)} offsets for {len(listed)} messages")
         # Magic 0 keeps absolute offsets inside, magic 1 relative ones.
         first = stored[0] if magic else 0
         inner = [
             entry(message, wrap_int64(_fitting(offset) - first))
-            for message, offset in zip(given, stored, strict=True)
+            for message, offset in zip(listed, stored, strict=True)
         ]
         return cls.build(
             compress(compression, b"".join(inner), magic=magic, level=level),
@@ -371,8 +371,8 @@ class Message(BorrowedMessage):
         """In ms; -1 for magic 0. The wrapper's, where that has log-append time."""
         if self.magic == 0:
             return NO_TIMESTAMP
-        given = self.wrapper_timestamp_type == TimestampType.LOG_APPEND_TIME
-        if given and self.wrapper_timestamp is not None:
+        is_append_time = self.wrapper_timestamp_type == TimestampType.LOG_APPEND_TIME
+        if is_append_time and self.wrapper_timestamp is not None:
             return self.wrapper_timestamp
         stored: int = self._own_timestamp
         return stored
@@ -457,7 +457,7 @@ class Message(BorrowedMessage):
         """A type of timestamp; that of bit 3 without one."""
         return TimestampType(bool(self.attributes & LOG_APPEND)) if kind is None else kind
 
-    def _view(self, wanted: str) -> memoryview | None:
+    def _view(self, part: str) -> memoryview | None:
         at = _KEY_AT[self.magic != 0]
         for name in ("key", "value"):
             start = at + _I32.size
@@ -468,9 +468,9 @@ class Message(BorrowedMessage):
             if length > left:
                 raise InvalidRecordError(f"{name} of {length} bytes in a message with {left} left")
             at = start + max(length, 0)
-            if name == wanted and length >= 0:
+            if name == part and length >= 0:
                 return self.data[start:at]
-            if name == wanted:
+            if name == part:
                 break
         return None
 
@@ -605,24 +605,24 @@ class MessageSet(BorrowedSet):
 
         Source: Kafka 0.10.1 ByteBufferMessageSet.create.
         """
-        given, compression = list(messages), codec_of(compression)
-        if not given:
+        listed, compression = list(messages), codec_of(compression)
+        if not listed:
             return cls()
         if compression != Compression.NONE:
-            _magic_and_time(given)
+            _magic_and_time(listed)
         if isinstance(offsets, int):
-            places: Sequence[int] = range(offsets, offsets + len(given))
+            places: Sequence[int] = range(offsets, offsets + len(listed))
         else:
-            places = [offsets() for _ in given]
+            places = [offsets() for _ in listed]
         if compression != Compression.NONE:
             how: dict[str, Any] = {"timestamp": timestamp, "timestamp_type": timestamp_type}
-            given = [Message.wrapping(given, compression, offsets=places, level=level, **how)]
-        return cls(b"".join(map(entry, given, places[-len(given) :])))
+            listed = [Message.wrapping(listed, compression, offsets=places, level=level, **how)]
+        return cls(b"".join(map(entry, listed, places[-len(listed) :])))
 
     @property
     def valid_bytes(self) -> int:
         """Bytes of the whole entries; raises like `shallow`."""
-        return sum(LOG_OVERHEAD + found.message.size for found in self.shallow())
+        return sum(LOG_OVERHEAD + entry.message.size for entry in self.shallow())
 
     def shallow(self) -> Iterator[MessageAndOffset]:
         """Each entry, compressed ones as they are; no checksum is looked at.
@@ -676,25 +676,25 @@ class MessageSet(BorrowedSet):
             ByteBufferMessageSet.deepIterator.
         """
         as_0_10 = rules == "0.10"
-        for found in self.shallow():
-            if not found.message.codec:
-                yield found
+        for entry in self.shallow():
+            if not entry.message.codec:
+                yield entry
                 continue
             last = None
             try:
-                inner = _inflated(found.message, inflated_max, as_0_10)
+                inner = _inflated(entry.message, inflated_max, as_0_10)
                 for index, (message, offset) in enumerate(inner.shallow()):
                     _check_inner(
-                        *(message, index, found.message.magic),
+                        *(message, index, entry.message.magic),
                         matching=ensure_matching_magic,
                         bytes_max=message_bytes_max,
                     )
                     last = offset
-                shift = _shift(found, last, as_0_10)
+                shift = _shift(entry, last, as_0_10)
             except KsegError as error:
-                error.offset = found.offset
+                error.offset = entry.offset
                 raise
-            yield from _inside(found, inner, shift, as_0_10)
+            yield from _inside(entry, inner, shift, as_0_10)
 
     def __iter__(self) -> Iterator[MessageAndOffset]:
         """Each message, as `deep()` gives it."""
@@ -705,7 +705,7 @@ class MessageSet(BorrowedSet):
 
         Source: Kafka 0.10.1 MessageSet.isMagicValueInAllWrapperMessages.
         """
-        return all(found.message.magic == magic for found in self.shallow())
+        return all(entry.message.magic == magic for entry in self.shallow())
 
     def to_message_format(self, magic: int) -> MessageSet:
         """All messages in one magic, at their offsets; a single wrapper if the first entry is one.
@@ -718,13 +718,13 @@ class MessageSet(BorrowedSet):
 
         Source: Kafka 0.10.1 FileMessageSet.toMessageFormat.
         """
-        found = list(self.deep(rules="0.10"))
-        if self.size_bytes and not found:
+        entries = list(self.deep(rules="0.10"))
+        if self.size_bytes and not entries:
             return self
         first = next(self.shallow(), None)
         return MessageSet.create(
-            [each.message.to_format_version(magic) for each in found],
-            offsets=iter([each.offset for each in found]).__next__,
+            [entry.message.to_format_version(magic) for entry in entries],
+            offsets=iter([entry.offset for entry in entries]).__next__,
             compression=first.message.compression if first else Compression.NONE,
         )
 
@@ -757,10 +757,10 @@ def _check_inner(
 
 
 def _inside(
-    found: MessageAndOffset, inner: MessageSet, shift: int, as_0_10: bool
+    outer: MessageAndOffset, inner: MessageSet, shift: int, as_0_10: bool
 ) -> Iterator[MessageAndOffset]:
     """The messages of a compressed one, with the offsets, timestamps and type that it gives."""
-    wrapper, magic = found.message, found.message.magic
+    wrapper, magic = outer.message, outer.message.magic
     timestamp = wrapper.timestamp if magic else None
     kind = wrapper.timestamp_type if magic or not as_0_10 else None
     for index, (message, offset) in enumerate(inner.shallow()):
@@ -770,7 +770,7 @@ def _inside(
         elif message.codec and not as_0_10:
             reason = "a compressed message inside a compressed message"
         if reason is not None:
-            raise InvalidRecordError(reason, offset=found.offset, record_index=index)
+            raise InvalidRecordError(reason, offset=outer.offset, record_index=index)
         message.wrapper_timestamp, message.wrapper_timestamp_type = timestamp, kind
         yield MessageAndOffset(message, wrap_int64(offset + shift))
 

@@ -213,15 +213,15 @@ class MessageSet07(BorrowedSet):
         Raises:
             ValueError: a codec that 0.7 does not have.
         """
-        given = list(messages)
-        if compression != Compression.NONE and given:
-            given = [Message07.wrapping(given, compression)]
-        return cls(b"".join(map(entry07, given)))
+        listed = list(messages)
+        if compression != Compression.NONE and listed:
+            listed = [Message07.wrapping(listed, compression)]
+        return cls(b"".join(map(entry07, listed)))
 
     @property
     def valid_bytes(self) -> int:
         """Bytes of the whole messages; raises like `shallow`."""
-        return sum(_LENGTH_BYTES + found.message.size for found in self.shallow())
+        return sum(_LENGTH_BYTES + entry.message.size for entry in self.shallow())
 
     def shallow(self) -> Iterator[MessageAndNextOffset]:
         """Each message, compressed ones as they are, its checksum compared.
@@ -265,11 +265,11 @@ class MessageSet07(BorrowedSet):
             DecompressionError: the codec refuses the bytes.
             LimitExceededError: more than `inflated_max`, or sets nested deeper than `NESTING_MAX`.
         """
-        for found in self.shallow():
+        for entry in self.shallow():
             try:
-                yield from _unwrap(found, [inflated_max], 0)
+                yield from _unwrap(entry, [inflated_max], 0)
             except KsegError as error:
-                error.offset = found.next_offset - found.message.size - _LENGTH_BYTES
+                error.offset = entry.next_offset - entry.message.size - _LENGTH_BYTES
                 error.position = error.offset - self.initial_offset
                 raise
 
@@ -318,12 +318,12 @@ class MessageSet07(BorrowedSet):
 
 
 def _unwrap(
-    found: MessageAndNextOffset, left: list[int], depth: int
+    wrapper: MessageAndNextOffset, left: list[int], depth: int
 ) -> Iterator[MessageAndNextOffset]:
     """The messages of one, which is itself if it is plain; `left[0]` bytes may still come out."""
-    message, after = found
+    message, after = wrapper
     if message.compression == Compression.NONE:
-        yield found
+        yield wrapper
         return
     before = after - message.size - _LENGTH_BYTES
     inner = _inner(message, left, depth + 1)
@@ -340,5 +340,5 @@ def _inner(message: Message07, left: list[int], depth: int) -> Iterator[MessageA
         raise LimitExceededError(f"compressed messages nested deeper than {NESTING_MAX}")
     data = decompress(message.codec, message.view_payload(), magic=0, limit=left[0])
     left[0] -= len(data)
-    for found in MessageSet07(data).shallow():
-        yield from _unwrap(found, left, depth)
+    for entry in MessageSet07(data).shallow():
+        yield from _unwrap(entry, left, depth)

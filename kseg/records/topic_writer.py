@@ -97,18 +97,20 @@ def write_topic(
         raise ValueError(f"{topic!r} is not a topic that producers write to")
     directories = (paths,) if isinstance(paths, str | PathLike) else paths
     places = [local_path_at(directory) for directory in directories]
-    found = settings(places, metadata_directory=metadata_directory, broker_config=broker_config)
+    broker_settings = settings(
+        places, metadata_directory=metadata_directory, broker_config=broker_config
+    )
     names = {"key": key, "value": value, "timestamp": timestamp, "headers": headers}
-    assigned = assigned_partitions(found.cluster, topic, places[0])
-    partitions = partition_paths(found, topic, assigned, places)
-    unfollowed = all(len(each.replicas) <= 1 for each in assigned.values())
+    assigned = assigned_partitions(broker_settings.cluster, topic, places[0])
+    partitions = partition_paths(broker_settings, topic, assigned, places)
+    unfollowed = all(len(assignment.replicas) <= 1 for assignment in assigned.values())
     with ExitStack() as stack:
         logs = [
             stack.enter_context(
                 Log.open(
                     path,
                     mode="append",
-                    config=found,
+                    config=broker_settings,
                     high_watermark="end" if unfollowed else None,
                 )
             )
@@ -126,7 +128,7 @@ def write_topic(
                     log.truncate_to(end)
             raise
         if unfollowed:
-            _warn_of_retention(found, topic, logs, results)
+            _warn_of_retention(broker_settings, topic, logs, results)
     if not unfollowed:
         warnings.warn(
             f"kseg: other brokers have replicas of {topic}: start this one first, and keep it the "
@@ -190,7 +192,7 @@ def _take(piece: _Piece, index: Intps) -> Mapping[str, Any]:
 
 
 def _warn_of_retention(
-    found: Settings, topic: str, logs: Sequence[Log], results: Mapping[int, AppendResult]
+    broker_settings: Settings, topic: str, logs: Sequence[Log], results: Mapping[int, AppendResult]
 ) -> None:
     """Warn of partitions whose oldest segment goes within a day of the start."""
     soon_ms = int(time.time() * 1000) + _SOON_MS
@@ -200,7 +202,7 @@ def _warn_of_retention(
         log.update_high_watermark(
             log.log_end_offset
         )  # as the broker does that has the only replica
-        if plan_retention(log, config=usual_rules(found, log.path), now=soon_ms).segments:
+        if plan_retention(log, config=usual_rules(broker_settings, log.path), now=soon_ms).segments:
             going.append(number)
     if going:
         warnings.warn(

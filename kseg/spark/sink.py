@@ -128,21 +128,21 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     Raises:
         ValueError: an unknown name, a value out of its domain, or no path; one line each.
     """
-    given = {name.lower(): value for name, value in options.items()}
-    path = given.pop("path", "")
-    if not path or "paths" in given:
+    texts = {name.lower(): value for name, value in options.items()}
+    path = texts.pop("path", "")
+    if not path or "paths" in texts:
         raise ValueError("kseg: a sink writes to one data directory: say .save('data-dir')")
     if is_remote(path):
         raise ValueError(f"kseg: {path}: segments are written to local files only")
-    wanted = {
+    chosen = {
         name: text
-        for name, text in given.items()
+        for name, text in texts.items()
         if name not in _OF_SPARK and not name.startswith("kafka.")
     }
-    result = SinkOptions(path, **parse_table(OPTIONS, wanted))
+    result = SinkOptions(path, **parse_table(OPTIONS, chosen))
     if (result.partitioner is None) is not (result.partitions is None):
         raise ValueError("kseg: options partitioner and partitions need each other")
-    if result.partitioner is not None and "partition" in wanted:
+    if result.partitioner is not None and "partition" in chosen:
         raise ValueError("kseg: one of partition, partitioner at most")
     return result
 
@@ -153,8 +153,10 @@ def _topic(text: str) -> str:
 
 def _topic_ids(text: str) -> dict[str, UUID]:
     try:
-        given = json.loads(text)
-        return {check_topic_name(name): parse_topic_id(one) for name, one in given.items()}
+        id_texts = json.loads(text)
+        return {
+            check_topic_name(name): parse_topic_id(id_text) for name, id_text in id_texts.items()
+        }
     except (TypeError, AttributeError, RecursionError, json.JSONDecodeError):
         raise ValueError('JSON such as {"orders": "vVAkKxRlRnqTPUlbLjTmmQ"} is expected') from None
 
@@ -263,10 +265,10 @@ def _by_partition(
         if not 0 <= value <= INT32_MAX:
             raise ValueError(f"kseg: {value} is not a partition number")
     groups = topics * len(numbers) + partitions
-    found = np.unique(groups)
-    for group in found.tolist():
+    used = np.unique(groups)
+    for group in used.tolist():
         place = (names[group // len(numbers)], int(numbers[group % len(numbers)]))
-        rows = batch if len(found) == 1 else batch.filter(pa.array(groups == group))
+        rows = batch if len(used) == 1 else batch.filter(pa.array(groups == group))
         yield place, rows
 
 
@@ -279,8 +281,8 @@ def _partitions(batch: pa.RecordBatch, options: SinkOptions, turn: int) -> pa.Ar
     if "key" in batch.schema.names:
         chosen[:] = partition_for(batch.column("key"), options.partitions, options.partitioner)
     chosen[chosen == NO_PARTITION] = turn % options.partitions
-    given = _filled(batch, "partition", pa.scalar(None, kind))
-    return pc.coalesce(given, pa.array(chosen))
+    numbers = _filled(batch, "partition", pa.scalar(None, kind))
+    return pc.coalesce(numbers, pa.array(chosen))
 
 
 def _codes(column: pa.Array) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[Any]]:
@@ -588,22 +590,22 @@ def _logs_of(
     paths: SinkPaths, intent: dict[str, Any]
 ) -> Iterator[tuple[dict[str, Any], Path, list[StagedSegment], UUID | None]]:
     """Each partition of an intent: its document, its directory, its segments, its topic id."""
-    for each in intent["partitions"]:
-        known = each.get("topic_id")
-        directory = paths.data / f"{each['topic']}-{each['partition']}"
-        segments = [StagedSegment(**one) for one in each["segments"]]
-        yield each, directory, segments, None if known is None else UUID(known)
+    for entry in intent["partitions"]:
+        id_text = entry.get("topic_id")
+        directory = paths.data / f"{entry['topic']}-{entry['partition']}"
+        segments = [StagedSegment(**fields) for fields in entry["segments"]]
+        yield entry, directory, segments, None if id_text is None else UUID(id_text)
 
 
 def _intent(tasks: Iterable[StagedTask], job: str, options: SinkOptions) -> dict[str, Any]:
     """Which segments become part of which log, in order."""
     logs: dict[tuple[str, int], list[StagedSegment]] = {}
-    for task in sorted(tasks, key=lambda one: one.number):
+    for task in sorted(tasks, key=lambda item: item.number):
         for place, staged in task.partitions.items():
             logs.setdefault(place, []).extend(staged)
     for segments in logs.values():
         if options.keeps_offsets:
-            segments.sort(key=lambda one: one.first_offset)
+            segments.sort(key=lambda item: item.first_offset)
     return {
         "version": _VERSION,
         "job": job,
@@ -615,7 +617,7 @@ def _intent(tasks: Iterable[StagedTask], job: str, options: SinkOptions) -> dict
                 "topic": topic,
                 "partition": partition,
                 "topic_id": str(options.topic_ids[topic]) if topic in options.topic_ids else None,
-                "segments": [asdict(one) for one in segments],
+                "segments": [asdict(item) for item in segments],
             }
             for (topic, partition), segments in sorted(logs.items())
         ],
@@ -626,7 +628,7 @@ def _finish(paths: SinkPaths, name: str, intent: dict[str, Any]) -> None:
     """Adopt the segments that are still staged, and write the record."""
     config = LogConfig(segment_bytes=intent["segment_bytes"])
     rows = []
-    for each, directory, segments, topic_id in _logs_of(paths, intent):
+    for entry, directory, segments, topic_id in _logs_of(paths, intent):
         done = adopt(
             directory,
             segments,
@@ -637,10 +639,10 @@ def _finish(paths: SinkPaths, name: str, intent: dict[str, Any]) -> None:
         )
         rows.append(
             {
-                "topic": each["topic"],
-                "partition": each["partition"],
-                "records": sum(one.records for one in segments),
-                "bytes": sum(one.bytes for one in segments),
+                "topic": entry["topic"],
+                "partition": entry["partition"],
+                "records": sum(segment.records for segment in segments),
+                "bytes": sum(segment.bytes for segment in segments),
                 "segments": len(segments),
                 "log_end_offset": done.log_end_offset,
             }
@@ -710,8 +712,8 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
         if name not in _TYPES and name not in COLUMNS:
             raise ValueError(f"kseg: column {name!r} is not a part of a record: select without it")
         if kind not in _TYPES.get(name, (kind,)):
-            wanted = " or ".join(_TYPES[name])
-            raise ValueError(f"kseg: column {name!r} is {kind}, not {wanted}")
+            types = " or ".join(_TYPES[name])
+            raise ValueError(f"kseg: column {name!r} is {kind}, not {types}")
     if "value" not in fields:
         raise ValueError("kseg: a record needs the column value")
     if options.topic is None and "topic" not in fields:

@@ -132,7 +132,7 @@ class RemotePath(PosixPath):
 
     def is_dir(self, **_options: object) -> bool:
         """Whether there are objects below it."""
-        return any(one.url != str(self) for one in _store(str(self)).listed(str(self)))
+        return any(stored.url != str(self) for stored in _store(str(self)).listed(str(self)))
 
     def size_elsewhere(self) -> int:
         """Bytes of the object."""
@@ -157,14 +157,14 @@ class RemotePath(PosixPath):
         if is_web or named is not None:
             self.described()
             return KnownPath(self, PathKind.FILE, file=names.file_name(self))
-        found = [RemotePath.of(one) for one in _store(str(self)).listed(str(self))]
-        known = _sorted(self, found)
-        if known is None:
-            if not found:
+        objects = [RemotePath.of(stored) for stored in _store(str(self)).listed(str(self))]
+        classified = _sorted(self, objects)
+        if classified is None:
+            if not objects:
                 self.described()  # an object, or an error that says that it does not exist
                 return KnownPath(self, PathKind.FILE, file=names.file_name(self))
             raise NotALogError("no segment is there: neither .log nor .kafka files", path=self)
-        return known
+        return classified
 
     def absolute(self) -> RemotePath:
         """The path itself."""
@@ -200,8 +200,8 @@ class PlaceName(str):
 
     def classify_elsewhere(self) -> KnownPath:
         """As the path."""
-        known: KnownPath = self.path.classify_elsewhere()
-        return known
+        classified: KnownPath = self.path.classify_elsewhere()
+        return classified
 
 
 def name_of(path: StrPath) -> str:
@@ -221,10 +221,10 @@ def _name_of(path: Path) -> names.FileName | None:
         return None
 
 
-def _sorted(top: RemotePath, found: Iterable[RemotePath]) -> KnownPath | None:
+def _sorted(top: RemotePath, objects: Iterable[RemotePath]) -> KnownPath | None:
     """Objects below a URL as a partition, or as a data directory."""
     inside: dict[RemotePath, list[RemotePath]] = {}
-    for path in found:
+    for path in objects:
         inside.setdefault(path.parent, []).append(path)
     own = _files(top, inside.get(top, ()))
     if own.segments or own.snapshots or own.leader_epochs:
@@ -247,11 +247,11 @@ def _sorted(top: RemotePath, found: Iterable[RemotePath]) -> KnownPath | None:
 
 def _files(directory: Path, paths: Iterable[RemotePath]) -> PartitionFiles:
     """The objects of one directory as the files of a partition."""
-    known, foreign = [], []
+    named_files, foreign = [], []
     for path in sorted(paths):
         name = _name_of(path)
         if name is None:
             foreign.append(path)
         else:
-            known.append(names.NamedFile(name, path))
-    return names.sort_partition(directory, known, foreign)
+            named_files.append(names.NamedFile(name, path))
+    return names.sort_partition(directory, named_files, foreign)

@@ -139,20 +139,20 @@ class RangedFile(MappedFile):
         if position >= end:
             return memoryview(b"")
         with self._lock:
-            walk, wanted = self._asked(position, end)
+            walk, blocks = self._asked(position, end)
         try:
-            parts = [block.part(position, end) for block in wanted]
+            parts = [block.part(position, end) for block in blocks]
         except CancelledError:  # the walk was given up meanwhile
             return self.read(position, size)
         except BaseException:
             with self._lock:  # the next read asks again
-                self._walks = [each for each in self._walks if each is not walk]
+                self._walks = [other for other in self._walks if other is not walk]
             raise
         return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
 
     def _asked(self, position: int, end: int) -> tuple[_Walk, list[_Block]]:
         """The walk for a read, and its blocks with the bytes; asks for blocks ahead of it."""
-        walk = next((each for each in self._walks if each.covers(position)), None)
+        walk = next((open_walk for open_walk in self._walks if open_walk.covers(position)), None)
         if walk is None:
             walk = _Walk(self._bounds(position, end)[0], position)
             for left in self._walks[_WALKS - 1 :]:
@@ -186,7 +186,7 @@ class RangedFile(MappedFile):
             other.idle += other is not walk
             if other.idle > _IDLE_BLOCKS:
                 _cancel(other)
-        self._walks = [each for each in self._walks if each.idle <= _IDLE_BLOCKS]
+        self._walks = [open_walk for open_walk in self._walks if open_walk.idle <= _IDLE_BLOCKS]
 
     def _block(self, start: int, end: int, *, here: bool = False) -> _Block:
         """Ask for some bytes, in a thread or in this one."""

@@ -134,14 +134,14 @@ class _Obstore:
         # A weak ETag never matches: the answer has to be compared.
         if stored.etag is not None and not stored.etag.startswith("W/"):
             options["if_match"] = stored.etag
-        found = self._module.get(self._store, key, options=options)
-        _refuse_changed(_said(found.meta), stored)
+        answer = self._module.get(self._store, key, options=options)
+        _refuse_changed(_said(answer.meta), stored)
         # One byte more reveals an answer that is too long: no more of it is taken. Heaps of threads
         # would keep the room of freed large blocks.
         room, filled = end - start + 1, 0
         is_large = room > HUGE_BYTES
         data = private_memory(room, ((0, room),)).data if is_large else memoryview(bytearray(room))
-        for part in found.stream(_ANSWER_BYTES):
+        for part in answer.stream(_ANSWER_BYTES):
             taken = part[: room - filled]
             data[filled : filled + len(taken)] = taken
             filled += len(taken)
@@ -150,9 +150,9 @@ class _Obstore:
         return data[:filled].toreadonly()
 
     def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:
-        found = self._module.list(self._store, key or None, offset=after, chunk_size=PAGE_KEYS)
-        for page in found:
-            yield [_said(one) for one in page]
+        stream = self._module.list(self._store, key or None, offset=after, chunk_size=PAGE_KEYS)
+        for page in stream:
+            yield [_said(entry) for entry in page]
 
     def put(self, key: str, data: bytearray, *, new: bool) -> None:
         mode = "create" if new else "overwrite"
@@ -169,8 +169,8 @@ class _Obstore:
         return Upload(writer.write, writer.close, abort)
 
 
-def _said(one: Any) -> _Said:
-    return _Said(one["path"], int(one["size"]), one["e_tag"], _ms(one["last_modified"]))
+def _said(entry: Any) -> _Said:
+    return _Said(entry["path"], int(entry["size"]), entry["e_tag"], _ms(entry["last_modified"]))
 
 
 def _refuse_changed(said: _Said, stored: StoredObject) -> None:
@@ -227,8 +227,8 @@ class _Fsspec:
         return memoryview(self._system.cat_file(self._path(key), start=start, end=end))
 
     def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:
-        found = self._system.find(self._path(key), detail=True)
-        yield [self._known(said) for said in found.values() if said.get("type") == "file"]
+        entries = self._system.find(self._path(key), detail=True)
+        yield [self._known(said) for said in entries.values() if said.get("type") == "file"]
 
     def put(self, key: str, data: bytearray, *, new: bool) -> None:
         if new and self._system.exists(self._path(key)):
@@ -270,7 +270,7 @@ def _aws_config() -> dict[str, str]:
     """Credentials and region from the files of AWS, in addition to the environment."""
     names = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SKIP_SIGNATURE")
     home, profile = Path.home() / ".aws", os.environ.get("AWS_PROFILE", "default")
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     files = [("AWS_CONFIG_FILE", "config", f"profile {profile}")]
     if not any(map(os.environ.get, names)):
         files.append(("AWS_SHARED_CREDENTIALS_FILE", "credentials", profile))
@@ -278,12 +278,12 @@ def _aws_config() -> dict[str, str]:
         parser = configparser.RawConfigParser()
         parser.read(os.environ.get(variable, home / name))
         section = other if parser.has_section(other) else profile
-        found |= dict(parser.items(section)) if parser.has_section(section) else {}
-    wanted = {f"aws_{name}": f"aws_{name}" for name in ("access_key_id", "secret_access_key")}
-    wanted |= {"aws_session_token": "aws_session_token"}
+        values |= dict(parser.items(section)) if parser.has_section(section) else {}
+    asked = {f"aws_{name}": f"aws_{name}" for name in ("access_key_id", "secret_access_key")}
+    asked |= {"aws_session_token": "aws_session_token"}
     if not (os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")):
-        wanted |= {"region": "aws_region"}
-    return {given: found[name] for name, given in wanted.items() if name in found}
+        asked |= {"region": "aws_region"}
+    return {own_name: values[name] for name, own_name in asked.items() if name in values}
 
 
 # ---- errors --------------------------------------------------------------------------------------
@@ -426,16 +426,16 @@ class Store:
                 pages.clear()  # it has ended with the error; another try goes on behind `last`
                 raise
 
-        while (found := self._ask(url, lambda: _in_time(page, url))) is not None:
-            keys = {said.key for said in found}
-            if last in keys or len(keys) < len(found):
+        while (answer := self._ask(url, lambda: _in_time(page, url))) is not None:
+            keys = {said.key for said in answer}
+            if last in keys or len(keys) < len(answer):
                 raise OSError(errno.EIO, "the store lists objects twice, without an end", url)
-            last, seen = found[-1].key if found else last, seen + len(found)
+            last, seen = answer[-1].key if answer else last, seen + len(answer)
             if seen > LISTED_MAX:
                 raise LimitExceededError(
                     f"more than {LISTED_MAX} objects; name a URL with fewer below it", path=url
                 )
-            for said in found:
+            for said in answer:
                 is_plain = not {"", ".", ".."} & set(said.key.split("/"))
                 if is_plain and said.key.startswith(f"{key}/" if key else ""):
                     yield said.at(f"{self.root}/{said.key}")
