@@ -53,11 +53,11 @@ def duration_ms(text: str) -> int | None:
     return None if span is None else int(span[1]) * _UNITS_MS[span[2]]
 
 
-def time_ms(given: Time, *, round_up: bool = False, now_ms: Callable[[], int] | None = None) -> int:
+def time_ms(time: Time, *, round_up: bool = False, now_ms: Callable[[], int] | None = None) -> int:
     """Milliseconds since 1970 in UTC.
 
     Args:
-        given: milliseconds; a `datetime`, in UTC unless it has a zone; a `date`, its 00:00 UTC; a
+        time: milliseconds; a `datetime`, in UTC unless it has a zone; a `date`, its 00:00 UTC; a
             `numpy.datetime64`; or text: milliseconds, or ISO 8601, in UTC unless it has a zone.
         round_up: for a time between two milliseconds take the later one, as bounds want it; the
             earlier one else, as Kafka's producers do.
@@ -74,27 +74,27 @@ def time_ms(given: Time, *, round_up: bool = False, now_ms: Callable[[], int] | 
         >>> time_ms("-1h", now_ms=lambda: 1760000000000)
         1759996400000
     """
-    if type(given) is int:
-        return given
-    if isinstance(given, str):
-        return _of_text(given.strip(), round_up, now_ms)
-    if isinstance(given, datetime):
-        return _of_datetime(given, round_up)
-    if isinstance(given, date):
-        return (given.toordinal() - _EPOCH.toordinal()) * DAY_MS
-    if getattr(getattr(given, "dtype", None), "kind", None) == "M":
+    if type(time) is int:
+        return time
+    if isinstance(time, str):
+        return _of_text(time.strip(), round_up, now_ms)
+    if isinstance(time, datetime):
+        return _of_datetime(time, round_up)
+    if isinstance(time, date):
+        return (time.toordinal() - _EPOCH.toordinal()) * DAY_MS
+    if getattr(getattr(time, "dtype", None), "kind", None) == "M":
         import numpy as np
 
-        if np.isnat(given):
+        if np.isnat(time):
             raise ValueError("NaT is no time")
-        count, per_ms, ms_each = _counted(given)
+        count, per_ms, ms_each = _counted(time)
         whole = int(count) * ms_each
         return -(-whole // per_ms) if round_up else whole // per_ms
     try:
-        return operator.index(given)  # type: ignore[arg-type]  # a numpy integer has it
+        return operator.index(time)  # type: ignore[arg-type]  # a numpy integer has it
     except TypeError:
         kinds = "an integer of ms, a datetime, a date, a datetime64 or ISO 8601"
-        raise TypeError(f"a time is {kinds}, not {given!r}") from None
+        raise TypeError(f"a time is {kinds}, not {time!r}") from None
 
 
 def bound_ms(value: Time | None, now_ms: Callable[[], int] | None = None) -> int | None:

@@ -129,7 +129,7 @@ def adopt(
     """
     directory = Path(path).resolve()
     refuse_cluster_metadata(directory)
-    waiting = [one for one in staged if one.is_waiting]
+    waiting = [segment for segment in staged if segment.is_waiting]
     open_log = partial(
         Log.open,
         directory,
@@ -156,12 +156,12 @@ def adopt(
             latest = 0 if epochs.latest is None else epochs.latest.epoch
             epoch = latest if leader_epoch is None else leader_epoch
             bases = []
-            for one in waiting:
-                bases.append(one.first_offset if keep_offsets else end)
-                end = _renumber(one, max(bases[-1], end), epoch, keep_offsets=keep_offsets)
+            for segment in waiting:
+                bases.append(segment.first_offset if keep_offsets else end)
+                end = _renumber(segment, max(bases[-1], end), epoch, keep_offsets=keep_offsets)
             epochs.assign(epoch, first)
-            for one, base in zip(waiting, bases, strict=True):
-                _move(one, directory, base)
+            for segment, base in zip(waiting, bases, strict=True):
+                _move(segment, directory, base)
             end = _visit(open_log)
         clean = True
     except AppendError:
@@ -219,25 +219,25 @@ def check_adoptable(
             f"leader epoch {leader_epoch} is older than the log's latest, {latest.epoch}",
             path=directory,
         )
-    for one in waiting if keep_offsets else ():
-        if one.first_offset < end:
+    for segment in waiting if keep_offsets else ():
+        if segment.first_offset < end:
             raise OffsetsOutOfOrderError(
-                f"offsets {one.first_offset} to {one.last_offset} are to be kept, but what is in "
-                f"front of them ends at {end}",
-                path=one.path(FileKind.LOG),
-                offset=one.first_offset,
+                f"offsets {segment.first_offset} to {segment.last_offset} are to be kept, but what "
+                f"is in front of them ends at {end}",
+                path=segment.path(FileKind.LOG),
+                offset=segment.first_offset,
             )
-        end = one.last_offset + 1
+        end = segment.last_offset + 1
 
 
-def _renumber(one: StagedSegment, base: int, epoch: int, *, keep_offsets: bool) -> int:
+def _renumber(staged: StagedSegment, base: int, epoch: int, *, keep_offsets: bool) -> int:
     """Give each batch its leader epoch and, one behind the other from `base` on, its offsets.
 
     The offsets of the batches before it decide where a batch goes, so it does not matter how
     far an interrupted try came. Lasting when this returns.
 
     Args:
-        one: the segment.
+        staged: the segment.
         base: of the first batch; where it begins at the earliest if they keep their offsets.
         epoch: of all of them.
         keep_offsets: leave the offsets alone.
@@ -249,7 +249,7 @@ def _renumber(one: StagedSegment, base: int, epoch: int, *, keep_offsets: bool) 
         CorruptRecordError: it does not consist of whole batches.
         OffsetsOutOfOrderError: a batch overlaps the one before it, or spans no offsets.
     """
-    path, end = one.path(FileKind.LOG), base
+    path, end = staged.path(FileKind.LOG), base
     with io.WriteFile.open(path) as file:
         with Segment.open(path, mapping="never", is_last=False) as segment:
             for table in segment.headers():
@@ -272,10 +272,10 @@ def _renumber(one: StagedSegment, base: int, epoch: int, *, keep_offsets: bool) 
     return end
 
 
-def _move(one: StagedSegment, directory: Path, base: int) -> None:
+def _move(segment: StagedSegment, directory: Path, base: int) -> None:
     """Give the files their names in the log, the log file's last."""
     for kind in _INDEXES:
-        index = one.path(kind)
+        index = segment.path(kind)
         with io.WriteFile.open(index) as file:
             file.flush()
         io.dress_as_new_in(index, directory)
@@ -286,6 +286,6 @@ def _move(one: StagedSegment, directory: Path, base: int) -> None:
     target = directory / f"{base:020d}.{FileKind.LOG.value}"
     if target.exists() and os.stat(target).st_size:
         raise OffsetsOutOfOrderError("a segment is in the place of the new one", path=target)
-    io.dress_as_new_in(one.path(FileKind.LOG), directory)
-    io.rename(one.path(FileKind.LOG), target)
+    io.dress_as_new_in(segment.path(FileKind.LOG), directory)
+    io.rename(segment.path(FileKind.LOG), target)
     io.flush_directory(directory)

@@ -15,15 +15,14 @@ def machine_ms() -> int:
     return time_ns() // 1_000_000
 
 
-def clock_of(given: Callable[[], int] | None) -> Callable[[], int]:
+def clock_of(ask: Callable[[], int] | None) -> Callable[[], int]:
     """A clock in ms: the machine's if None.
 
     Raises, whenever it is asked:
-        ValueError: the given one answers no time that a record can have.
+        ValueError: the function answers no time that a record can have.
     """
-    if given is None:
+    if ask is None:
         return machine_ms
-    ask = given
 
     def clock() -> int:
         now_ms = ask()
@@ -34,9 +33,9 @@ def clock_of(given: Callable[[], int] | None) -> Callable[[], int]:
     return clock
 
 
-def now_of(given: Time | None, ask: Callable[[], int] = machine_ms) -> int:
-    """The given time, in ms, or else the time of a clock."""
-    return ask() if given is None else time_ms(given)
+def now_of(now: Time | None, ask: Callable[[], int] = machine_ms) -> int:
+    """A time in ms: the clock's if None."""
+    return ask() if now is None else time_ms(now)
 
 
 def with_now(options: RequestOptions) -> RequestOptions:

@@ -197,19 +197,19 @@ class LogConfig:
         return frozenset(named)
 
     @classmethod
-    def of(cls, given: ConfigLike | None) -> LogConfig:
+    def of(cls, config: ConfigLike | None) -> LogConfig:
         """A configuration, or the settings of one by Kafka's names; Kafka's defaults for None.
 
         Args:
-            given: either of them.
+            config: either of them.
 
         Raises:
             ValueError: as of `from_kafka`.
             TypeError: it is neither.
         """
-        if isinstance(given, LogConfig):
-            return given
-        return cls.from_kafka({} if given is None else given)
+        if isinstance(config, LogConfig):
+            return config
+        return cls.from_kafka({} if config is None else config)
 
     # ---- Kafka's spelling ------------------------------------------------------------------------
 

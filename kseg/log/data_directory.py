@@ -499,8 +499,11 @@ def _write(shared: _SharedLease, kind: FileKind) -> None:
             return
         offsets = dict(shared.said.offsets[kind])
         shared.changed.discard(kind)
-    there = [one for one in _read(shared.path, kind, []) if one in offsets]
-    offsets = {one: offsets[one] for one in (*there, *sorted(offsets.keys() - set(there)))}
+    there = [partition for partition in _read(shared.path, kind, []) if partition in offsets]
+    offsets = {
+        partition: offsets[partition]
+        for partition in (*there, *sorted(offsets.keys() - set(there)))
+    }
     try:
         checkpoints.write_offset_checkpoint(os.path.join(shared.path, kind.value), offsets)
     except BaseException:
@@ -528,10 +531,10 @@ def marked_for(path: StrPath) -> list[str]:
         OSError: the data directory cannot be listed.
     """
     return [
-        each.path.name
-        for each in list_data_directory(path).partitions
-        if each.name is None
-        or not (each.name.suffix == "delete" or each.name.topic == CLUSTER_METADATA)
+        entry.path.name
+        for entry in list_data_directory(path).partitions
+        if entry.name is None
+        or not (entry.name.suffix == "delete" or entry.name.topic == CLUSTER_METADATA)
     ]
 
 

@@ -316,13 +316,13 @@ class LogDirectory(Closing):
         Source: Kafka `LogManager.cleanupLogs`, `UnifiedLog.removeExpiredProducers`.
         """
         self._writable()
-        reports, known, found = {}, known_topics(self.path), self._settings()
+        reports, topics, broker_settings = {}, known_topics(self.path), self._settings()
         for key, log in self.logs.items():
             log.expire_producers(now_ms=now_ms)
-            if found is None:
-                rules = retention_rules(known, key.topic, log.config, of_one_log=False)
+            if broker_settings is None:
+                rules = retention_rules(topics, key.topic, log.config, of_one_log=False)
             else:
-                rules = found.of(log.path).retention_rules()
+                rules = broker_settings.of(log.path).retention_rules()
             if not rules.config.compacted:
                 report = delete_old_segments(log.state, now_ms, rules)
                 if report.segments_count:

@@ -36,16 +36,18 @@ def least_bytes(directory: Path) -> int:
 def of_segments(segments: Iterable[SegmentInfo]) -> int:
     """Bytes that the disk gets back when segments go."""
     return sum(
-        io.bytes_given_back(path) for one in segments for path in files_of_segment(one.files)
+        io.bytes_given_back(path)
+        for segment in segments
+        for path in files_of_segment(segment.files)
     )
 
 
-def refuse_less(directory: Path, given: int, what: str, *, needed: int | None = None) -> None:
+def refuse_less(directory: Path, free_bytes: int, what: str, *, needed: int | None = None) -> None:
     """Refuse a change on a full disk that gives back too little to be written down.
 
     Args:
         directory: the partition.
-        given: bytes that the disk would get back first.
+        free_bytes: bytes that the disk would get back first.
         what: the subject, in words.
         needed: bytes to write; `least_bytes` if None.
 
@@ -53,11 +55,11 @@ def refuse_less(directory: Path, given: int, what: str, *, needed: int | None = 
         OSError: it is too little.
     """
     needed = least_bytes(directory) if needed is None else needed
-    if given < needed:
+    if free_bytes < needed:
         raise OSError(
             errno.ENOSPC,
             f"no room on the disk: {needed} bytes are needed to write down the change, and {what} "
-            f"gives back {given}; nothing was changed",
+            f"gives back {free_bytes}; nothing was changed",
             os.fspath(directory),
         )
 

@@ -132,8 +132,8 @@ class LeaderEpochs:
 
     def truncate_from_end(self, end_offset: int) -> bool:
         """Drop entries that start at `end_offset` or later; a negative one drops nothing."""
-        kept = tuple(entry for entry in self.entries if entry.start_offset < end_offset)
-        return self._keep(self.entries if end_offset < 0 else kept)
+        remaining = tuple(entry for entry in self.entries if entry.start_offset < end_offset)
+        return self._keep(self.entries if end_offset < 0 else remaining)
 
     def truncate_from_start(self, start_offset: int) -> bool:
         """Let the log begin at `start_offset`: its epoch starts there, earlier ones are dropped."""
@@ -181,7 +181,7 @@ def joined_epochs(
     """
 
     def agrees(entry: EpochEntry) -> bool:
-        at = bisect_right(batches, entry.start_offset, key=lambda one: one.start_offset)
+        at = bisect_right(batches, entry.start_offset, key=lambda item: item.start_offset)
         lowest = batches[at - 1].epoch if at else 0
         return lowest <= entry.epoch and (at == len(batches) or entry.epoch <= batches[at].epoch)
 

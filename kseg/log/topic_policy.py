@@ -105,8 +105,8 @@ def known_topics(data_directory: StrPath) -> KnownTopics:
     path = home / FileKind.CLEANER.value
     compacted: frozenset[str] | None = frozenset()
     try:
-        found = checkpoints.read_offset_checkpoint(path)
-        compacted = frozenset(partition.topic for partition in found)
+        offsets = checkpoints.read_offset_checkpoint(path)
+        compacted = frozenset(partition.topic for partition in offsets)
     except FileNotFoundError:
         pass
     except (CorruptIndexError, LimitExceededError):
@@ -117,12 +117,12 @@ def known_topics(data_directory: StrPath) -> KnownTopics:
 
 
 def retention_rules(
-    known: KnownTopics, topic: str | None, config: LogConfig, *, of_one_log: bool
+    topics: KnownTopics, topic: str | None, config: LogConfig, *, of_one_log: bool
 ) -> RetentionRules:
     """Find the rules of retention.
 
     Args:
-        known: of the data directory.
+        topics: of the data directory.
         topic: of the log; None for a directory under another name.
         config: the given settings.
         of_one_log: `config` was given for this log, not for all of a directory. Then a limit in it
@@ -130,8 +130,8 @@ def retention_rules(
     """
     if topic == CLUSTER_METADATA:
         return left_alone(config, KRAFT, "the log of KRaft")
-    policy, why = known_policy(known, topic)
-    if not why and not known.of_broker:
+    policy, why = known_policy(topics, topic)
+    if not why and not topics.of_broker:
         return RetentionRules(config)
     own = config.named_for_topic
     named = own if why else config.named
@@ -155,19 +155,19 @@ def left_alone(config: LogConfig, skipped: str, why: str) -> RetentionRules:
     return RetentionRules(config.with_changes(**_NOTHING), skipped, why)
 
 
-def compaction_rules(known: KnownTopics, topic: str | None, config: LogConfig) -> RetentionRules:
+def compaction_rules(topics: KnownTopics, topic: str | None, config: LogConfig) -> RetentionRules:
     """Find the rules of compaction.
 
     Args:
-        known: of the data directory.
+        topics: of the data directory.
         topic: of the log; None for a directory under another name.
         config: the given settings. Kafka's defaults count for the rest, but not for the policy.
     """
     if topic == CLUSTER_METADATA:
         return RetentionRules(config, KRAFT, "the log of KRaft")
-    policy, why = known_policy(known, topic)
+    policy, why = known_policy(topics, topic)
     named = config.named if policy is None else config.named_for_topic
-    if _POLICY in named or not (why or known.of_broker):
+    if _POLICY in named or not (why or topics.of_broker):
         policy, why = config.cleanup_policy, ""
     if policy is None:
         what = why or "its cleanup.policy is not known here"
@@ -178,15 +178,15 @@ def compaction_rules(known: KnownTopics, topic: str | None, config: LogConfig) -
     return RetentionRules(settings, NOT_COMPACTED, why or "its cleanup.policy is not compact")
 
 
-def known_policy(known: KnownTopics, topic: str | None) -> tuple[frozenset[str] | None, str]:
+def known_policy(topics: KnownTopics, topic: str | None) -> tuple[frozenset[str] | None, str]:
     """The policy of a topic that no setting changes, and why; None and no reason if unknown."""
     policy = _INTERNAL.get(topic or "")
     if policy is not None:
         how = "compacted" if policy == _COMPACTED else "deleted by no time and no size"
         return policy, f"a topic of Kafka's own, {how}"
-    if known.compacted is None:
+    if topics.compacted is None:
         return None, f"{FileKind.CLEANER.value} cannot be read, so it may be compacted"
-    if topic in known.compacted:
+    if topic in topics.compacted:
         return _COMPACTED, f"compacted, as {FileKind.CLEANER.value} says"
     return None, ""
 

@@ -170,9 +170,9 @@ class ProducerEntry(NamedTuple):
             return None
         first = batch.base_sequence
         last = last_sequence(first, batch.last_offset - batch.base_offset)
-        for known in self.batches:
-            if known.last_sequence == last and known.first_sequence == first:
-                return known
+        for earlier in self.batches:
+            if earlier.last_sequence == last and earlier.first_sequence == first:
+                return earlier
         return None
 
     @classmethod
@@ -336,14 +336,14 @@ class ProducerAppend:
         stored = self.stored
         batches = tuple(self._batches)
         forgets = self._forgets if one_by_one else self._epoch != stored.producer_epoch
-        kept = (batches if forgets else stored.batches + batches)[-BATCHES_KEPT:]
+        newest = (batches if forgets else stored.batches + batches)[-BATCHES_KEPT:]
         return ProducerEntry(
             stored.producer_id,
             self._epoch,
             self._coordinator_epoch,
             self._timestamp,
             self._txn_first,
-            kept,
+            newest,
         )
 
     # ---- data ------------------------------------------------------------------------------------
@@ -381,13 +381,19 @@ class ProducerAppend:
 
     def _check_epoch(self, batch: ProducerBatch, *, above: bool) -> None:
         """A follower accepts its leader's batches, and a marker without effect may repeat."""
-        epoch, known = batch.producer_epoch, self._epoch
+        epoch, current_epoch = batch.producer_epoch, self._epoch
         if self._origin == AppendOrigin.REPLICATION:
             return
-        if epoch < known or (above and epoch == known and self._txn_first is not None):
+        if epoch < current_epoch or (
+            above and epoch == current_epoch and self._txn_first is not None
+        ):
             raise InvalidProducerEpochError(
                 f"producer {self.stored.producer_id} comes with epoch {epoch}, "
-                + (f"and an end marker needs one above {known}" if above else f"and has {known}"),
+                + (
+                    f"and an end marker needs one above {current_epoch}"
+                    if above
+                    else f"and has {current_epoch}"
+                ),
                 offset=batch.base_offset,
             )
 
@@ -429,11 +435,11 @@ class ProducerAppend:
                 offset=batch.base_offset,
             )
         self._check_epoch(batch, above=self._transaction_version >= 2)
-        known = self._coordinator_epoch
-        if known > batch.coordinator_epoch and self._origin != AppendOrigin.REPLICATION:
+        current_epoch = self._coordinator_epoch
+        if current_epoch > batch.coordinator_epoch and self._origin != AppendOrigin.REPLICATION:
             raise TransactionCoordinatorFencedError(
                 f"a marker for producer {self.stored.producer_id} comes from coordinator epoch "
-                f"{batch.coordinator_epoch}, and one of epoch {known} has written already",
+                f"{batch.coordinator_epoch}, and one of epoch {current_epoch} has written already",
                 offset=batch.base_offset,
             )
         first = self._txn_first
@@ -466,10 +472,10 @@ def telling_batches(table: BatchTable, *, all_known: bool = False) -> list[Produ
     """
     rows = table.rows
     if len(rows) > _FEW:
-        known = np.flatnonzero(rows[:, _PRODUCER_ID] >= 0)
-        if len(known) > _FEW and not all_known:
-            known = known[_leaving_traces(rows[:, _ASKED][known])]
-        rows = rows[known]
+        chosen = np.flatnonzero(rows[:, _PRODUCER_ID] >= 0)
+        if len(chosen) > _FEW and not all_known:
+            chosen = chosen[_leaving_traces(rows[:, _ASKED][chosen])]
+        rows = rows[chosen]
     return [ProducerBatch._make(_OF_ROW(row)) for row in rows.tolist() if row[_PRODUCER_ID] >= 0]
 
 

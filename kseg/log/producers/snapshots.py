@@ -99,14 +99,14 @@ class SnapshotFiles:
     @classmethod
     def of(cls, files: PartitionFiles) -> SnapshotFiles:
         """The snapshots of a listing; of two names for one offset, the 20-digit name counts."""
-        found: dict[int, Path] = {}
+        paths: dict[int, Path] = {}
         for file in files.snapshots:
             offset = file.name.base_offset
             if offset is None or offset < 0:
                 continue
-            if offset not in found or file.path.name == _name(offset):
-                found[offset] = file.path
-        return cls(files.path, found.items())
+            if offset not in paths or file.path.name == _name(offset):
+                paths[offset] = file.path
+        return cls(files.path, paths.items())
 
     @property
     def _offsets(self) -> list[int]:
@@ -270,11 +270,11 @@ class SnapshotFiles:
         if log_end_offset == state.map_end_offset:
             self.on_log_start_incremented(state, log_start_offset)
             return
-        found = self.newest_sound(delete_corrupt=True)
-        if found is None:
+        newest = self.newest_sound(delete_corrupt=True)
+        if newest is None:
             state.load((), log_start_offset)
         else:
-            state.load(found.entries, found.offset, now_ms=now_ms)
+            state.load(newest.entries, newest.offset, now_ms=now_ms)
 
     def truncate_fully_and_start_at(self, state: ProducerState, offset: int) -> None:
         """Forget everything and delete all snapshots; the log begins again at `offset`."""

@@ -208,7 +208,7 @@ class ProducerState:
         with the offset, if it is known.
         """
         oldest = (self._ongoing.oldest, self._unreplicated.oldest)
-        places = (found[1] for found in oldest if found)
+        places = (transaction[1] for transaction in oldest if transaction)
         return min(places, key=lambda place: place.offset, default=None)
 
     @property
@@ -307,17 +307,17 @@ class ProducerState:
         """
         entries, undecided = self._entries, False
         for producer_id, epoch, position, *batch in written:
-            known = entries.get(producer_id) or ProducerEntry(producer_id)
+            before = entries.get(producer_id) or ProducerEntry(producer_id)
             descriptor = _tuple(BatchDescriptor, batch)
-            transaction = known.current_txn_first_offset
+            transaction = before.current_txn_first_offset
             if position >= 0:
                 undecided = True
                 if transaction is None:
                     transaction = descriptor.first_offset
                     place = OffsetMetadata(transaction, segment_base_offset, position)
                     self._ongoing.put(producer_id, place)
-            batches = (*known.batches, descriptor)[-BATCHES_KEPT:]
-            entry = producer_id, epoch, known.coordinator_epoch, batch[3], transaction, batches
+            batches = (*before.batches, descriptor)[-BATCHES_KEPT:]
+            entry = producer_id, epoch, before.coordinator_epoch, batch[3], transaction, batches
             entries[producer_id] = _tuple(ProducerEntry, entry)
         return undecided
 
@@ -354,12 +354,12 @@ class ProducerState:
             raise ValueError(f"no transaction is open at offset {completed.first_offset}")
 
     def _complete(self, completed: CompletedTxn) -> bool:
-        found = self._ongoing.remove(completed.first_offset)
-        if found is None:
+        ongoing = self._ongoing.remove(completed.first_offset)
+        if ongoing is None:
             return False
         if not self._completed_offsets or completed.last_offset < self._completed_min:
             self._completed_min = completed.last_offset
-        self._unreplicated.put(*found)
+        self._unreplicated.put(*ongoing)
         self._completed_offsets[completed.first_offset] = completed.last_offset
         return True
 

@@ -144,11 +144,11 @@ class Fetched(NamedTuple):
     def _decode(self, request: Request) -> Iterator[RecordColumns]:
         workspace = Workspace()
         for table in self._tables():
-            kept = table if self.hidden is None else self.hidden.drop(table)
+            visible = table if self.hidden is None else self.hidden.drop(table)
             try:
                 yield from decode(
                     self.data,
-                    kept,
+                    visible,
                     request,
                     base=self.position,
                     source=str(self.path),
@@ -222,8 +222,8 @@ def fetch(
     if max_bytes < 0:
         raise ValueError(f"max_bytes is {max_bytes}, and must not be negative")
     check_word("isolation", isolation, ISOLATIONS)
-    wanted = _new(_Wanted, (start_offset, max_bytes, isolation, min_one_message, with_data))
-    return undisturbed(source, partial(_fetch, source, wanted), _still_holds)
+    request = _new(_Wanted, (start_offset, max_bytes, isolation, min_one_message, with_data))
+    return undisturbed(source, partial(_fetch, source, request), _still_holds)
 
 
 def _still_holds(now: Version, fetched: Fetched) -> bool:
@@ -234,21 +234,21 @@ def _still_holds(now: Version, fetched: Fetched) -> bool:
     return first.base_offset <= fetched.segment
 
 
-def _fetch(source: ReadableLog, wanted: _Wanted, seen: Version) -> Fetched:
-    start = wanted.start_offset
+def _fetch(source: ReadableLog, request: _Wanted, seen: Version) -> Fetched:
+    start = request.start_offset
     if not seen.log_start_offset <= start <= seen.log_end.offset:
         raise OffsetOutOfRangeError(
             f"the log holds offsets {seen.log_start_offset} to {seen.log_end.offset - 1}",
             path=source.path,
             offset=start,
         )
-    aborted = () if wanted.isolation == "read_committed" else None
-    limit = limit_of(seen, wanted.isolation)
+    aborted = () if request.isolation == "read_committed" else None
+    limit = limit_of(seen, request.isolation)
     if start >= limit.offset:
         place = _place_of(seen, limit if start == limit.offset else OffsetMetadata(start))
         return Fetched(start, place.segment_base_offset, place.position, aborted=aborted)
     for info in _segments_from(seen, start):
-        fetched = _fetch_from(source, info, seen, limit, wanted)
+        fetched = _fetch_from(source, info, seen, limit, request)
         if fetched is not None:
             return fetched
     place = seen.log_end
@@ -269,21 +269,21 @@ def _fetch_from(
     info: SegmentInfo,
     seen: Version,
     limit: OffsetMetadata,
-    wanted: _Wanted,
+    request: _Wanted,
 ) -> Fetched | None:
     """Fetch from one segment; None if it ends before the offset.
 
     Source: Kafka `LogSegment.read`.
     """
-    found = _stored(info, seen, limit, wanted)
-    if found is None:
+    fetched = _stored(info, seen, limit, request)
+    if fetched is None:
         return None
-    position, batch_bytes, size, data = found
-    cut = not wanted.min_one_message and 0 < wanted.max_bytes < batch_bytes
+    position, batch_bytes, size, data = fetched
+    cut = not request.min_one_message and 0 < request.max_bytes < batch_bytes
     aborted = hidden = None
-    if wanted.isolation == "read_committed":
-        aborted, hidden = _aborted_within(source, seen, info, position + size, wanted.start_offset)
-    start, files = wanted.start_offset, info.files
+    if request.isolation == "read_committed":
+        aborted, hidden = _aborted_within(source, seen, info, position + size, request.start_offset)
+    start, files = request.start_offset, info.files
     return _new(
         Fetched, (start, files.base_offset, position, size, data, cut, files.log, aborted, hidden)
     )
@@ -294,26 +294,26 @@ _Stored = tuple[int, int, int, memoryview]
 
 
 def _stored(
-    info: SegmentInfo, seen: Version, limit: OffsetMetadata, wanted: _Wanted
+    info: SegmentInfo, seen: Version, limit: OffsetMetadata, request: _Wanted
 ) -> _Stored | None:
     """The bytes of a segment from the offset on; None if the segment ends before it."""
     end = _known_end(info, seen, limit)
     ahead = WINDOW_BYTES
-    if wanted.with_data and wanted.max_bytes <= _AHEAD_BYTES_MAX:
-        ahead = max(ahead, wanted.max_bytes + _SLACK_BYTES)
+    if request.with_data and request.max_bytes <= _AHEAD_BYTES_MAX:
+        ahead = max(ahead, request.max_bytes + _SLACK_BYTES)
     with io.opened(info.path) as fd:
-        found = find_batch(fd, info, wanted.start_offset, ahead=ahead)
-        if found is None:
+        batch = find_batch(fd, info, request.start_offset, ahead=ahead)
+        if batch is None:
             return None
-        allowed = wanted.max_bytes
-        if wanted.min_one_message:
-            allowed = max(allowed, found.size)
+        allowed = request.max_bytes
+        if request.min_one_message:
+            allowed = max(allowed, batch.size)
         if end is None:
             at_limit = find_batch(fd, info, limit.offset)
             end = info.size if at_limit is None else at_limit.position
-        size = max(min(end - found.position, allowed), 0)
-        data = _bytes_of(fd, info, found, size) if wanted.with_data else _NOTHING
-    return found.position, found.size, size, data
+        size = max(min(end - batch.position, allowed), 0)
+        data = _bytes_of(fd, info, batch, size) if request.with_data else _NOTHING
+    return batch.position, batch.size, size, data
 
 
 def _known_end(info: SegmentInfo, seen: Version, limit: OffsetMetadata) -> int | None:
@@ -338,12 +338,12 @@ def _base_after(seen: Version, info: SegmentInfo) -> int | None:
     return seen.active.base_offset if info.base_offset < seen.active.base_offset else None
 
 
-def _bytes_of(fd: int, info: SegmentInfo, found: FoundBatch, size: int) -> memoryview:
+def _bytes_of(fd: int, info: SegmentInfo, batch: FoundBatch, size: int) -> memoryview:
     """The bytes of an answer, from the window that was read already if they are in it."""
-    window = found.window
-    if not window.position <= found.position <= found.position + size <= window.end:
-        window = read_window(fd, info, found.position, size)
-    start = found.position - window.position
+    window = batch.window
+    if not window.position <= batch.position <= batch.position + size <= window.end:
+        window = read_window(fd, info, batch.position, size)
+    start = batch.position - window.position
     if size * 2 < len(window.data):  # do not keep a large window alive for a few bytes
         return memoryview(window.data[start : start + size])
     return memoryview(window.data)[start : start + size]
@@ -360,9 +360,9 @@ def _place_of(seen: Version, place: OffsetMetadata) -> OffsetMetadata:
         return seen.log_end
     for info in _segments_from(seen, place.offset):
         with io.opened(info.path) as fd:
-            found = find_batch(fd, info, place.offset)
-        if found is not None:
-            return OffsetMetadata(place.offset, info.base_offset, found.position)
+            batch = find_batch(fd, info, place.offset)
+        if batch is not None:
+            return OffsetMetadata(place.offset, info.base_offset, batch.position)
     return seen.log_end
 
 
@@ -389,18 +389,18 @@ def _aborted_within(
     if view is not None:
         ranges = aborted_ranges(view, start, min(upper, seen.last_stable.offset))
         return _pairs_of(ranges), ranges
-    found: list[AbortedTxn] = []
+    aborted: list[AbortedTxn] = []
     for segment in _segments_from(seen, info.base_offset):
         if segment.files.txn_index is None:
             continue
         transactions, complete = TxnIndex.open(segment.files.txn_index).collect_aborted(
             start, upper
         )
-        found += transactions
+        aborted += transactions
         if complete:
             break
-    pairs = tuple(AbortedTransaction(txn.producer_id, txn.first_offset) for txn in found)
-    ranges = AbortedRanges.of((t.producer_id, t.first_offset, t.last_offset) for t in found)
+    pairs = tuple(AbortedTransaction(txn.producer_id, txn.first_offset) for txn in aborted)
+    ranges = AbortedRanges.of((t.producer_id, t.first_offset, t.last_offset) for t in aborted)
     return pairs, ranges
 
 

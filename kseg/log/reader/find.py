@@ -168,9 +168,9 @@ def read_window(fd: int, info: SegmentInfo, position: int, size: int) -> Window:
     Raises:
         CorruptRecordError: the file is shorter than it should be.
     """
-    wanted = min(size, info.size - position)
-    data = io.read_at(fd, position, wanted, info.path)
-    if len(data) < wanted:
+    window_size = min(size, info.size - position)
+    data = io.read_at(fd, position, window_size, info.path)
+    if len(data) < window_size:
         raise CorruptRecordError(
             f"the file has {position + len(data)} bytes, not {info.size}: it was cut while it was "
             "read",
@@ -217,10 +217,10 @@ def _leads_to(table: BatchTable, window: Window, offset: int) -> bool:
 def _find_without_index(info: SegmentInfo, offset: int) -> FoundBatch | None:
     """Walk in windows; this handles batches of any size, and tries other index entries."""
     with Segment.open(info.path, mapping="never", size=info.size, is_last=info.is_last) as segment:
-        found = segment.lookup(offset)
-    if found is None:
+        location = segment.lookup(offset)
+    if location is None:
         return None
-    return FoundBatch(found.position, found.size, Window(found.position, b""))
+    return FoundBatch(location.position, location.size, Window(location.position, b""))
 
 
 def _walk(
@@ -231,8 +231,8 @@ def _walk(
         last_offsets = table.rows[:, _LAST_OFFSET].tolist()
         for row, last in enumerate(last_offsets):
             if last >= offset:
-                found = table.rows[row].tolist()
-                return FoundBatch(found[_POSITION], found[_SIZE], window)
+                fields = table.rows[row].tolist()
+                return FoundBatch(fields[_POSITION], fields[_SIZE], window)
         position = table.end_position
         if len(last_offsets) < _BATCHES:
             if table.stop is StopReason.TORN_TAIL:  # or a wrong length, which a walk finds
@@ -303,8 +303,8 @@ def offset_for_timestamp(
     seen = source.version
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = seen.log_start_offset
-        known = epochs and epochs[0].start_offset <= start
-        return TimestampOffset(NO_TIMESTAMP, start, epochs[0].epoch if known else -1)
+        has_epoch = epochs and epochs[0].start_offset <= start
+        return TimestampOffset(NO_TIMESTAMP, start, epochs[0].epoch if has_epoch else -1)
     if timestamp == LATEST:
         return TimestampOffset(
             NO_TIMESTAMP, seen.log_end.offset, epochs[-1].epoch if epochs else -1
@@ -322,9 +322,9 @@ def end_offset_for_epoch(
 
     A follower of that leader truncates its log to there. None where that is unknown.
     """
-    known = LeaderEpochs(None, epochs)
-    found = known.end_offset_for(epoch, source.version.log_end.offset)
-    return None if found.start_offset < 0 else EpochEnd(found.epoch, found.start_offset)
+    history = LeaderEpochs(None, epochs)
+    epoch_end = history.end_offset_for(epoch, source.version.log_end.offset)
+    return None if epoch_end.start_offset < 0 else EpochEnd(epoch_end.epoch, epoch_end.start_offset)
 
 
 # ---- by time -------------------------------------------------------------------------------------
@@ -336,9 +336,9 @@ def _search(timestamp: int, seen: Version) -> TimestampOffset | None:
         if _is_older(info, timestamp):
             continue
         with _open(info) as segment:
-            found = segment.lookup_time(timestamp, start_offset=start)
-        if found is not None:
-            return TimestampOffset(found.timestamp, found.offset, found.leader_epoch)
+            location = segment.lookup_time(timestamp, start_offset=start)
+        if location is not None:
+            return TimestampOffset(location.timestamp, location.offset, location.leader_epoch)
     return None
 
 
@@ -350,8 +350,8 @@ def _is_older(info: SegmentInfo, timestamp: int) -> bool:
     """Whether the time index of a segment that is not appended to says that all of it is older."""
     if info.is_last:
         return False
-    known = _indexed(info)
-    return known.timestamp >= 0 and known.timestamp < timestamp
+    indexed = _indexed(info)
+    return indexed.timestamp >= 0 and indexed.timestamp < timestamp
 
 
 def _indexed(info: SegmentInfo) -> TimeIndexEntry:
@@ -374,9 +374,9 @@ def _of_max_timestamp(seen: Version) -> TimestampOffset | None:
     best: SegmentInfo | None = None
     latest = TimeIndexEntry(NO_TIMESTAMP, -1)
     for info in seen.segments:
-        found = _largest(info)
-        if found.timestamp > latest.timestamp:
-            best, latest = info, found
+        largest = _largest(info)
+        if largest.timestamp > latest.timestamp:
+            best, latest = info, largest
     if best is None:
         return None
     with _open(best) as segment:
@@ -399,9 +399,9 @@ def _of_max_timestamp(seen: Version) -> TimestampOffset | None:
 
 def _largest(info: SegmentInfo) -> TimeIndexEntry:
     """The largest timestamp of a segment; of one that is appended to, its end is walked."""
-    known = _indexed(info)
-    if known.timestamp >= 0 and not info.is_last:
-        return known
+    indexed = _indexed(info)
+    if indexed.timestamp >= 0 and not info.is_last:
+        return indexed
     with _open(info) as segment:
-        start = segment.start_for_offset(known.offset).position if known.timestamp >= 0 else 0
-        return latest_from(segment, start, known)
+        start = segment.start_for_offset(indexed.offset).position if indexed.timestamp >= 0 else 0
+        return latest_from(segment, start, indexed)

@@ -90,23 +90,23 @@ def for_isolation(log: SeenLog, isolation: str) -> SeenLog:
 
 
 def _end_of(
-    view: LogView, known: OffsetMetadata | None = None
+    view: LogView, last_end: OffsetMetadata | None = None
 ) -> tuple[OffsetMetadata, KsegError | None]:
     """The end of a log, and the fault there; None for the fault where the file merely ends.
 
     Args:
         view: the log.
-        known: the end of a batch, from where to walk on.
+        last_end: the end of a batch, from where to walk on.
     """
     last = _last(view)
     if last.files.kafka07:
         raise UnsupportedFormatError("a log of Kafka 0.7 has no batches", path=view.path)
     with Segment.open(last.path, mapping="never", size=last.size, is_last=True) as segment:
-        if known is None or known.segment_base_offset != last.base_offset:
+        if last_end is None or last_end.segment_base_offset != last.base_offset:
             start = segment.start_for_offset(2**63 - 1).position
             offset = last.base_offset
         else:
-            start, offset = known.position, known.offset
+            start, offset = last_end.position, last_end.offset
         for table in whole_batches(segment, start):
             if len(table):
                 offset = table.end_offset
@@ -228,7 +228,7 @@ class ExternalLog:
             KsegError: the directory is of a topic that was made again.
             OSError: the directory is gone, or the disk refuses.
         """
-        before, known = self._signs, self.version.log_end
+        before, last_end = self._signs, self.version.log_end
         try:
             signs = _Signs.of(self.view)
         except FileNotFoundError:  # the last segment is another one now
@@ -240,7 +240,7 @@ class ExternalLog:
         try:
             view = self._view_now(signs)
             is_other = self._is_other(signs)
-            goes_on = not is_other and self._goes_on(view, known)
+            goes_on = not is_other and self._goes_on(view, last_end)
         except FileNotFoundError:
             if not self._restarts:
                 raise
@@ -250,14 +250,14 @@ class ExternalLog:
             if self._looks > _LOOKS_MAX:
                 raise
             return False
-        end = self._take(view, known if goes_on else None, self.version.truncations)
-        same_segment = end.segment_base_offset == known.segment_base_offset
-        is_cut = end.offset < known.offset or (same_segment and end.position < known.position)
+        end = self._take(view, last_end if goes_on else None, self.version.truncations)
+        same_segment = end.segment_base_offset == last_end.segment_base_offset
+        is_cut = end.offset < last_end.offset or (same_segment and end.position < last_end.position)
         if is_other or is_cut:
-            lowest = 0 if is_other else min(end.offset, known.offset)
+            lowest = 0 if is_other else min(end.offset, last_end.offset)
             truncations = self.version.truncations.cut_at(lowest)
             self.version = self.version._replace(truncations=truncations)
-        return end != known or signs != before
+        return end != last_end or signs != before
 
     def wait(self, seen: Version, seconds: float) -> bool:
         """Look again after a while, whether `seen` is the version or not; see `look`."""
@@ -282,9 +282,9 @@ class ExternalLog:
         before = self._signs
         if signs is not None and (signs.home, signs.names_ns) == (before.home, before.names_ns):
             return False
-        known, self._topic_id = self._topic_id, topic_id_in(self.path)
-        if known is not None and self._topic_id is not None:
-            is_other = known != self._topic_id
+        topic_id_before, self._topic_id = self._topic_id, topic_id_in(self.path)
+        if topic_id_before is not None and self._topic_id is not None:
+            is_other = topic_id_before != self._topic_id
         else:
             is_other = os.stat(self.path).st_ino != before.home
         if is_other:
@@ -298,17 +298,17 @@ class ExternalLog:
             note.get()(f"kseg: {self.path}: {made}; its records follow from the start")
         return is_other
 
-    def _goes_on(self, view: LogView, known: OffsetMetadata) -> bool:
+    def _goes_on(self, view: LogView, last_end: OffsetMetadata) -> bool:
         """Whether the log is the one seen before, perhaps with more records."""
         last = _last(view)
         same_file = os.stat(last.path).st_ino == self._signs.inode
-        return same_file and last.size >= known.position
+        return same_file and last.size >= last_end.position
 
     def _take(
-        self, view: LogView, known: OffsetMetadata | None, truncations: Truncations
+        self, view: LogView, last_end: OffsetMetadata | None, truncations: Truncations
     ) -> OffsetMetadata:
         signs = _Signs.of(view)
-        end, fault = _end_of(view, known)
+        end, fault = _end_of(view, last_end)
         self._check(fault)
         self.version = _version(view, end, truncations, committed=self._committed)
         self.view, self._signs = view, signs

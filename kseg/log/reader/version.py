@@ -99,10 +99,10 @@ class Truncations(NamedTuple):
     def cut_at(self, end_offset: int) -> Truncations:
         """One more, after which the log ends at `end_offset`."""
         number = self.number + 1
-        kept = [(at, end) for at, end in self.ends if end < end_offset]
-        if len(kept) == _CUTS_KEPT:  # the two oldest as one that goes as far down, and is as new
-            kept[:2] = [(kept[1][0], kept[0][1])]
-        return Truncations(number, (*kept, (number, end_offset)))
+        lower = [(at, end) for at, end in self.ends if end < end_offset]
+        if len(lower) == _CUTS_KEPT:  # the two oldest as one that goes as far down, and is as new
+            lower[:2] = [(lower[1][0], lower[0][1])]
+        return Truncations(number, (*lower, (number, end_offset)))
 
     def lowest_end_since(self, number: int) -> int | None:
         """The lowest end that a cut behind that of `number` has left; None without any."""

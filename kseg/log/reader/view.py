@@ -262,8 +262,8 @@ class LogView:
 
     def left_out(self, request: Request) -> Iterator[str]:
         """The records of a request that a read does not give, in words."""
-        wanted = self.remote is not None or request.offset_start < self.first_offset
-        if wanted and self.remote_warning is not None:
+        is_asked = self.remote is not None or request.offset_start < self.first_offset
+        if is_asked and self.remote_warning is not None:
             yield self.remote_warning
         if request.isolation != "read_committed" or request.open_transactions == "abort":
             return
@@ -377,9 +377,9 @@ class LogView:
         if offset >= self.log_start_offset:
             for info in self.segments_from(offset):
                 with self.open_segment(info) as segment:
-                    found = segment.lookup(offset)
-                if found is not None and not _is_cut(info, found.base_offset):
-                    return found
+                    location = segment.lookup(offset)
+                if location is not None and not _is_cut(info, location.base_offset):
+                    return location
         reason = self.extent
         if self.log_start_offset <= offset < self.log_end_offset:
             reason = f"no batch is left from here to the log's end at offset {self.log_end_offset}"
@@ -390,14 +390,14 @@ class LogView:
 
         Source: Kafka UnifiedLog.fetchOffsetByTimestamp.
         """
-        wanted = time_ms(timestamp, round_up=True)
+        timestamp_ms = time_ms(timestamp, round_up=True)
         for info in self.segments_from(self.log_start_offset):
-            if info.max_timestamp is not None and info.max_timestamp < wanted:
+            if info.max_timestamp is not None and info.max_timestamp < timestamp_ms:
                 continue
             with self.open_segment(info) as segment:
-                found = segment.lookup_time(wanted, start_offset=self.log_start_offset)
-            if found is not None and not _is_cut(info, found.offset):
-                return found
+                location = segment.lookup_time(timestamp_ms, start_offset=self.log_start_offset)
+            if location is not None and not _is_cut(info, location.offset):
+                return location
         return None
 
     # ---- reading ---------------------------------------------------------------------------------

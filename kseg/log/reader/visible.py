@@ -147,9 +147,9 @@ class AbortedRanges:
 
     def within(self, table: BatchTable) -> Bools:
         """bool[n]: which batches are data of aborted transactions."""
-        found = np.zeros(len(table), np.bool_)
+        aborted = np.zeros(len(table), np.bool_)
         if not self.ranges or not table.attributes_seen & 0x10:
-            return found
+            return aborted
         suspects = table.is_transactional & ~table.is_control
         producers = np.unique(table.producer_id[suspects]).tolist()
         for producer_id in producers:
@@ -160,8 +160,8 @@ class AbortedRanges:
             offsets = table.base_offset[rows]
             at = np.searchsorted(pairs[:, 0], offsets, side="right") - 1
             inside = (at >= 0) & (offsets <= pairs[np.maximum(at, 0), 1])
-            found[rows[inside]] = True
-        return found
+            aborted[rows[inside]] = True
+        return aborted
 
 
 class Decided(NamedTuple):
@@ -249,15 +249,15 @@ def _newest_snapshot(log: LogSegments) -> tuple[int, dict[int, int]]:
     """Offset and open transactions of the newest sound snapshot; else the log's start and none."""
     from kseg.log.producers.snapshots import SnapshotFiles  # only readers of committed records ask
 
-    found = SnapshotFiles.of(log.files).newest_sound(at_most=log.log_end_offset)
-    if found is None or found.offset < log.first_offset:
+    snapshot = SnapshotFiles.of(log.files).newest_sound(at_most=log.log_end_offset)
+    if snapshot is None or snapshot.offset < log.first_offset:
         return log.first_offset, {}
     undecided = {
         entry.producer_id: entry.current_txn_first_offset
-        for entry in found.entries
+        for entry in snapshot.entries
         if entry.current_txn_first_offset >= 0
     }
-    return found.offset, undecided
+    return snapshot.offset, undecided
 
 
 class AbortedAhead:
@@ -388,10 +388,10 @@ class WholeBatches:
         """
 
         def keep(table: BatchTable) -> BatchTable:
-            wanted = table if also is None else also(table)
-            whole = (wanted.magic == 2) & ~wanted.is_control & (wanted.record_count >= 0)
-            whole &= (wanted.base_offset >= start) & (wanted.last_offset < end)
-            self.records += int(wanted.record_count[whole].sum())
-            return wanted.take(~whole) if whole.any() else wanted
+            asked = table if also is None else also(table)
+            whole = (asked.magic == 2) & ~asked.is_control & (asked.record_count >= 0)
+            whole &= (asked.base_offset >= start) & (asked.last_offset < end)
+            self.records += int(asked.record_count[whole].sum())
+            return asked.take(~whole) if whole.any() else asked
 
         return keep

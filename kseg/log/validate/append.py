@@ -590,7 +590,7 @@ def _validate_plain(append: _Append, first: BatchHeader) -> ValidatedBatch:
     if not in_place:
         # Kafka begins to build before it checks a batch, and refuses a transaction there.
         check_transaction(first, rules)
-    inflated, found = _examine(append, first, skip=False)
+    inflated, record_counts = _examine(append, first, skip=False)
     if not in_place:
         return rebuild(
             inflated,
@@ -601,10 +601,12 @@ def _validate_plain(append: _Append, first: BatchHeader) -> ValidatedBatch:
             now_ms=append.now_ms,
             temporary_bytes=0,
         )
-    next_offset = append.next_offset + found.records
-    max_timestamp, offset = found.max_timestamp, -1
+    next_offset = append.next_offset + record_counts.records
+    max_timestamp, offset = record_counts.max_timestamp, -1
     if max_timestamp > NO_TIMESTAMP:
-        offset = next_offset - 1 if rules.magic >= 2 else append.next_offset + found.max_record
+        offset = (
+            next_offset - 1 if rules.magic >= 2 else append.next_offset + record_counts.max_record
+        )
     if rules.is_log_append and rules.magic:
         max_timestamp = append.now_ms
         offset = next_offset - 1 if rules.magic >= 2 else append.next_offset
@@ -615,7 +617,7 @@ def _validate_plain(append: _Append, first: BatchHeader) -> ValidatedBatch:
         time = append.now_ms if rules.is_log_append else None
         head = plain_entries(append.view, next_offset=append.next_offset, append_time=time)
         tail = b""
-    return _taken(append, found, head, tail, max_timestamp, offset, NOTHING_CONVERTED)
+    return _taken(append, record_counts, head, tail, max_timestamp, offset, NOTHING_CONVERTED)
 
 
 def _validate_compressed(
@@ -630,9 +632,9 @@ def _validate_compressed(
     # A marker is never compressed by the log.
     in_place |= source == Compression.NONE and first.is_control
     skip = in_place and first.magic >= 2
-    inflated, found = _examine(append, first, skip=skip and bool(first.codec))
-    temporary = found.record_bytes + overhead_bytes(magic, first.codec) * len(append.table)
-    if in_place and first.magic and magic and not found.sequential:
+    inflated, record_counts = _examine(append, first, skip=skip and bool(first.codec))
+    temporary = record_counts.record_bytes + overhead_bytes(magic, first.codec) * len(append.table)
+    if in_place and first.magic and magic and not record_counts.sequential:
         if skip and first.codec:
             # Kafka has skipped the values that it would need to rebuild the batch, and fails.
             reason = "the offsets in a compressed batch do not go 0, 1, 2"
@@ -648,9 +650,9 @@ def _validate_compressed(
             now_ms=append.now_ms,
             temporary_bytes=temporary,
         )
-    max_timestamp = found.max_timestamp if magic else NO_TIMESTAMP
+    max_timestamp = record_counts.max_timestamp if magic else NO_TIMESTAMP
     max_timestamp = append.now_ms if rules.is_log_append else max_timestamp
-    last_offset = append.next_offset + found.records - 1
+    last_offset = append.next_offset + record_counts.records - 1
     if first.magic >= 2:
         head = _batch_head(append, first, last_offset, max_timestamp)
     else:
@@ -663,26 +665,28 @@ def _validate_compressed(
         )
     tail = append.view[len(head) :]
     stats = ConversionStats(temporary, 0)
-    return _taken(append, found, head, tail, max_timestamp, last_offset, stats)
+    return _taken(append, record_counts, head, tail, max_timestamp, last_offset, stats)
 
 
 def _examine(append: _Append, first: BatchHeader, *, skip: bool) -> tuple[Inflated, RecordCounts]:
     """Check every batch and record; with `inflated`, for a later rebuild."""
     rules, metrics, now_ms = append.rules, append.metrics, append.now_ms
     if first.magic < 2 and not first.codec:
-        found = examine_entries(append.view, append.table, rules, now_ms=now_ms, metrics=metrics)
-        check_last_offset(append.next_offset + found.records - 1)
-        return Inflated(append.view, append.view, append.table), found
+        record_counts = examine_entries(
+            append.view, append.table, rules, now_ms=now_ms, metrics=metrics
+        )
+        check_last_offset(append.next_offset + record_counts.records - 1)
+        return Inflated(append.view, append.view, append.table), record_counts
     if first.magic >= 2:
         check_batch(first, rules, metrics)
     inflated = inflate(append.view, append.table, first, rules.inflated_bytes_max)
     body = inflated.body
     if first.magic < 2:
-        found = examine_wrapper(body, first, rules, now_ms=now_ms, metrics=metrics)
+        record_counts = examine_wrapper(body, first, rules, now_ms=now_ms, metrics=metrics)
     else:
-        found = examine_batch(body, first, rules, now_ms=now_ms, skip=skip, metrics=metrics)
-    check_last_offset(append.next_offset + found.records - 1)
-    return inflated, found
+        record_counts = examine_batch(body, first, rules, now_ms=now_ms, skip=skip, metrics=metrics)
+    check_last_offset(append.next_offset + record_counts.records - 1)
+    return inflated, record_counts
 
 
 def _batch_head(append: _Append, first: BatchHeader, last_offset: int, max_timestamp: int) -> bytes:
@@ -707,7 +711,7 @@ def _batch_head(append: _Append, first: BatchHeader, last_offset: int, max_times
 
 def _taken(
     append: _Append,
-    found: RecordCounts,
+    record_counts: RecordCounts,
     head: bytes,
     tail: memoryview | bytes,
     max_timestamp: int,
@@ -719,8 +723,8 @@ def _taken(
         head=head,
         tail=tail,
         first_offset=append.next_offset,
-        last_offset=append.next_offset + found.records - 1,
-        record_count=found.records,
+        last_offset=append.next_offset + record_counts.records - 1,
+        record_count=record_counts.records,
         max_timestamp=max_timestamp,
         offset_of_max_timestamp=offset_of_max_timestamp,
         log_append_time=append.now_ms if append.rules.is_log_append else NO_TIMESTAMP,

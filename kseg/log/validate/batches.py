@@ -209,17 +209,17 @@ def _refuse_first(
     metrics: ValidationMetrics | None,
 ) -> None:
     """Raise the error of the first faulty batch."""
-    found: tuple[int, Callable[[BatchHeader], KsegError]] | None = None
+    first_refusal: tuple[int, Callable[[BatchHeader], KsegError]] | None = None
     for refused, error in _refusals(batches, rules, ignore_sizes):
         if isinstance(refused, bool):
             first = 0 if refused else None
         else:
             first = int(np.argmax(refused)) if refused.any() else None
-        if first is not None and (found is None or first < found[0]):
-            found = first, error
-    if found is None:
+        if first is not None and (first_refusal is None or first < first_refusal[0]):
+            first_refusal = first, error
+    if first_refusal is None:
         return
-    index, make = found
+    index, make = first_refusal
     if make is crc_error and metrics is not None:
         metrics.invalid_checksum += 1
     raise make(batches if isinstance(batches, BatchHeader) else batches[index])
@@ -493,28 +493,28 @@ def _check_rules(
         before_max=rules.timestamp_before_max_ms,
         after_max=rules.timestamp_after_max_ms,
     )
-    found = RecordCounts._make(look(faults=_NO_FAULTS))
-    metrics.invalid_magic += found.bad_magic
-    metrics.no_key_compacted += found.no_key
-    metrics.invalid_checksum += found.status == _MESSAGE_CRC
-    if not (found.status or found.fault_count):
-        return found
+    record_counts = RecordCounts._make(look(faults=_NO_FAULTS))
+    metrics.invalid_magic += record_counts.bad_magic
+    metrics.no_key_compacted += record_counts.no_key
+    metrics.invalid_checksum += record_counts.status == _MESSAGE_CRC
+    if not (record_counts.status or record_counts.fault_count):
+        return record_counts
     if isinstance(headers, BatchHeader):
-        header, record = headers, found.records
+        header, record = headers, record_counts.records
     else:
-        header, record = headers[found.records], 0
-        if found.status == _MESSAGE_MAGIC:
+        header, record = headers[record_counts.records], 0
+        if record_counts.status == _MESSAGE_MAGIC:
             metrics.invalid_magic += 1
             reason = f"magic {header.magic} behind messages of magic {headers[0].magic}"
             raise at_batch(InvalidRecordError(reason), header)
-    if found.status:
-        raise record_error(found.status, header, record)
-    raise _refused(look, found, header, rules, now_ms)
+    if record_counts.status:
+        raise record_error(record_counts.status, header, record)
+    raise _refused(look, record_counts, header, rules, now_ms)
 
 
 def _refused(
     look: Callable[..., tuple[int, ...]],
-    found: RecordCounts,
+    record_counts: RecordCounts,
     header: BatchHeader,
     rules: AppendRules,
     now_ms: int,
@@ -523,7 +523,7 @@ def _refused(
 
     Source: Kafka LogValidator.processRecordErrors.
     """
-    noted = np.zeros((found.fault_count, len(NOTED_FIELDS)), np.int64)
+    noted = np.zeros((record_counts.fault_count, len(NOTED_FIELDS)), np.int64)
     look(faults=noted)
     plain = header.magic < 2 and not header.codec
     faults = tuple(
@@ -536,7 +536,7 @@ def _refused(
     text = f"{len(faults)} of the batch's records may not be appended: {shown}"
     if len(faults) > _SHOWN_MAX:
         text += f"; and {len(faults) - _SHOWN_MAX} more"
-    timed = found.bad_timestamp or found.bad_timestamp_type
+    timed = record_counts.bad_timestamp or record_counts.bad_timestamp_type
     error = InvalidTimestampError(text) if timed else InvalidRecordError(text)
     error.record_errors = faults
     return at_batch(error, header)
