@@ -628,7 +628,7 @@ class _Rewrite:
         Args:
             batch: the first.
             stay: bool[n], which do not go.
-            counts, kept: int64[n], how many records were dealt with, and stay.
+            counts, retained: int64[n], how many records were dealt with, and stay.
         """
         table, result = self.table, self.result
         sizes = table.size[batch : batch + len(counts)]
