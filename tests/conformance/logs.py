@@ -17,7 +17,7 @@ from kseg.files.checkpoints import TopicPartition, write_offset_checkpoint
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.producers.entry import ProducerEntry
-from tests.builders import NONE, batch, record
+from tests.builders import ABORT, COMMIT, NONE, batch, control_batch, record
 
 NOW_MS = 1_700_000_000_000
 INT_MAX = 2**31 - 1
@@ -161,3 +161,32 @@ def as_reported(entry: ProducerEntry) -> dict[str, Any]:
         "current_txn_first_offset": entry.current_txn_first_offset,
         "batches": batches,
     }
+
+
+def four_producers() -> list[bytes]:
+    """Kafka's scenario: transactions of four producers, two of them aborted, and plain data."""
+    sequences = dict.fromkeys((1, 2, 3, 4), 0)
+
+    def data(producer: int, count: int) -> bytes:
+        sequences[producer] += count
+        return one(
+            count=count,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=sequences[producer] - count,
+            transactional=True,
+        )
+
+    def marker(kind: int, producer: int) -> bytes:
+        return control_batch(kind, producer_id=producer)
+
+    return [
+        *(data(1, 5), one(count=3), data(2, 2), data(1, 4), data(3, 3), one(count=2), data(1, 10)),
+        marker(ABORT, 1),  # 29
+        *(data(2, 6), data(4, 3), one(count=10), data(3, 9)),
+        marker(COMMIT, 3),  # 58
+        *(data(4, 8), data(2, 7)),
+        marker(ABORT, 2),  # 74
+        *(one(count=10), data(4, 4)),
+        marker(COMMIT, 4),  # 89
+    ]

@@ -16,8 +16,17 @@ from kseg.files.checkpoints import write_offset_checkpoint
 from kseg.log.log import Log
 from kseg.log.recovery.recover import RecoveryPlan, plan_recovery
 from kseg.log.validate.rules import AppendOrigin
-from tests.builders import ABORT, COMMIT, batch, control_batch, record, records_of
-from tests.conformance.logs import NOW_MS, ONE, PARTITION, Logs, bases, one, snapshots
+from tests.builders import COMMIT, batch, record, records_of
+from tests.conformance.logs import (
+    NOW_MS,
+    ONE,
+    PARTITION,
+    Logs,
+    bases,
+    four_producers,
+    one,
+    snapshots,
+)
 from tests.segments import txn_entries
 
 COORDINATOR = AppendOrigin.COORDINATOR
@@ -97,14 +106,6 @@ def test_ldr_06_an_empty_log_has_no_producers_and_no_snapshots(logs: Logs) -> No
     (path / f"{7:020d}.snapshot").write_bytes(b"x")
     log = logs.open(path, recover=True, create=True)
     assert (log.state.producers.map_end_offset, snapshots(log), known(log)) == (0, [], [])
-
-
-def test_ldr_07_a_cut_takes_producers_back_to_its_offset(logs: Logs) -> None:
-    log = logs.new()
-    for _ in range(2):
-        log.append(one())
-    log.truncate_to(1)
-    assert log.state.producers.map_end_offset == 1
 
 
 @pytest.mark.parametrize(("magic", "clean"), [(1, False), (1, True), (2, True)])
@@ -190,42 +191,12 @@ def test_ldr_12_a_start_behind_a_segment_forgets_its_producers_with_the_next_loa
 
 
 def transactions(logs: Logs) -> Log:
-    """Four producers whose transactions lie among each other, over three segments."""
+    """The transactions of four producers, over three segments."""
     log = logs.new()
-    sequences = dict.fromkeys((1, 2, 3, 4), 0)
-
-    def data(producer: int, count: int) -> None:
-        sequence = sequences[producer]
-        sequences[producer] += count
-        log.append(numbered(sequence, producer=producer, count=count, transactional=True))
-
-    def plain(count: int) -> None:
-        log.append(one(count=count))
-
-    def end(kind: int, producer: int) -> None:
-        log.append(control_batch(kind, producer_id=producer), origin=COORDINATOR)
-
-    data(1, 5)
-    plain(3)
-    data(2, 2)
-    data(1, 4)
-    data(3, 3)
-    plain(2)
-    log.roll()
-    data(1, 10)
-    end(ABORT, 1)  # 29
-    data(2, 6)
-    data(4, 3)
-    plain(10)
-    data(3, 9)
-    end(COMMIT, 3)
-    log.roll()
-    data(4, 8)
-    data(2, 7)
-    end(ABORT, 2)  # 74
-    plain(10)
-    data(4, 4)
-    end(COMMIT, 4)
+    for number, data in enumerate(four_producers()):
+        if number in (6, 13):
+            log.roll()
+        log.append(data, origin=COORDINATOR if data[22] & 0x20 else AppendOrigin.CLIENT)
     log.flush()
     return log
 
@@ -237,7 +208,7 @@ def aborted(path: Path) -> list[tuple[int, ...]]:
 WANTED = [(1, 0, 29, 8), (2, 8, 74, 36)]
 
 
-def test_ldr_35_transaction_indexes_come_back_with_the_offset_indexes(logs: Logs) -> None:
+def test_ldr_35_ul_106_transaction_indexes_come_back_with_the_offset_indexes(logs: Logs) -> None:
     log = transactions(logs)
     assert aborted(log.path) == WANTED
     path = logs.as_it_lies(log.path)

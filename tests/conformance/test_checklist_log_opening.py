@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from kseg.errors import InconsistentTopicIdError, LogLockedError, NotALogError
+from kseg.errors import InconsistentTopicIdError, NotALogError
 from kseg.files.checkpoints import write_offset_checkpoint
 from kseg.files.metadata import read_partition_metadata
 from kseg.log.log import Log
@@ -86,7 +86,7 @@ def test_ul_142_so_do_settings_of_an_old_format_until_they_are_new_again(logs: L
     assert epochs(logs.again(log)) == [(6, 2)]
 
 
-def test_ul_168_a_segment_goes_by_the_time_of_its_first_batch(logs: Logs) -> None:
+def test_ul_168_seg_31_a_segment_goes_by_the_time_of_its_first_batch(logs: Logs) -> None:
     log = logs.new()
     assert log.state.active.rolling_timestamp in (None, -1)
     log.append(one(time=7))
@@ -96,17 +96,6 @@ def test_ul_168_a_segment_goes_by_the_time_of_its_first_batch(logs: Logs) -> Non
 
 
 # One writer
-
-
-def test_a_second_writer_is_refused_and_does_not_spoil_the_first(logs: Logs) -> None:
-    log = logs.new()
-    log.append(one())
-    with pytest.raises(LogLockedError):
-        Log.open(log.path, mode="append")
-    log.append(one())
-    log.close()
-    assert (log.path.parent / ".kafka_cleanshutdown").exists()
-    assert offsets(logs.open(log.path)) == [0, 1]
 
 
 def test_a_reader_beside_a_writer_sees_what_was_written_when_it_looked(logs: Logs) -> None:

@@ -17,7 +17,7 @@ from kseg.files.txn_index import AbortedTxn
 from kseg.log.log import Log
 from kseg.log.validate.rules import AppendOrigin
 from tests.builders import ABORT, COMMIT, batch, control_batch, record
-from tests.conformance.logs import NOW_MS, ONE, Logs, bases, one, snapshots
+from tests.conformance.logs import NOW_MS, ONE, Logs, bases, four_producers, one, snapshots
 
 COORDINATOR, CLIENT = AppendOrigin.COORDINATOR, AppendOrigin.CLIENT
 
@@ -80,14 +80,6 @@ def test_ul_080_after_a_clean_stop_the_newest_snapshots_come_back(logs: Logs) ->
     assert snapshots(again) == [3, 4, 5]
 
 
-def test_ul_081_data_without_a_producer_moves_the_snapshot_on(logs: Logs) -> None:
-    log = logs.new()
-    for _ in range(2):
-        log.append(one())
-    log.roll()
-    assert (log.state.snapshots.newest_offset, log.state.producers.map_end_offset) == (2, 2)
-
-
 def test_ul_082_a_compacted_batch_says_how_far_its_sequences_went(logs: Logs) -> None:
     given = [record(b"v", timestamp=NOW_MS, offset=offset) for offset in (0, 2)]
     gappy = batch(
@@ -113,37 +105,6 @@ def test_ul_082_an_emptied_batch_says_so_too(logs: Logs) -> None:
     assert (known(log), log.log_end_offset) == ({1: 1}, 2)
 
 
-def test_ul_083_snapshots_beyond_the_end_go(logs: Logs) -> None:
-    log = logs.new()
-    log.append(numbered(0))
-    log.close()
-    newest = log.path / f"{1:020d}.snapshot"
-    beyond = newest.with_name(f"{999:020d}.snapshot")
-    beyond.write_bytes(newest.read_bytes())
-    again = logs.open(log.path)
-    assert (snapshots(again), known(again)) == ([1], {1: 0})
-
-
-def test_ul_087_a_producer_outlives_its_segments(logs: Logs) -> None:
-    log = logs.new(segment_bytes=ONE + ONE // 2, retention_bytes=ONE)
-    for producer in (1, 2, 3):
-        log.append(numbered(0, producer=producer))
-    log.delete_old_segments()
-    assert bases(log) == [2]
-    assert known(log) == {1: 0, 2: 0, 3: 0}
-
-
-def test_ul_088_a_silent_producer_is_forgotten_after_its_time(logs: Logs) -> None:
-    log = logs.new(producer_id_expiration_ms=1000)
-    log.append(numbered(0))
-    logs.clock.sleep(999)
-    assert log.state.producers.expire(logs.clock()) == ()
-    assert known(log) == {1: 0}
-    logs.clock.sleep(2)
-    assert log.state.producers.expire(logs.clock()) == (1,)
-    assert known(log) == {}
-
-
 def test_ul_090_a_producer_is_known_with_its_epoch_sequence_and_transaction(logs: Logs) -> None:
     log = logs.new()
     log.append(numbered(0, producer=1, epoch=5))
@@ -158,61 +119,6 @@ def test_ul_090_a_producer_is_known_with_its_epoch_sequence_and_transaction(logs
 
 
 # Transactions
-
-
-def test_ul_100_an_open_transaction_holds_back_committed_reads(logs: Logs) -> None:
-    log = logs.new()
-    log.update_high_watermark(0)
-
-    def stable() -> int | None:
-        return log.state.producers.first_unstable_offset
-
-    log.append(one(count=3))
-    assert stable() is None
-    first = log.append(opening(0, count=3)).first_offset
-    assert stable() == first == 3
-    log.append(opening(3, count=2))
-    assert stable() == first
-    marker = end(log, COMMIT)
-    assert stable() == first
-    log.update_high_watermark(marker + 1)
-    assert stable() is None
-    assert log.last_stable_offset == marker + 1
-
-
-def test_ul_101_of_two_open_transactions_the_earlier_counts(logs: Logs) -> None:
-    log = logs.new()
-    log.append(opening(0, producer=1))
-    log.append(one())
-    second = log.append(opening(0, producer=2)).first_offset
-    assert log.last_stable_offset == 0
-    end(log, COMMIT, 1)
-    assert log.last_stable_offset == second
-    end(log, ABORT, 2)
-    assert log.last_stable_offset == log.log_end_offset
-
-
-def four_producers() -> list[bytes]:
-    """Kafka's scenario: transactions of four producers, two of them aborted, and plain data."""
-    sequences = dict.fromkeys((1, 2, 3, 4), 0)
-
-    def data(producer: int, count: int) -> bytes:
-        sequences[producer] += count
-        return opening(sequences[producer] - count, producer=producer, count=count)
-
-    def marker(kind: int, producer: int) -> bytes:
-        return control_batch(kind, producer_id=producer)
-
-    return [
-        *(data(1, 5), one(count=3), data(2, 2), data(1, 4), data(3, 3), one(count=2), data(1, 10)),
-        marker(ABORT, 1),  # 29
-        *(data(2, 6), data(4, 3), one(count=10), data(3, 9)),
-        marker(COMMIT, 3),  # 58
-        *(data(4, 8), data(2, 7)),
-        marker(ABORT, 2),  # 74
-        *(one(count=10), data(4, 4)),
-        marker(COMMIT, 4),  # 89
-    ]
 
 
 def placed(given: list[bytes]) -> list[bytes]:
@@ -281,7 +187,7 @@ def test_ul_104_a_coordinator_that_was_replaced_is_fenced(logs: Logs, empty: boo
         end(log, ABORT, coordinator=0)
 
 
-def test_ul_104_a_marker_of_an_older_producer_epoch_is_fenced(logs: Logs) -> None:
+def test_ul_104_psm_27_a_marker_of_an_older_producer_epoch_is_fenced(logs: Logs) -> None:
     log = logs.new()
     log.append(opening(0, epoch=1))
     with pytest.raises(InvalidProducerEpochError):
@@ -307,14 +213,6 @@ def test_ul_105_committed_reads_never_end_before_the_log_starts(
     assert log.last_stable_offset == start
 
 
-def test_ul_106_after_a_crash_a_decided_transaction_is_decided(logs: Logs) -> None:
-    log = logs.new()
-    log.append(opening(0))
-    end(log, ABORT)
-    again = logs.after_crash(log)
-    assert (again.last_stable_offset, aborted(again)) == (2, [(1, 0, 1, 2)])
-
-
 # Verification
 
 
@@ -328,13 +226,18 @@ def test_ul_107_a_transaction_that_must_be_verified_needs_its_guard(
     guard = producers.start_verification(1, 1, 0, now_ms=0)
     assert producers.start_verification(1, 1, 0, now_ms=0) is guard
     log.append(numbered(0), origin=origin)
-    with pytest.raises(InvalidTxnStateError):
-        log.append(opening(1), origin=origin)
+    foreign = logs.new().state.producers.start_verification(1, 1, 0, now_ms=0)
+    for other in (None, foreign):
+        with pytest.raises(InvalidTxnStateError):
+            log.append(opening(1), origin=origin, guard=other)
     log.append(opening(1), origin=origin, guard=guard)
     assert log.last_stable_offset == 1
     assert producers.start_verification(1, 2, 0, now_ms=0) is None
+    log.append(opening(2), origin=origin)
     end(log, COMMIT)
-    assert producers.start_verification(1, 2, 0, now_ms=0) not in (guard, None)
+    with pytest.raises(InvalidTxnStateError):  # it has served with the first batch
+        log.append(opening(3), origin=origin, guard=guard)
+    assert producers.start_verification(1, 3, 0, now_ms=0) not in (guard, None)
 
 
 def test_ul_108_a_marker_or_an_append_without_verification_clears_the_guard(logs: Logs) -> None:

@@ -30,13 +30,15 @@ def first_of(log: Log, offset: int, **how: object) -> int | None:
 # Reads
 
 
-def test_ul_050_what_is_appended_is_read_back_one_by_one(logs: Logs) -> None:
+def test_ul_050_loc_07_what_is_appended_is_read_back_one_by_one(logs: Logs) -> None:
     log = logs.new(segment_bytes=3 * ONE)
+    assert offsets(log) == []
     for number in range(50):
         log.append(one(b"%d" % number))
     assert [first_of(log, offset) for offset in range(50)] == list(range(50))
     assert [found.value for found in log.records()] == [b"%d" % n for n in range(50)]
     assert len(log.fetch(50, max_bytes=1000, isolation="log_end").data) == 0
+    assert log.recovery_point < log.log_end_offset == 50
 
 
 def test_ul_051_a_read_of_an_offset_that_is_not_there_gives_the_next(logs: Logs) -> None:
@@ -270,7 +272,7 @@ def test_ul_074_epochs_are_cut_with_the_log(logs: Logs) -> None:
     assert left == [whole, whole[:2], whole[:1], []]
 
 
-def test_ul_075_snapshots_above_a_cut_go(logs: Logs) -> None:
+def test_ul_075_ldr_07_snapshots_above_a_cut_go(logs: Logs) -> None:
     log = logs.new(segment_bytes=ONE + ONE // 2)
     for sequence in range(3):
         log.append(one(producer_id=1, producer_epoch=0, base_sequence=sequence))
@@ -294,14 +296,17 @@ def test_ul_076_producers_are_rebuilt_where_snapshots_are_gone(logs: Logs) -> No
     assert log.state.producers.entries[1].last_sequence == 0
 
 
-def test_ul_077_a_log_that_starts_anew_has_no_snapshots(logs: Logs) -> None:
+def test_ul_077_psm_19_a_log_that_starts_anew_has_no_snapshots(logs: Logs) -> None:
     log = logs.new(segment_bytes=ONE + ONE // 2)
     for sequence in range(3):
         log.append(one(producer_id=1, producer_epoch=0, base_sequence=sequence))
     log.truncate_fully_and_start_at(29)
     assert (bases(log), snapshots(log)) == ([29], [])
-    assert log.state.producers.map_end_offset == 29
+    assert (log.state.producers.is_empty, log.state.producers.map_end_offset) == (True, 29)
     assert offsets(log) == []
+    log.append(one(producer_id=1, producer_epoch=0, base_sequence=0))
+    log.roll()
+    assert snapshots(log) == [30]
 
 
 def test_a_time_index_ends_with_the_largest_time(logs: Logs) -> None:

@@ -6,18 +6,13 @@ in `test_checklist_log_loads.py`.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from kseg.errors import CorruptRecordError, InvalidProducerEpochError, InvalidRecordError
-from kseg.files.index import probe_upper_bound
-from kseg.files.index_writer import OffsetIndexWriter
 from kseg.log.validate.rules import AppendOrigin
 from tests.builders import ABORT, COMMIT, control_batch
-from tests.conformance.logs import NOW_MS, ONE, Logs, bases, offsets, one
+from tests.conformance.logs import NOW_MS, Logs, offsets, one
 from tests.reference_codecs import crc32c
-from tests.segments import offset_entries, time_entries, trimmed
 
 COORDINATOR = AppendOrigin.COORDINATOR
 MAX_TIMESTAMP = -3
@@ -25,17 +20,6 @@ MAX_TIMESTAMP = -3
 
 def follower(offset: int, *, epoch: int = 0, count: int = 1, **fields: int) -> bytes:
     return one(base_offset=offset, leader_epoch=epoch, count=count, **fields)
-
-
-def test_k42_23_a_cut_inside_a_batch_takes_it_and_leaves_a_gap(logs: Logs) -> None:
-    log = logs.new()
-    for _ in range(8):
-        log.append(one(count=3))
-    assert log.truncate_to(16)
-    assert (log.log_end_offset, offsets(log)[-1]) == (16, 14)
-    assert logs.after_crash(log).log_end_offset == 15
-    assert log.append(one()).first_offset == 16
-    assert offsets(log)[-2:] == [14, 16]
 
 
 @pytest.mark.damages("as Kafka, it leaves a snapshot in the gap")
@@ -46,41 +30,8 @@ def test_k42_23_a_gap_that_nothing_was_appended_behind_is_gone_after_a_clean_sto
     for _ in range(8):
         log.append(one(count=3))
     log.truncate_to(16)
+    assert logs.after_crash(log).log_end_offset == 15
     assert logs.again(log).log_end_offset == 15
-
-
-def test_k42_24_a_segment_rolls_by_the_time_of_its_first_batch(logs: Logs) -> None:
-    log = logs.new(segment_ms=1000)
-    for time in (0, 1000, 1001, 0):
-        log.append(one(time=NOW_MS + time))
-    assert bases(log) == [0, 2]
-
-
-def test_k42_25_a_time_index_is_full_one_entry_early(logs: Logs) -> None:
-    log = logs.new(segment_index_bytes=24, index_interval_bytes=1)
-    for number in range(7):
-        log.append(one(time=NOW_MS + number))
-    assert bases(log) == [0, 2, 4, 6]
-
-
-def test_k42_26_a_crash_leaves_active_indexes_at_full_size(logs: Logs) -> None:
-    log = logs.new(segment_index_bytes=64, index_interval_bytes=1)
-    for number in range(3):
-        log.append(one(time=NOW_MS + number))
-    path = logs.as_it_lies(log.path)
-    index, times = path / f"{0:020d}.index", path / f"{0:020d}.timeindex"
-    assert (index.stat().st_size, times.stat().st_size) == (64, 60)
-    assert trimmed(offset_entries(index), (0, 0)) == [(1, ONE), (2, 2 * ONE)]
-    assert trimmed(time_entries(times), (0, 0)) == [(NOW_MS + 1, 1), (NOW_MS + 2, 2)]
-
-
-def test_k42_27_every_batch_of_one_append_may_have_its_entry(logs: Logs) -> None:
-    log = logs.new(index_interval_bytes=1)
-    log.append_as_follower(b"".join(follower(3 * n, count=3) for n in range(3)))
-    log.close()
-    size = len(one(count=3))
-    index = log.path / f"{0:020d}.index"
-    assert offset_entries(index) == [(5, size), (8, 2 * size)]
 
 
 def test_k42_28_batches_from_a_later_epoch_on_are_left_out_in_silence(logs: Logs) -> None:
@@ -143,14 +94,14 @@ def test_k42_30_from_version_2_on_its_epoch_is_one_higher(logs: Logs) -> None:
     assert log.last_stable_offset == 2
 
 
-def test_k42_31_what_comes_again_is_answered_with_what_was_there(logs: Logs) -> None:
+def test_k42_31_ul_013_what_comes_again_is_answered_with_what_was_there(logs: Logs) -> None:
     log = logs.new()
     data = one(count=2, time=NOW_MS - 5, producer_id=1, producer_epoch=0, base_sequence=0)
     log.append(one())
     log.append(data)
     before = log.segments[-1].size
     again = log.append(data)
-    assert (again.first_offset, again.last_offset) == (1, 2)
+    assert (again.first_offset, again.last_offset, again.duplicate) == (1, 2, True)
     assert again.log_append_time == NOW_MS - 5
     assert (log.log_end_offset, log.segments[-1].size) == (3, before)
 
@@ -163,13 +114,3 @@ def test_k42_32_the_largest_time_may_be_a_markers(logs: Logs, kind: int) -> None
     found = log.offset_for_timestamp(MAX_TIMESTAMP)
     assert found is not None
     assert (found.timestamp, found.offset) == (0, 1)
-
-
-def test_k42_36_an_upper_bound_is_asked_with_what_lies_behind_the_read(tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    with OffsetIndexWriter.open(path, 0, bytes_max=80) as index:
-        index.append(5, 100)
-        assert probe_upper_bound(path, 0, 101) is None
-        index.append(9, 200)
-        assert probe_upper_bound(path, 0, 101) == (9, 200)
-        assert probe_upper_bound(path, 0, 60) == (5, 100)

@@ -159,21 +159,6 @@ def test_psm_18_snapshots_before_an_offset_are_deleted(
     assert left(files) == []
 
 
-def test_psm_19_after_a_full_truncation_all_begins_anew(
-    state: ProducerState, files: SnapshotFiles
-) -> None:
-    append(state, data(0, 0))
-    append(state, data(1, 1))
-    files.take(state)
-    assert left(files) == [2]
-    files.truncate_fully_and_start_at(state, 0)
-    assert left(files) == []
-    assert (state.is_empty, state.map_end_offset) == (True, 0)
-    append(state, data(0, 0))
-    files.take(state)
-    assert left(files) == [1]
-
-
 def test_psm_20_a_scan_sees_what_was_put_back_by_hand(
     state: ProducerState, files: SnapshotFiles
 ) -> None:

@@ -37,7 +37,7 @@ def state() -> ProducerState:
     return ProducerState()
 
 
-def test_psm_01_sequences_and_epochs_go_on(state: ProducerState) -> None:
+def test_psm_01_ul_017_sequences_and_epochs_go_on(state: ProducerState) -> None:
     append(state, data(0))
     append(state, data(1, 0, time=1))
     assert state.prepare(table([data(1)]), origin=CLIENT).duplicate == (1, 0, 0, 1)
@@ -156,7 +156,9 @@ def test_psm_11_all_data_of_a_transaction_is_transactional(state: ProducerState)
         append(state, data(1, 10))
 
 
-def test_psm_17_a_gap_is_refused_to_a_client_and_taken_from_a_leader(state: ProducerState) -> None:
+def test_psm_17_ul_012_a_gap_is_refused_to_a_client_and_taken_from_a_leader(
+    state: ProducerState,
+) -> None:
     append(state, data(0, 0))
     with pytest.raises(OutOfOrderSequenceError):
         append(state, data(3, 1))
@@ -165,10 +167,11 @@ def test_psm_17_a_gap_is_refused_to_a_client_and_taken_from_a_leader(state: Prod
     assert state.entries[1].last_sequence == 3
 
 
-def test_psm_23_an_expired_producer_goes_on_where_it_was() -> None:
+def test_psm_23_ul_088_an_expired_producer_goes_on_where_it_was() -> None:
     state = ProducerState(expiration_ms=60_000)
     append(state, data(0, 0))
     append(state, data(0, 1, producer=2, time=60_001))
+    assert state.expire(59_999) == ()
     assert state.expire(60_000) == (1,)
     append(state, data(1, 2, time=60_000))
     assert set(state.entries) == {1, 2}
@@ -199,12 +202,6 @@ def test_psm_26_a_coordinator_writes_without_sequences(state: ProducerState) -> 
     for offset in (0, 1, 2):
         append(state, data(-1, offset, transactional=True), origin=COORDINATOR)
     assert state.entries[1].last_sequence == -1
-
-
-def test_psm_27_a_marker_of_an_older_epoch_is_refused(state: ProducerState) -> None:
-    append(state, data(0, 0, epoch=5))
-    with pytest.raises(InvalidProducerEpochError):
-        append(state, marker(COMMIT, 1, epoch=3), origin=COORDINATOR)
 
 
 def test_psm_30_an_emptied_control_batch_leaves_an_entry_and_no_transaction(

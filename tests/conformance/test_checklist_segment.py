@@ -16,7 +16,7 @@ from kseg.files import io
 from kseg.files.log_writer import LogWriter
 from kseg.log.config import LogConfig
 from kseg.log.segment.writer import SegmentWriter
-from tests.segments import append, batch_of, messages_at, placed
+from tests.segments import append, messages_at, placed
 
 CONFIG = LogConfig(index_interval_bytes=10, segment_index_bytes=1000)
 INT_MAX = 2**31 - 1
@@ -85,27 +85,16 @@ def test_seg_02_an_empty_segment_has_nothing_to_read(make: Make) -> None:
     assert found(segment, 40) is None
 
 
-def test_seg_03_a_read_before_the_first_offset_starts_with_it(make: Make) -> None:
-    segment = make()
-    append(segment, messages_at(50, 51, 52, 53))
-    assert offsets_from(segment, 41) == [50, 51, 52, 53]
-
-
-def test_seg_04_a_read_past_the_last_offset_finds_nothing(make: Make) -> None:
-    segment = make()
-    append(segment, messages_at(50, 51))
-    assert found(segment, 52) is None
-
-
-def test_seg_05_a_read_from_a_gap_starts_behind_it(make: Make) -> None:
+def test_seg_03_05_a_read_from_a_gap_starts_behind_it(make: Make) -> None:
     segment = make()
     append(segment, messages_at(50, 51))
     append(segment, messages_at(60, 61))
+    assert offsets_from(segment, 41) == [50, 51, 60, 61]
     assert offsets_from(segment, 55) == [60, 61]
 
 
 @pytest.mark.parametrize(("offset", "position"), [(48, 0), (50, 0), (51, 39), (52, None)])
-def test_seg_06_to_08_a_read_starts_with_the_message_that_holds_the_offset(
+def test_seg_04_06_to_08_a_read_starts_with_the_message_that_holds_the_offset(
     offset: int, position: int | None, make: Make
 ) -> None:
     segment = make()
@@ -127,9 +116,7 @@ def test_seg_09_appends_can_be_cut_off_and_made_again(make: Make) -> None:
 # Truncating
 
 
-@pytest.fixture
-def reopened(make: Make) -> SegmentWriter:
-    """An empty segment whose indexes were loaded and closed, opened again and cut to 57."""
+def test_seg_10_to_14_an_empty_segment_rolls_for_an_offset_and_not_by_age(make: Make) -> None:
     first = make()
     assert first.offset_index.count == first.time_index.count == 0
     first.close()
@@ -138,40 +125,22 @@ def reopened(make: Make) -> SegmentWriter:
     segment = SegmentWriter.open(first.path.parent, 40, CONFIG, now_ms=1000)
     assert (segment.offset_index.size, segment.time_index.size) == (0, 0)
     segment.truncate_to(57, now_ms=2000)
-    return segment
+    assert not segment.offset_index.is_full
+    assert not segment.time_index.is_full
+    assert (segment.offset_index.slots, segment.time_index.slots) == (125, 83)
+    assert segment.waited_for_roll_ms(2000, -1) == 0
+    assert segment.waited_for_roll_ms(2301, -1) == 301
+    asked = {"max_timestamp": -1, "messages_bytes": 1024, "segment_ms": 300}
+    assert not segment.should_roll(now_ms=2000, largest_offset=100, **asked)
+    assert not segment.should_roll(now_ms=2301, largest_offset=100, **asked)
+    assert segment.should_roll(now_ms=2000, largest_offset=INT_MAX + 200, **asked)
+    segment.close()
 
 
-def asked_to_roll(segment: SegmentWriter, *, now_ms: int, largest: int) -> bool:
-    return segment.should_roll(
-        now_ms=now_ms, max_timestamp=-1, messages_bytes=1024, largest_offset=largest, segment_ms=300
-    )
-
-
-def test_seg_10_11_a_segment_cut_when_empty_has_room_in_its_indexes(
-    reopened: SegmentWriter,
-) -> None:
-    assert not reopened.offset_index.is_full
-    assert not reopened.time_index.is_full
-    assert (reopened.offset_index.slots, reopened.time_index.slots) == (125, 83)
-    assert reopened.waited_for_roll_ms(2000, -1) == 0
-    reopened.close()
-
-
-def test_seg_12_13_an_empty_segment_does_not_roll_by_age(reopened: SegmentWriter) -> None:
-    assert not asked_to_roll(reopened, now_ms=2000, largest=100)
-    assert reopened.waited_for_roll_ms(2301, -1) == 301
-    assert not asked_to_roll(reopened, now_ms=2301, largest=100)
-    reopened.close()
-
-
-def test_seg_14_a_segment_rolls_for_an_offset_it_cannot_hold(reopened: SegmentWriter) -> None:
-    assert asked_to_roll(reopened, now_ms=2000, largest=INT_MAX + 200)
-    reopened.close()
-
-
-def test_seg_15_16_entries_go_with_their_messages(make: Make) -> None:
+def test_seg_15_16_19_entries_go_with_their_messages(make: Make) -> None:
     config = CONFIG.with_changes(index_interval_bytes=2 * MESSAGE - 1)
     segment = make(config=config)
+    assert segment.next_offset() == 40
     for offset in range(40, 70):
         append(segment, messages_at(offset))
     assert segment.next_offset() == 70
@@ -208,13 +177,6 @@ def test_seg_18_a_time_leads_to_the_first_message_not_before_it(make: Make) -> N
             assert location is not None
             assert location.offset == offset
         assert reader.lookup_time(491) is None
-
-
-def test_seg_19_the_next_offset_follows_the_last_message(make: Make) -> None:
-    segment = make()
-    assert segment.next_offset() == 40
-    append(segment, messages_at(50, 51, 52))
-    assert segment.next_offset() == 53
 
 
 def test_seg_20_indexes_are_made_at_their_first_use_under_the_name_of_the_day(make: Make) -> None:
@@ -263,16 +225,6 @@ def test_seg_29_cutting_inside_a_gap_removes_what_follows_it(make: Make) -> None
     assert offsets_from(segment, 40) == [40]
 
 
-def test_seg_31_the_first_batch_says_from_when_a_segment_ages(make: Make) -> None:
-    segment = make()
-    assert segment.rolling_timestamp is None
-    append(segment, batch_of(100, base_offset=40, timestamp=1000))
-    assert segment.rolling_timestamp == 1000
-    segment.close()
-    with SegmentWriter.open(segment.path.parent, 40, CONFIG, now_ms=0) as again:
-        assert again.rolling_timestamp == 1000
-
-
 def test_seg_32_deleting_minds_no_missing_file(make: Make) -> None:
     segment = make()
     segment.path.unlink()
@@ -306,7 +258,7 @@ def test_fr_03_the_size_is_the_files_length_after_each_append(tmp_path: Path) ->
             assert writer.size == path.stat().st_size
 
 
-@pytest.mark.parametrize("zeros", [0, 2, 4, 5, 6])
+@pytest.mark.parametrize("zeros", [0, 2, 4, 5, 6, 11])
 def test_fr_04_stray_zeros_behind_the_writers_back_are_no_batches(make: Make, zeros: int) -> None:
     segment = make()
     append(segment, messages_at(50, 51, 52))

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from kseg.constants import StopReason
 from kseg.files.names import SegmentFiles
 from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.reader.version import SegmentInfo, Version
 from kseg.log.segment.reader import Segment
-from tests.builders import GZIP, NONE, messages, record, records_of, write_segment
+from tests.builders import GZIP, NONE, batch, messages, record, records_of, wrapper, write_segment
 
 INT_MAX = 2**31 - 1
 #: Three messages of magic 1, each of this size.
@@ -156,3 +157,61 @@ def test_fr_13_a_time_is_found_but_never_in_magic_0(tmp_path: Path, magic: int, 
     epoch = 0 if magic == 2 else -1
     first, second = (5, 10, epoch), (6, 11, epoch)
     assert rows == ([None] * 4 if magic == 0 else [first, first, second, None])
+
+
+def test_every_format_and_codec_in_one_file_is_read(tmp_path: Path) -> None:
+    parts, offset = [], 0
+    for magic, codec in [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3)] + [
+        (2, codec) for codec in range(5)
+    ]:
+        values = [record(bytes([magic, codec])), record(None)]
+        parts.append(records_of(values, magic=magic, codec=codec, base_offset=offset))
+        offset += 2
+    path = write_segment(tmp_path, 0, *parts)
+    with Segment.open(path) as segment:
+        pieces = list(segment.read(columns=("offset", "value", "magic", "codec")))
+    rows = [
+        (magic, codec, value)
+        for piece in pieces
+        for magic, codec, value in zip(piece.magic, piece.codec, piece.value, strict=True)
+    ]
+    assert [offset for piece in pieces for offset in piece.offset] == list(range(26))
+    assert rows[::2] == [(magic, codec, bytes([magic, codec])) for magic, codec, _ in rows[::2]]
+    assert {value for _, _, value in rows[1::2]} == {None}
+
+
+def test_a_time_search_starts_at_the_offset_asked_for(tmp_path: Path) -> None:
+    records = [record(timestamp=30), record(timestamp=10), record(timestamp=20)]
+    path = write_segment(tmp_path, 0, batch(records, codec=GZIP))
+    with Segment.open(path) as segment:
+        assert [
+            found and found.offset
+            for found in (
+                segment.lookup_time(15),
+                segment.lookup_time(15, start_offset=1),
+                segment.lookup_time(25, start_offset=1),
+            )
+        ] == [0, 2, None]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_time_search_in_old_formats_has_no_epoch_and_finds_nothing_in_magic_0(
+    tmp_path: Path, magic: int
+) -> None:
+    records = [record(timestamp=10), record(timestamp=11)]
+    plain = messages(records, magic=magic, base_offset=5)
+    packed = wrapper(records, magic=magic, codec=GZIP, base_offset=7)
+    path = write_segment(tmp_path, 5, plain, packed)
+    with Segment.open(path) as segment:
+        found = [segment.lookup_time(11), segment.lookup_time(11, start_offset=7)]
+    if magic == 0:
+        assert found == [None, None]
+    else:
+        assert [(got.offset, got.leader_epoch) for got in found if got] == [(6, -1), (8, -1)]
+
+
+def test_an_emptied_file_has_no_batches(tmp_path: Path) -> None:
+    with Segment.open(write_segment(tmp_path, 2**31 - 1)) as segment:
+        assert (len(segment.batches()), segment.batches().stop) == (0, StopReason.END)
+        assert list(segment.read()) == []
+        assert segment.lookup(0) is None

@@ -54,7 +54,7 @@ def test_file_names_say_offset_kind_and_suffix(file_name: Vector) -> None:
         assert names.parse_name(name) == expected
 
 
-def test_offset_is_what_precedes_the_first_dot(offset_name: Vector) -> None:
+def test_loc_22_offset_is_what_precedes_the_first_dot(offset_name: Vector) -> None:
     if "error" in offset_name:
         with pytest.raises(NotALogError):
             names.offset_from_file_name(offset_name["name"])
@@ -62,7 +62,7 @@ def test_offset_is_what_precedes_the_first_dot(offset_name: Vector) -> None:
         assert names.offset_from_file_name(offset_name["name"]) == offset_name["offset"]
 
 
-def test_directory_names_come_apart_at_the_last_dash(directory_name: Vector) -> None:
+def test_loc_19_directory_names_come_apart_at_the_last_dash(directory_name: Vector) -> None:
     if "error" in directory_name:
         with pytest.raises(NotALogError):
             names.parse_partition_dir(directory_name["dir"])

@@ -30,7 +30,7 @@ FIELDS = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
 Vector = dict[str, Any]
 
 
-def test_index_entries_lie_where_kafka_puts_them(indexing: Vector, tmp_path: Path) -> None:
+def test_k42_27_index_entries_lie_where_kafka_puts_them(indexing: Vector, tmp_path: Path) -> None:
     base_offset = offset = indexing["base_offset"]
     config = LogConfig(index_interval_bytes=indexing["index_interval_bytes"])
     with SegmentWriter.open(tmp_path, base_offset, config, create=True, now_ms=0) as segment:
@@ -152,7 +152,7 @@ def test_txn_index_appends_and_cuts(txn_vector: Vector, tmp_path: Path) -> None:
         assert txn_entries(path) == rows[: cut["entries_left"]]
 
 
-def test_a_segment_rolls_when_kafka_rolls(roll: Vector, tmp_path: Path) -> None:
+def test_ul_034_a_segment_rolls_when_kafka_rolls(roll: Vector, tmp_path: Path) -> None:
     config = LogConfig(segment_bytes=roll.get("max_segment_bytes", 2**20))
     base_offset = roll.get("base_offset", 0)
     with SegmentWriter.open(tmp_path, base_offset, config, create=True, now_ms=0) as segment:

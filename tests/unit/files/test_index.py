@@ -196,7 +196,7 @@ def test_a_probe_answers_as_the_index_does(
             assert probe_upper_bound(path, BASE, position) == index.fetch_upper_bound(position, 0)
 
 
-def test_an_equal_position_in_the_first_slot_is_passed_over(tmp_path: Path) -> None:
+def test_k42_36_an_equal_position_in_the_first_slot_is_passed_over(tmp_path: Path) -> None:
     path = index_bytes.offset_index(tmp_path / "i", [(5, 50), (9, 90)])
     assert probe_upper_bound(path, BASE, 50) == IndexEntry(BASE + 9, 90)
     assert probe_upper_bound(path, BASE, 49) == IndexEntry(BASE + 5, 50)

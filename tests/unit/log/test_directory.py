@@ -14,7 +14,6 @@ from kseg.errors import (
     NotALogError,
     UnsupportedFormatError,
 )
-from kseg.files import io
 from kseg.files.checkpoints import TopicPartition
 from kseg.log.clock import machine_ms
 from kseg.log.config import LogConfig
@@ -183,7 +182,7 @@ def test_a_copy_in_the_making_and_a_log_astray_are_mended_too(tmp_path: Path, ki
     assert (data / MARK).exists()
 
 
-def test_one_log_that_cannot_be_opened_closes_the_others(tmp_path: Path) -> None:
+def test_mgr_03_one_log_that_cannot_be_opened_closes_the_others(tmp_path: Path) -> None:
     data = made(tmp_path / "data", "orders-0", "orders-1", "orders-2")
     (data / "orders-1" / f"{0:020d}.kafka").write_bytes(b"")
     with pytest.raises(UnsupportedFormatError):
@@ -193,22 +192,6 @@ def test_one_log_that_cannot_be_opened_closes_the_others(tmp_path: Path) -> None
     (data / "orders-1" / f"{0:020d}.kafka").unlink()
     with opened(data, recover=True) as directory:
         assert len(directory.logs) == 3
-
-
-def test_a_log_that_failed_leaves_no_mark(tmp_path: Path) -> None:
-    data = made(tmp_path / "data", "orders-0", "orders-1")
-    directory = opened(data)
-    log = directory.logs[ORDERS]
-    log.append(one())
-
-    def fail(_fd: int) -> None:
-        raise OSError(5, "I/O error")
-
-    with io.calls_replaced(io.Calls(fdatasync=fail)), pytest.raises(OSError, match="I/O"):
-        log.flush()
-    directory.close()
-    assert not (data / MARK).exists()
-    assert not (data / ".lock").exists()
 
 
 # Upkeep

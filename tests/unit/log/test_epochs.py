@@ -124,7 +124,7 @@ def test_truncating(case: tuple[str, Pairs, int, Pairs]) -> None:
     assert pairs(found) == result
 
 
-def test_lec_09_a_new_object_reads_what_the_old_one_wrote(tmp_path: Path) -> None:
+def test_lec_09_chk_03_a_new_object_reads_what_the_old_one_wrote(tmp_path: Path) -> None:
     found = LeaderEpochs.load(tmp_path / "leader-epoch-checkpoint")
     found.assign(2, 6)
     found.assign(3, 8)

@@ -16,7 +16,7 @@ from kseg.errors import (
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.format.header import BatchHeader
 from kseg.log.producers.entry import OffsetMetadata, telling_batches
-from kseg.log.producers.state import ProducerState, ProducerUpdate, TransactionsByOffset
+from kseg.log.producers.state import ProducerState, TransactionsByOffset
 from kseg.log.validate.rules import AppendOrigin
 from tests.producing import (
     ABORT,
@@ -201,24 +201,6 @@ def test_entries_are_a_view_that_nobody_writes_to() -> None:
 OPENS = [data(0, 0, transactional=True)]
 
 
-def test_without_its_guard_no_transaction_is_opened() -> None:
-    state = ProducerState(verification_enabled=True)
-    for origin in (CLIENT, COORDINATOR):
-        with pytest.raises(InvalidTxnStateError):
-            state.prepare(table(OPENS), origin=origin)
-    guard = state.start_verification(1, 0, 0, now_ms=0)
-    foreign = ProducerState().start_verification(1, 0, 0, now_ms=0)
-    with pytest.raises(InvalidTxnStateError):
-        state.prepare(table(OPENS), origin=CLIENT, guard=foreign)
-    state.commit(state.prepare(table(OPENS), origin=CLIENT, guard=guard))
-    assert state.start_verification(1, 1, 0, now_ms=0) is None
-    append(state, data(1, 1, transactional=True))
-    # The guard has served with the first batch.
-    append(state, marker(COMMIT, 2), origin=COORDINATOR)
-    with pytest.raises(InvalidTxnStateError):
-        state.prepare(table([data(2, 3, transactional=True)]), origin=CLIENT, guard=guard)
-
-
 def test_followers_and_batches_outside_of_transactions_need_no_guard() -> None:
     state = ProducerState(verification_enabled=True)
     append(state, data(0, producer=2))
@@ -234,15 +216,6 @@ def test_an_open_transaction_of_an_older_epoch_is_no_leave_for_a_newer_one() -> 
     assert state.start_verification(1, 0, 1, now_ms=0) is not None
     with pytest.raises(InvalidTxnStateError):
         state.prepare(table([data(0, 1, epoch=1, transactional=True)]), origin=CLIENT)
-
-
-def test_a_guard_is_of_its_log_alone_and_cleared_when_asked() -> None:
-    state = ProducerState(verification_enabled=True)
-    guard = state.start_verification(1, 0, 0, now_ms=0)
-    assert state.start_verification(1, 5, 0, now_ms=9) is guard
-    state.commit(ProducerUpdate(verified=[1]))
-    with pytest.raises(InvalidTxnStateError):
-        state.prepare(table(OPENS), origin=CLIENT, guard=guard)
 
 
 def test_guards_expire_one_by_one() -> None:
