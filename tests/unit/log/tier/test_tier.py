@@ -1,10 +1,9 @@
-"""Tiers in a store whose requests fail: right records, or an error that names the object."""
+"""Tiers: how few requests they take, what is wrong with them, what their metadata says."""
 
 from __future__ import annotations
 
 import random
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,18 +11,15 @@ import pytest
 
 import kseg
 from kseg.analysis.tiers import describe, examine_tier
-from kseg.errors import KsegError, NotALogError
+from kseg.errors import NotALogError
 from kseg.log.tier.tier import Tier
 from kseg.stores import store as stores
 from kseg.stores.store import Store, StoredObject, _Said
 from tests import tiers
-from tests.shares import WHOLE
-
-Rows = list[tuple[int, bytes | None]]
 
 
-class Faulty:
-    """A library that serves a directory, and lets one request go wrong."""
+class Served:
+    """A library that serves a directory."""
 
     errors: tuple[type[Exception], ...] = (OSError,)
 
@@ -31,76 +27,22 @@ class Faulty:
         self.files = {
             str(path.relative_to(top)): path for path in sorted(top.rglob("*")) if path.is_file()
         }
-        self.asked, self.at, self.fault = 0, -1, ""
 
     def head(self, key: str) -> _Said:
-        self._request()
         return _Said(key, self.files[key].stat().st_size, "e", 1)
 
     def read(self, key: str, start: int, end: int, stored: StoredObject) -> memoryview:
-        cut = self._request()
-        return memoryview(self.files[key].read_bytes()[start : end - cut])
+        return memoryview(self.files[key].read_bytes()[start:end])
 
     def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:
-        self._request()
         yield [_Said(name, path.stat().st_size, "e", 1) for name, path in self.files.items()]
 
-    def _request(self) -> int:
-        self.asked += 1
-        if self.asked - 1 == self.at or (self.fault.startswith("always") and self.at < self.asked):
-            if self.fault == "gone":
-                raise FileNotFoundError("gone")
-            if self.fault == "denied":
-                raise PermissionError("no")
-            if self.fault == "always-reset":
-                raise OSError("connection reset")
-            return 1
-        return 0
 
-
-def opened(monkeypatch: pytest.MonkeyPatch, case: Path) -> tuple[Faulty, Store]:
-    backend = Faulty(case / "remote")
+def opened(monkeypatch: pytest.MonkeyPatch, case: Path) -> tuple[Served, Store]:
+    backend = Served(case / "remote")
     store = Store("s3://fake", backend)
     monkeypatch.setattr(stores, "_opened", lambda _root: store)
-    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
     return backend, store
-
-
-def rows(path: Path, isolation: str) -> Rows:
-    scan = kseg.scan(
-        path,
-        tier=Tier.of("s3://fake"),
-        isolation=isolation,
-        open_transactions="abort",
-        columns=("offset", "value"),
-    )
-    return [
-        (offset, None if value is None else bytes(value))
-        for piece in scan
-        for offset, value in zip(piece["offset"].tolist(), piece["value"], strict=True)
-    ]
-
-
-@pytest.mark.parametrize("name", ["4.2.0-local", "4.2.0-aiven-zstd"])
-@pytest.mark.parametrize("fault", ["gone", "denied", "short", "always-short", "always-reset"])
-def test_a_fault_at_any_request_gives_right_records_or_an_error(
-    monkeypatch: pytest.MonkeyPatch, fixtures_dir: Path, tmp_path: Path, name: str, fault: str
-) -> None:
-    """Each request with KSEG_WHOLE=1, else one in seven."""
-    backend, _store = opened(monkeypatch, fixtures_dir / "tiered" / name)
-    for isolation in ("read_uncommitted", "read_committed"):
-        backend.asked, backend.at, backend.fault = 0, -1, ""
-        wanted = rows(tmp_path / "txn-0", isolation)
-        assert len(wanted) > 100
-        total, right = backend.asked, 0
-        for at in range(0, total, 1 if WHOLE else 7):
-            backend.asked, backend.at, backend.fault = 0, at, fault
-            try:
-                assert rows(tmp_path / "txn-0", isolation) == wanted
-                right += 1
-            except (KsegError, OSError) as error:
-                assert "s3://fake" in str(error)  # noqa: PT017
-        assert right == 0 if fault.startswith("always") else right >= (fault == "short")
 
 
 def test_a_tier_is_described_with_few_requests(
