@@ -184,7 +184,7 @@ def test_a_wrong_checksum_is_refused_and_counted(codec: int, magic: int) -> None
 
 @pytest.mark.parametrize(("codec", "magic"), [*product((NONE, GZIP), (0, 1, 2))])
 @pytest.mark.parametrize("left", [1, 11, 16, 30])
-def test_an_incomplete_batch_at_the_end_is_cut_off_for_followers_alone(
+def test_k42_29_an_incomplete_batch_at_the_end_is_cut_off_for_followers_alone(
     left: int, codec: int, magic: int
 ) -> None:
     data = records_of(three(), magic=magic, codec=codec)
@@ -204,7 +204,7 @@ def test_a_batch_that_became_too_large_is_refused() -> None:
 
 
 @pytest.mark.parametrize("codec", [NONE, GZIP])
-def test_an_append_larger_than_a_segment_is_refused(codec: int) -> None:
+def test_ul_018_an_append_larger_than_a_segment_is_refused(codec: int) -> None:
     data = batch(three(), codec=codec)
     assert append(data, append_bytes_max=len(data)).record_count == 3
     with pytest.raises(RecordBatchTooLargeError, match=f"a segment holds {len(data) - 1}"):
@@ -215,7 +215,7 @@ FOLLOWER = AppendRules(origin=AppendOrigin.REPLICATION, batch_bytes_max=10)
 
 
 @pytest.mark.parametrize("starts", [(5, 5), (7, 4), (5, 7)])
-def test_a_follower_s_offsets_have_to_grow(starts: tuple[int, int]) -> None:
+def test_ul_022_a_follower_s_offsets_have_to_grow(starts: tuple[int, int]) -> None:
     data = b"".join(batch(three(), base_offset=start) for start in starts)
     if starts == (5, 7):  # overlapping, but growing
         kept = validate_replica(data, FOLLOWER, next_offset=5)

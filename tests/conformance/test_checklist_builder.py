@@ -46,13 +46,8 @@ def is_wrapped(magic: int, codec: Compression) -> bool:
 # Construction and closing
 
 
-@OLD
-def test_zstd_in_an_old_format_is_an_argument_error_naming_both(magic: int) -> None:
-    with pytest.raises(ValueError, match=f"magic {magic} has no zstd"):
-        BatchBuilder(magic=magic, compression=ZSTD)
-
-
 NOT_IN_OLD_FORMATS = {
+    "zstd": {"compression": ZSTD},
     "transactional": {"transactional": True},
     "control": {"control": True},
     "delete horizon": {"delete_horizon_ms": 100},
@@ -274,22 +269,15 @@ def test_120_bytes_have_room_for_ten_headers_only_where_they_are_not_counted(
     assert builder.has_room_for(b"key", b"value", headers) == (magic < 2)
 
 
-CRCS = {0: 1978725405, 1: 109425508, 2: 3851219455}
-
-
-@pytest.mark.parametrize("magic", CRCS)
-def test_two_known_records_have_kafka_s_checksum(magic: int) -> None:
-    builder = BatchBuilder(magic=magic)
+@pytest.mark.parametrize(
+    ("magic", "codec", "crc"),
+    [(0, NONE, 1978725405), (1, NONE, 109425508), (2, NONE, 3851219455), (2, LZ4, 2745969314)],
+)
+def test_two_known_records_have_kafka_s_checksum(magic: int, codec: Compression, crc: int) -> None:
+    builder = BatchBuilder(magic=magic, compression=codec)
     builder.append(b"key1", b"value1", timestamp_ms=283843)
     builder.append(b"key2", b"value2", timestamp_ms=1234)
-    assert builder.build().header.crc == CRCS[magic]
-
-
-def test_two_known_records_have_kafka_s_checksum_with_lz4() -> None:
-    builder = BatchBuilder(compression=LZ4)
-    builder.append(b"key1", b"value1", timestamp_ms=283843)
-    builder.append(b"key2", b"value2", timestamp_ms=1234)
-    assert builder.build().header.crc == 2745969314
+    assert builder.build().header.crc == crc
 
 
 # Records that are refused

@@ -105,11 +105,6 @@ def test_every_kraft_record_comes_back_from_a_batch(marker: Any, reader: Reader)
     assert parse_control_as(type(marker), record["key"], record["value"]) == marker
 
 
-@pytest.mark.parametrize("marker", KRAFT.values(), ids=KRAFT)
-def test_the_value_s_own_version_is_0_and_comes_first(marker: Any) -> None:
-    assert marker.to_bytes()[:2] == b"\0\0"
-
-
 def test_type_337_is_unknown() -> None:
     assert parse_control_key(pack(">hh", 0, 337)).type == ControlType.UNKNOWN
     assert parse_control(pack(">hh", 0, 337), b"whatever") is None
@@ -156,12 +151,6 @@ BAD_MARKER_VALUES = {
 def test_a_marker_value_is_invalid(value: bytes | None) -> None:
     with pytest.raises(InvalidRecordError):
         EndMarker.from_bytes(ControlType.COMMIT, value)
-
-
-@pytest.mark.parametrize("kind", [ControlType.ABORT, ControlType.COMMIT])
-def test_a_marker_with_epoch_79_comes_back(kind: ControlType) -> None:
-    marker = EndMarker(kind, 79)
-    assert EndMarker.from_bytes(kind, marker.to_bytes()) == marker
 
 
 def test_marker_value_version_5_with_extra_bytes_tells_the_epoch() -> None:

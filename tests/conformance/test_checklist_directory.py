@@ -14,7 +14,6 @@ from uuid import UUID
 import pytest
 
 from kseg.errors import (
-    CorruptIndexError,
     InconsistentTopicIdError,
     LogLockedError,
     OffsetOutOfRangeError,
@@ -258,11 +257,6 @@ def test_chk_01_offsets_are_written_over_and_read_back(tmp_path: Path) -> None:
     for given in ({T0: 5, T1: 10}, {T0: 7}, many, {}):
         write_offset_checkpoint(path, given)
         assert read_offset_checkpoint(path) == given
-    path.write_text("")
-    assert read_offset_checkpoint(path) == {}
-    path.write_text("1\n1\nt 0 5\n")
-    with pytest.raises(CorruptIndexError):
-        read_offset_checkpoint(path)
 
 
 def test_chk_04_a_topic_has_one_id(tmp_path: Path) -> None:
@@ -273,16 +267,6 @@ def test_chk_04_a_topic_has_one_id(tmp_path: Path) -> None:
     with pytest.raises(InconsistentTopicIdError):
         metadata.record_topic_id(path, UUID(int=1))
     assert metadata.read_partition_metadata(path).uuid.bytes == bytes(range(1, 17))
-
-
-def test_chk_05_the_mark_of_a_clean_shutdown(tmp_path: Path) -> None:
-    assert metadata.read_clean_shutdown(tmp_path) is None
-    metadata.write_clean_shutdown(tmp_path, 10)
-    assert metadata.read_clean_shutdown(tmp_path) == metadata.CleanShutdown(10)
-    (tmp_path / MARK).write_text('{"version":0,"brokerEpoch":10,"unknown":123}')
-    assert metadata.read_clean_shutdown(tmp_path) == metadata.CleanShutdown(10)
-    metadata.remove_clean_shutdown(tmp_path)
-    assert metadata.read_clean_shutdown(tmp_path) is None
 
 
 # Deleting a log

@@ -15,10 +15,8 @@ import pytest
 
 from kseg.errors import (
     InvalidRecordError,
-    OffsetsOutOfOrderError,
     OutOfOrderSequenceError,
     PoisonedFileError,
-    RecordBatchTooLargeError,
     RecordTooLargeError,
     UnexpectedAppendOffsetError,
 )
@@ -276,13 +274,6 @@ def test_ul_016_a_follower_takes_what_its_leader_took(logs: Logs) -> None:
     assert other.log_end_offset == 5
 
 
-def test_ul_018_an_append_larger_than_a_segment_is_refused(logs: Logs) -> None:
-    log = logs.new(segment_bytes=ONE - 1)
-    with pytest.raises(RecordBatchTooLargeError):
-        log.append(one())
-    assert (log.log_end_offset, log.segments[-1].size) == (0, 0)
-
-
 def test_ul_019_a_batch_larger_than_a_message_may_be_is_refused_to_producers(logs: Logs) -> None:
     log = logs.new(max_message_bytes=ONE)
     log.append(one())
@@ -308,14 +299,6 @@ def test_ul_021_null_values_and_no_time_are_taken(logs: Logs) -> None:
     log.append(data)
     (found,) = log.records()
     assert (found.value, found.timestamp) == (None, -1)
-
-
-def test_ul_022_a_followers_batches_have_to_be_in_order(logs: Logs) -> None:
-    log = logs.new()
-    given = [one(base_offset=offset, leader_epoch=0) for offset in (0, 1, 3, 2, 4)]
-    with pytest.raises(OffsetsOutOfOrderError):
-        log.append_as_follower(b"".join(given))
-    assert log.log_end_offset == 0
 
 
 @pytest.mark.parametrize("codec", [NONE, LZ4])

@@ -11,7 +11,7 @@ import pytest
 from kseg.errors import CorruptRecordError, InvalidProducerEpochError, InvalidRecordError
 from kseg.log.validate.rules import AppendOrigin
 from tests.builders import ABORT, COMMIT, control_batch
-from tests.conformance.logs import NOW_MS, Logs, offsets, one
+from tests.conformance.logs import NOW_MS, Logs, one
 from tests.reference_codecs import crc32c
 
 COORDINATOR = AppendOrigin.COORDINATOR
@@ -46,12 +46,6 @@ def test_k42_28_a_batch_without_epoch_is_refused(logs: Logs) -> None:
     with pytest.raises(InvalidRecordError):
         log.append_as_follower(follower(0, epoch=-1))
     assert log.log_end_offset == 0
-
-
-def test_k42_29_a_cut_last_batch_is_left_out(logs: Logs) -> None:
-    log = logs.new()
-    log.append_as_follower((follower(0) + follower(1))[:-5])
-    assert (offsets(log), log.log_end_offset) == ([0], 1)
 
 
 def test_k42_29_with_a_bad_checksum_nothing_is_appended(logs: Logs) -> None:

@@ -74,7 +74,7 @@ def test_loc_19_directory_names_come_apart_at_the_last_dash(directory_name: Vect
     assert len(directory_name["dir"]) == directory_name.get("length", len(directory_name["dir"]))
 
 
-def test_offset_index_entries_lookups_and_sanity(
+def test_oix_04_05_12_offset_index_entries_lookups_and_sanity(
     offset_index: Vector, tmp_path: Path, mapping: Any
 ) -> None:
     path = write(tmp_path / "x.index", offset_index)
@@ -105,7 +105,7 @@ def test_preallocated_tail_is_told_from_entries(tmp_path: Path, mapping: Any) ->
         assert (index.entry_count, index.slots, index.last_offset) == (2, 4, 15)
 
 
-def test_time_index_entries_lookups_and_sanity(
+def test_tix_03_07_11_time_index_entries_lookups_and_sanity(
     time_index: Vector, tmp_path: Path, mapping: Any
 ) -> None:
     path = write(tmp_path / "x.timeindex", time_index)
@@ -138,7 +138,7 @@ def test_lookup_equals_a_plain_floor_search_around_the_warm_section(
                     assert index.lookup(target)[1] == floor
 
 
-def test_txn_index_entries_collection_and_sanity(txn_index: Vector, tmp_path: Path) -> None:
+def test_txi_04_txn_index_entries_collection_and_sanity(txn_index: Vector, tmp_path: Path) -> None:
     path = write(tmp_path / "x.txnindex", txn_index)
     index = TxnIndex.open(path)
     entries = index.entries()
@@ -185,7 +185,7 @@ def test_leader_epoch_checkpoints(epoch_file: Vector, tmp_path: Path) -> None:
         assert [list(entry) for entry in read_leader_epochs(path).entries] == epoch_file["entries"]
 
 
-def test_epochs_are_taken_one_by_one(epoch_step: Vector, tmp_path: Path) -> None:
+def test_lec_05_07_11_14_15_epochs_are_taken_one_by_one(epoch_step: Vector, tmp_path: Path) -> None:
     start = [EpochEntry(*entry) for entry in epoch_step["start"]]
     if epoch_step["op"] == "assign":
         found = assign_epochs([*start, EpochEntry(*epoch_step["arg"])])
@@ -200,7 +200,7 @@ def test_epochs_are_taken_one_by_one(epoch_step: Vector, tmp_path: Path) -> None
     assert [list(entry) for entry in found] == epoch_step["result"]
 
 
-def test_where_epochs_end(epoch_ends: Vector) -> None:
+def test_lec_04_06_08_where_epochs_end(epoch_ends: Vector) -> None:
     epochs = LeaderEpochs(None, [EpochEntry(*entry) for entry in epoch_ends["entries"]])
     for query in epoch_ends["queries"]:
         found = epochs.end_offset_for(query["epoch"], epoch_ends["log_end_offset"])

@@ -113,7 +113,7 @@ def test_offset_index_appends_and_cuts(offset_vector: Vector, tmp_path: Path) ->
             assert index.count == cut["entries_left"]
 
 
-def test_time_index_appends_and_cuts(time_vector: Vector, tmp_path: Path) -> None:
+def test_tix_09_time_index_appends_and_cuts(time_vector: Vector, tmp_path: Path) -> None:
     path = tmp_path / "x"
     with TimeIndexWriter.open(path, time_vector["base_offset"], bytes_max=120) as index:
         for entry in time_vector.get("entries", ()):
@@ -135,7 +135,7 @@ def test_time_index_appends_and_cuts(time_vector: Vector, tmp_path: Path) -> Non
             assert index.count == cut["entries_left"]
 
 
-def test_txn_index_appends_and_cuts(txn_vector: Vector, tmp_path: Path) -> None:
+def test_txi_06_txn_index_appends_and_cuts(txn_vector: Vector, tmp_path: Path) -> None:
     path = tmp_path / "x"
     wanted = [AbortedTxn(*(entry[key] for key in FIELDS)) for entry in txn_vector["entries"]]
     with TxnIndexWriter.open(path) as index:

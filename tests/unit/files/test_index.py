@@ -29,7 +29,7 @@ def open_index(
 
 
 @pytest.mark.parametrize("target", [0, BASE - 1, BASE, 92, 2**63 - 1])
-def test_an_empty_index_answers_the_base(tmp_path: Path, mapping: Any, target: int) -> None:
+def test_oix_01_an_empty_index_answers_the_base(tmp_path: Path, mapping: Any, target: int) -> None:
     with open_index(OffsetIndex, tmp_path / "x", [], mapping=mapping) as index:
         assert index.lookup(target) == IndexEntry(BASE, 0)
         assert index.last_offset == BASE

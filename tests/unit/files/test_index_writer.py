@@ -131,12 +131,13 @@ def test_an_offset_without_a_relative_form_is_refused(
         assert index.count == 0
 
 
-def test_an_entry_that_is_refused_or_fails_is_not_there(tmp_path: Path) -> None:
+def test_oix_07_an_entry_that_is_refused_or_fails_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "x"
     with OffsetIndexWriter.open(path, 0, bytes_max=24) as index:
         index.append(1, 1)
-        with pytest.raises(OffsetsOutOfOrderError, match="not above 1"):
-            index.append(1, 2)
+        for offset in (0, 1):
+            with pytest.raises(OffsetsOutOfOrderError, match="not above 1"):
+                index.append(offset, 2)
         with io.calls_replaced(io.Calls(pwritev=refuse)), pytest.raises(OSError, match="No space"):
             index.append(2, 2)
         assert (index.count, index.last_offset) == (1, 1)

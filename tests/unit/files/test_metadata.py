@@ -126,10 +126,6 @@ def test_any_text_is_properties_or_a_value_error(text: str) -> None:
         assert "hex digits" in str(error)  # noqa: PT017
 
 
-def test_no_mark_means_no_clean_shutdown(tmp_path: Path) -> None:
-    assert read_clean_shutdown(tmp_path) is None
-
-
 @pytest.mark.parametrize(
     ("content", "epoch"),
     [
@@ -176,7 +172,7 @@ def test_a_mark_is_read_back(tmp_path: Path, epoch: int) -> None:
     assert read_clean_shutdown(tmp_path) == CleanShutdown(epoch)
 
 
-def test_a_mark_is_taken_away_once(tmp_path: Path) -> None:
+def test_chk_05_a_mark_is_taken_away_once(tmp_path: Path) -> None:
     write_clean_shutdown(tmp_path)
     remove_clean_shutdown(tmp_path)
     assert read_clean_shutdown(tmp_path) is None

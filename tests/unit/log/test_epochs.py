@@ -29,14 +29,7 @@ def test_lec_02_the_latest_epoch_ends_where_the_log_does() -> None:
 
 ASSIGNED: dict[str, tuple[Pairs, tuple[int, int], Pairs]] = {
     "lec-03-the-same-epoch-later-is-ignored": ([(2, 11)], (2, 12), [(2, 11)]),
-    "lec-05-a-higher-epoch-at-the-same-start-replaces": ([(2, 9)], (3, 9), [(3, 9)]),
-    "lec-07-the-same-epoch-earlier-replaces": (
-        [(5, 11), (6, 12), (7, 13)],
-        (7, 12),
-        [(5, 11), (7, 12)],
-    ),
     "lec-10-an-older-epoch-at-a-later-offset-truncates": ([(1, 5), (2, 6)], (1, 7), [(1, 7)]),
-    "lec-11-a-higher-epoch-at-a-lower-offset-wins": ([(2, 6)], (3, 5), [(3, 5)]),
 }
 
 
@@ -60,16 +53,8 @@ def test_negative_numbers_are_no_epochs() -> None:
 
 
 ENDS: dict[str, tuple[Pairs, int, int, tuple[int, int]]] = {
-    "lec-04-epoch-minus-1": ([(2, 10)], -1, 20, (-1, -1)),
-    "lec-04-epoch-minus-1-of-nothing": ([], -1, 20, (-1, -1)),
-    "lec-04-nothing-known": ([], 3, 20, (-1, -1)),
-    "lec-04-larger-than-any": ([(5, 11), (6, 12)], 9, 20, (-1, -1)),
-    "lec-06-below-the-first": ([(5, 11), (6, 12), (7, 13)], 4, 20, (4, 11)),
     "lec-07-a-displaced-epoch": ([(5, 11), (7, 12)], 6, 20, (5, 12)),
     "lec-07-the-one-before": ([(5, 11), (7, 12)], 5, 20, (5, 12)),
-    "lec-08-a-missing-epoch": ([(0, 10), (2, 13), (4, 17)], 1, 20, (0, 13)),
-    "lec-08-a-past-epoch": ([(0, 10), (2, 13), (4, 17)], 2, 20, (2, 17)),
-    "lec-08-a-missing-epoch-later": ([(0, 10), (2, 13), (4, 17)], 3, 20, (2, 17)),
     "lec-12-an-epoch-without-records": ([(0, 0), (1, 0)], 0, 5, (0, 0)),
 }
 
@@ -99,17 +84,12 @@ def test_lec_13_a_follower_meets_the_same_epochs_again() -> None:
 
 
 TRUNCATED: dict[str, tuple[str, Pairs, int, Pairs]] = {
-    "lec-14-end-8": ("end", [(2, 6), (3, 8), (4, 11)], 8, [(2, 6)]),
-    "lec-14-end-9": ("end", [(2, 6), (3, 8), (4, 11)], 9, [(2, 6), (3, 8)]),
     "lec-14-end-minus-1": ("end", [(2, 6), (3, 8)], -1, [(2, 6), (3, 8)]),
     "lec-14-end-of-nothing": ("end", [], 7, []),
     "lec-15-start-8": ("start", [(2, 6), (3, 8), (4, 11)], 8, [(3, 8), (4, 11)]),
-    "lec-15-start-9": ("start", [(2, 6), (3, 8), (4, 11)], 9, [(3, 9), (4, 11)]),
     "lec-15-start-1": ("start", [(2, 6), (3, 8)], 1, [(2, 6), (3, 8)]),
-    "lec-15-start-6": ("start", [(2, 6), (3, 8)], 6, [(2, 6), (3, 8)]),
     "lec-15-start-minus-1": ("start", [(2, 6), (3, 8)], -1, [(2, 6), (3, 8)]),
     "lec-15-start-11": ("start", [(2, 6), (3, 8), (4, 11)], 11, [(4, 11)]),
-    "lec-15-start-15": ("start", [(2, 6), (3, 8), (4, 11)], 15, [(4, 15)]),
     "lec-15-start-inside": ("start", [(0, 0), (1, 7), (2, 10)], 5, [(0, 5), (1, 7), (2, 10)]),
     "lec-15-start-of-nothing": ("start", [], 7, []),
 }
