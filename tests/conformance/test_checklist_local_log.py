@@ -77,23 +77,11 @@ def limited(logs: Logs) -> object:
     return log
 
 
-def test_loc_14_a_read_below_the_limit_says_where_it_found_the_records(limited) -> None:
-    fetched = limited.fetch(3, max_bytes=ONE, isolation="read_uncommitted")
-    assert len(fetched.data) == ONE
-    assert (fetched.start_offset, fetched.segment, fetched.position) == (3, 2, ONE)
-
-
 @pytest.mark.parametrize("offset", [4, 5])
 def test_loc_15_a_read_at_the_limit_or_past_it_is_empty(limited, offset: int) -> None:
     fetched = limited.fetch(offset, max_bytes=100, isolation="read_uncommitted")
     assert (len(fetched.data), fetched.start_offset) == (0, offset)
     assert (fetched.segment, fetched.position) == (4, (offset - 4) * ONE)
-
-
-def test_loc_16_a_read_stops_at_a_limit_in_the_middle_of_its_segment(limited) -> None:
-    limited.update_high_watermark(5)
-    fetched = limited.fetch(4, max_bytes=10 * ONE, isolation="read_uncommitted")
-    assert (fetched.segment, fetched.position, len(fetched.data)) == (4, 0, ONE)
 
 
 # Names

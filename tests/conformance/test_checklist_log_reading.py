@@ -9,7 +9,7 @@ import pytest
 
 from kseg.errors import OffsetOutOfRangeError
 from kseg.log.log import Log
-from tests.builders import GZIP, record, records_of, write_segment
+from tests.builders import record, records_of, write_segment
 from tests.conformance.logs import NOW_MS, ONE, Logs, bases, named, offsets, one, snapshots
 from tests.segments import time_entries
 
@@ -41,46 +41,6 @@ def test_ul_050_loc_07_what_is_appended_is_read_back_one_by_one(logs: Logs) -> N
     assert log.recovery_point < log.log_end_offset == 50
 
 
-def test_ul_051_a_read_of_an_offset_that_is_not_there_gives_the_next(logs: Logs) -> None:
-    log = logs.new(segment_bytes=4 * ONE)
-    given = [*range(0, 50, 7), *range(50, 200, 7)]
-    for offset in given:
-        log.append_as_follower(follower(offset))
-    for offset in range(50, 190):
-        assert first_of(log, offset) == min(each for each in given if each >= offset)
-
-
-def test_ul_052_a_gap_at_the_end_of_a_segment_is_stepped_over(logs: Logs) -> None:
-    log = logs.new()
-    log.append_as_follower(follower(0))
-    log.roll(2)
-    log.append_as_follower(follower(2))
-    fetched = log.fetch(1, max_bytes=ONE, isolation="log_end")
-    assert (fetched.segment, fetched.position, len(fetched.data)) == (2, 0, ONE)
-
-
-@pytest.mark.parametrize("max_bytes", [1, 100, 100_000])
-def test_ul_053_the_first_batch_is_given_however_little_was_asked(
-    logs: Logs, max_bytes: int
-) -> None:
-    log = logs.new()
-    for _ in range(5):
-        log.append(one(b"v" * 90))
-    for offset in range(5):
-        fetched = log.fetch(offset, max_bytes=max_bytes, isolation="log_end")
-        assert first_of(log, offset, max_bytes=max_bytes) == offset
-        assert not fetched.first_batch_incomplete
-
-
-def test_ul_054_without_that_no_more_is_given_than_was_asked(logs: Logs) -> None:
-    log = logs.new()
-    log.append(one())
-    none = log.fetch(0, max_bytes=0, isolation="log_end", min_one_message=False)
-    assert len(none.data) == 0
-    some = log.fetch(0, max_bytes=1, isolation="log_end", min_one_message=False)
-    assert (len(some.data), some.first_batch_incomplete) == (1, True)
-
-
 def test_ul_055_there_is_no_reading_before_the_start_or_past_the_end(logs: Logs) -> None:
     log = logs.new()
     log.truncate_fully_and_start_at(1024)
@@ -89,16 +49,6 @@ def test_ul_055_there_is_no_reading_before_the_start_or_past_the_end(logs: Logs)
     for offset in (0, 1026):
         with pytest.raises(OffsetOutOfRangeError):
             log.fetch(offset, max_bytes=1000, isolation="log_end")
-
-
-def test_ul_056_a_compressed_batch_is_given_whole(logs: Logs) -> None:
-    log = logs.new()
-    for _ in range(2):
-        log.append(one(count=2, codec=GZIP))
-    for offset, found in ((0, 0), (1, 0), (2, 2), (3, 2)):
-        assert log.fetch(offset, max_bytes=1000, isolation="log_end").position == found // 2 * len(
-            one(count=2, codec=GZIP)
-        )
 
 
 def test_ul_057_empty_files_are_a_log(logs: Logs) -> None:
@@ -131,16 +81,6 @@ def test_ul_059_an_empty_segment_gets_its_indexes_at_the_latest_when_it_is_close
     log.close()
     assert named(log, "*.index") == ["0.index", "1.index"]
     assert named(log, "*.timeindex") == ["0.timeindex", "1.timeindex"]
-
-
-@pytest.mark.parametrize("max_bytes", [2 * ONE, 2 * ONE + 1, 10 * ONE])
-def test_fr_14_no_more_of_a_file_is_sent_than_there_is(logs: Logs, max_bytes: int) -> None:
-    log = logs.new()
-    for _ in range(3):
-        log.append(one())
-    place = log.fetch(1, max_bytes=max_bytes, isolation="log_end").file
-    assert place is not None
-    assert (place.position, place.size) == (ONE, 2 * ONE)
 
 
 # Times
@@ -176,24 +116,11 @@ def place(log: Log, timestamp: int) -> tuple[int, int, int]:
     return (found.timestamp, found.offset, found.leader_epoch)
 
 
-def test_ul_062_the_largest_time_is_found_wherever_it_lies(logs: Logs) -> None:
-    log = logs.new()
-    for time in (1000, 3000, 3000, 2000):
-        log.append(one(time=time), leader_epoch=4)
-    assert place(log, MAX_TIMESTAMP) == (3000, 1, 4)
-
-
 def test_ul_062_the_largest_time_is_that_of_a_record_not_of_its_batch(logs: Logs) -> None:
     log = logs.new()
     given = [record(b"v", timestamp=time) for time in (1000, 3000, 2000)]
     log.append(records_of(given, magic=2))
     assert place(log, MAX_TIMESTAMP) == (3000, 1, 0)
-
-
-def test_ul_063_nothing_is_tiered(logs: Logs) -> None:
-    log = logs.new()
-    log.append(one())
-    assert place(log, LATEST_TIERED) == (-1, -1, -1)
 
 
 # Truncation

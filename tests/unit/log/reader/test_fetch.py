@@ -66,7 +66,7 @@ def expected(
 
 
 @given(st.data())
-def test_any_offset_size_and_watermark_give_the_bytes_of_a_plain_walk(
+def test_ul_051_to_054_056_fr_14_loc_14_16_any_fetch_gives_the_bytes_of_a_plain_walk(
     shared: Log, data: st.DataObject
 ) -> None:
     batches, end = told(shared.path), shared.log_end_offset

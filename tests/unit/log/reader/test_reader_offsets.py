@@ -59,7 +59,7 @@ def test_a_time_leads_to_the_first_record_that_is_not_older(
                 assert other.offset_for_timestamp(find.MAX_TIMESTAMP) == expected
 
 
-def test_numbers_in_place_of_times_stand_for_the_ends(tmp_path: Path) -> None:
+def test_ul_063_numbers_in_place_of_times_stand_for_the_ends(tmp_path: Path) -> None:
     with new_log(tmp_path) as log:
         assert log.offset_for_timestamp(find.LATEST) == TimestampOffset(-1, 0)
         assert log.offset_for_timestamp(find.EARLIEST) == TimestampOffset(-1, 0)
