@@ -83,33 +83,22 @@ def test_psm_13_a_snapshot_is_written_where_there_is_something_new(
     assert files.path(1) is None
 
 
-def test_psm_14_a_reload_with_an_open_transaction_knows_its_last_batch(
-    state: ProducerState, files: SnapshotFiles
+@pytest.mark.parametrize("is_open", [True, False])
+def test_psm_14_a_reload_knows_the_last_batch_and_whether_a_transaction_is_open(
+    state: ProducerState, files: SnapshotFiles, is_open: bool
 ) -> None:
     append(state, data(0, 0, transactional=True))
     append(state, data(1, 1, transactional=True))
+    if not is_open:
+        append(state, marker(ABORT, 2), origin=COORDINATOR)
     files.take(state)
     again = reloaded(files, 0, 3)
     entry = again.entries[1]
     assert (entry.first_sequence, entry.last_sequence) == (1, 1)
     assert (entry.first_offset, entry.last_offset) == (1, 1)
-    assert entry.current_txn_first_offset == 0
-    append(again, data(2, 2, transactional=True))
-
-
-def test_psm_14_a_reload_after_a_transaction_knows_of_none(
-    state: ProducerState, files: SnapshotFiles
-) -> None:
-    append(state, data(0, 0, transactional=True))
-    append(state, data(1, 1, transactional=True))
-    append(state, marker(ABORT, 2), origin=COORDINATOR)
-    files.take(state)
-    again = reloaded(files, 0, 3)
-    entry = again.entries[1]
-    assert (entry.first_sequence, entry.last_sequence) == (1, 1)
-    assert entry.current_txn_first_offset is None
-    assert first_undecided(again) is None
-    append(again, data(2, 3))
+    first = 0 if is_open else None
+    assert entry.current_txn_first_offset == first_undecided(again) == first
+    append(again, data(2, 3, transactional=is_open))
 
 
 def test_psm_14_a_reload_of_a_marker_alone_keeps_its_time(

@@ -6,6 +6,7 @@ import gzip
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,30 +69,29 @@ def by_the_tools_rule(base_offset: int, entries: list[tuple[int, ...]], at: int)
     return entries[: ends[0]] if ends else entries
 
 
-def test_offset_indexes_equal_their_dumps(fixture_case: Path) -> None:
-    for path, name in partition_files(fixture_case, FileKind.INDEX):
-        assert name.base_offset is not None
-        with OffsetIndex.open(path, name.base_offset) as index:
+@pytest.mark.parametrize(
+    ("kind", "opened", "entries", "at"),
+    [
+        (FileKind.INDEX, OffsetIndex, offset_entries, 0),
+        (FileKind.TIMEINDEX, TimeIndex, time_entries, 1),
+    ],
+    ids=["offsets", "times"],
+)
+def test_indexes_equal_their_dumps(
+    fixture_case: Path, kind: FileKind, opened: Any, entries: Any, at: int
+) -> None:
+    for path, name in partition_files(fixture_case, kind):
+        base = name.base_offset
+        assert base is not None
+        with opened.open(path, base) as index:
             used = list(zip(*(c.tolist() for c in index.entries()), strict=True))
-        every = offset_entries(path, name.base_offset)
-        shown = by_the_tools_rule(name.base_offset, every, 0)
-        assert used == shown or (used == [] and shown == [(name.base_offset, 0)])
-        for text in dump_texts(fixture_case, path.parent, path.name):
-            same_as_dump(shown, ENTRY[FileKind.INDEX], text)
-
-
-def test_time_indexes_equal_their_dumps(fixture_case: Path) -> None:
-    for path, name in partition_files(fixture_case, FileKind.TIMEINDEX):
-        assert name.base_offset is not None
-        with TimeIndex.open(path, name.base_offset) as index:
-            used = list(zip(*(c.tolist() for c in index.entries()), strict=True))
-        every = time_entries(path, name.base_offset)
-        shown = by_the_tools_rule(name.base_offset, every, 1)
-        assert used == shown or (used == [] and shown == [(0, name.base_offset)])
+        every = entries(path, base)
+        shown = by_the_tools_rule(base, every, at)
+        assert used == shown or (used == [] and shown == [(0, base) if at else (base, 0)])
         for text in dump_texts(fixture_case, path.parent, path.name):
             # Up to 1.1 the tool printed the unused slots of a preallocated time index as well.
-            whole = text.count(f"timestamp: 0 offset: {name.base_offset}\n") > 1
-            same_as_dump(every if whole else shown, ENTRY[FileKind.TIMEINDEX], text)
+            whole = text.count(f"timestamp: 0 offset: {base}\n") > 1
+            same_as_dump(every if whole else shown, ENTRY[kind], text)
 
 
 def test_txn_indexes_equal_their_dumps(fixture_case: Path) -> None:

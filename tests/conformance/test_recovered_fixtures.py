@@ -146,41 +146,21 @@ def producers(directory: Path) -> dict[int, ProducerSnapshotEntry]:
 
 
 @MODES
-@pytest.mark.one_case_in(2)
-def test_the_log_is_cut_where_the_broker_cut_it(
+def test_log_indexes_and_producers_are_those_of_the_broker(
     fixture_case: Path, tmp_path: Path, as_broker: bool
 ) -> None:
     for pair in pairs(fixture_case):
         mine = recovered(pair, tmp_path, as_broker=as_broker)
         if pair.topic not in CLEANED:
             assert logs(mine) == logs(pair.after), pair.before
-        assert end_offset(mine) == end_offset(pair.after), pair.before
-
-
-@MODES
-@pytest.mark.one_case_in(2)
-def test_the_indexes_answer_as_the_brokers_do(
-    fixture_case: Path, tmp_path: Path, as_broker: bool
-) -> None:
-    for pair in pairs(fixture_case):
-        mine = recovered(pair, tmp_path, as_broker=as_broker)
-        if pair.topic not in CLEANED:
             assert answers(mine) == answers(pair.after), pair.before
+        assert end_offset(mine) == end_offset(pair.after), pair.before
         if not (as_broker and pair.topic in TRUSTED):
             assert broken_promises(mine) == [], pair.before
-
-
-@MODES
-@pytest.mark.one_case_in(2)
-def test_the_producers_are_those_the_broker_knew(
-    fixture_case: Path, tmp_path: Path, as_broker: bool
-) -> None:
-    for pair in pairs(fixture_case):
-        mine = producers(recovered(pair, tmp_path, as_broker=as_broker))
-        theirs = producers(pair.after)
-        for key in mine.keys() | theirs.keys():
-            if mine.get(key) != theirs.get(key):
-                assert explained(fixture_case.name, mine.get(key), theirs.get(key)), pair.before
+        ours, theirs = producers(mine), producers(pair.after)
+        for key in ours.keys() | theirs.keys():
+            if ours.get(key) != theirs.get(key):
+                assert explained(fixture_case.name, ours.get(key), theirs.get(key)), pair.before
 
 
 def test_there_are_enough_directories_to_recover(fixture_cases: list[Path]) -> None:

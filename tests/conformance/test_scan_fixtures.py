@@ -77,25 +77,17 @@ def spread(items: list[Any], count: int) -> list[Any]:
 
 
 @pytest.mark.one_case_in(3)
-def test_a_range_of_offsets_is_found_through_the_broker_s_indexes(fixture_case: Path) -> None:
+@pytest.mark.parametrize(("field", "bound"), [("offset", "offset"), ("timestamp", "time")])
+def test_a_range_is_found_through_the_broker_s_indexes(
+    fixture_case: Path, field: str, bound: str
+) -> None:
     for log in files(fixture_case):
         expected = expected_rows(log)
         for record in spread(expected, 4) if is_sound(log) and not log.kafka07 else []:
-            start = record["offset"]
-            inside = [row for row in expected if start <= row["offset"] < start + 3]
-            scan = kseg.scan(log.path, offset=(start, start + 3), columns=FIELDS, control=True)
-            same_rows(rows(scan), inside)
-
-
-@pytest.mark.one_case_in(3)
-def test_a_range_of_times_is_found_through_the_broker_s_indexes(fixture_case: Path) -> None:
-    for log in files(fixture_case):
-        expected = expected_rows(log)
-        for record in spread(expected, 4) if is_sound(log) and not log.kafka07 else []:
-            start = record["timestamp"]
-            end = start + 2 if start < LARGEST else None
-            inside = [row for row in expected if start <= row["timestamp"] < start + 2]
-            scan = kseg.scan(log.path, time=(start, end), columns=FIELDS, control=True)
+            start = record[field]
+            end = start + 3 if start < LARGEST - 3 else None
+            inside = [row for row in expected if start <= row[field] < start + 3]
+            scan = kseg.scan(log.path, columns=FIELDS, control=True, **{bound: (start, end)})
             same_rows(rows(scan), inside)
 
 

@@ -198,19 +198,14 @@ def closed_well(root: Path, *steps: Step) -> History:
     return History.of(told, log="orders-0")
 
 
-def test_a_log_that_starts_in_a_gap_at_its_end_was_closed_well(tmp_path: Path) -> None:
-    history = closed_well(
-        tmp_path, Append((plain(1, records=3),)), Truncate(1, inside=True), DeleteRecords(0)
-    )
-    found = found_in(Checker(tmp_path, CONFIG).check(history), "data/orders-0")
-    assert (found.batches, found.start, found.end) == ((), 1, 1)
-
-
-def test_a_log_that_starts_in_a_gap_behind_older_records_was_closed_well(tmp_path: Path) -> None:
-    steps = Append((plain(1), plain(2, records=3))), Truncate(1, inside=True), DeleteRecords(0)
+@pytest.mark.parametrize(("older", "start"), [((), 1), ((plain(1),), 3)])
+def test_a_log_that_starts_in_a_gap_at_its_end_was_closed_well(
+    tmp_path: Path, older: tuple[bytes, ...], start: int
+) -> None:
+    steps = Append((*older, plain(2, records=3))), Truncate(1, inside=True), DeleteRecords(0)
     history = closed_well(tmp_path, *steps)
     found = found_in(Checker(tmp_path, CONFIG).check(history), "data/orders-0")
-    assert (found.batches, found.start, found.end) == ((), 3, 3)
+    assert (found.batches, found.start, found.end) == ((), start, start)
 
 
 def test_a_mark_beside_a_log_with_records_that_begins_anew_is_seen(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -28,25 +29,22 @@ def table(title: str) -> dict[str, str]:
     return dict(rows)
 
 
-def test_the_page_has_every_option_of_the_source_and_no_other() -> None:
-    told, usual = table("Options of the source"), options.parse_options(PATH)
-    assert sorted(told) == sorted(options.OPTIONS)
+@pytest.mark.parametrize(
+    ("title", "parse", "known"),
+    [
+        ("Options of the source", options.parse_options, options.OPTIONS),
+        ("Options of the sink", sink.parse_sink_options, sink.OPTIONS),
+    ],
+)
+def test_the_page_has_every_option_and_no_other(title: str, parse: Any, known: Any) -> None:
+    told, usual = table(title), parse(PATH)
+    assert sorted(told) == sorted(known)
     for name, default in told.items():
         if default:
-            assert options.parse_options({**PATH, name: default}) == usual, name
+            assert parse({**PATH, name: default}) == usual, name
         else:
-            field, _parse = options.OPTIONS[name]
-            assert getattr(usual, field) in (None, (), {}, INT64_MAX, options.TopicChoice()), name
-
-
-def test_the_page_has_every_option_of_the_sink_and_no_other() -> None:
-    told, usual = table("Options of the sink"), sink.parse_sink_options(PATH)
-    assert sorted(told) == sorted(sink.OPTIONS)
-    for name, default in told.items():
-        if default:
-            assert sink.parse_sink_options({**PATH, name: default}) == usual, name
-        else:
-            assert getattr(usual, sink.OPTIONS[name][0]) is None, name
+            value = getattr(usual, known[name][0])
+            assert value in (None, (), {}, INT64_MAX, options.TopicChoice()), name
 
 
 @pytest.mark.parametrize("mode", schema.MODES)

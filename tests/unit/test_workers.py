@@ -214,7 +214,12 @@ def test_closing_the_iterator_ends_all_threads() -> None:
     assert not alive()
 
 
-def test_a_piece_waits_when_its_room_is_full() -> None:
+@pytest.mark.parametrize(
+    ("room", "made"),
+    [(ROOM, lambda number: number), (3, lambda _: np.zeros(ROOM_BYTES // 3 + 1, np.uint8))],
+    ids=["results", "bytes"],
+)
+def test_a_piece_waits_when_its_room_is_full(room: int, made: Callable[[int], Any]) -> None:
     full = threading.Event()
     put_so_far: list[int] = []
 
@@ -223,35 +228,15 @@ def test_a_piece_waits_when_its_room_is_full() -> None:
         put(len(put_so_far))
 
     def behind(put: Put) -> None:
-        for number in range(3 * ROOM):
-            if number == ROOM:
+        for number in range(3 * room):
+            if number == room:
                 full.set()
-            put(number)
+            put(made(number))
             put_so_far.append(number)
 
-    results = taken([head, behind], 2)
-    assert results == [ROOM, *range(3 * ROOM)]
-
-
-def test_a_piece_waits_when_what_it_keeps_takes_too_much_memory() -> None:
-    full = threading.Event()
-    put_so_far: list[int] = []
-    large = np.zeros(ROOM_BYTES // 3 + 1, np.uint8)
-
-    def head(put: Put) -> None:
-        assert full.wait(60)
-        put(len(put_so_far))
-
-    def behind(put: Put) -> None:
-        for number in range(7):
-            if number == 3:
-                full.set()
-            put(large)
-            put_so_far.append(number)
-
-    results = taken([head, behind], 2)
-    assert results[0] == 3
-    assert len(results) == 8
+    first, *rest = taken([head, behind], 2)
+    assert (first, len(rest)) == (room, 3 * room)
+    assert all(np.array_equal(each, made(number)) for number, each in enumerate(rest))
 
 
 def test_no_more_pieces_are_begun_than_the_window_holds() -> None:
