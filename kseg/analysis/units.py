@@ -26,6 +26,7 @@ from kseg.files.names import (
     PartitionFiles,
     SegmentFiles,
     list_partition,
+    log_bytes,
 )
 from kseg.frozen import frozen_dataclass
 from kseg.log.data_directory import DirectoryFiles, EntryKind, entry_of, partition_of
@@ -45,6 +46,7 @@ class UnitKind(Enum):
     PARTITION = "the other files of a partition directory"
     FILE = "a small file by itself"
     DATA_DIRECTORY = "the other files of a data directory"
+    SEQUENCES = "the headers of a partition, in their order"
 
 
 @frozen_dataclass
@@ -77,8 +79,9 @@ class Unit:
     @property
     def cost(self) -> int:
         """Bytes to read, roughly; 0 if not known."""
+        size_of = log_bytes if self.kind is UnitKind.SEQUENCES else io.size_at
         try:
-            return io.size_at(self.path)
+            return size_of(self.path)
         except OSError:
             return 0
 

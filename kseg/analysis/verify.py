@@ -153,12 +153,14 @@ def verify_of(
     listings: Listings | None = {} if threads == 1 else None
     work = partial(examine, options=chosen, listings=listings)
     units = plan(catalog, listings)
+    if options.sequences:
+        partitions = [unit for unit in units if unit.kind is UnitKind.PARTITION]
+        units += [replace(unit, kind=UnitKind.SEQUENCES) for unit in partitions]
     skipped = list(catalog.skipped) if on_error == "skip" else None
     answers = run_units(
         units, work, threads=threads, progress=progress, skipped=skipped, merge=merge_all
     )
-    of_producers = map(_odd_sequences, units) if options.sequences else ()
-    return report_of(units, [*answers, *of_producers, *more], skipped or ())
+    return report_of(units, [*answers, *more], skipped or ())
 
 
 def report_of(
@@ -183,18 +185,17 @@ def _unread(units: Iterable[Unit], skipped: Iterable[LeftOut]) -> Examined:
     return Examined(findings=findings.taken(), segments=segments)
 
 
-def _odd_sequences(unit: Unit) -> Examined:
+def _odd_sequences(path: str) -> Examined:
     """Gaps and doubles in the sequences of each producer; a walk begins anew behind damage."""
-    findings = Findings()
-    if unit.kind is UnitKind.PARTITION:
-        view, expected = LogView.open(unit.path), dict[int, tuple[int, int]]()
-        for info in view.segments_from(0):
-            with suppress(FileNotFoundError), view.open_segment(info) as segment:
-                try:
-                    for table in segment.headers():
-                        _check_sequences(table, str(info.path), expected, findings)
-                except CorruptRecordError:  # the other checks tell
-                    expected.clear()
+    findings, expected = Findings(), dict[int, tuple[int, int]]()
+    view = LogView.open(path)
+    for info in view.segments_from(0):
+        with suppress(FileNotFoundError), view.open_segment(info) as segment:
+            try:
+                for table in segment.headers():
+                    _check_sequences(table, str(info.path), expected, findings)
+            except CorruptRecordError:  # the other checks report it
+                expected.clear()
     return Examined(findings=findings.taken())
 
 
@@ -295,6 +296,8 @@ def _examine(
 ) -> Examined:
     if unit.kind in (UnitKind.PARTITION, UnitKind.DATA_DIRECTORY):
         return _examine_directory(unit, listings.pop(unit.path, None))
+    if unit.kind is UnitKind.SEQUENCES:
+        return _odd_sequences(unit.path)
     if unit.kind is UnitKind.FILE:
         assert unit.file is not None
         return examine_file(unit.path, unit.file, unit.base_offset)
