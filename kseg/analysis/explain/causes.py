@@ -231,33 +231,40 @@ def examine(unit: KeepUnit) -> PartitionKeeps:
     log = tiered(path, unit.tier)
     unit = replace(unit, tier=log or unit.tier, shown=(*unit.shown, *(_LOCAL if log else ())))
     rows: list[KeptFile] = []
+    rolls: dict[str, int] = {}
+    known = None if isinstance(unit.settings, str) else unit.settings
     try:
         if entry.kind in _WHOLE:
             disk = disk_below(path)
             rows.append(KeptFile(unit.path, _WHOLE[entry.kind], disk.bytes, disk.size))
         else:
-            rows.extend(_of_log(unit, list_partition(path)))
+            files = list_partition(path)
+            rows.extend(_of_log(unit, files))
+            if known is not None:
+                with suppress(KsegError, OSError):  # what cannot be read is a row
+                    rolls = _rolls(files, known.config)
     except OSError as error:
         rows.append(unknown(unit.path, error))
     topic, partition = entry.partition or (None, None)
-    keeps = PartitionKeeps(unit.path, topic, partition, entry.kind.value, tuple(rows))
-    if log is not None:
-        keeps = replace(keeps, remote=history_of(log))
-    if isinstance(unit.settings, str):
-        return keeps
-    values = unit.settings.values
-    settings = {name: values[name] for name in unit.shown if name in values}
-    with suppress(KsegError, OSError):  # what cannot be read is a row
-        keeps = replace(keeps, rolls=_rolls(path, unit.settings.config))
-    return replace(keeps, settings=settings)
+    values = {} if known is None else known.values
+    return PartitionKeeps(
+        unit.path,
+        topic,
+        partition,
+        entry.kind.value,
+        tuple(rows),
+        {name: values[name] for name in unit.shown if name in values},
+        rolls,
+        None if log is None else history_of(log),
+    )
 
 
-def _rolls(path: Path, config: LogConfig) -> dict[str, int]:
+def _rolls(files: PartitionFiles, config: LogConfig) -> dict[str, int]:
     """Why the segments of a partition ended, if most of them are small.
 
     Source: Kafka `LogSegment.shouldRoll`.
     """
-    view = LogView.open(path)
+    view = LogView.listed(files)
     infos = view.segments_from(0)
     small = [info.size * 2 < config.segment_bytes for info in infos[:-1]]
     if len(small) < _SMALL_FROM or sum(small) <= len(small) // 2:
