@@ -190,22 +190,25 @@ def _check_segments(segments: Sequence[SegmentSummary], findings: Findings) -> N
             farthest = before
         name, last = os.path.basename(farthest.path), farthest.last_offset
         if last is not None and last >= segment.base_offset and not segment.kafka07:
-            findings.add(
-                "offset-order",
+            findings.say(
+                "offset-order.segments",
                 segment.path,
-                f"the segment starts at {segment.base_offset}, {name} before it ends at {last}"
-                + describe_overlap(farthest, segment),
                 position=0,
                 offset=segment.base_offset,
+                name=name,
+                last=last,
+                overlap=describe_overlap(farthest, segment),
             )
         name = os.path.basename(before.path)
         if before.epochs and segment.epochs and segment.epochs[0][0] < before.epochs[-1][0]:
             epoch, offset = segment.epochs[0]
-            findings.add(
-                "leader-epoch-order",
+            findings.say(
+                "leader-epoch-order.segments",
                 segment.path,
-                f"leader epoch {epoch} follows {before.epochs[-1][0]}, which ends {name}",
                 offset=offset,
+                epoch=epoch,
+                before=before.epochs[-1][0],
+                name=name,
             )
 
 
@@ -223,13 +226,8 @@ def _check_gaps(partition: str, segments: Sequence[SegmentSummary], findings: Fi
     for first, before, segment in gaps:
         if COMPACT in policy if policy else not (before.dense and segment.dense):
             continue
-        findings.add(
-            "segment-gap",
-            segment.path,
-            f"no segment has offsets {first} to {segment.base_offset - 1}: a segment may be "
-            "missing, or the topic was compacted once",
-            offset=first,
-        )
+        last = segment.base_offset - 1
+        findings.say("segment-gap", segment.path, offset=first, last=last)
 
 
 def _known_policy(partition: str) -> str | None:
@@ -249,12 +247,12 @@ def _known_policy(partition: str) -> str | None:
 def _check_snapshots(partition: PartitionSummary, end: int | None, findings: Findings) -> None:
     for path, offset in partition.snapshots:
         if end is not None and offset > end:
-            findings.add(
+            findings.say(
                 "snapshot-ahead",
                 path,
-                f"the log ends at offset {end}",
                 offset=offset,
                 severity="warning" if partition.live else None,
+                end=end,
             )
 
 
@@ -279,40 +277,38 @@ def _check_epochs(
         # A topic that was set to an older format has had its checkpoint deleted.
         older = any(segment.magics_seen & 3 for segment in segments)
         if changes and not older and not partition.bare:
-            findings.add(
-                "epochs-missing", partition.path, "batches have leader epochs, the log none"
-            )
+            findings.say("epochs-missing", partition.path)
         return
     epochs = partition.epochs
     if epochs is None:
         return
     if epochs and has_starts and epochs[0][1] < segments[0].base_offset:
-        findings.add(
-            "segment-gap",
+        findings.say(
+            "segment-gap.epochs",
             segments[0].path,
-            f"no segment has offsets {epochs[0][1]} to {segments[0].base_offset - 1}, of which "
-            "the leader epochs know: a segment may be missing",
             offset=epochs[0][1],
+            last=segments[0].base_offset - 1,
         )
     if epochs and end is not None and epochs[-1][1] > end:
-        findings.add(
+        findings.say(
             "epochs-ahead",
             partition.epochs_path,
-            f"epoch {epochs[-1][0]} starts at {epochs[-1][1]}, the log ends at {end}",
             offset=epochs[-1][1],
             severity="warning" if partition.live else None,
+            epoch=epochs[-1][0],
+            end=end,
         )
     starts = [start for _, start in epochs]
     for epoch, offset in changes:
         at = bisect_right(starts, offset) - 1
         # Offsets before the first entry were deleted by moving the log start.
         if at >= 0 and epochs[at][0] != epoch:
-            findings.add(
+            findings.say(
                 "epochs-wrong",
                 partition.epochs_path,
-                f"the batch at offset {offset} has epoch {epoch}, the checkpoint says "
-                f"{epochs[at][0]}",
                 offset=offset,
+                epoch=epoch,
+                stated=epochs[at][0],
             )
 
 
@@ -335,14 +331,15 @@ def _check_offsets(
         end = None if path is None else ends.get(path)
         if end is not None and offset > end:
             many = "1 record is" if offset - end == 1 else f"{offset - end} records are"
-            missing = f": {many} missing" if is_flushed else ""
-            findings.add(
+            findings.say(
                 "log-start-ahead" if starts else "checkpoint-ahead",
                 checkpoint.path,
-                f"{key[0]}-{key[1]} is said to be at offset {offset}, its log ends at {end}"
-                + missing,
                 offset=offset,
                 severity=None if starts or (is_flushed and path not in live) else "warning",
+                topic=key[0],
+                partition=key[1],
+                end=end,
+                missing=many if is_flushed else None,
             )
 
 
@@ -453,9 +450,14 @@ class LogChecks:
             if code in self._odd_times:
                 count, (time, position, offset) = self._odd_times[code]
                 many = "1 batch has" if count == 1 else f"{count} batches have"
-                word, time = ("earliest", ~time) if code == "time-negative" else ("latest", time)
-                text = f"{many} such a time, the {word} {iso_text(time)}"
-                self.findings.add(code, self.unit.path, text, position=position, offset=offset)
+                self.findings.say(
+                    code,
+                    self.unit.path,
+                    position=position,
+                    offset=offset,
+                    many=many,
+                    time=iso_text(~time if code == "time-negative" else time),
+                )
         if self._has_transactions and self._has_plain and self.damaged_at is None:
             for batches in headers():
                 self._check_transactions(batches)
@@ -464,14 +466,15 @@ class LogChecks:
         self.note_damage(table.end_position, self.last_offset)
         left = size - table.end_position
         benign = self.unit.is_last and table.stop in TAILS
-        needed = f", the batch there wants {table.needed}" if table.needed > left else ""
-        self.findings.add(
+        self.findings.say(
             stop_code(table.stop, is_last=self.unit.is_last),
             self.unit.path,
-            f"{stop_error(table).reason}: {left} bytes are left{needed}",
             position=table.end_position,
             offset=None if self.last_offset is None else self.last_offset + 1,
             severity="warning" if benign else "error",
+            reason=stop_error(table).reason,
+            left=left,
+            needed=table.needed if table.needed > left else None,
         )
 
     def _check_times(self, table: BatchTable) -> None:
@@ -503,45 +506,48 @@ class LogChecks:
 
     def _report_bad_crc(self, bad: BatchTable) -> None:
         short = (bad.magic >= 2) & (bad.size < BATCH_HEADER_BYTES)
-        text = f"{{b.size}} bytes are fewer than a header's {BATCH_HEADER_BYTES}"
-        self._report("batch-length", bad, short, text)
-        text = "the checksum stored, {b.crc:#010x}, is not that of the bytes"
-        self._report("batch-crc", bad, ~short, text)
+        self._report("batch-length.short", bad, short)
+        self._report("batch-crc", bad, ~short)
 
-    def _report(self, code: str, table: BatchTable, mask: Bools, message: str) -> None:
-        """One finding for each batch of the mask; `message` is filled in from its header."""
+    def _report(self, sentence: str, table: BatchTable, mask: Bools) -> None:
+        """One finding for each batch of the mask, `b` in the sentence."""
         if not mask.any():
             return
-        chosen = table.take(mask)
+        chosen, path = table.take(mask), self.unit.path
         for header in chosen.take(slice(PER_CODE_MAX)):
             offset = header.base_offset if header.base_offset >= 0 else header.last_offset
-            text = message.format(b=header)
-            self.findings.add(code, self.unit.path, text, position=header.position, offset=offset)
-        self.findings.count_more(code, self.unit.path, len(chosen) - PER_CODE_MAX)
+            self.findings.say(
+                *(sentence, path),
+                position=header.position,
+                offset=offset,
+                b=header,
+                base=self.unit.base_offset,
+            )
+        code = sentence.partition(".")[0]
+        self.findings.count_more(code, path, len(chosen) - PER_CODE_MAX)
 
     def _check_headers(self, table: BatchTable) -> None:
         codec, magic, count = table.codec, table.magic, table.record_count
         if table.attributes_seen & CODEC_MASK:
             unknown = (codec > Compression.ZSTD) | ((codec == Compression.ZSTD) & (magic < 2))
-            self._report("batch-codec", table, unknown, "codec {b.codec} in magic {b.magic}")
+            self._report("batch-codec", table, unknown)
         if not table.magics_seen & ~3:
             return
         current = magic >= 2
         room = np.where(codec == 0, (table.size - BATCH_HEADER_BYTES) // _RECORD_BYTES_MIN, 2**31)
         deltas = table.last_offset - table.base_offset
         impossible = current & ((count < 0) | (count > room) | (count > deltas + 1))
-        text = "{b.record_count} records at {b.base_offset} to {b.last_offset} in {b.size} bytes"
-        self._report("batch-count", table, impossible, text)
+        self._report("batch-count", table, impossible)
         lone = table.is_transactional & ~table.is_control & (table.producer_id < 0)
         odd = current & (lone | (table.producer_id < -1))
-        self._report("batch-producer", table, odd, "producer id {b.producer_id}")
+        self._report("batch-producer", table, odd)
         self._has_transactions |= bool(table.attributes_seen & TRANSACTIONAL)
         if not self._has_plain:  # of an idempotent producer
             plain = table.attributes & (TRANSACTIONAL | CONTROL) == 0
             self._has_plain = bool((plain & (table.producer_id >= 0)).any())
         if table.attributes_seen & CONTROL:
             blank = table.is_control & (count > 0) & (codec == 0) & (table.control_type < 0)
-            self._report("control-record", table, blank, "no control type in the record's key")
+            self._report("control-record", table, blank)
 
     def _check_transactions(self, table: BatchTable) -> None:
         """Find batches without a transaction, of producers that have one open.
@@ -556,8 +562,7 @@ class LogChecks:
         is_open = np.where(is_told, begins[last], np.isin(ids, list(self._open)))
         mixed = np.zeros(len(ids), np.bool_)
         mixed[order] = plain & is_open
-        text = "producer {b.producer_id} has a transaction open, of which this batch is no part"
-        self._report("transaction-mixed", table, mixed, text)
+        self._report("transaction-mixed", table, mixed)
         ends = np.append(ids[1:] != ids[:-1], True) & (ids >= 0)
         self._open -= set(ids[ends].tolist())
         self._open |= set(ids[ends & is_open].tolist())
@@ -569,19 +574,16 @@ class LogChecks:
         """
         first = np.where(table.base_offset < 0, table.last_offset, table.base_offset)
         negative = (table.magic >= 2) & (table.base_offset < 0)
-        text = "offsets {b.base_offset} to {b.last_offset}"
-        self._report("offset-range", table, negative | (table.last_offset < first), text)
+        self._report("offset-range", table, negative | (table.last_offset < first))
         if self.unit.base_offset is not None:
             deltas = table.last_offset - self.unit.base_offset
             far = (first < self.unit.base_offset) | (deltas > INT32_MAX)
-            text += f" in a segment that starts at {self.unit.base_offset}"
-            self._report("offset-range", table, far & ~negative, text)
+            self._report("offset-range.segment", table, far & ~negative)
         before = np.empty_like(first)
         before[0] = INT64_MIN if self.last_offset is None else self.last_offset
         before[1:] = table.last_offset[:-1]
         running = np.maximum.accumulate(before)
-        message = "offsets {b.base_offset} to {b.last_offset} behind higher ones"
-        self._report("offset-order", table, first <= running, message)
+        self._report("offset-order", table, first <= running)
         expected = self.unit.base_offset if self.last_offset is None else self.last_offset + 1
         self.dense &= table.is_dense and int(first[0]) == expected
         if self.first_offset is None:
@@ -598,8 +600,7 @@ class LogChecks:
         previous = np.empty_like(epochs)
         previous[0] = self.epochs[-1][0] if self.epochs else -1
         previous[1:] = epochs[:-1]
-        text = "leader epoch {b.leader_epoch} behind a higher one"
-        self._report("leader-epoch-order", table, epochs < previous, text)
+        self._report("leader-epoch-order", table, epochs < previous)
         changes = np.flatnonzero(epochs != previous)
         if len(changes) and len(self.epochs) < EPOCH_CHANGES_MAX:
             offsets = table.base_offset[changes].tolist()
@@ -637,18 +638,15 @@ class LogChecks:
                 self._check_records(good, columns.position, columns.offset, columns.timestamp_ms)
 
     def _report_record(self, error: KsegError) -> None:
-        if isinstance(error, DecompressionError):
-            code = "record-codec"
-        elif isinstance(error, LimitExceededError):
-            code = "record-limit"
-        elif isinstance(error, CorruptRecordError):
-            code = "record-crc"
-        else:
-            code = "record-structure"
-        text = error.reason
-        if error.record_index is not None:
-            text = f"record {error.record_index}: {text}"
-        self.findings.add(code, self.unit.path, text, position=error.position, offset=error.offset)
+        codes = (code for kind, code in _OF_RECORDS.items() if isinstance(error, kind))
+        self.findings.say(
+            next(codes, "record-structure"),
+            self.unit.path,
+            position=error.position,
+            offset=error.offset,
+            record=error.record_index,
+            reason=error.reason,
+        )
 
     def _check_records(
         self, table: BatchTable, position: Int64s, offset: Int64s, timestamp: Int64s
@@ -669,15 +667,13 @@ class LogChecks:
         # A wrapper of magic 0 or 1 bears its last record's offset, but for some that bear 0.
         bare = (batches.magic < 2) & (batches.last_offset == 0)
         wrong |= (offset[starts] < base) | ((last > batches.last_offset) & ~bare)
-        text = "record offsets leave {b.base_offset} to {b.last_offset}, or do not grow"
-        self._report("record-offset", batches, wrong, text)
+        self._report("record-offset", batches, wrong)
         latest = np.maximum(np.maximum.reduceat(timestamp, starts), -1)
         whole = (batches.magic >= 2) & (batches.record_count == counts)
         wrong = whole & (latest != batches.max_timestamp)
         wrong |= batches.is_wrapper & (latest > batches.max_timestamp)
         wrong &= batches.timestamp_type == 0
-        text = "timestamp {b.max_timestamp} in the header is not the latest of its records"
-        self._report("max-timestamp", batches, wrong, text)
+        self._report("max-timestamp", batches, wrong)
 
 
 #: Tiles are joined until they have so many batches: a megabyte of headers.
@@ -756,6 +752,12 @@ def examine_segment(unit: Unit, options: VerifyOptions) -> Examined:
     )
 
 
+#: The codes of records that cannot be decoded, by the first kind that their error is of.
+_OF_RECORDS: Final = {
+    DecompressionError: "record-codec",
+    LimitExceededError: "record-limit",
+    CorruptRecordError: "record-crc",
+}
 #: Files of batches that no broker repairs.
 _OF_KRAFT: Final = frozenset({FileKind.CHECKPOINT_KRAFT, FileKind.BOOTSTRAP})
 
@@ -913,7 +915,7 @@ def examine_data_directory(listing: DataDirectory) -> Examined:
             _read_small(FileKind.META_PROPERTIES, name_of(entry.path), findings)
     for stranger in listing.foreign:
         if stranger.is_dir() and entry_of(stranger).kind is not EntryKind.CACHE:
-            findings.add("foreign-directory", str(stranger), "not a partition directory")
+            findings.say("foreign-directory", str(stranger))
     return Examined(
         files=len(listing.files),
         bytes=_bytes(entry.path for entry in listing.files),
@@ -958,13 +960,13 @@ def check_snapshot(
     if offset is None:
         return entries
     for number, entry in producer_snapshot.entries_beyond(entries, offset):
-        findings.add(
+        findings.say(
             "snapshot-offset",
             path,
-            f"producer {entry.producer_id} has offset {entry.last_offset}, its transaction "
-            f"begins at {entry.current_txn_first_offset}; the snapshot ends below {offset}",
             position=10 + 46 * number,
             offset=entry.last_offset,
+            entry=entry,
+            end=offset,
         )
     return entries
 
@@ -975,9 +977,7 @@ def check_epochs(path: str, findings: Findings) -> tuple[tuple[int, int], ...] |
     if read is None:
         return None
     if read.entries != read.effective:
-        findings.add(
-            "epochs-order", path, f"{len(read.entries) - len(read.effective)} entries lost"
-        )
+        findings.say("epochs-order", path, count=len(read.entries) - len(read.effective))
     return tuple((entry.epoch, entry.start_offset) for entry in read.effective)
 
 
@@ -996,14 +996,14 @@ def check_offset_checkpoint(
 def _check_leftover(entry: NamedFile, findings: Findings) -> None:
     """Note a file of interrupted work; what is being written is no fault, and is replaced."""
     if entry.name.suffix != "tmp":
-        findings.add("leftover", name_of(entry.path), f"a file in transit: .{entry.name.suffix}")
+        findings.say("leftover", name_of(entry.path), suffix=entry.name.suffix)
 
 
 def _check_names(files: PartitionFiles, findings: Findings) -> None:
     for entry in files.temporary_files:
         _check_leftover(entry, findings)
     for entry in files.orphans:
-        findings.add("orphan-index", str(entry.path), "there is no log of this base offset")
+        findings.say("orphan-index", str(entry.path))
     is_of_kraft = files.name is not None and files.name.topic == CLUSTER_METADATA
     for stranger in files.foreign:
         if stranger.is_dir():
@@ -1014,18 +1014,16 @@ def _check_names(files: PartitionFiles, findings: Findings) -> None:
             findings.add("name", str(stranger), error.reason)
             continue
         if twin is None and is_of_kraft and stranger.name.endswith(".checkpoint"):
-            findings.add("name", str(stranger), "no offset and epoch of a snapshot")
+            findings.say("name.snapshot", str(stranger))
         if twin is not None and twin.base_offset is not None:
-            findings.add("name", str(stranger), f"a second file of base offset {twin.base_offset}")
+            findings.say("name.twin", str(stranger), base=twin.base_offset)
     for segment in files.segments:
         name = segment.log.name
         digits = name.partition(".")[0]
         if segment.base_offset < 0:
-            findings.add("name", str(segment.log), f"base offset {segment.base_offset} is negative")
+            findings.say("name.negative", str(segment.log), base=segment.base_offset)
         elif len(digits) != 20 and not segment.kafka07:
-            findings.add(
-                "name-digits", str(segment.log), f"{digits!r} has {len(digits)} characters"
-            )
+            findings.say("name-digits", str(segment.log), digits=digits, count=len(digits))
 
 
 def _read_small(kind: FileKind, path: str, findings: Findings) -> Any:

@@ -90,9 +90,9 @@ def examine_tier(log: TierLog, *, deep: bool, now_ms: int, threads: int = 1) -> 
     for fault in log.faults:
         findings.add(*_fault(log, fault))
     for url in log.strays:
-        findings.add("tier-orphan", url, "no finished copy of a segment has this object")
+        findings.say("tier-orphan", url)
     for first, last in _holes(log):
-        findings.add("tier-hole", str(log.view.path), f"offsets {first} to {last}", offset=first)
+        findings.say("tier-hole", str(log.view.path), offset=first, last=last)
     answers = [Examined(findings=findings.taken())]
     options = VerifyOptions(deep, _INFLATED_MAX, "never", now_ms)
 
@@ -115,7 +115,7 @@ def _examine(log: TierLog, id_: str, options: VerifyOptions) -> Examined:
             name_of(TierPath.of(objects, name)) if objects.has(name) else None for name in names
         )
         if size != segment.size:
-            findings.add("tier-size", str(path), f"{size} bytes; the metadata say {segment.size}")
+            findings.say("tier-size", str(path), size=size, stated=segment.size)
         for needed in names[:2]:
             objects.size(needed)
         unit = Unit(
@@ -127,7 +127,7 @@ def _examine(log: TierLog, id_: str, options: VerifyOptions) -> Examined:
         )
         seen = examine_segment(unit, options)
     except FileNotFoundError as error:
-        findings.add("tier-object", str(error.filename), f"segment {id_}: {os_reason(error)}")
+        findings.say("tier-object", str(error.filename), id=id_, reason=os_reason(error))
         return Examined(findings=findings.taken())
     except (KsegError, OSError) as error:
         findings.add(*_fault(log, error))
@@ -138,5 +138,5 @@ def _examine(log: TierLog, id_: str, options: VerifyOptions) -> Examined:
         )
         seen = replace(seen, findings=tuple(other_findings))
     elif any((summary.last_offset or 0) > segment.end_offset for summary in seen.segments):
-        findings.add("tier-metadata", str(path), f"it goes on behind {segment.end_offset}, its end")
+        findings.say("tier-metadata.end", str(path), end=segment.end_offset)
     return merge_all((seen, Examined(findings=findings.taken())))

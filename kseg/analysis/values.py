@@ -15,7 +15,8 @@ from os import fspath
 from pathlib import Path
 from typing import Any, Final
 
-from kseg.constants import StrPath
+from kseg.commands import filled
+from kseg.constants import BATCH_HEADER_BYTES, StrPath
 from kseg.documents import fields_of
 from kseg.errors import KsegError, UnreadableError, os_reason
 from kseg.files.names import LeftOut
@@ -26,6 +27,80 @@ from kseg.log.data_directory import partition_of
 from kseg.log.recovery import CODES, PER_CODE_MAX, Finding, Lost, Severity, TxnTrail
 from kseg.log.settings import Cluster, SettingSources
 from kseg.reports import PartitionSettings, Settings
+
+_STOPPED: Final = "{reason}: {left} bytes are left[, the batch there wants {needed}]"
+_OFFSETS: Final = "offsets {b.base_offset} to {b.last_offset}"
+_SEQUENCES: Final = "producer {producer}, epoch {epoch}: sequences {first} to {last}"
+_LATEST: Final = "{many} such a time, the latest {time}"
+_RECORD: Final = "[record {record}: ]{reason}"
+#: The sentences of findings by their codes and perhaps a word. The values of a finding and its
+#: offset fill the names in braces; `b` is the header of a batch. A part in brackets is left out
+#: where a value in it is None.
+SENTENCES: Final[dict[str, str]] = {
+    # Batches.
+    "batch-crc": "the checksum stored, {b.crc:#010x}, is not that of the bytes",
+    "batch-length": _STOPPED,
+    "batch-length.short": f"{{b.size}} bytes are fewer than a header's {BATCH_HEADER_BYTES}",
+    "batch-magic": _STOPPED,
+    "torn-tail": _STOPPED,
+    "zero-tail": _STOPPED,
+    "batch-codec": "codec {b.codec} in magic {b.magic}",
+    "batch-count": "{b.record_count} records at {b.base_offset} to {b.last_offset} in {b.size} "
+    "bytes",
+    "batch-producer": "producer id {b.producer_id}",
+    "sequence-gap": f"{_SEQUENCES}, and {{expected}} was to come",
+    "sequence-double": f"{_SEQUENCES}, which were there before",
+    "record-over-limit": "a record of {size} bytes or more, and the topic's limit is {limit}",
+    "transaction-mixed": "producer {b.producer_id} has a transaction open, of which this batch is "
+    "no part",
+    "control-record": "no control type in the record's key",
+    "offset-order": f"{_OFFSETS} behind higher ones",
+    "offset-order.segments": "the segment starts at {offset}, {name} before it ends at "
+    "{last}{overlap}",
+    "offset-range": _OFFSETS,
+    "offset-range.segment": f"{_OFFSETS} in a segment that starts at {{base}}",
+    "segment-gap": "no segment has offsets {offset} to {last}: a segment may be missing, or the "
+    "topic was compacted once",
+    "segment-gap.epochs": "no segment has offsets {offset} to {last}, of which the leader epochs "
+    "know: a segment may be missing",
+    "leader-epoch-order": "leader epoch {b.leader_epoch} behind a higher one",
+    "leader-epoch-order.segments": "leader epoch {epoch} follows {before}, which ends {name}",
+    "time-ahead": _LATEST,
+    "time-in-seconds": _LATEST,
+    "time-negative": "{many} such a time, the earliest {time}",
+    # Records.
+    "record-codec": _RECORD,
+    "record-limit": _RECORD,
+    "record-crc": _RECORD,
+    "record-structure": _RECORD,
+    "record-offset": "record offsets leave {b.base_offset} to {b.last_offset}, or do not grow",
+    "max-timestamp": "timestamp {b.max_timestamp} in the header is not the latest of its records",
+    # Beside the log.
+    "snapshot-ahead": "the log ends at offset {end}",
+    "snapshot-offset": "producer {entry.producer_id} has offset {entry.last_offset}, its "
+    "transaction begins at {entry.current_txn_first_offset}; the snapshot ends below {end}",
+    "epochs-missing": "batches have leader epochs, the log none",
+    "epochs-order": "{count} entries lost",
+    "epochs-ahead": "epoch {epoch} starts at {offset}, the log ends at {end}",
+    "epochs-wrong": "the batch at offset {offset} has epoch {epoch}, the checkpoint says {stated}",
+    "log-start-ahead": "{topic}-{partition} is said to be at offset {offset}, its log ends at "
+    "{end}",
+    "checkpoint-ahead": "{topic}-{partition} is said to be at offset {offset}, its log ends at "
+    "{end}[: {missing} missing]",
+    "orphan-index": "there is no log of this base offset",
+    "leftover": "a file in transit: .{suffix}",
+    "foreign-directory": "not a partition directory",
+    "name.snapshot": "no offset and epoch of a snapshot",
+    "name.twin": "a second file of base offset {base}",
+    "name.negative": "base offset {base} is negative",
+    "name-digits": "{digits!r} has {count} characters",
+    # A tier.
+    "tier-orphan": "no finished copy of a segment has this object",
+    "tier-hole": "offsets {offset} to {last}",
+    "tier-size": "{size} bytes; the metadata say {stated}",
+    "tier-object": "segment {id}: {reason}",
+    "tier-metadata.end": "it goes on behind {end}, its end",
+}
 
 
 class Findings:
@@ -50,6 +125,28 @@ class Findings:
     ) -> None:
         """Note one finding; severity comes from the code unless given."""
         self.note(Finding(code, path, message, position, offset, severity))
+
+    def say(
+        self,
+        sentence: str,
+        path: str,
+        /,
+        *,
+        position: int | None = None,
+        offset: int | None = None,
+        severity: Severity | None = None,
+        **values: Any,
+    ) -> None:
+        """Note one finding in its words.
+
+        Args:
+            sentence: a name of `SENTENCES`; the code is the part up to the dot.
+            path, position, offset, severity: of the finding.
+            values: fill the sentence.
+        """
+        text = filled(SENTENCES[sentence], {"offset": offset, **values})
+        code = sentence.partition(".")[0]
+        self.add(code, path, text, position=position, offset=offset, severity=severity)
 
     def note(self, finding: Finding) -> None:
         """Note one finding; severity comes from the code unless given."""

@@ -214,13 +214,16 @@ def _check_sequences(
         missing = (sequence - wanted) % _SEQUENCES
         is_double = missing >= _SEQUENCES // 2
         if missing:
-            word = "which were there before" if is_double else f"and {wanted} was to come"
-            findings.add(
+            findings.say(
                 "sequence-double" if is_double else "sequence-gap",
                 path,
-                f"producer {producer}, epoch {epoch}: sequences {sequence} to {end - 1}, {word}",
                 position=position,
                 offset=offset,
+                producer=producer,
+                epoch=epoch,
+                first=sequence,
+                last=end - 1,
+                expected=wanted,
             )
         if not is_double:
             expected[producer] = epoch, end
@@ -255,12 +258,13 @@ def _larger_records(path: Path, limit: int) -> tuple[Finding, ...]:
         contents = np.maximum(columns.key.sizes(), 0) + np.maximum(columns.value.sizes(), 0)
         sizes = contents + in_headers + _RECORD_BYTES_MIN
         for row in np.flatnonzero((sizes > limit) & (columns.codec != Compression.NONE)).tolist():
-            findings.add(
+            findings.say(
                 "record-over-limit",
                 columns.source or str(path),
-                f"a record of {sizes[row]} bytes or more, and the topic's limit is {limit}",
                 position=int(columns.position[row]),
                 offset=int(columns.offset[row]),
+                size=sizes[row],
+                limit=limit,
             )
     return findings.taken()
 
