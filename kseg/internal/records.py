@@ -12,18 +12,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, Final, NamedTuple
 
 from kseg.constants import ConnectTopic, InternalTopic
 from kseg.errors import InvalidRecordError
-from kseg.internal.schemas import Cursor, Reader, RecordType, load, message_reader, record_types
+from kseg.internal.schemas import Cursor, RecordType, load, message_reader, record_types
 
 _INT16: Final = struct.Struct(">h")
 INT16_MAX: Final = 2**15 - 1
 _FRAME_VERSION: Final = 1
-#: Bytes of a frame whose numbers are below 128.
-_USUAL_BYTES: Final = 3
 
 #: The topics whose records have a frame, by name.
 _METADATA_TOPICS: Final = {
@@ -189,45 +186,26 @@ def _decode_metadata(
     if value is None:
         raise InvalidRecordError("the value: missing")
     cursor = Cursor(value, "value")
-    usual = _usual_frames(topic).get(value[:_USUAL_BYTES])
-    if usual is not None:
-        cursor.position = _USUAL_BYTES
-        kind, version, record_type, reader = usual
-    else:
-        frame = _frame_number(cursor, "the version of the frame")
-        if frame != _FRAME_VERSION:
-            why = f"frame version {frame} is not known"
-            return InternalRecord(topic, None, None, None, key, value, why)
-        kind, version = _frame_number(cursor, "the type"), _frame_number(cursor, "the version")
-        types = record_types(topic)
-        if kind not in types:
-            why = f"type {kind} is not known"
-            return InternalRecord(topic, kind, None, version, key, value, why)
-        record_type = types[kind]
-        if reason := _unknown_version(record_type, version):
-            return _decode_newer(
-                InternalRecord(topic, kind, record_type.name, version, key, value, reason),
-                record_type,
-                cursor,
-            )
-        reader = message_reader(record_type.value, version)
-    content: Fields = reader(cursor)
+    frame = _frame_number(cursor, "the version of the frame")
+    if frame != _FRAME_VERSION:
+        why = f"frame version {frame} is not known"
+        return InternalRecord(topic, None, None, None, key, value, why)
+    kind, version = _frame_number(cursor, "the type"), _frame_number(cursor, "the version")
+    types = record_types(topic)
+    if kind not in types:
+        why = f"type {kind} is not known"
+        return InternalRecord(topic, kind, None, version, key, value, why)
+    record_type = types[kind]
+    if reason := _unknown_version(record_type, version):
+        return _decode_newer(
+            InternalRecord(topic, kind, record_type.name, version, key, value, reason),
+            record_type,
+            cursor,
+        )
+    content: Fields = message_reader(record_type.value, version)(cursor)
     if cursor.position != cursor.end:
         raise cursor.error(f"{cursor.left} bytes are left over behind {record_type.name}")
     return InternalRecord(topic, kind, record_type.name, version, key, content)
-
-
-@cache
-def _usual_frames(topic: str) -> Mapping[bytes, tuple[int, int, RecordType, Reader]]:
-    """The reader of each known type and version, by the frame with one byte for each number."""
-    return {
-        bytes((_FRAME_VERSION, kind, version)): (
-            *(kind, version, record_type),
-            message_reader(record_type.value, version),
-        )
-        for kind, record_type in record_types(topic).items()
-        for version in range(record_type.versions[0], record_type.versions[1] + 1)
-    }
 
 
 def _frame_number(cursor: Cursor, what: str) -> int:

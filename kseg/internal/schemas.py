@@ -153,8 +153,6 @@ _UUID_BYTES: Final = 16
 #: The type of the length in front of a value of variable size; compact types have a varint.
 _LENGTHS: Final = {"string": "int16", "bytes": "int32", "array": "int32"}
 _COMPACT: Final = "compact_"
-#: Arrays of fewer numbers are decoded without a search for a special form.
-_USUAL_ITEMS: Final = 8
 
 
 @frozen_dataclass
@@ -270,15 +268,9 @@ def _read_tags(
     cursor: Cursor, tagged: Mapping[int, tuple[str, Reader]], value: dict[str, Any]
 ) -> None:
     """Read a tagged section; each tag has two bytes at least, so a wrong count ends soon."""
-    data, end = cursor.data, cursor.end
+    end = cursor.end
     for _ in range(cursor.uvarint("the number of tags")):
-        start = cursor.position
-        if start + 2 <= end and data[start] < 0x80 and data[start + 1] < 0x80:  # as most have it
-            tag, size = data[start], data[start + 1]
-            cursor.position = start + 2
-        else:
-            tag = cursor.uvarint("a tag")
-            size = cursor.uvarint("the size of a tag")
+        tag, size = cursor.uvarint("a tag"), cursor.uvarint("the size of a tag")
         after = cursor.position + size
         if size < 0 or after > end:
             raise cursor.error(f"tag {tag} has {size} bytes, {cursor.left} are left")
@@ -336,7 +328,8 @@ def _reader(field: Schema, flexible: bool) -> Reader:
     kind, name = field["type"], field.get("name", "an item")
     nullable = field.get("nullable", False)
     if kind in _NUMBERS:
-        return _number(_NUMBERS[kind], name)
+        number = _NUMBERS[kind]
+        return lambda cursor: cursor.unpack(number, name)
     if kind == "uuid":
         return partial(_read_uuid, name=name)
     if kind == "struct":
@@ -352,31 +345,10 @@ def _reader(field: Schema, flexible: bool) -> Reader:
     return _blob(name, length, nullable, is_text=kind.removeprefix(_COMPACT) == "string")
 
 
-def _number(form: struct.Struct, name: str) -> Reader:
-    size, unpack = form.size, form.unpack_from
-
-    def read(cursor: Cursor) -> Any:
-        start = cursor.position
-        if size > cursor.end - start:
-            raise cursor.error(f"{name} has {size} bytes, {cursor.left} are left")
-        cursor.position = start + size
-        return unpack(cursor.data, start)[0]
-
-    return read
-
-
 def _length(kind: str, name: str) -> Length:
     what = f"the length of {name}"
     if kind.startswith(_COMPACT):
-
-        def compact(cursor: Cursor) -> int:
-            start = cursor.position
-            if start < cursor.end and (byte := cursor.data[start]) < 0x80:  # as most are
-                cursor.position = start + 1
-                return byte - 1
-            return cursor.uvarint(what) - 1
-
-        return compact
+        return lambda cursor: cursor.uvarint(what) - 1
     form = _NUMBERS[_LENGTHS[kind]]
     return lambda cursor: int(cursor.unpack(form, what))
 
@@ -408,7 +380,6 @@ def _array(
         nullable: whether it may be null.
         width: of numbers, as `struct` has it; None for other items.
     """
-    forms = [struct.Struct(f">{count}{width or 'x'}") for count in range(_USUAL_ITEMS)]
 
     def read(cursor: Cursor) -> tuple[Any, ...] | None:
         count = length(cursor)
@@ -420,8 +391,7 @@ def _array(
             return tuple([item(cursor) for _ in range(count)])
         start = cursor.position
         cursor.position = start + count * smallest  # `count` has compared it with the end
-        form = forms[count] if count < _USUAL_ITEMS else struct.Struct(f">{count}{width}")
-        return form.unpack_from(cursor.data, start)
+        return struct.unpack_from(f">{count}{width}", cursor.data, start)
 
     return read
 
