@@ -64,8 +64,8 @@ def _getters(words: str) -> tuple[tuple[str, attrgetter[Any]], ...]:
 def document(value: Any) -> Any:
     """A value as JSON has it: text, a number, a list, a dict, or None."""
     match value:
-        case Documented():
-            return value.to_dict()
+        case object(to_dict=to_dict):
+            return to_dict()
         case Enum():
             return value.value
         case None | str() | int() | float():

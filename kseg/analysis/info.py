@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kseg import Segment
-from kseg.analysis.units import Unit, UnitKind, run_units
+from kseg.analysis.units import Unit, UnitKind, all_files, run_units
 from kseg.catalog.catalog import Catalog, OnError
 from kseg.constants import NO_TIMESTAMP, Progress, codec_label
 from kseg.documents import fields_of
@@ -86,8 +86,8 @@ class Summary:
         if table.kafka07 or not has_time.any():
             return
         low, high = int(smallest[has_time].min()), int(largest[has_time].max())
-        self.min_timestamp = _least(low, self.min_timestamp)
-        self.max_timestamp = _greatest(high, self.max_timestamp)
+        self.min_timestamp = _of_both(min, low, self.min_timestamp)
+        self.max_timestamp = _of_both(max, high, self.max_timestamp)
 
     def merge(self, other: Summary) -> None:
         """Add another summary, of other batches."""
@@ -96,10 +96,10 @@ class Summary:
         self.records = (self.records or 0) + (other.records or 0) if both else None
         self.codecs |= other.codecs
         self.magics |= other.magics
-        self.min_timestamp = _least(self.min_timestamp, other.min_timestamp)
-        self.max_timestamp = _greatest(self.max_timestamp, other.max_timestamp)
-        self.first_offset = _least(self.first_offset, other.first_offset)
-        self.last_offset = _greatest(self.last_offset, other.last_offset)
+        self.min_timestamp = _of_both(min, self.min_timestamp, other.min_timestamp)
+        self.max_timestamp = _of_both(max, self.max_timestamp, other.max_timestamp)
+        self.first_offset = _of_both(min, self.first_offset, other.first_offset)
+        self.last_offset = _of_both(max, self.last_offset, other.last_offset)
 
     def document(self) -> dict[str, Any]:
         """The fields as they stand in JSON."""
@@ -115,12 +115,11 @@ class Summary:
         return self.document() | {name: cell_of(time) for name, time in times.items()}
 
 
-def _least(first: int | None, other: int | None) -> int | None:
-    return min((value for value in (first, other) if value is not None), default=None)
-
-
-def _greatest(first: int | None, other: int | None) -> int | None:
-    return max((value for value in (first, other) if value is not None), default=None)
+def _of_both(choose: Callable[[int, int], int], first: int | None, other: int | None) -> int | None:
+    """The least or the greatest of two numbers that may be missing."""
+    if first is None or other is None:
+        return other if first is None else first
+    return choose(first, other)
 
 
 @frozen_dataclass
@@ -285,9 +284,7 @@ def info(
         >>> orders.topic, orders.log_end_offset, len(orders.segments)
         ('orders', 254, 5)
     """
-    selection = Selection.of(topics, partitions)
-    catalog = Catalog.of(paths, selection, replicas="all", on_error=on_error, files="all")
-    skipped = list(catalog.skipped) if on_error == "skip" else None
+    catalog, skipped = all_files(paths, topics, partitions, on_error)
     infos = info_of(catalog, threads=threads, progress=progress, skipped=skipped)
     return Infos(infos, tuple(skipped or ()))
 

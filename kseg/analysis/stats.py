@@ -28,7 +28,7 @@ import numpy as np
 
 from kseg import Segment
 from kseg.analysis.info import Summary
-from kseg.analysis.units import Threads, Unit, UnitKind, plan, run_units
+from kseg.analysis.units import Threads, Unit, UnitKind, all_files, plan, run_units
 from kseg.catalog.catalog import Catalog, OnError
 from kseg.constants import (
     NO_TIMESTAMP,
@@ -46,7 +46,7 @@ from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
 from kseg.files.mapping import Mapping
 from kseg.files.names import FileKind, LeftOut
-from kseg.files.selection import Selection, StrPaths
+from kseg.files.selection import StrPaths
 from kseg.format.header import BatchTable
 from kseg.format.take import KeyTable, hash_values, note_distinct, take_binary
 from kseg.format.times import DAY_MS
@@ -805,10 +805,9 @@ def stats(
         >>> stats("orders-0").partitions[0].stats.segments
         5
     """
-    selection = Selection.of(topics, partitions)
-    catalog = Catalog.of(paths, selection, replicas="all", on_error=on_error, files="all")
+    catalog, skipped = all_files(paths, topics, partitions, on_error)
     options = StatsOptions(records, top, mapping)
-    return stats_of(catalog, options, threads=threads, progress=progress, on_error=on_error)
+    return stats_of(catalog, options, threads=threads, progress=progress, skipped=skipped)
 
 
 def stats_of(
@@ -817,20 +816,20 @@ def stats_of(
     *,
     threads: Threads = 1,
     progress: Progress | None = None,
-    on_error: OnError = "raise",
+    skipped: list[LeftOut] | None = None,
 ) -> StatsReport:
     """As `stats`, for a catalog of files of all kinds.
 
     Args:
         catalog: the partitions and files.
         options: how closely to look.
-        threads, progress, on_error: as for `stats`.
+        threads, progress: as for `stats`.
+        skipped: what could not be read; takes more of it. None to raise the error.
 
     Raises:
         NotALogError, OSError, ValueError: as for `stats`.
     """
     units = [unit for unit in plan(catalog) if unit.kind in _COUNTED]
-    skipped = list(catalog.skipped) if on_error == "skip" else None
     work = partial(examine, options=options)
     answers = run_units(
         units, work, threads=threads, progress=progress, skipped=skipped, merge=merge_all

@@ -14,7 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from kseg.catalog.catalog import Catalog
+from kseg.catalog.catalog import Catalog, OnError
 from kseg.constants import Progress
 from kseg.files import io
 from kseg.files.grammar import OF_SEGMENTS
@@ -28,6 +28,7 @@ from kseg.files.names import (
     list_partition,
     log_bytes,
 )
+from kseg.files.selection import Selection, StrPaths
 from kseg.frozen import frozen_dataclass
 from kseg.log.data_directory import DirectoryFiles, EntryKind, entry_of, partition_of
 from kseg.stores.path import name_of
@@ -84,6 +85,26 @@ class Unit:
             return size_of(self.path)
         except OSError:
             return 0
+
+
+def all_files(
+    paths: StrPaths,
+    topics: str | Iterable[str] | None,
+    partitions: int | Iterable[int] | None,
+    on_error: OnError,
+) -> tuple[Catalog, list[LeftOut] | None]:
+    """The files of all kinds under paths; and a list that takes what cannot be read.
+
+    Args:
+        paths, topics, partitions: as of `verify`.
+        on_error: "raise", for which the list is None; or "skip".
+
+    Raises:
+        NotALogError, OSError, ValueError, TypeError: as for `verify`.
+    """
+    selection = Selection.of(topics, partitions)
+    catalog = Catalog.of(paths, selection, replicas="all", on_error=on_error, files="all")
+    return catalog, list(catalog.skipped) if on_error == "skip" else None
 
 
 def plan(catalog: Catalog, listings: Listings | None = None) -> list[Unit]:

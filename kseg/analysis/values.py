@@ -284,14 +284,17 @@ class Examined:
 FINDING_COLUMNS: Final = "code severity path topic partition offset position message advice"
 
 
-def finding_row(
-    code: str, severity: str | None, path: str, message: str, advice: str | None, **at: int | None
-) -> dict[str, Any]:
-    """A row of a table of findings; topic and partition are those of the directory."""
+def finding_row(finding: Any, words: str) -> dict[str, Any]:
+    """A row of a table of findings; topic and partition are those of the directory.
+
+    Args:
+        finding: any one with a path.
+        words: the names of its fields, as in `DOCUMENT`.
+    """
+    path = os.fspath(finding.path)
     topic, partition = partition_of(path) or partition_of(os.path.dirname(path)) or (None, None)
-    where = (at.get("offset"), at.get("position"))
-    cells = (code, severity, path, topic, partition, *where, message, advice)
-    return dict(zip(FINDING_COLUMNS.split(), cells, strict=True))
+    place = {"topic": topic, "partition": partition}
+    return dict.fromkeys(FINDING_COLUMNS.split()) | fields_of(finding, words) | place
 
 
 @frozen_dataclass(repr=False)
@@ -326,29 +329,13 @@ class Report(Table):
 
     def table_rows(self) -> TableRows:
         """The findings, with the topic and partition of each as far as its path names them."""
-        return [
-            finding_row(
-                *(
-                    finding.code,
-                    finding.severity,
-                    os.fspath(finding.path),
-                    finding.message,
-                    finding.advice,
-                ),
-                offset=finding.offset,
-                position=finding.position,
-            )
-            for finding in self.findings
-        ]
+        words = "code severity path offset position message advice"
+        return [finding_row(finding, words) for finding in self.findings]
 
     def to_json(self) -> dict[str, Any]:
         """The document of `kseg verify --json`."""
-        return {
-            "schema": SCHEMA,
-            **fields_of(self, "ok files bytes batches records"),
-            "findings": [finding.to_dict() for finding in self.findings],
-            "lost": [lost.to_dict() for lost in self.lost],
-        }
+        fields = fields_of(self, "ok files bytes batches records findings lost")
+        return {"schema": SCHEMA, **fields}
 
 
 class KnownSettings:

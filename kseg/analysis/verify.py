@@ -37,6 +37,7 @@ from kseg.analysis.units import (
     Threads,
     Unit,
     UnitKind,
+    all_files,
     plan,
     run_units,
 )
@@ -60,7 +61,7 @@ from kseg.files.names import (
     list_partition,
     path_order,
 )
-from kseg.files.selection import Selection, StrPaths
+from kseg.files.selection import StrPaths
 from kseg.format.header import BatchTable
 from kseg.format.times import Time
 from kseg.log.clock import now_of
@@ -122,10 +123,9 @@ def verify(
         >>> verify(demo_log).ok  # doctest: +SKIP
         True
     """
-    selection = Selection.of(topics, partitions)
-    catalog = Catalog.of(paths, selection, replicas="all", on_error=on_error, files="all")
+    catalog, skipped = all_files(paths, topics, partitions, on_error)
     options = VerifyOptions(deep, inflated_max, mapping, now_of(now), sequences)
-    return verify_of(catalog, options, threads=threads, progress=progress, on_error=on_error)
+    return verify_of(catalog, options, threads=threads, progress=progress, skipped=skipped)
 
 
 def verify_of(
@@ -134,7 +134,7 @@ def verify_of(
     *,
     threads: Threads = 1,
     progress: Progress | None = None,
-    on_error: OnError = "raise",
+    skipped: list[LeftOut] | None = None,
     more: Iterable[Examined] = (),
 ) -> Report:
     """As `verify`, for a catalog of files of all kinds.
@@ -143,7 +143,7 @@ def verify_of(
         catalog: the partitions and files.
         options: how to look.
         threads, progress: as for `verify`; or a runner for the work.
-        on_error: as for `verify`.
+        skipped: what could not be read; takes more of it. None to raise the error.
         more: further answers for the same report.
 
     Raises:
@@ -156,7 +156,6 @@ def verify_of(
     if options.sequences:
         partitions = [unit for unit in units if unit.kind is UnitKind.PARTITION]
         units += [replace(unit, kind=UnitKind.SEQUENCES) for unit in partitions]
-    skipped = list(catalog.skipped) if on_error == "skip" else None
     answers = run_units(
         units, work, threads=threads, progress=progress, skipped=skipped, merge=merge_all
     )

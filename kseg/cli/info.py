@@ -193,8 +193,8 @@ def stats(
     options = StatsOptions(records=not headers, top=top)
     with output.progress("stats", 0) as bar:
         catalog = catalog_of(paths, selection, files="all")
-        report = stats_of(catalog, options, threads=jobs, progress=bar.to, on_error="skip")
-    for _path, _reason, error in report.skipped[len(catalog.skipped) :]:
+        report = stats_of(catalog, options, threads=jobs, progress=bar.to, skipped=[])
+    for _path, _reason, error in report.skipped:
         assert error is not None
         pass_over(error)
     if as_json:

@@ -56,7 +56,7 @@ def verify(
             options,
             threads=jobs,
             progress=bar.to,
-            on_error="skip",
+            skipped=list(catalog.skipped),
             more=_of_tier(paths, selection, deep, jobs, now_ms) if is_tiered else (),
         )
     if not (as_json or is_tiered):

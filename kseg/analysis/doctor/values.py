@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kseg.analysis.doctor.words import LACKING, LOSING, BrokerFinding, Outcome
 from kseg.analysis.values import FINDING_COLUMNS, finding_row
-from kseg.documents import Documented, VerbReport, fields_of
+from kseg.documents import Documented, VerbReport
 from kseg.frames import Table, TableRows
 from kseg.frozen import frozen_dataclass
 from kseg.log.recovery import Lost
@@ -145,14 +145,9 @@ class DoctorReport(VerbReport, Table):
             )
             for finding in findings
         }
+        words = "code severity path message advice=mend outcome exception records partitions"
         return [
-            {
-                "directory": directories.get(id(finding)),
-                **finding_row(
-                    finding.code, finding.severity, finding.path, finding.message, finding.mend
-                ),
-                **fields_of(finding, "outcome exception records partitions"),
-            }
+            {"directory": directories.get(id(finding)), **finding_row(finding, words)}
             for finding in self.all_findings()
         ]
 
