@@ -169,15 +169,8 @@ def _decode_coordinator(
         return InternalRecord(topic, kind, record_type.name, None, fields, None)
     cursor = Cursor(value, "value")
     version: int = cursor.unpack(_INT16, "the version")
-    if reason := _unknown_version(record_type, version):
-        return _decode_newer(
-            InternalRecord(topic, kind, record_type.name, version, fields, value, reason),
-            record_type,
-            cursor,
-        )
-    content: Fields = message_reader(record_type.value, version)(cursor)
-    _decode_embedded(record_type.value, content, cursor)
-    return InternalRecord(topic, kind, record_type.name, version, fields, content)
+    record = InternalRecord(topic, kind, record_type.name, version, fields, value)
+    return _with_value(record, record_type, cursor)
 
 
 def _decode_metadata(
@@ -195,17 +188,12 @@ def _decode_metadata(
     if kind not in types:
         why = f"type {kind} is not known"
         return InternalRecord(topic, kind, None, version, key, value, why)
-    record_type = types[kind]
-    if reason := _unknown_version(record_type, version):
-        return _decode_newer(
-            InternalRecord(topic, kind, record_type.name, version, key, value, reason),
-            record_type,
-            cursor,
-        )
-    content: Fields = message_reader(record_type.value, version)(cursor)
-    if cursor.position != cursor.end:
-        raise cursor.error(f"{cursor.left} bytes are left over behind {record_type.name}")
-    return InternalRecord(topic, kind, record_type.name, version, key, content)
+    name = types[kind].name
+    record = InternalRecord(topic, kind, name, version, key, value)
+    record = _with_value(record, types[kind], cursor)
+    if record.reason is None and cursor.left:
+        raise cursor.error(f"{cursor.left} bytes are left over behind {name}")
+    return record
 
 
 def _frame_number(cursor: Cursor, what: str) -> int:
@@ -218,44 +206,38 @@ def _frame_number(cursor: Cursor, what: str) -> int:
     return number
 
 
-def _unknown_version(record_type: RecordType, version: int) -> str:
-    """Why a value stays as it is; nothing if its layout is known."""
-    lowest, highest = record_type.versions
-    if lowest <= version <= highest:
-        return ""
-    return f"version {version} of {record_type.name} is not known, only {lowest} to {highest}"
+def _with_value(record: InternalRecord, record_type: RecordType, cursor: Cursor) -> InternalRecord:
+    """A record with the fields of its value; its bytes and a reason where the layout is not known.
 
-
-def _decode_newer(
-    record: InternalRecord, record_type: RecordType, cursor: Cursor
-) -> InternalRecord:
-    """A record of an unknown version, with the fields of the newest known one if they fit.
-
-    A flexible message gets further fields as tagged ones for the most part. Other changes leave
-    bytes over, or are no value of the known version.
+    Of a newer version it has the fields of the newest known one if they fit. A flexible message
+    gets further fields as tagged ones for the most part. Other changes leave bytes over, or are no
+    value of the known version.
 
     Args:
-        record: with the bytes of its value, and the reason.
+        record: with the bytes of its value.
         record_type: its type.
         cursor: at the first field of the value.
     """
-    newest = record_type.versions[1]
-    assert record.version is not None
-    if (
-        record.version < newest
-        or not load()["messages"][record_type.value][str(newest)]["flexible"]
-    ):
-        return record
+    message, name = record_type.value, record_type.name
+    (lowest, newest), version = record_type.versions, record.version or 0
+    reason = None
+    if not lowest <= version <= newest:
+        unknown = f"version {version} of {name} is not known, only {lowest} to {newest}"
+        record = record._replace(reason=unknown)
+        if version < lowest or not load()["messages"][message][str(newest)]["flexible"]:
+            return record
+        reason = f"version {version} of {name} is newer than {newest}, whose fields it has"
     try:
-        content: Fields = message_reader(record_type.value, newest)(cursor)
+        content: Fields = message_reader(message, min(version, newest))(cursor)
     except InvalidRecordError:
+        if reason is None:
+            raise
         return record
-    if cursor.left:
+    if reason is not None and cursor.left:
         return record
-    _decode_embedded(record_type.value, content, cursor)
-    name = record_type.name
-    reason = f"version {record.version} of {name} is newer than {newest}, whose fields it has"
-    return record._replace(value=content, reason=reason, unknown_tags=cursor.unknown_tags)
+    _decode_embedded(message, content, cursor)
+    unknown_tags = 0 if reason is None else cursor.unknown_tags
+    return record._replace(value=content, reason=reason, unknown_tags=unknown_tags)
 
 
 def _decode_embedded(message: str, content: Fields, cursor: Cursor) -> None:
