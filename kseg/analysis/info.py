@@ -89,17 +89,19 @@ class Summary:
         self.min_timestamp = _of_both(min, low, self.min_timestamp)
         self.max_timestamp = _of_both(max, high, self.max_timestamp)
 
-    def merge(self, other: Summary) -> None:
-        """Add another summary, of other batches."""
-        self.batches += other.batches
+    def merge(self, other: Summary) -> Summary:
+        """The sums of both, which are of different batches."""
         both = self.records is not None and other.records is not None
-        self.records = (self.records or 0) + (other.records or 0) if both else None
-        self.codecs |= other.codecs
-        self.magics |= other.magics
-        self.min_timestamp = _of_both(min, self.min_timestamp, other.min_timestamp)
-        self.max_timestamp = _of_both(max, self.max_timestamp, other.max_timestamp)
-        self.first_offset = _of_both(min, self.first_offset, other.first_offset)
-        self.last_offset = _of_both(max, self.last_offset, other.last_offset)
+        return Summary(
+            self.batches + other.batches,
+            (self.records or 0) + (other.records or 0) if both else None,
+            _of_both(min, self.min_timestamp, other.min_timestamp),
+            _of_both(max, self.max_timestamp, other.max_timestamp),
+            self.codecs | other.codecs,
+            self.magics | other.magics,
+            _of_both(min, self.first_offset, other.first_offset),
+            _of_both(max, self.last_offset, other.last_offset),
+        )
 
     def document(self) -> dict[str, Any]:
         """The fields as they stand in JSON."""
@@ -361,7 +363,7 @@ def info_of_partition(path: Path) -> PartitionInfo:
         for segment_info in log.segments:
             with log.open_segment(segment_info) as segment:
                 segments.append(_segment(segment, faults))
-            total.merge(segments[-1].summary)
+            total = total.merge(segments[-1].summary)
         return PartitionInfo(
             dir=path.resolve().name,
             topic=log.topic,

@@ -399,23 +399,11 @@ def _all_topics(topics: StatsByTopic) -> Row:
 
 
 def _sums(at: PartitionStats, has_times: bool) -> Row:
-    row: Row = {
-        "bytes": at.bytes,
-        **at.summary.document(),
-        "batch_bytes": at.batch_sizes.document(),
-        "codec_bytes": at.codec_labels(),
-        "faults": at.fault_count,
-    }
-    if (records := at.records) is not None:
-        row |= {
-            "record_bytes": records.sizes.document(),
-            "null_keys": records.null_keys,
-            "null_values": records.null_values,
-            "distinct_keys": records.distinct.estimate(),
-            "payloads": sorted(Counter(records.payloads).most_common(_LINES)),
-        }
-        if has_times:
-            row["timeline"] = records.timeline.document()
+    row = {"bytes": at.bytes, **at.document()}
+    if at.records is not None:
+        row["payloads"] = sorted(Counter(at.records.payloads).most_common(_LINES))
+        if not has_times:
+            del row["timeline"]
     return row
 
 

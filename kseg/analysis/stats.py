@@ -138,10 +138,7 @@ class SizeHistogram:
     def document(self) -> dict[str, Any]:
         """The fields as they stand in JSON."""
         return {
-            "count": self.count,
-            "total": self.total,
-            "min": self.least,
-            "max": self.greatest,
+            **fields_of(self, "count total min=least max=greatest"),
             "mean": round(self.total / self.count, 1) if self.count else 0.0,
             "p50": self.quantile(0.50),
             "p90": self.quantile(0.90),
@@ -562,9 +559,6 @@ class PartitionStats:
 
     def merge(self, other: PartitionStats) -> PartitionStats:
         """The sums of both."""
-        summary = Summary()
-        summary.merge(self.summary)
-        summary.merge(other.summary)
         records = self.records or other.records
         if self.records is not None and other.records is not None:
             records = self.records.merge(other.records)
@@ -572,7 +566,7 @@ class PartitionStats:
         return PartitionStats(
             segments=self.segments + other.segments,
             bytes=self.bytes + other.bytes,
-            summary=summary,
+            summary=self.summary.merge(other.summary),
             records=records,
             log_start_offset=other.log_start_offset if start is None else start,
             log_end_offset=other.log_end_offset if end is None else end,
@@ -582,9 +576,16 @@ class PartitionStats:
             codec_bytes=dict(Counter(self.codec_bytes) + Counter(other.codec_bytes)),
         )
 
-    def codec_labels(self) -> dict[str, int]:
-        """Bytes of the batches of each codec, by its name."""
-        return {codec_label(codec): size for codec, size in sorted(self.codec_bytes.items())}
+    def document(self) -> dict[str, Any]:
+        """The numbers as they stand in JSON, without the offsets and the keys."""
+        codecs = {codec_label(codec): size for codec, size in sorted(self.codec_bytes.items())}
+        return {
+            **self.summary.document(),
+            "batch_bytes": self.batch_sizes.document(),
+            "codec_bytes": codecs,
+            "faults": self.fault_count,
+            **({} if self.records is None else self.records.document()),
+        }
 
     def cells(self, top_keys: Iterable[TopKey]) -> dict[str, Any]:
         """The numbers for a table; those of records are None if records were not decoded."""
@@ -629,20 +630,13 @@ class PartitionReport:
 
     def document(self) -> dict[str, Any]:
         """The fields as they stand in JSON, but for the keys' bytes, which stay bytes."""
-        stats, records = self.stats, self.stats.records
-        document: dict[str, Any] = {
+        document = {
             **fields_of(self, "path dir topic partition"),
-            **fields_of(stats, "log_start_offset log_end_offset segments bytes"),
-            **stats.summary.document(),
-            "batch_bytes": stats.batch_sizes.document(),
-            "codec_bytes": stats.codec_labels(),
-            "faults": stats.fault_count,
+            **fields_of(self.stats, "log_start_offset log_end_offset segments bytes"),
+            **self.stats.document(),
         }
-        if records is not None:
-            document |= {
-                **records.document(),
-                "top_keys": [asdict(top_key) for top_key in self.top_keys],
-            }
+        if self.stats.records is not None:
+            document["top_keys"] = [asdict(top_key) for top_key in self.top_keys]
         return document
 
 
