@@ -8,7 +8,7 @@ lost:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property, partial
 from itertools import islice
@@ -346,17 +346,28 @@ class Home:
         self, topic: InternalTopic, at: int | None, progress: Progress | None
     ) -> Iterator[tuple[LogTaken, Iterator[RecordColumns]]]:
         """The last values of each partition of a topic up to a time; see `LastValues.taken`."""
-        views = list[tuple[Partition, LogView]]()
-        for partition in self.of_topic(topic):
-            with self.noting_unreadable(partition.path):
-                views.append((partition, LogView.open(partition.path)))
-        total, done = sum(info.size for _, view in views for info in view.segments), 0
-        for source, view in views:
+        for source, view in self.walked(self.of_topic(topic), progress):
             with self.noting_unreadable(source.path):
                 yield self._values_of(source, view, topic, at)
-            done += sum(info.size for info in view.segments)
+
+    def walked(
+        self, partitions: Iterable[Partition], progress: Progress | None
+    ) -> Iterator[tuple[Partition, LogView]]:
+        """The logs of partitions one after the other; those that cannot be read are noted.
+
+        Args:
+            partitions: the partitions.
+            progress: called after each with the bytes of the segments so far, and of all.
+        """
+        views = list[tuple[Partition, LogView]]()
+        for partition in partitions:
+            with self.noting_unreadable(partition.path):
+                views.append((partition, LogView.open(partition.path)))
+        sizes = [sum(info.size for info in view.segments) for _, view in views]
+        for number, walked in enumerate(views, 1):
+            yield walked
             if progress is not None:
-                progress(done, total)
+                progress(sum(sizes[:number]), sum(sizes))
 
     def _values_of(
         self, source: Partition, view: LogView, topic: InternalTopic, at: int | None

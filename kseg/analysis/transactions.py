@@ -223,21 +223,16 @@ def transactions(
     clock_ms = now_of(now) if at_ms is None else at_ms
     coordinator = _Coordinator(home, at_ms, clock_ms - max_timeout_minutes * _MINUTE_MS)
     chosen = [
-        partition.path
+        partition
         for partition in home.sources
         if selection.takes(partition.topic, partition.partition)
         and partition.topic != InternalTopic.METADATA
     ]
-    views = list[LogView]()
-    for path in chosen:
-        with home.noting_unreadable(path):
-            views.append(LogView.open(path))
     if not chosen and any(selection):
         names_here = ((partition.topic, partition.partition) for partition in home.sources)
         raise NothingChosenError(selection.why_nothing(names_here))
-    total, done = sum(info.size for view in views for info in view.segments), 0
     parts, undecided = [NO_TRANSACTIONS], list[Undecided]()
-    for view in views:
+    for _, view in home.walked(chosen, progress):
         with home.noting_unreadable(view.path):
             rows = _batches(view, at_ms, notes)
             if rows is not None:
@@ -245,9 +240,6 @@ def transactions(
                 undecided += coordinator.judge(view, part)
                 part["duration_ms"] = _durations(part, clock_ms)
                 parts.append(part)
-        done += sum(info.size for info in view.segments)
-        if progress is not None:
-            progress(done, total)
     columns = {name: np.concatenate([part[name] for part in parts]) for name in NO_TRANSACTIONS}
     if since_ms is not None:
         newest = np.maximum(columns["last_ms"], columns["marker_ms"])
