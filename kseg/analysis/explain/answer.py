@@ -203,16 +203,9 @@ def explain(
     sources.check()
     if what_if is not None and not isinstance(what_if, Mapping):
         raise TypeError(f'what_if is a dict such as {{"retention.ms": "1"}}, not {what_if!r}')
-    codec_words = {"": _codec_words(what_if or {})}
-    codec_words |= {
-        topic: _codec_words(topic_words) for topic, topic_words in (topic_what_if or {}).items()
-    }
-    what_if = _but_codecs(what_if or {})
-    topic_what_if = {
-        topic: other_words
-        for topic, topic_words in (topic_what_if or {}).items()
-        if (other_words := _but_codecs(topic_words))
-    }
+    codec_words, other_words = _parted({"": what_if or {}, **(topic_what_if or {})})
+    what_if = other_words.pop("")
+    topic_what_if = {topic: words for topic, words in other_words.items() if words}
     SettingSources(config=what_if, topic_config=topic_what_if).check()
     homes = _chosen([_directory_at(path) for path in directories], selection)
     question_now = _Question(
@@ -242,19 +235,24 @@ def explain(
     return replace(report, codecs=tuple(_estimates(keeps, codec_words, cores)))
 
 
-def _codec_words(words: Mapping[str, str]) -> dict[str, str]:
-    """The settings to suppose whose effect is estimated from a sample; checked.
+def _parted(
+    words: _TopicConfig,
+) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]]]:
+    """By topic, the settings whose effect is estimated from a sample, checked; and the others.
 
     Raises:
         ValueError: a value is invalid.
     """
-    of_codecs = {name: text for name, text in words.items() if name in codecs.WORDS}
-    codecs.choices_of(of_codecs)
-    return of_codecs
-
-
-def _but_codecs(words: Mapping[str, str]) -> dict[str, str]:
-    return {name: text for name, text in words.items() if name not in codecs.WORDS}
+    of_codecs, others = (
+        {
+            topic: {name: text for name, text in of_topic.items() if (name in codecs.WORDS) is part}
+            for topic, of_topic in words.items()
+        }
+        for part in (True, False)
+    )
+    for settings in of_codecs.values():
+        codecs.choices_of(settings)
+    return of_codecs, others
 
 
 def _estimates(
