@@ -19,6 +19,7 @@ from kseg.analysis.doctor.facts import (
     BrokerDirectory,
     BrokerFile,
     Node,
+    metadata_level,
     read_broker_file,
     read_directory,
 )
@@ -241,13 +242,11 @@ def report(broker_plan: DoctorPlan, answers: Iterable[PartitionOutlook]) -> Doct
 
 def _release_of(cluster: Cluster | None) -> str:
     """The first of `COMPARED` that knows a cluster's metadata version; the newest without one."""
-    fact = None if cluster is None else cluster.facts["features"].get(("metadata.version",))
-    if fact is None:
+    level = metadata_level(cluster)
+    if level is None:
         return NEWEST_RELEASE
     largest = {release: versions[1] for release, versions in metadata_versions().items()}
-    knowing = (
-        release for release in reversed(COMPARED) if largest.get(release, 0) >= fact.fields["level"]
-    )
+    knowing = (release for release in reversed(COMPARED) if largest.get(release, 0) >= level)
     return next(knowing, NEWEST_RELEASE)
 
 

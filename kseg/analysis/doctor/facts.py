@@ -501,6 +501,12 @@ class Node:
         return names
 
 
+def metadata_level(cluster: Cluster | None) -> int | None:
+    """The metadata version of a cluster; None where it is not known."""
+    fact = None if cluster is None else cluster.facts["features"].get(("metadata.version",))
+    return None if fact is None else int(fact.fields["level"])
+
+
 def name_of(partition: TopicPartition) -> str:
     """The name of a partition's directory."""
     return f"{partition.topic}-{partition.partition}"

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from kseg.analysis.doctor.facts import Node, reason_of, records_in, refusal
+from kseg.analysis.doctor.facts import Node, metadata_level, reason_of, records_in, refusal
 from kseg.analysis.doctor.values import PartitionOutlook
 from kseg.analysis.doctor.words import BrokerFinding, Outcome, advice, event, finding
 from kseg.errors import KsegError, NotALogError
@@ -81,9 +81,9 @@ def of_bootstrap(home: Path, release: str) -> Iterator[BrokerFinding]:
 
 def of_level(cluster: Cluster | None, log: Path, release: str) -> Iterator[BrokerFinding]:
     """The metadata version of the cluster, if a release does not know it."""
-    fact = None if cluster is None else cluster.facts["features"].get(("metadata.version",))
-    if fact is not None:
-        yield from _of_level(log, fact.fields["level"], release)
+    level = metadata_level(cluster)
+    if level is not None:
+        yield from _of_level(log, level, release)
 
 
 def _of_level(path: Path, level: int, release: str) -> Iterator[BrokerFinding]:
