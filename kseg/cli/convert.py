@@ -19,7 +19,7 @@ from kseg.change.run import run
 from kseg.cli import output
 from kseg.cli.cleanup import logs_with_settings
 from kseg.cli.closed import change_of, report, share_out
-from kseg.cli.failures import Exit, complain, one_line, usage_errors
+from kseg.cli.failures import Exit, complain, complain_of, one_line, usage_errors
 from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import CODECS, GivenSettings, Paths
 from kseg.cli.paths import batch_files, catalog_of
@@ -304,7 +304,7 @@ class FileConversion:
     def say(self, target: Path | None, *, quiet: bool) -> None:
         """Report drops and damage and, unless `quiet`, the result."""
         tally = self.tally
-        complain(*(f"kseg: {one_line(fault)}" for fault in self.faults))
+        complain_of(self.faults)
         if self.left_out:
             complain(f"kseg: warning: {self.left_out}; left out")
         complain(*(f"kseg: warning: {sentence}" for sentence in self.losses.sentences()))

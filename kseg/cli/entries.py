@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,16 +60,12 @@ def dump_entries(
         raise NotALogError("a file without entries", path=source.path)
 
 
-def _offset_index(path: Path, base_offset: int) -> Columns:
-    with OffsetIndex.open(path, base_offset) as index:
-        offsets, positions = index.entries()
-    return {"entry": np.arange(len(offsets)), "offset": offsets, "position": positions}
-
-
-def _time_index(path: Path, base_offset: int) -> Columns:
-    with TimeIndex.open(path, base_offset) as index:
-        timestamps, offsets = index.entries()
-    return {"entry": np.arange(len(offsets)), "timestamp": timestamps, "offset": offsets}
+def _index(
+    kind: type[OffsetIndex] | type[TimeIndex], names: Sequence[str], path: Path, base_offset: int
+) -> Columns:
+    with kind.open(path, base_offset) as index:
+        columns = index.entries()
+    return {"entry": np.arange(len(columns[0])), **dict(zip(names, columns, strict=True))}
 
 
 def _txn_index(path: Path, _base_offset: int) -> Columns:
@@ -116,8 +113,8 @@ def _clean_shutdown(path: Path) -> Iterator[dict[str, Any]]:
 
 
 _TABLES: dict[FileKind, Callable[[Path, int], Columns]] = {
-    FileKind.INDEX: _offset_index,
-    FileKind.TIMEINDEX: _time_index,
+    FileKind.INDEX: partial(_index, OffsetIndex, ("offset", "position")),
+    FileKind.TIMEINDEX: partial(_index, TimeIndex, ("timestamp", "offset")),
     FileKind.TXNINDEX: _txn_index,
     FileKind.SNAPSHOT: _snapshot,
 }

@@ -280,8 +280,7 @@ def _check(
         }
         output.write_document("erase-check/1", document)
     else:
-        head = ("state", "segment", "path")
-        output.write_table(head, [[row[name] for name in head] for row in rows])
+        output.write_columns(("state", "segment", "path"), rows)
         output.write_lines(f"not in the report: {printable(str(each))}" for each in unknown)
         output.write_lines(f"the records are back: {plan.title}" for plan in back)
     return Exit.FOUND if back or unknown else Exit.OK

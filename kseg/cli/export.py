@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kseg.cli import output
-from kseg.cli.failures import Exit, complain, one_line, tell_replaced, usage_errors
+from kseg.cli.failures import Exit, complain, complain_of, tell_replaced, usage_errors
 from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import Paths, check_names
 from kseg.cli.paths import tier_of_run
@@ -69,7 +69,7 @@ def export(
         pairs = exports_of(records, per, where, look)
     with output.progress("export", sum(export.size for export, _target in pairs)) as bar:
         written = write_all(records, pairs, look, where, partial(_tell_file, bar, look))
-    complain(*(f"kseg: {one_line(fault)}" for fault in written.faults))
+    complain_of(written.faults)
     complain(*written.undecoded.lines(look))
     if pairs:
         _say_owner(pairs[0][0].path, pairs[0][1], where)

@@ -251,6 +251,11 @@ def answer(context: click.Context, code: object) -> object:
     return Exit.FOUND if code == Exit.FOUND else Exit.FILES
 
 
+def complain_of(errors: Iterable[BaseException]) -> None:
+    """Write a line for each error."""
+    complain(*(f"{MARK}{one_line(error)}" for error in errors))
+
+
 def complain(*lines: str) -> None:
     """Write lines to standard error, with control characters escaped.
 

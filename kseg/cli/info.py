@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kseg.analysis.info import info_of
 from kseg.cli import output
-from kseg.cli.failures import Exit, complain, one_line, pass_over
+from kseg.cli.failures import Exit, complain, complain_of, pass_over
 from kseg.cli.internal import mention
 from kseg.cli.output import human_bytes, human_count
 from kseg.cli.parsing import Paths
@@ -66,7 +66,7 @@ def info(
         )
         mention(catalog)
     faults = [fault for partition in partitions for fault in partition.faults]
-    complain(*(f"kseg: {one_line(fault)}" for fault in faults))
+    complain_of(faults)
     return Exit.FOUND if faults else Exit.OK
 
 

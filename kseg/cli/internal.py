@@ -294,8 +294,7 @@ def _print_transactions(report: Transactions, *, show_all: bool) -> None:
             *("topic", "partition", "status", "first_offset", "last_offset", "records", "bytes"),
             *("producer_id", "producer_epoch", "transactional_id", "marker_offset", "duration_ms"),
         )
-        rows = [[row[name] for name in head] for row in report.transactions.rows()]
-        output.write_table(head, rows)
+        output.write_columns(head, report.transactions.rows())
     output.write_line(report.title or "no transactions")
 
 
@@ -373,7 +372,7 @@ def _print_state(state: Metadata) -> None:
 def _write_table(rows: list[dict[str, str]]) -> None:
     """The columns that say something."""
     names = [name for name in rows[0] if any(row[name] not in ("", "no") for row in rows)]
-    output.write_table(names, [[row[name] for name in names] for row in rows])
+    output.write_columns(names, rows)
 
 
 def _shown(row: dict[str, Any]) -> dict[str, str]:
@@ -450,5 +449,4 @@ def _print_schemas(chosen: list[Schema], *, as_text: bool) -> None:
         output.write_lines(chosen[0].text.split("\n"))
     else:
         head = ("subject", "version", "id", "type", "deleted", "references", "guid")
-        rows = [counted(schema.row()) for schema in chosen]
-        output.write_table(head, [[row[name] for name in head] for row in rows])
+        output.write_columns(head, [counted(schema.row()) for schema in chosen])

@@ -419,12 +419,6 @@ def codes_of(module: str, argument: str = "") -> Option:
 level_option = click.option(
     "--level", type=int, metavar="N", help="The codec's level, if not Kafka's default."
 )
-#: The verb checks that the paths exist when it opens them.
-paths_argument = click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
-#: The same for verbs that read no store.
-local_paths_argument = click.argument(
-    "paths", nargs=-1, required=True, metavar="PATH...", type=LOCAL_PATH
-)
 #: Copies of one partition or of data directories.
 copies_argument = click.argument("copies", nargs=-1, required=True, metavar="A B...", type=PATH)
 
@@ -527,6 +521,12 @@ change_options = together(
 
 
 # ---- options whose help differs ------------------------------------------------------------------
+
+
+def paths_argument(*, required: bool = True, stores: bool = True) -> Option:
+    """PATH..., which the verb opens; without `stores` a URL is refused."""
+    kind = PATH if stores else LOCAL_PATH
+    return click.argument("paths", nargs=-1, required=required, metavar="PATH...", type=kind)
 
 
 def directories_argument(*, required: bool, stores: bool = False) -> Option:

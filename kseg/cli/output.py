@@ -172,7 +172,12 @@ def write_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         for at, name in enumerate(head)
         if not rows or not all(isinstance(row[at], int | float | None) for row in rows)
     ]
-    _draw(head, [[_cell(value) for value in row] for row in rows], left)
+    _draw(head, _cells(rows), left)
+
+
+def write_columns(head: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Some columns of rows as a table."""
+    write_table(head, [[row[name] for name in head] for row in rows])
 
 
 #: The columns of fitted tables whose text begins at the left.
@@ -193,11 +198,8 @@ def write_fitted_table(
         rows: a cell for each of them.
         priority: the columns that are shown, as far as there is room: the first ones first.
     """
-    body = [[_cell(value) for value in row] for row in rows]
-    widths = {
-        name: max([len(name), *(len(row[at]) for row in body if at or len(row[at]) <= _NAME_MAX)])
-        for at, name in enumerate(head)
-    }
+    body = _cells(rows)
+    widths = dict(zip(head, _widths(head, body, _NAME_MAX), strict=True))
     names, room = {head[0]}, shutil.get_terminal_size().columns - widths[head[0]]
     for name in priority:
         if len(_GAP) + widths[name] <= room:
@@ -214,10 +216,7 @@ def _draw(
     if wants_color():
         _draw_by_rich(head, body, left)
         return
-    widths = [
-        max([len(name), *(len(row[at]) for row in body if at or len(row[at]) <= name_max)])
-        for at, name in enumerate(head)
-    ]
+    widths = _widths(head, body, name_max)
     for row in [list(head), *body]:
         if len(row[0]) > widths[0]:
             click.echo(row[0])
@@ -227,6 +226,14 @@ def _draw(
             for name, text, width in zip(head, row, widths, strict=True)
         )
         click.echo(_GAP.join(cells).rstrip())
+
+
+def _widths(head: Sequence[str], body: Sequence[list[str]], name_max: int) -> list[int]:
+    """The widths of columns; of the first one without the names that are longer than `name_max`."""
+    return [
+        max([len(name), *(len(row[at]) for row in body if at or len(row[at]) <= name_max)])
+        for at, name in enumerate(head)
+    ]
 
 
 def _draw_by_rich(head: Sequence[str], body: Sequence[list[str]], left: Sequence[str]) -> None:
@@ -308,7 +315,7 @@ def write_rows(
         below: lines about each row, which follow it, or the table.
     """
     if wants_color():
-        _draw(head, [[_cell(value) for value in row] for row in rows], left)
+        _draw(head, _cells(rows), left)
         rows = [() for _ in rows]
     for row, lines in zip_longest(rows, below, fillvalue=()):
         write_lines((*([plain(*row)] if row else ()), *lines))
@@ -323,11 +330,15 @@ def write_codes(verb: str, codes: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         write_document(f"{verb}-codes/1", {"codes": rows})
     else:
-        write_table(head, [[row[name] for name in head] for row in rows])
+        write_columns(head, rows)
 
 
 def _code_fields(names: Sequence[str], fields: Any) -> dict[str, Any]:
     return dict(zip(names, fields, strict=False)) if isinstance(fields, tuple) else asdict(fields)
+
+
+def _cells(rows: Iterable[Sequence[object]]) -> list[list[str]]:
+    return [[_cell(value) for value in row] for row in rows]
 
 
 def _cell(value: object) -> str:

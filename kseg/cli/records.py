@@ -20,7 +20,7 @@ import numpy as np
 
 from kseg.catalog.catalog import partition_at
 from kseg.cli import output
-from kseg.cli.failures import Exit, complain, one_line, tell_replaced
+from kseg.cli.failures import Exit, complain, complain_of, tell_replaced
 from kseg.cli.paths import tier_of_run
 from kseg.cli.row_writer import RowWriter, Template
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
@@ -291,7 +291,7 @@ class RecordLines:
     def _report(self, error: KsegError) -> None:
         self.findings += 1
         self.out.flush()
-        complain(f"kseg: {one_line(error)}")
+        complain_of((error,))
 
     def end(self) -> Exit:
         """Report the values that are not exact; returns the exit code."""

@@ -267,7 +267,7 @@ def _piece(
     if field.kind in ("json", "text"):
         return _bytes_piece(column, lead, null, _text_style(field.kind, style))
     if field.kind == "headers":
-        return _headers_piece(column, lead, null, style.bytes_style)
+        return headers_piece(column, lead, null, style.bytes_style)
     if field.kind == "time" and times:
         return (_text.TIME, lead, null, column)
     if field.kind in ("int", "time"):
@@ -293,7 +293,8 @@ def _text_style(kind: str, style: Style) -> int:
     return _text.RAW | (_text.CSV if style.form == "csv" else _text.BARE)
 
 
-def _headers_piece(column: HeadersColumn, lead: bytes, null: bytes | None, style: int) -> Piece:
+def headers_piece(column: HeadersColumn, lead: bytes, null: bytes | None, style: int) -> Piece:
+    """A column of headers behind `lead`."""
     keys, values = column.keys, column.values
     sources = (keys.offsets, keys.data, values.offsets, values.data, values.validity)
     if style & _ENCODING == _text.RAW:  # an element of a JSON list is a JSON string

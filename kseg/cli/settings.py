@@ -11,7 +11,7 @@ import click
 
 import kseg
 from kseg.cli import output
-from kseg.cli.failures import complain, usage_errors
+from kseg.cli.failures import complain_of, usage_errors
 from kseg.cli.parsing import GivenSettings, Setting, by_topic
 from kseg.errors import KsegError, UnsupportedFormatError
 from kseg.files import metadata
@@ -130,16 +130,9 @@ def known_configs(
     """
     settings = known_settings(partitions, given, directories)
     of_partitions = [settings.of(partition.path) for partition in partitions]
-    say_of_findings(
-        [
-            *settings.findings,
-            *(
-                finding
-                for partition_settings in of_partitions
-                for finding in partition_settings.findings
-            ),
-        ]
-    )
+    complain_of(settings.findings)
+    for partition_settings in of_partitions:
+        complain_of(partition_settings.findings)
     return {
         partition_settings.path: partition_settings.config for partition_settings in of_partitions
     }
@@ -182,7 +175,7 @@ def say_of_settings(
 
     Kafka's defaults that decide on deletion are reported, too.
     """
-    say_of_findings(findings)
+    complain_of(findings)
     settings = list(settings)
     output.write_lines(
         defaults_lines((of_partition.topic, of_partition.values) for of_partition in settings)
@@ -191,11 +184,6 @@ def say_of_settings(
         (str(of_partition.topic), note) for of_partition in settings for note in of_partition.notes
     }
     output.write_lines(f"{topic}: {note}" for topic, note in sorted(notes))
-
-
-def say_of_findings(findings: Iterable[KsegError]) -> None:
-    """Report on standard error values that cannot be parsed."""
-    complain(*(f"kseg: {finding}" for finding in findings))
 
 
 def have_damage(findings: Iterable[KsegError]) -> bool:

@@ -24,10 +24,10 @@ from kseg.change.compact import CompactionOptions
 from kseg.cli import closed, output
 from kseg.cli.cleanup import write_compaction
 from kseg.cli.doctor import write_reports
-from kseg.cli.failures import MARK, Exit, complain, usage_errors
+from kseg.cli.failures import MARK, Exit, complain, complain_of, usage_errors
 from kseg.cli.parsing import GivenSettings, Paths, parse_names
 from kseg.cli.paths import catalog_of
-from kseg.cli.settings import check_given, say_of_findings
+from kseg.cli.settings import check_given
 from kseg.files.selection import Selection
 from kseg.log.recovery import KINDS
 from kseg.records.query import ALL, Range
@@ -250,7 +250,7 @@ def reindex(
     )
     directories = _directories(paths, selection, given)
     result = _run("reindex", cores, job, directories, apply=apply, options=options)
-    say_of_findings(result.settings_findings)
+    complain_of(result.settings_findings)
     say = partial(
         closed.say,
         "reindex",

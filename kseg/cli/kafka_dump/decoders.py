@@ -19,6 +19,7 @@ from uuid import UUID
 
 import numpy as np
 
+from kseg.analysis.transactions import STATES
 from kseg.cli.kafka_dump.lines import Contents, Note, texts_of
 from kseg.constants import Bools, ControlType
 from kseg.errors import InvalidRecordError
@@ -33,13 +34,6 @@ if TYPE_CHECKING:
 
 #: The texts of a key and of a payload.
 Shown = tuple[str | None, str | None]
-
-
-#: `transactionStatus` in words.
-_STATUSES: Final = (
-    *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"),
-    *("Dead", "PrepareEpochFence"),
-)
 
 
 def internal_contents(
@@ -97,8 +91,8 @@ def show(
     version, data = record.version, "<DELETE>"
     if record.value is not None:
         status = record.value.get("transactionStatus")
-        if named_status and status in range(len(_STATUSES)):
-            record.value["transactionStatus"] = _STATUSES[status]
+        if named_status and status in range(len(STATES)):
+            record.value["transactionStatus"] = STATES[status]
         data = message_json(record_type.value, version, record.value)
     if topic is InternalTopic.METADATA:
         return None, f'{{"type":"{record_type.name}","version":{version},"data":{data}}}'

@@ -241,13 +241,6 @@ def record_columns(
     return column
 
 
-def names_piece(headers: Any, style: int) -> Piece:
-    """The names of headers."""
-    names, values = headers.keys, headers.values
-    sources = (names.offsets, names.data, values.offsets, values.data, values.validity)
-    return (text.HEADERS, b" headerKeys: ", b"", style, headers.offsets, *sources)
-
-
 # ---- keys and values -----------------------------------------------------------------------------
 
 #: Takes a record that cannot be decoded, by its row, and the reason.

@@ -26,7 +26,6 @@ from kseg.cli.kafka_dump.lines import (
     Parser,
     bytes_piece,
     line_pieces,
-    names_piece,
     number_decoder,
     record_columns,
     stored_contents,
@@ -43,7 +42,7 @@ from kseg.cli.output import binary_stdout
 from kseg.cli.parsing import Paths
 from kseg.cli.paths import InputFile
 from kseg.cli.row_writer import RowWriter
-from kseg.cli.rows import Style
+from kseg.cli.rows import Style, headers_piece
 from kseg.commands import printable
 from kseg.constants import Int64s, StopReason
 from kseg.errors import InvalidRecordError, KsegError, NotALogError
@@ -327,7 +326,7 @@ class KafkaDump(Dump):
                 raise InvalidRecordError("this release of Kafka did not know magic 2")
             pieces += line_pieces(line, finder)
             if not is_message:
-                pieces.append(names_piece(columns.headers, options.style))
+                pieces.append(headers_piece(columns.headers, b" headerKeys: ", b"", options.style))
             if control is not None:
                 from kseg.cli.kafka_dump.decoders import control_marks  # few logs have any
 

@@ -43,7 +43,7 @@ from kseg.constants import NEWEST_RELEASE
 
 
 @verb(
-    paths_argument,
+    paths_argument(),
     selection_options,
     tier_options,
     flag("--segments", "per_segment", help_text="A line for each segment."),
@@ -59,7 +59,7 @@ def info() -> None:
 
 
 @verb(
-    click.argument("paths", nargs=-1, metavar="PATH...", type=PATH),
+    paths_argument(required=False),
     flag("--deep", help_text="Decode every record too."),
     flag(
         "--sequences",
@@ -96,7 +96,7 @@ def _parse_fields(text: str) -> tuple[str, ...]:
 
 @verb(
     click.argument("pattern", metavar="PATTERN"),
-    paths_argument,
+    paths_argument(),
     flag("-e", "--regex", help_text="PATTERN is a regular expression of RE2."),
     flag("--hex", "is_hex", help_text="PATTERN is bytes in hexadecimal."),
     click.option(
@@ -186,7 +186,7 @@ def partition() -> None:
 
 
 @verb(
-    click.argument("paths", nargs=-1, metavar="PATH...", type=PATH),
+    paths_argument(required=False),
     click.option("--subject", metavar="GLOB", help="Only subjects that match."),
     click.option(
         "--id", "schema_id", metavar="ID", help="Print the schema of this id, or of this GUID."
@@ -336,7 +336,7 @@ def transactions() -> None:
 
 
 @verb(
-    paths_argument,
+    paths_argument(),
     click.option(
         "--top",
         type=WholeNumber(min=0),

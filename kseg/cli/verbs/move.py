@@ -30,7 +30,6 @@ from kseg.cli.options import (
     json_bytes_option,
     json_option,
     level_option,
-    local_paths_argument,
     now_option,
     on_corrupt_option,
     out_option,
@@ -47,7 +46,7 @@ from kseg.constants import EXTENSIONS, PARTITION_KEYS
 
 
 @click.command(cls=Verb)
-@click.argument("paths", nargs=-1, metavar="PATH...", type=PATH)
+@paths_argument(required=False)
 @format_option
 @click.option(
     "--batches/--records", "batches", default=False, help="One row per batch, or per record."
@@ -72,7 +71,7 @@ def dump(context: click.Context, /, **words: Any) -> int:
 
 
 @verb(
-    paths_argument,
+    paths_argument(),
     format_option,
     bytes_option,
     query_options("read"),
@@ -102,7 +101,7 @@ def _parse_keys(text: str) -> tuple[str, ...]:
 
 
 @verb(
-    paths_argument,
+    paths_argument(),
     out_option("A file or a directory, or a URL such as s3://bucket/dir.", stores=True),
     click.option(
         "--format",
@@ -164,7 +163,7 @@ def export() -> None:
 
 
 @verb(
-    local_paths_argument,
+    paths_argument(stores=False),
     out_option("A file or directory; without it, closed segments change in place.", required=False),
     click.option(
         "--magic",

@@ -184,7 +184,7 @@ _add("reindex", reindex, _job("reindex"), _PATHS, without=("directory",))
 
 
 @spark.command("export")
-@paths_argument
+@paths_argument()
 @out_option("A directory to make.")
 @choice(
     "--by",
