@@ -15,8 +15,7 @@ from uuid import UUID
 
 import numpy as np
 
-from kseg.cli.row_writer import Template
-from kseg.cli.rows import RECORD_FIELDS, UNKNOWN, Field, Style, held_columns, rows_of
+from kseg.cli.rows import RECORD_FIELDS, UNKNOWN, Field, Style, Template, held_columns, rows_of
 from kseg.constants import ConnectTopic, Int64s, InternalTopic
 from kseg.errors import InvalidRecordError
 from kseg.format.values import RecordColumns, binary_column

@@ -29,8 +29,15 @@ from kseg.cli.records import (
     stream_tiles,
     within,
 )
-from kseg.cli.row_writer import RowWriter, dump_workspace
-from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, UNKNOWN, Style, batch_rows
+from kseg.cli.rows import (
+    BATCH_FIELDS,
+    RECORD_FIELDS,
+    UNKNOWN,
+    RowWriter,
+    Style,
+    batch_rows,
+    dump_workspace,
+)
 from kseg.commands import printable
 from kseg.constants import INT64_MIN, ConnectTopic, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, UnreadableError, at_path
@@ -317,7 +324,7 @@ class Dump(RecordLines):
     def _take_rows(self, rows: Rows, source: Source, sink: RowWriter, put: Put) -> None:
         """Write records or batches, or hold them back."""
         if self._left is not None:
-            rows = _part(rows, 0, self._left)
+            rows = rows[: self._left]
             self._left -= len(rows)
         if self.last is None:
             self._write_rows(rows, source, sink, put)
@@ -338,7 +345,7 @@ class Dump(RecordLines):
         surplus = sum(len(held) for held, _source in self._held) - (self.last or 0)
         with self.sink(self._take) as sink:
             for rows, source in self._held:
-                latest = _part(rows, max(surplus, 0), len(rows))
+                latest = rows[max(surplus, 0) :]
                 self._write_rows(latest, source, sink, self._take)
                 surplus = 0
         self._held.clear()
@@ -358,13 +365,6 @@ class Dump(RecordLines):
             put(partial(complain, line))
         else:
             self.find(error, source.path, put)
-
-
-def _part(rows: Rows, start: int, stop: int) -> Rows:
-    """Some of the rows."""
-    if isinstance(rows, BatchTable):
-        return rows.take(slice(start, stop))
-    return rows[start:stop]  # type: ignore[no-any-return]
 
 
 def _directory_of(file: InputFile) -> Path:

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from kseg.cli.paths import InputFile
-from kseg.cli.row_writer import RowWriter
-from kseg.cli.rows import Field, Style, csv_head, field_rows
+from kseg.cli.rows import Field, RowWriter, Style, csv_head, field_rows
 from kseg.commands import csv_field, printable
 from kseg.constants import Array
 from kseg.errors import NotALogError

@@ -17,8 +17,7 @@ from kseg.cli.failures import Exit, complain, complain_of, tell_replaced, usage_
 from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import Paths, check_names
 from kseg.cli.paths import tier_of_run
-from kseg.cli.row_writer import RowWriter
-from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
+from kseg.cli.rows import RECORD_FIELDS, Field, RowWriter, Style, csv_head, record_rows
 from kseg.cli.typed import FIELD_NAMES, scanned, typed_fields, typed_rows
 from kseg.constants import EXTENSIONS
 from kseg.format.values import RecordColumns

@@ -22,8 +22,7 @@ from kseg.catalog.catalog import partition_at
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, complain_of, tell_replaced
 from kseg.cli.paths import tier_of_run
-from kseg.cli.row_writer import RowWriter, Template
-from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
+from kseg.cli.rows import RECORD_FIELDS, Field, RowWriter, Style, Template, csv_head, record_rows
 from kseg.cli.typed import typed_fields, typed_rows
 from kseg.constants import Bools, ConnectTopic, StopReason, topic_named
 from kseg.errors import KsegError, at_path

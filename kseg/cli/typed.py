@@ -16,8 +16,7 @@ import numpy as np
 from kseg.cli.failures import usage_errors
 from kseg.cli.parsing import Paths
 from kseg.cli.paths import catalog_errors, check_catalog, tier_of_run
-from kseg.cli.row_writer import Template
-from kseg.cli.rows import RECORD_FIELDS, Field, Style, held_columns, rows_of
+from kseg.cli.rows import RECORD_FIELDS, Field, Style, Template, held_columns, rows_of
 from kseg.constants import SCHEMA_WORDS
 from kseg.errors import NotALogError, SchemaError
 from kseg.format.typed import BYTES, ERRORS, SCHEMA_IDS, SCHEMA_NAMES, Kinds

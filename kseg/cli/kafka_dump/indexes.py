@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from kseg.cli.kafka_dump.lines import Lines, line_pieces
-from kseg.cli.row_writer import RowWriter
+from kseg.cli.rows import RowWriter
 from kseg.constants import Int64s
 from kseg.errors import CorruptIndexError
 from kseg.files import producer_snapshot

@@ -30,7 +30,7 @@ from kseg.format.values import BinaryColumn, binary_column
 from kseg.internal.releases import DUMP_RELEASE
 
 if TYPE_CHECKING:
-    from kseg.cli.row_writer import Piece, Template
+    from kseg.cli.rows import Piece, Template
     from kseg.format.values import RecordColumns
 
 #: Finds the column of a field of a line.

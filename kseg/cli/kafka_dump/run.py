@@ -41,8 +41,7 @@ from kseg.cli.options import LOCAL_PATH
 from kseg.cli.output import binary_stdout
 from kseg.cli.parsing import Paths
 from kseg.cli.paths import InputFile
-from kseg.cli.row_writer import RowWriter
-from kseg.cli.rows import Style, headers_piece
+from kseg.cli.rows import RowWriter, Style, headers_piece
 from kseg.commands import printable
 from kseg.constants import Int64s, StopReason
 from kseg.errors import InvalidRecordError, KsegError, NotALogError
@@ -59,7 +58,7 @@ from kseg.workers import At, Put, Work, each_at, putting, run_in_order
 
 if TYPE_CHECKING:
     from kseg.cli.records import Source
-    from kseg.cli.row_writer import Piece, Template
+    from kseg.cli.rows import Piece, Template
     from kseg.files.log_file import Tile
     from kseg.log.recovery import Finding
 

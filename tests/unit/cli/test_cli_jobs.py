@@ -18,7 +18,7 @@ import pytest
 from kseg import workers
 from kseg.cli import dump, main
 from kseg.cli.failures import Exit
-from kseg.cli.row_writer import RowWriter
+from kseg.cli.rows import RowWriter
 from kseg.files import log_file
 from kseg.format.convert import Converter
 from kseg.log.reader import pieces
