@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -90,10 +91,6 @@ def verify() -> None:
     """
 
 
-def _parse_fields(text: str) -> tuple[str, ...]:
-    return parse_names(text, "field", ("key", "value", "headers"))
-
-
 @verb(
     click.argument("pattern", metavar="PATTERN"),
     paths_argument(),
@@ -102,7 +99,10 @@ def _parse_fields(text: str) -> tuple[str, ...]:
     click.option(
         "--in",
         "fields",
-        type=Parsed("key,value,headers", _parse_fields),
+        type=Parsed(
+            "key,value,headers",
+            partial(parse_names, noun="field", allowed=("key", "value", "headers")),
+        ),
         default="key,value,headers",
         show_default=True,
         help="The fields that are searched; headers by their names and values.",
@@ -443,6 +443,7 @@ def explain() -> None:
     jobs_option,
     settings_options,
     json_option,
+    home="doctor",
 )
 def report() -> None:
     """Make one HTML page about the data directories DIR... of a broker.
