@@ -41,7 +41,7 @@ from kseg.analysis.units import Unit, plan, run_units
 from kseg.analysis.values import Examined, Report
 from kseg.catalog.catalog import Catalog, paths_of
 from kseg.constants import Compression, Progress, StrPath
-from kseg.documents import VerbReport, document
+from kseg.documents import VerbReport, document, fields_of
 from kseg.errors import KsegError, NotALogError
 from kseg.files.names import LeftOut
 from kseg.files.selection import StrPaths
@@ -413,9 +413,7 @@ def _keys(topics: StatsByTopic) -> list[Row]:
         {
             "topic": topic.topic[:_TEXT],
             "key": _text(key.key)[:_TEXT],
-            "records": key.records,
-            "bytes": key.bytes,
-            "error": key.bytes_error,
+            **fields_of(key, "records bytes error=bytes_error"),
         }
         for topic in topics
         for key in topic.top_keys
@@ -440,10 +438,12 @@ def _undecided(answer: Transactions | None) -> Row:
     """The numbers of transactions by status, and those without a marker, the oldest first."""
     if answer is None:
         return {"counts": {}, "rows": []}
-    names = ("topic", "partition", "status", "producer_id", "transactional_id", "first_offset")
-    more = ("records", "bytes", "start_ms", "holds", "why", "command")
+    words = (
+        "topic partition status producer_id transactional_id first_offset records bytes start_ms"
+        " holds why command"
+    )
     rows = sorted(answer, key=lambda transaction: transaction.start_ms)[:_ROWS]
-    cells = [{name: getattr(transaction, name) for name in (*names, *more)} for transaction in rows]
+    cells = [fields_of(transaction, words) for transaction in rows]
     return {"counts": answer.counts, "rows": list(_shortened(cells))}
 
 

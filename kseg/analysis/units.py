@@ -183,14 +183,18 @@ def _of_segment(
     partition: Path | None,
     following: int | None,
     checkpoints_of: _CheckpointsOf,
+    beside: Path | None = None,
 ) -> Unit:
+    """The unit of a segment; its files are spelled as the user spelled one of them, `beside`."""
+
     def text(path: Path | None) -> str | None:
-        return None if path is None else name_of(path)
+        spelled = path if path is None or beside is None else beside.with_name(path.name)
+        return None if spelled is None else name_of(spelled)
 
     return Unit(
         UnitKind.SEGMENT,
-        name_of(segment.log),
-        partition=text(partition),
+        text(segment.log) or "",
+        partition=None if partition is None else name_of(partition),
         base_offset=segment.base_offset,
         is_last=following is None,
         following=following,
@@ -213,7 +217,7 @@ def _of_file(
         segments = listing(path.absolute().parent).segments
         for segment, following in _with_following(segments):
             if segment.base_offset == offset:
-                yield _of_segment(_beside(segment, path), None, following, checkpoints_of)
+                yield _of_segment(segment, None, following, checkpoints_of, path)
                 return
     holds = kind.holds_batches
     yield Unit(
@@ -222,22 +226,6 @@ def _of_file(
         base_offset=offset,
         is_last=True,
         file=None if holds else kind,
-    )
-
-
-def _beside(segment: SegmentFiles, path: Path) -> SegmentFiles:
-    """The files of a segment, spelled as the user spelled one of them."""
-
-    def spelled(file: Path | None) -> Path | None:
-        return None if file is None else path.with_name(file.name)
-
-    return SegmentFiles(
-        base_offset=segment.base_offset,
-        log=path.with_name(segment.log.name),
-        index=spelled(segment.index),
-        time_index=spelled(segment.time_index),
-        txn_index=spelled(segment.txn_index),
-        kafka07=segment.kafka07,
     )
 
 

@@ -11,7 +11,7 @@ have a torn tail, which is a warning.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
@@ -54,9 +54,7 @@ from kseg.errors import CorruptRecordError
 from kseg.files.mapping import Mapping
 from kseg.files.names import (
     CLUSTER_METADATA,
-    DataDirectory,
     LeftOut,
-    PartitionFiles,
     list_data_directory,
     list_partition,
     path_order,
@@ -297,8 +295,10 @@ def examine(unit: Unit, options: VerifyOptions, listings: Listings | None = None
 def _examine(
     unit: Unit, options: VerifyOptions, findings: Findings, listings: Listings
 ) -> Examined:
-    if unit.kind in (UnitKind.PARTITION, UnitKind.DATA_DIRECTORY):
-        return _examine_directory(unit, listings.pop(unit.path, None))
+    if unit.kind is UnitKind.PARTITION:
+        return _examine_directory(unit, listings, list_partition, examine_partition)
+    if unit.kind is UnitKind.DATA_DIRECTORY:
+        return _examine_directory(unit, listings, list_data_directory, examine_data_directory)
     if unit.kind is UnitKind.SEQUENCES:
         return _odd_sequences(unit.path)
     if unit.kind is UnitKind.FILE:
@@ -317,18 +317,16 @@ def _examine(
         return Examined(findings=findings.taken())
 
 
-def _examine_directory(unit: Unit, listing: PartitionFiles | DataDirectory | None) -> Examined:
-    if listing is not None:
+def _examine_directory(
+    unit: Unit,
+    listings: Listings,
+    list_files: Callable[[str], Any],
+    examine_listed: Callable[[Any], Examined],
+) -> Examined:
+    if unit.path in listings:
         with suppress(FileNotFoundError):  # retention was faster: look again
-            return _examine_listed(listing)
-    list_files = list_partition if unit.kind is UnitKind.PARTITION else list_data_directory
-    return _examine_listed(list_files(unit.path))
-
-
-def _examine_listed(listing: PartitionFiles | DataDirectory) -> Examined:
-    if isinstance(listing, PartitionFiles):
-        return examine_partition(listing)
-    return examine_data_directory(listing)
+            return examine_listed(listings.pop(unit.path))
+    return examine_listed(list_files(unit.path))
 
 
 #: The numbers of an answer.
