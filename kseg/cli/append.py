@@ -309,7 +309,7 @@ def read_lines(
         if on_control is not None:
             for line in controls:
                 on_control(line + 1)
-        number += _line_count(text)
+        number += text.count(b"\n")
         if len(columns):
             yield columns
 
@@ -324,7 +324,7 @@ def _whole_lines(stream: IO[bytes], options: AppendOptions) -> Iterator[bytes]:
         if cut:
             text = b"".join((*parts, chunk[:cut]))
             yield text
-            number += _line_count(text)
+            number += text.count(b"\n")
             parts, held = [], 0
         parts.append(chunk[cut:])
         held += len(chunk) - cut
@@ -332,11 +332,6 @@ def _whole_lines(stream: IO[bytes], options: AppendOptions) -> Iterator[bytes]:
             _too_long(number, options.line_bytes_max)
     if held:
         yield b"".join((*parts, b"\n"))
-
-
-def _line_count(text: bytes) -> int:
-    # Faster than bytes.count, which is made for rare bytes.
-    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == _LINE_END))
 
 
 def _parse(

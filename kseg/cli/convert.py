@@ -54,6 +54,8 @@ from kseg.format.header import BatchTable, stop_error
 from kseg.stores.path import path_at
 from kseg.workers import At, PerThread, Put, Work, run_in_order
 
+#: Takes the bytes of a result.
+_Write = Callable[[bytes | memoryview], object]
 _STDIN = "-"
 _SEGMENTS = (FileKind.LOG, FileKind.KAFKA07)
 _WAYS_OUT = "--drop leaves these out, --codec names another codec"
@@ -239,7 +241,7 @@ class FileConversion:
     def _tiles(
         self,
         tiles: Iterator[Tile],
-        write: Callable[[bytes | memoryview], object],
+        write: _Write,
         stop_fault: Callable[[BatchTable], KsegError | None],
         size: int,
     ) -> None:
@@ -258,9 +260,7 @@ class FileConversion:
         self.bytes_in = table.end_position
         self._end(table, stop_fault)
 
-    def _write(
-        self, write: Callable[[bytes | memoryview], object], part: bytes | memoryview
-    ) -> None:
+    def _write(self, write: _Write, part: bytes | memoryview) -> None:
         self.bytes_out += len(part)
         if self.bytes_out > SEGMENT_BYTES_MAX:
             raise LimitExceededError(
@@ -371,9 +371,7 @@ def _taken(target: Path) -> FileExistsError:
 
 
 @contextmanager
-def _opened(
-    target: Path | None, source: Path | None
-) -> Iterator[Callable[[bytes | memoryview], object]]:
+def _opened(target: Path | None, source: Path | None) -> Iterator[_Write]:
     """A function that writes; the file takes its name when the block ends well."""
     if target is None:
         stdout = output.binary_stdout()

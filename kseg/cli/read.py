@@ -47,15 +47,9 @@ def read(
         raise click.UsageError("--follow ends at damage: --on-corrupt skip is for other reads.")
     if follow and ("partitioner" in query or query.get("control")):
         raise click.UsageError("--partitioner and --control are for reads without --follow.")
-    lines = RecordLines(
-        row_style(form, encoding),
-        output.binary_stdout(),
-        **decoding(decode_as, raw=raw or "decode" in query),
-    )
+    lines = _lines(query, form, encoding, decode_as, raw)
     jobs = 1 if "limit" in query or "last" in query else query["threads"]
     query |= {"threads": 1, "columns": ROW_FIELDS}
-    if query["on_corrupt"] == "skip":
-        query["on_corrupt"] = lines.note
     if follow:
         LOCAL_PATH.convert(paths[0], None, None)  # nothing tells of changes in a store
         selection = Selection.of(query.get("topics"), query.get("partitions"))
@@ -66,6 +60,17 @@ def read(
         lines.is_of_many = len(paths) > 1 or [*map(str, paths)] != [str(records.sources[0].path)]
         lines.write(records, jobs)
     return lines.end()
+
+
+def _lines(
+    query: dict[str, Any], form: str, encoding: str | None, decode_as: str | None, raw: bool
+) -> RecordLines:
+    """The lines on standard output; they note the faults that the query passes over."""
+    how = decoding(decode_as, raw=raw or "decode" in query)
+    lines = RecordLines(row_style(form, encoding), output.binary_stdout(), **how)
+    if query["on_corrupt"] == "skip":
+        query["on_corrupt"] = lines.note
+    return lines
 
 
 def _follow(
@@ -132,13 +137,7 @@ def grep(
         data = parse_key(f"hex:{pattern}") if is_hex else os.fsencode(pattern)
         searched = Pattern(data, fields, regex, ignore_case, whole, invert)
     _check_options(with_count, list_only, bool(context) or form == "csv")
-    lines = RecordLines(
-        row_style(form, encoding),
-        output.binary_stdout(),
-        **decoding(decode_as, raw=raw or "decode" in query),
-    )
-    if query["on_corrupt"] == "skip":
-        query["on_corrupt"] = lines.note
+    lines = _lines(query, form, encoding, decode_as, raw)
     with output.progress("grep", 0, in_bytes=True) as bar:
         query |= {"columns": ("offset",) if only else ROW_FIELDS, "progress": bar.to}
         with usage_errors():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -96,10 +97,6 @@ def read() -> None:
     """
 
 
-def _parse_keys(text: str) -> tuple[str, ...]:
-    return parse_names(text, "column", PARTITION_KEYS)
-
-
 @verb(
     paths_argument(),
     out_option("A file or a directory, or a URL such as s3://bucket/dir.", stores=True),
@@ -113,7 +110,7 @@ def _parse_keys(text: str) -> tuple[str, ...]:
     click.option(
         "--partition-by",
         "by",
-        type=Parsed("day,topic,...", _parse_keys),
+        type=Parsed("day,topic,...", partial(parse_names, noun="column", allowed=PARTITION_KEYS)),
         default=(),
         shell_complete=completed("partition_keys"),
         help="Directories as Hive has them, such as OUT/day=2026-11-23/topic=orders: by day, "
