@@ -10,7 +10,7 @@ from typing import Any
 from kseg import plan_adoption
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, usage_errors
-from kseg.cli.internal import write_resets
+from kseg.cli.internal import unreset_share, write_resets
 from kseg.cli.parsing import Paths
 from kseg.cli.paths import tier_of_run
 from kseg.files.names import parse_partition_dir
@@ -77,9 +77,9 @@ def _with_groups(plan: AdoptionPlan, path: Path, at: int | None) -> AdoptionPlan
         if row["offset"] is not None
         and (log := adopted.get((row["topic"], row["partition"]))) is not None
     ]
-    after = [line for line in plan.after if not line.startswith("kseg groups ")]
-    after += map(str.strip, write_resets(report, path, commits))
-    return replace(plan, after=tuple(after))
+    complain(*unreset_share(report))
+    others = (line for line in plan.after if not line.startswith("kseg groups "))
+    return replace(plan, after=(*others, *write_resets(report, path, commits)))
 
 
 def _say(plan: AdoptionPlan) -> None:

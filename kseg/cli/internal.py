@@ -83,7 +83,8 @@ def groups(
         complain(*map(str, report.findings))
         _print(report, group, moments=at is not None or since is not None)
     if reset_commands is not None:
-        lines = write_resets(report, Path(reset_commands))
+        commands = write_resets(report, Path(reset_commands))
+        lines = (*(f"    {command}" for command in commands), *unreset_share(report))
         complain(*lines) if as_json else output.write_lines(lines)
         complain(*_not_reset(report, later))
     return Exit.FOUND if _has_errors(report) else Exit.OK
@@ -162,7 +163,7 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
 def write_resets(
     report: Groups, path: Path, commits: Iterable[Mapping[str, Any]] | None = None
 ) -> list[str]:
-    """Write commits for Kafka's tools, all if None; returns the commands that take the file."""
+    """Write commits for Kafka's tools, all if None; returns the commands that read the file."""
     types = {group.group: group.type for group in report}
     rows = [
         (row["group"], row["topic"], row["partition"], row["offset"])
@@ -176,7 +177,7 @@ def write_resets(
     )
     with whole_file(path) as file:
         file.write(text.getvalue().encode())
-    lines = []
+    commands = []
     for tool, kinds in _TOOLS.items():
         of_tool = [name for name in names if types[name] in kinds]
         for first in range(0, len(of_tool), _COMMAND_GROUPS):
@@ -185,14 +186,19 @@ def write_resets(
                 for name in of_tool[first : first + _COMMAND_GROUPS]
                 for word in ("--group", name)
             ]
-            lines.append(
-                "    "
-                + command_line(
+            commands.append(
+                command_line(
                     *(tool, "--bootstrap-server", "HOST:PORT", *chosen),
                     *("--reset-offsets", "--from-file", str(path), "--dry-run"),
                 )
             )
-    return lines + ([_NO_RESET] if "Share" in types.values() else [])
+    return commands
+
+
+def unreset_share(report: Groups) -> Iterator[str]:
+    """A line about share groups, which the file does not have, if there are any."""
+    if any(group.type == "Share" for group in report):
+        yield _NO_RESET
 
 
 def _not_reset(report: Groups, later: Sequence[GroupChange]) -> Iterator[str]:
