@@ -151,7 +151,7 @@ def check_across(examined: Examined, findings: Findings) -> None:
         _check_segments(segments, findings)
         _check_gaps(path, segments, findings)
         if segments[-1].whole:
-            ends[path] = _end_offset(segments)
+            ends[path] = segments[-1].end_offset
     started = {
         checkpoint.directory.rstrip(os.sep): checkpoint.offsets
         for checkpoint in examined.checkpoints
@@ -171,16 +171,8 @@ def check_across(examined: Examined, findings: Findings) -> None:
             starts = started.get(os.path.dirname(partition.path))
             has_starts = starts is not None and partition.key not in starts
             _check_epochs(partition, end, segments, findings, has_starts=has_starts)
-    keys = {partition.path: partition.key for partition in examined.partitions}
-    live = {partition.path for partition in examined.partitions if partition.live}
     for checkpoint in examined.checkpoints:
-        _check_offsets(checkpoint, ends, keys, live, findings)
-
-
-def _end_offset(segments: Sequence[SegmentSummary]) -> int:
-    """The offset after the last; the last base offset where that segment is empty."""
-    last = segments[-1]
-    return last.base_offset if last.last_offset is None else last.last_offset + 1
+        _check_offsets(checkpoint, ends, examined.partitions, findings)
 
 
 def _check_segments(segments: Sequence[SegmentSummary], findings: Findings) -> None:
@@ -218,16 +210,16 @@ def _check_gaps(partition: str, segments: Sequence[SegmentSummary], findings: Fi
     Either the policy is known, or the segments on both sides have a record for each offset.
     """
     gaps = [
-        (_end_offset((before,)), before, segment)
+        (before, segment)
         for before, segment in pairwise(segments)
-        if before.whole and not segment.kafka07 and segment.base_offset > _end_offset((before,))
+        if before.whole and not segment.kafka07 and segment.base_offset > before.end_offset
     ]
     policy = _known_policy(partition) if gaps else None
-    for first, before, segment in gaps:
+    for before, segment in gaps:
         if COMPACT in policy if policy else not (before.dense and segment.dense):
             continue
         last = segment.base_offset - 1
-        findings.say("segment-gap", segment.path, offset=first, last=last)
+        findings.say("segment-gap", segment.path, offset=before.end_offset, last=last)
 
 
 def _known_policy(partition: str) -> str | None:
@@ -315,27 +307,27 @@ def _check_epochs(
 def _check_offsets(
     checkpoint: CheckpointSummary,
     ends: dict[str, int],
-    keys: dict[str, tuple[str, int] | None],
-    live: set[str],
+    partitions: Iterable[PartitionSummary],
     findings: Findings,
 ) -> None:
-    paths = {
-        key: path
-        for path, key in keys.items()
-        if key is not None and os.path.dirname(path) == checkpoint.directory.rstrip(os.sep)
+    home = checkpoint.directory.rstrip(os.sep)
+    by_key = {
+        partition.key: partition
+        for partition in partitions
+        if os.path.dirname(partition.path) == home
     }
     starts = checkpoint.name == FileKind.LOG_START.value
     is_flushed = checkpoint.name == FileKind.RECOVERY_POINT.value
     for key, offset in checkpoint.offsets.items():
-        path = paths.get(key)
-        end = None if path is None else ends.get(path)
-        if end is not None and offset > end:
+        partition = by_key.get(key)
+        end = None if partition is None else ends.get(partition.path)
+        if partition is not None and end is not None and offset > end:
             many = "1 record is" if offset - end == 1 else f"{offset - end} records are"
             findings.say(
                 "log-start-ahead" if starts else "checkpoint-ahead",
                 checkpoint.path,
                 offset=offset,
-                severity=None if starts or (is_flushed and path not in live) else "warning",
+                severity=None if starts or (is_flushed and not partition.live) else "warning",
                 topic=key[0],
                 partition=key[1],
                 end=end,
@@ -978,7 +970,7 @@ def check_epochs(path: str, findings: Findings) -> tuple[tuple[int, int], ...] |
         return None
     if read.entries != read.effective:
         findings.say("epochs-order", path, count=len(read.entries) - len(read.effective))
-    return tuple((entry.epoch, entry.start_offset) for entry in read.effective)
+    return tuple(read.effective)
 
 
 def check_offset_checkpoint(

@@ -220,6 +220,11 @@ class SegmentSummary:
     transactions: TxnTrail | None = None
     dense: bool = False
 
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last; the base offset without sound batches."""
+        return self.base_offset if self.last_offset is None else self.last_offset + 1
+
 
 @frozen_dataclass
 class PartitionSummary:
