@@ -8,6 +8,7 @@ import pytest
 
 import kseg
 from tests.builders import COMMIT, batch, control_batch, record, write_segment
+from tests.tidy import tree
 
 
 @pytest.fixture
@@ -63,3 +64,11 @@ def test_verify_and_stats_are_public_under_the_names_of_their_verbs(data: Path) 
     assert kseg.verify(data, deep=True).records == 6
     found = kseg.stats(data, top=1)
     assert [one.stats.summary.records for one in found.partitions] == [3, 3]
+
+
+def test_the_files_of_a_partition_count_it_once() -> None:
+    path = tree.ROOT / "kseg" / "demo_data"
+    whole = kseg.topics(path, topics="orders", partitions=0)
+    assert tuple(kseg.topics(f"{path}/orders-0/*.log")) == tuple(whole)
+    assert (whole[0].partitions, whole[0].segments, whole[0].offsets) == (1, 5, 254)
+    assert repr(whole) == "Topics(orders)"

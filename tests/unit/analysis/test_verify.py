@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import re
 import shutil
 from dataclasses import replace
 from functools import partial, reduce
@@ -15,7 +16,7 @@ import pytest
 import kseg
 from kseg.analysis.checks import LogChecks
 from kseg.analysis.units import Unit, UnitKind
-from kseg.analysis.values import CODES, PER_CODE_MAX, Findings
+from kseg.analysis.values import CODES, PER_CODE_MAX, SENTENCES, Findings
 from kseg.analysis.verify import (
     Finding,
     VerifyOptions,
@@ -46,6 +47,12 @@ from tests.unit.log.settings import made
 @pytest.fixture
 def data(tmp_path: Path) -> Data:
     return make(tmp_path / "data")
+
+
+def test_each_sentence_has_a_code_and_each_name_a_value_in_braces() -> None:
+    for name, text in SENTENCES.items():
+        assert name.partition(".")[0] in CODES
+        assert text.count("{") == text.count("}") == len(re.findall(r"\{\w+", text))
 
 
 #: Codes that no lone break of this directory can bring about, and where they are tested.
