@@ -27,7 +27,6 @@ import pkgutil
 import struct
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache, partial
-from itertools import takewhile
 from typing import Any, Final
 from uuid import UUID
 
@@ -221,23 +220,9 @@ def _struct(fields: list[Schema], *, flexible: bool) -> Reader:
     }
     defaults = {field["name"]: _default(field) for field in fields if "tag" in field}
     structs = [name for name, default in defaults.items() if isinstance(default, dict)]
-    first = list(takewhile(_is_fixed, fields))
-    form = struct.Struct(">" + "".join(_code(field) for field in first))
-    names = [field["name"] for field in first]
-    ids = [field["name"] for field in first if field["type"] == "uuid"]
-    rest = plain[len(first) :]
 
     def read(cursor: Cursor) -> dict[str, Any]:
-        position = cursor.position
-        if form.size <= cursor.end - position:  # all of a fixed width in front at once
-            cursor.position = position + form.size
-            value = dict(zip(names, form.unpack_from(cursor.data, position), strict=True))
-            for name in ids:
-                value[name] = _uuid(value[name])
-            for name, reader in rest:
-                value[name] = reader(cursor)
-        else:  # one of them is cut off: which one?
-            value = {name: reader(cursor) for name, reader in plain}
+        value = {name: reader(cursor) for name, reader in plain}
         if flexible:
             value.update(defaults)
             for name in structs:
@@ -246,16 +231,6 @@ def _struct(fields: list[Schema], *, flexible: bool) -> Reader:
         return value
 
     return read
-
-
-def _is_fixed(field: Schema) -> bool:
-    kind = field["type"]
-    return "tag" not in field and (kind in _NUMBERS or kind == "uuid")
-
-
-def _code(field: Schema) -> str:
-    kind = field["type"]
-    return f"{_UUID_BYTES}s" if kind == "uuid" else _NUMBERS[kind].format[1:]
 
 
 @lru_cache(maxsize=4096)
