@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from kseg.catalog.catalog import Catalog
+from kseg.catalog.catalog import Catalog, take_replicas
 from kseg.change import swap
 from kseg.change.adopted_log import (
     AdoptedSegment,
@@ -281,7 +281,7 @@ def plan_adoption(
     transactions = [transaction for walk in walks for transaction in walk.transactions]
     logs, names = [(walk.view, walk.end) for walk in walks], {walk.entry.name for walk in walks}
     if transactions:
-        newest = Catalog.of(sources, replicas=age_of, files="refuse", tier=tier)
+        newest = take_replicas(list(catalog), age_of)
         logs += [(LogView.at(entry), 0) for entry in newest if entry.name not in names]
     decided = decide(transactions, logs, at_ms, undecided)
     plan.refused += [
