@@ -509,7 +509,8 @@ class LogChecks:
         for header in chosen.take(slice(PER_CODE_MAX)):
             offset = header.base_offset if header.base_offset >= 0 else header.last_offset
             self.findings.say(
-                *(sentence, path),
+                sentence,
+                path,
                 position=header.position,
                 offset=offset,
                 b=header,
@@ -714,7 +715,9 @@ def examine_segment(unit: Unit, options: VerifyOptions) -> Examined:
         except CorruptRecordError as error:  # of the file, not of a batch: those are in the table
             # No broker appends to an object: without it nothing of it is checked.
             findings.add(
-                *("changed", unit.path, error.reason),
+                "changed",
+                unit.path,
+                error.reason,
                 position=error.position,
                 severity="error" if is_remote(unit.path) else None,
             )

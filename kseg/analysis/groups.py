@@ -217,7 +217,11 @@ def _classic(name: str, value: Fields, log_partition: int) -> Built:
     members = tuple(_classic_member(name, member) for member in value["members"])
     kind, changed = value["protocolType"] or "", value.get("currentStateTimestamp", -1)
     group = Group(
-        *(name, "Classic", "Stable" if members else "Empty", kind, value["protocol"]),
+        name,
+        "Classic",
+        "Stable" if members else "Empty",
+        kind,
+        value["protocol"],
         epoch=value["generation"],
         state_timestamp_ms=None if changed == -1 else changed,
         members=len(members),
@@ -246,10 +250,14 @@ def _classic_member(group: str, value: Fields) -> Member:
             for topic in assignment["assignedPartitions"]
         )
     return Member(
-        *(group, value["memberId"], value.get("groupInstanceId")),
+        group,
+        value["memberId"],
+        value.get("groupInstanceId"),
         value["clientId"],
         value["clientHost"],
-        *(None, None, None),
+        None,
+        None,
+        None,
         tuple(subscription["topics"]) if isinstance(subscription, dict) else None,
         None,
         parts,
@@ -295,12 +303,18 @@ def _modern(name: str, kind: str, prefix: str, records: GroupRecords, names: Nam
     else:
         state = "Stable" if settled or kind == "Share" else "Reconciling"
     group = Group(
-        *(name, kind, state, kind.lower()),
+        name,
+        kind,
+        state,
+        kind.lower(),
         next(
             (assignor for value in metadata.values() if (assignor := value.get("serverAssignor"))),
             None,
         ),
-        *(value["epoch"], assignment_epoch, None, len(members)),
+        value["epoch"],
+        assignment_epoch,
+        None,
+        len(members),
         log_partition=records.log_partition,
     )
     subscribed = {topic for member in members for topic in member.topics or ()}
@@ -317,8 +331,14 @@ def _member(
 ) -> Member:
     topics = value.get("subscribedTopicNames")
     return Member(
-        *(group, name, value.get("instanceId"), value["clientId"], value["clientHost"]),
-        *(value["rackId"], current.get("memberEpoch"), current.get("state")),
+        group,
+        name,
+        value.get("instanceId"),
+        value["clientId"],
+        value["clientHost"],
+        value["rackId"],
+        current.get("memberEpoch"),
+        current.get("state"),
         None if topics is None else tuple(topics),
         value.get("subscribedTopicRegex"),
         _parts(current, names),
@@ -392,7 +412,12 @@ class Delivery:
         has_lag = end is not None and start >= 0 and done >= 0
         counts: dict[str, Any] = self.counts()
         return ShareState(
-            *(group, topic, partition, start, end, word),
+            group,
+            topic,
+            partition,
+            start,
+            end,
+            word,
             max((end or 0) - start - done, 0) if has_lag else None,
             None if done < 0 else done,
             sum(counts.values()),

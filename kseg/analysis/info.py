@@ -341,7 +341,14 @@ def info_of_file(path: Path) -> PartitionInfo:
         base, size = segment.base_offset, segment.size
     end = base if facts.last_offset is None else facts.last_offset + 1
     return PartitionInfo(
-        *(None, None, None, base, end, size, facts.summary, (facts,)),
+        None,
+        None,
+        None,
+        base,
+        end,
+        size,
+        facts.summary,
+        (facts,),
         faults=tuple(faults),
         path=fspath(path),
     )

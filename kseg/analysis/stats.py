@@ -59,7 +59,14 @@ from kseg.log.log import Log
 #: Widths of a bin of a timeline, in ms, each a multiple of the width before it: 1 s, 10 s, 1 min,
 #: 10 min, 1 h, 6 h, 1 day, 4 weeks, then 13 times that and ten times on.
 WIDTHS_MS: Final = (
-    *(1000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, DAY_MS, 28 * DAY_MS),
+    1000,
+    10_000,
+    60_000,
+    600_000,
+    3_600_000,
+    21_600_000,
+    DAY_MS,
+    28 * DAY_MS,
     *(364 * DAY_MS * 10**power for power in range(8)),
 )
 #: Bins of a timeline that hold records; with more, bins are joined.

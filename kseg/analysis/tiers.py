@@ -119,7 +119,8 @@ def _examine(log: TierLog, id_: str, options: VerifyOptions) -> Examined:
         for needed in names[:2]:
             objects.size(needed)
         unit = Unit(
-            *(UnitKind.SEGMENT, name_of(path)),
+            UnitKind.SEGMENT,
+            name_of(path),
             base_offset=segment.start_offset,
             index=index,
             time_index=time_index,

@@ -49,8 +49,14 @@ MAX_TIMEOUT_MINUTES: Final = 15
 _MINUTE_MS: Final = 60_000
 #: `transactionStatus`.
 STATES: Final = (
-    *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"),
-    *("Dead", "PrepareEpochFence"),
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
 )
 #: Fields of an undecided transaction that are columns, too.
 _OPEN_FIELDS: Final = (

@@ -311,7 +311,9 @@ def _examine(
             raise
         # It was there when the directory was listed: retention, most likely; not in a store.
         findings.add(
-            *("changed", unit.path, "the file is gone"),
+            "changed",
+            unit.path,
+            "the file is gone",
             severity="error" if is_remote(unit.path) else None,
         )
         return Examined(findings=findings.taken())

@@ -294,7 +294,9 @@ class Dump(RecordLines):
         """The records of a tile, without those that cannot be decoded, which are reported."""
         with self._memory.one() as workspace:
             pieces = decode(
-                *(tile.data, tile.table, request),
+                tile.data,
+                tile.table,
+                request,
                 base=tile.base,
                 workspace=workspace,
                 on_error=lambda error: self._undecoded(error, source, put),

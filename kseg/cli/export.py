@@ -57,7 +57,11 @@ def export(
     records = scanned(paths, query)
     with usage_errors():
         look = AnyFormat(
-            *(form, fields_of(form, fields), records.kinds, by, keep_bytes),
+            form,
+            fields_of(form, fields),
+            records.kinds,
+            by,
+            keep_bytes,
             replace=replace_files,
             encoding=encoding,
             has_place=fields is None,
@@ -131,7 +135,10 @@ _FIELDS = tuple(field.name for field in RECORD_FIELDS if field.name != "next_off
 #: `timestamp` is null for times that engines do not all hold, hence the number behind it.
 _PAST_TIME = _FIELDS.index("timestamp") + 1
 _ARROW_FIELDS = (
-    *("topic", "partition", *_FIELDS[:_PAST_TIME], "timestamp_ms"),
+    "topic",
+    "partition",
+    *_FIELDS[:_PAST_TIME],
+    "timestamp_ms",
     *_FIELDS[_PAST_TIME:],
 )
 

@@ -111,8 +111,10 @@ def _tier_row(document: dict[str, Any]) -> list[object]:
     return [
         f"{document['topic']}-{document['partition']}",
         *(document[name] for name in names),
-        *(document["remote"]["segments"], human_bytes(document["remote"]["bytes"])),
-        *(document["local"]["segments"], human_bytes(document["local"]["bytes"])),
+        document["remote"]["segments"],
+        human_bytes(document["remote"]["bytes"]),
+        document["local"]["segments"],
+        human_bytes(document["local"]["bytes"]),
         human_bytes(document["overlap"]["bytes"]),
     ]
 

@@ -188,8 +188,14 @@ def write_resets(
             ]
             commands.append(
                 command_line(
-                    *(tool, "--bootstrap-server", "HOST:PORT", *chosen),
-                    *("--reset-offsets", "--from-file", str(path), "--dry-run"),
+                    tool,
+                    "--bootstrap-server",
+                    "HOST:PORT",
+                    *chosen,
+                    "--reset-offsets",
+                    "--from-file",
+                    str(path),
+                    "--dry-run",
                 )
             )
     return commands
@@ -226,8 +232,14 @@ def _not_reset(report: Groups, later: Sequence[GroupChange]) -> Iterator[str]:
         tool = tools.get(types.get(group, "Classic"), "kafka-consumer-groups.sh")
         option = _TOPIC_OPTIONS.get(tool, "--topic")
         yield "    " + command_line(
-            *(tool, "--bootstrap-server", "HOST:PORT", "--delete-offsets", "--group", group),
-            *(option, f"{topic}:{','.join(numbers)}"),
+            tool,
+            "--bootstrap-server",
+            "HOST:PORT",
+            "--delete-offsets",
+            "--group",
+            group,
+            option,
+            f"{topic}:{','.join(numbers)}",
         )
 
 

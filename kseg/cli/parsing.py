@@ -21,8 +21,14 @@ _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) *([KMGTP]?)(?:iB|B)?", re.AS
 CODECS = [codec.label for codec in Compression]
 #: The values of `--decode`.
 DECODED = (
-    *("offsets", "transactions", "metadata", "share", "remote"),
-    *("connect-offsets", "offset-syncs", "checkpoints"),
+    "offsets",
+    "transactions",
+    "metadata",
+    "share",
+    "remote",
+    "connect-offsets",
+    "offset-syncs",
+    "checkpoints",
 )
 #: The paths of a command line, as they were typed.
 Paths = tuple[str, ...]

@@ -142,8 +142,14 @@ def joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 _TEXTS: Final = ("group", "topic", "metadata")
 _NUMBERS: Final = (
-    *("partition", "offset", "leader_epoch", "commit_timestamp", "expire_timestamp"),
-    *("record_offset", "producer_id", "log_partition"),
+    "partition",
+    "offset",
+    "leader_epoch",
+    "commit_timestamp",
+    "expire_timestamp",
+    "record_offset",
+    "producer_id",
+    "log_partition",
 )
 #: The columns of no commit, with the partition of the log that callers add.
 NO_COMMITS: Final[dict[str, Any]] = {

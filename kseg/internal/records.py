@@ -33,7 +33,8 @@ _OFFSETS: Final = (("upstreamOffset", struct.Struct(">q")), ("offset", struct.St
 _MIRRORS: Final = {
     ConnectTopic.SYNCS: ("OFFSET_SYNC", _PLACE, _OFFSETS),
     ConnectTopic.CHECKPOINTS: (
-        *("CHECKPOINT", (("group", None), *_PLACE)),
+        "CHECKPOINT",
+        (("group", None), *_PLACE),
         (("version", _INT16), *_OFFSETS, ("metadata", None)),
     ),
 }

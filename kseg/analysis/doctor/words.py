@@ -167,8 +167,13 @@ CODES: Final[dict[str, Code]] = {
 #: The findings by which readers lose records: cut, or put aside.
 LOSING: Final = frozenset(
     {
-        *("records-cut", "log-start-ahead", "hidden", "partition-lost", "tier-deleted"),
-        *("metadata-missing", "metadata-cut"),
+        "records-cut",
+        "log-start-ahead",
+        "hidden",
+        "partition-lost",
+        "tier-deleted",
+        "metadata-missing",
+        "metadata-cut",
     }
 )
 

@@ -118,7 +118,8 @@ def control_marks(columns: RecordColumns, note: Note) -> BinaryColumn:
     """The texts of the control records of a piece."""
     rows = np.flatnonzero(columns.control).tolist()
     return texts_of(
-        *(len(columns), rows),
+        len(columns),
+        rows,
         lambda row: control_text(columns.key[row], columns.value[row]).encode(),
         note,
     )
@@ -255,11 +256,15 @@ _REMOTE: Final = {
 #: The names of states by their numbers.
 _STATES: Final[dict[str, tuple[str, ...]]] = {
     "remoteLogSegmentState": (
-        *("COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED"),
-        *("DELETE_SEGMENT_STARTED", "DELETE_SEGMENT_FINISHED"),
+        "COPY_SEGMENT_STARTED",
+        "COPY_SEGMENT_FINISHED",
+        "DELETE_SEGMENT_STARTED",
+        "DELETE_SEGMENT_FINISHED",
     ),
     "remotePartitionDeleteState": (
-        *("DELETE_PARTITION_MARKED", "DELETE_PARTITION_STARTED", "DELETE_PARTITION_FINISHED"),
+        "DELETE_PARTITION_MARKED",
+        "DELETE_PARTITION_STARTED",
+        "DELETE_PARTITION_FINISHED",
     ),
 }
 

@@ -391,7 +391,8 @@ class _Checksums:
     def _inside(self, row: int) -> Int64s:
         table = self._tile.table.take(slice(row, row + 1))
         data = body_of(
-            *(self._tile.data, table),
+            self._tile.data,
+            table,
             base=self._tile.base,
             arena=Arena(),
             inflated_max=INFLATED_BYTES_MAX,

@@ -111,7 +111,9 @@ def verify() -> None:
     flag("-x", "--whole", help_text="The whole field must match PATTERN."),
     flag("-v", "--invert", help_text="Print the records that do not match."),
     flag(
-        *("-c", "--count", "with_count"),
+        "-c",
+        "--count",
+        "with_count",
         help_text="Print only the number of records in each partition.",
     ),
     flag("-l", "--list", "list_only", help_text="Print only the partitions with a match."),
