@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from errno import ENOENT
-from functools import lru_cache, partial
+from functools import lru_cache
 from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -409,7 +409,7 @@ def _read(
     ends += [None if at_ms is None else end_at(batches, at_ms)]
     end = min((bound for bound in ends if bound is not None), default=None)
     total = log_end if end is None else end
-    report = None if progress is None else partial(_tell, progress, total)
+    report = None if progress is None else lambda done: progress(min(done, total), total)
     after_ms = INT64_MAX if since_ms is None else since_ms
     cluster = read_cluster(
         log, end_offset=end, history=True, elections_after_ms=after_ms, progress=report
@@ -472,10 +472,6 @@ def _read(
         certain,
         tuple(replace(finding, severity=CODES[finding.code][0]) for finding in findings),
     )
-
-
-def _tell(progress: Progress, end: int, done: int) -> None:
-    progress(min(done, end), end)
 
 
 def _finding(error: KsegError, log: str) -> Finding:

@@ -38,6 +38,7 @@ from kseg.format.header import COLUMN, BatchTable
 from kseg.format.times import Time, bound_ms
 from kseg.frames import Listed
 from kseg.frozen import frozen_dataclass
+from kseg.internal.commits import joined
 from kseg.internal.registry import SchemaFinding
 from kseg.log.clean_offsets import read_clean_offset
 from kseg.log.clock import now_of
@@ -246,7 +247,7 @@ def transactions(
                 undecided += coordinator.judge(view, part)
                 part["duration_ms"] = _durations(part, clock_ms)
                 parts.append(part)
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in NO_TRANSACTIONS}
+    columns = joined(parts)
     if since_ms is not None:
         newest = np.maximum(columns["last_ms"], columns["marker_ms"])
         columns = {name: column[newest > since_ms] for name, column in columns.items()}

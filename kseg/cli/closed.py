@@ -32,6 +32,7 @@ from kseg.documents import fields_of
 from kseg.files import io, lock
 from kseg.files.metadata import is_of_broker, read_clean_shutdown
 from kseg.files.names import (
+    FileKind,
     Partition,
     log_bytes,
 )
@@ -310,7 +311,7 @@ def reindex(
     options = change_of(given, **how)
     found = changeable(catalog_of((directory,), selection).partitions)
     configs, share = known_configs(found, given), partial(share_out, verb="reindex", jobs=jobs)
-    named = tuple(kind for kind in KINDS if not kinds or kind.value in kinds)
+    named = kinds_named(kinds)
 
     def plan(path: Path, progress: Progress, put: Callable[[object], None]) -> None:
         config, now = configs[path], given.now_ms
@@ -328,6 +329,11 @@ def reindex(
     plans = [(partition, done.plan) for partition, done in zip(found, reports, strict=True)]
     say_it = partial(report, "reindex", directory, options, reports, counts_room=False)
     return write_reindex(plans, say_it, as_json=as_json)
+
+
+def kinds_named(names: Sequence[str]) -> tuple[FileKind, ...]:
+    """The kinds of files of `--only`, or all."""
+    return tuple(kind for kind in KINDS if not names or kind.value in names)
 
 
 def write_reindex(

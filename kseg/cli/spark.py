@@ -29,7 +29,6 @@ from kseg.cli.parsing import GivenSettings, Paths, parse_names
 from kseg.cli.paths import catalog_of
 from kseg.cli.settings import check_given
 from kseg.files.selection import Selection
-from kseg.log.recovery import KINDS
 from kseg.records.query import ALL, Range
 from kseg.spark import jobs
 from kseg.spark.demo import quiet_spark
@@ -241,7 +240,7 @@ def reindex(
     if no_backup and backup_dir is not None:
         raise click.UsageError("Give either --backup-dir or --no-backup.")
     options = ReindexOptions(
-        kinds=tuple(kind for kind in KINDS if not kinds or kind.value in kinds),
+        kinds=closed.kinds_named(kinds),
         exact=exact,
         **given.arguments,
         now_ms=given.now_ms,

@@ -181,7 +181,7 @@ class BrokerDirectory:
     holder: Attempt[int | None] = _NOTHING
     ids: Attempt[metadata.MetaProperties] = _NOTHING
     mark: Attempt[metadata.CleanShutdown | None] = _NOTHING
-    read: Mapping[FileKind, Attempt[dict[TopicPartition, int]]] = field(default_factory=dict)
+    read: Mapping[FileKind, Attempt[Mapping[TopicPartition, int]]] = field(default_factory=dict)
     user: int = 0
     refused: Mapping[Path, Attempt[list[str]]] = field(default_factory=dict)
     sizes: Mapping[str, list[int]] = field(default_factory=dict)
@@ -272,7 +272,7 @@ def read_directory(path: Path, *, loads_logs: bool = True) -> BrokerDirectory:
         Attempt.of(metadata.read_meta_properties, path / FileKind.META_PROPERTIES.value),
         Attempt.of(metadata.read_clean_shutdown, path),
         {
-            kind: Attempt.of(_read_offsets, path / kind.value)
+            kind: Attempt.of(checkpoints.read_offset_checkpoint, path / kind.value)
             for kind in (CHECKPOINTS if loads_logs else ())
         },
         owner.st_uid,
@@ -282,10 +282,6 @@ def read_directory(path: Path, *, loads_logs: bool = True) -> BrokerDirectory:
         },
         sizes,
     )
-
-
-def _read_offsets(path: Path) -> dict[TopicPartition, int]:
-    return dict(checkpoints.read_offset_checkpoint(path))
 
 
 def _refused_in(directory: Path, owner: os.stat_result, sizes: dict[str, list[int]]) -> list[str]:

@@ -448,10 +448,8 @@ def _of_ids(node: Node) -> Findings:
         if directory.meta is not None
     ]
     meta_files.sort(key=lambda pair: str(pair[0]))
-    for name, expected, values in (
-        ("cluster.id", None, [(path, meta.cluster_id) for path, meta in meta_files]),
-        ("node.id", node.server.node_id, [(path, meta.node_id) for path, meta in meta_files]),
-    ):
+    for name, expected in (("cluster.id", None), ("node.id", node.server.node_id)):
+        values = [(path, getattr(meta, name.replace(".", "_"))) for path, meta in meta_files]
         present_values = (value for _, value in values if value is not None)
         first = next(present_values, None) if expected is None else expected
         for path, value in values:

@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Final
 
 from kseg.analysis.explain.codecs import CodecEstimate
-from kseg.documents import Documented, VerbReport
+from kseg.documents import Documented, VerbReport, fields_of
 from kseg.format.times import cell_of
 from kseg.frames import Table, TableRows
 from kseg.frozen import frozen_dataclass
@@ -254,9 +254,7 @@ class ExplainReport(VerbReport, Table):
                 "directory": partition and partition.path,
                 "topic": partition and partition.topic,
                 "partition": partition and partition.partition,
-                "path": row.path,
-                "cause": row.cause,
-                "bytes": row.all_bytes,
+                **fields_of(row, "path cause bytes=all_bytes"),
                 "until": cell_of(row.until_ms),
                 "why": row.why,
             }
