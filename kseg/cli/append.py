@@ -188,7 +188,6 @@ _PIECE_BYTES = 1 << 20
 _PIECE_BATCHES = 4
 #: Of a line, a batch and a piece: two of them stay below the 2 GiB of a column.
 _BYTES_MAX = 1 << 29
-_LINE_END = 0x0A
 _WHITE = " \t\r"
 
 #: Lists and objects within each other that are taken.
@@ -338,20 +337,15 @@ def _parse(
     text: bytes, options: AppendOptions, now_ms: int, number: int
 ) -> tuple[RecordColumns, list[int]]:
     """The records of whole lines, and which lines hold control records; the first is `number`."""
-    if len(text) > options.line_bytes_max:
-        ends = np.flatnonzero(np.frombuffer(text, np.uint8) == _LINE_END)
-        long = np.flatnonzero(np.diff(ends, prepend=-1) - 1 > options.line_bytes_max)
-        if len(long):
-            _too_long(number + int(long[0]), options.line_bytes_max)
-    bad: int | None = None
-    try:
-        sound = text.decode()
-    except UnicodeDecodeError as error:
-        bad = error.start
-        sound = text[: text.rfind(b"\n", 0, bad) + 1].decode()
     rows: list[_Row] = []
     controls: list[int] = []
-    for at, line in enumerate(sound.split("\n"), number):
+    for at, data in enumerate(text.split(b"\n"), number):
+        if len(data) > options.line_bytes_max:
+            _too_long(at, options.line_bytes_max)
+        try:
+            line = data.decode()
+        except UnicodeDecodeError as error:
+            _refuse(at, f"not UTF-8: byte 0x{data[error.start]:02x}")
         fields = _object(line.strip(_WHITE), at)
         if fields is None:
             continue
@@ -359,8 +353,6 @@ def _parse(
             controls.append(at)
         else:
             rows.append(_row(fields, at, options, now_ms))
-    if bad is not None:
-        _refuse(number + sound.count("\n"), f"not UTF-8: byte 0x{text[bad]:02x}")
     return _columns(rows), controls
 
 
