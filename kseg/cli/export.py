@@ -50,7 +50,10 @@ def export(
     with usage_errors():
         refuse_other_files(where := out_path(out))
     form = form or _form_of(where)
-    _check_words(keep_bytes and "decode" not in query, no_formulas and form != "csv")
+    if keep_bytes and "decode" not in query:
+        raise click.UsageError("--keep-bytes needs --decode-key or --decode-value.")
+    if no_formulas and form != "csv":
+        raise click.UsageError("--no-formulas needs --format csv.")
     fields = query.pop("columns", None)
     with usage_errors("Invalid value for '--fields'"):
         check_names(fields or (), "field", FIELD_NAMES)
@@ -87,18 +90,6 @@ def _tell_file(
     inside = f" in {output.counted(len(written.files), 'file')}" if look.by else ""
     if written.files or look.by:
         complain(f"{target}: {output.counted(written.records, 'record')}{inside}")
-
-
-def _check_words(lone_bytes: bool, lone_formulas: bool) -> None:
-    """Refuse an option that needs another one which is missing.
-
-    Raises:
-        UsageError: there is one.
-    """
-    if lone_bytes:
-        raise click.UsageError("--keep-bytes needs --decode-key or --decode-value.")
-    if lone_formulas:
-        raise click.UsageError("--no-formulas needs --format csv.")
 
 
 def _say_owner(source: Path, target: Path, out: Path) -> None:

@@ -136,7 +136,10 @@ def grep(
     with usage_errors("--hex" if is_hex else ""):
         data = parse_key(f"hex:{pattern}") if is_hex else os.fsencode(pattern)
         searched = Pattern(data, fields, regex, ignore_case, whole, invert)
-    _check_options(with_count, list_only, bool(context) or form == "csv")
+    if with_count + list_only + (context > 0 or form == "csv") > 1:
+        raise click.UsageError(
+            "--count and -l exclude each other, --context and --format csv: they write no records."
+        )
     lines = _lines(query, form, encoding, decode_as, raw)
     with output.progress("grep", 0, in_bytes=True) as bar:
         query |= {"columns": ("offset",) if only else ROW_FIELDS, "progress": bar.to}
@@ -149,18 +152,6 @@ def grep(
             lines.write(matches)
             has_any = not lines.is_empty
     return lines.end() or (Exit.OK if has_any else Exit.FOUND)
-
-
-def _check_options(with_count: bool, list_only: bool, has_rows: bool) -> None:
-    """Refuse options that exclude each other.
-
-    Raises:
-        UsageError: they do.
-    """
-    if with_count + list_only + has_rows > 1:
-        raise click.UsageError(
-            "--count and -l exclude each other, --context and --format csv: they write no records."
-        )
 
 
 def _write_places(matches: Scan, form: str, list_only: bool) -> int:

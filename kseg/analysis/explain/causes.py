@@ -463,11 +463,8 @@ def _cause_of(segment: StayingSegment, end: int, plan: CompactionPlan, *, is_las
         return "newest-of-key"
     if plan.skipped is not None:
         return "dirty-ratio"
-    left = next(
-        (untouched for untouched in plan.staying if untouched.base_offset == segment.base_offset),
-        None,
-    )
-    return "newest-of-key" if left is None else _UNCLEANED[left.why]
+    untouched = {staying.base_offset: staying.why for staying in plan.staying}
+    return _UNCLEANED[untouched.get(segment.base_offset, "unchanged")]
 
 
 def _why(cause: str, plan: CompactionPlan) -> str:
