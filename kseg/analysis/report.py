@@ -296,10 +296,9 @@ def _text(data: bytes) -> str:
 
 def _with_texts(partition: PartitionReport, *, has_keys: bool) -> Row:
     """A row of `stats`, its keys as text."""
-    row = partition.document()
-    keys = row.pop("top_keys", None)
-    if keys is not None and has_keys:
-        row["top_keys"] = [{**key, "key": _text(key["key"])} for key in keys]
+    row = partition.document(_text)
+    if not has_keys:
+        row.pop("top_keys", None)
     return row
 
 

@@ -635,15 +635,21 @@ class PartitionReport:
     stats: PartitionStats
     top_keys: tuple[TopKey, ...]
 
-    def document(self) -> dict[str, Any]:
-        """The fields as they stand in JSON, but for the keys' bytes, which stay bytes."""
+    def document(self, key_text: Callable[[bytes], Any] = bytes) -> dict[str, Any]:
+        """The fields as they stand in JSON.
+
+        Args:
+            key_text: makes text of a key, which else stays bytes.
+        """
         document = {
             **fields_of(self, "path dir topic partition"),
             **fields_of(self.stats, "log_start_offset log_end_offset segments bytes"),
             **self.stats.document(),
         }
         if self.stats.records is not None:
-            document["top_keys"] = [asdict(top_key) for top_key in self.top_keys]
+            document["top_keys"] = [
+                {**asdict(top_key), "key": key_text(top_key.key)} for top_key in self.top_keys
+            ]
         return document
 
 
@@ -728,11 +734,8 @@ class StatsReport(Table):
         Args:
             encoding: of keys: "base64", "utf8" or "hex".
         """
-        return {
-            "partitions": [
-                _encoded(partition.document(), encoding) for partition in self.partitions
-            ]
-        }
+        text = _ENCODERS[encoding]
+        return {"partitions": [partition.document(text) for partition in self.partitions]}
 
     @property
     def topics(self) -> StatsByTopic:
@@ -759,13 +762,6 @@ _ENCODERS: Final[Cells[str, Callable[[bytes], str]]] = {
     "utf8": lambda data: data.decode("utf-8", "replace"),
     "hex": bytes.hex,
 }
-
-
-def _encoded(document: dict[str, Any], encoding: str) -> dict[str, Any]:
-    """The document with its keys as text."""
-    for key in document.get("top_keys", ()):
-        key["key"] = _ENCODERS[encoding](key["key"])
-    return document
 
 
 def stats(
