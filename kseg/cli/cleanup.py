@@ -40,7 +40,7 @@ from kseg.files.selection import Selection
 from kseg.format.times import iso_text
 from kseg.log.data_directory import EntryKind
 from kseg.log.recovery import Action, Report
-from kseg.reports import CompactionPlan, PartitionSettings, RetentionPlan
+from kseg.reports import PartitionSettings, RetentionPlan
 
 
 def retain(
@@ -353,13 +353,9 @@ def _compactions(partition: ClosedPartition) -> Iterator[Action]:
 
 def _compaction_document(partition: ClosedPartition) -> dict[str, Any]:
     """A partition in the document of `compact`."""
-    document = {**_where(partition), **settings_fields(partition.settings)}
-    return (
-        document if partition.plan is None else document | _plan_fields(partition, partition.plan)
-    )
-
-
-def _plan_fields(partition: ClosedPartition, plan: CompactionPlan) -> dict[str, Any]:
+    document, plan = {**_where(partition), **settings_fields(partition.settings)}, partition.plan
+    if plan is None:
+        return document
     words = (
         "log_start_offset log_end_offset high_watermark last_stable_offset first_dirty_offset"
         " first_uncleanable_offset end_offset clean_bytes cleanable_bytes dirty_ratio bytes"
@@ -367,6 +363,7 @@ def _plan_fields(partition: ClosedPartition, plan: CompactionPlan) -> dict[str, 
         " complete=is_complete skipped"
     )
     return {
+        **document,
         **fields_of(plan, words),
         "why": plan.why or None,
         "segments": [

@@ -49,7 +49,8 @@ def export(
         raise click.UsageError("OUT is a file or a directory; 'kseg read' has standard output.")
     with usage_errors():
         refuse_other_files(where := out_path(out))
-    form = form or _form_of(where)
+    extension = where.suffix[1:]
+    form = form or (extension if extension in EXTENSIONS else "parquet")
     if keep_bytes and "decode" not in query:
         raise click.UsageError("--keep-bytes needs --decode-key or --decode-value.")
     if no_formulas and form != "csv":
@@ -110,11 +111,6 @@ def _tell_where(records: Scan) -> None:
             f"kseg: {source.path}: {output.human_bytes(sizes[True])} in the tier, "
             f"{output.human_bytes(sizes[False])} here"
         )
-
-
-def _form_of(out: Path) -> str:
-    extension = out.suffix[1:]
-    return extension if extension in EXTENSIONS else "parquet"
 
 
 # ---- lines of text ----

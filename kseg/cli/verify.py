@@ -62,20 +62,16 @@ def verify(
     if not (as_json or is_tiered):
         mention(catalog)
     if complete:
-        return _write_completeness(report, _completeness(paths, jobs), as_json=as_json)
+        from kseg.analysis.doctor import doctor
+
+        with output.progress("complete", 0) as bar:
+            outlook = doctor(paths, threads=jobs, progress=bar.to)
+        return _write_completeness(report, outlook, as_json=as_json)
     if as_json:
         output.write_json(report.to_json())
     else:
         _print(report)
     return Exit.OK if report.ok else Exit.FOUND
-
-
-def _completeness(paths: Paths, jobs: int) -> DoctorReport:
-    """The word of a broker's files about its partitions and their records."""
-    from kseg.analysis.doctor import doctor
-
-    with output.progress("complete", 0) as bar:
-        return doctor(paths, threads=jobs, progress=bar.to)
 
 
 def _write_completeness(report: Report, outlook: DoctorReport, *, as_json: bool) -> Exit:
