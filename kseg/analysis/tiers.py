@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,8 +30,8 @@ def describe(tier: Tier, log: TierLog) -> dict[str, Any]:
     local = () if log.local is None else log.local.segments
     spans, view = log.spans, log.view
     first = None if log.local is None else log.local.first_offset
-    read = {span.segment.id for span in spans}
-    finished = log.finished
+    finished, ids = log.finished, {span.segment.id for span in spans}
+    read = _sums([copy for copy in finished if copy.id in ids])
     overlap = [copy for copy in finished if first is not None and copy.end_offset >= first]
     document: dict[str, Any] = {
         "path": str(view.path),
@@ -39,14 +40,12 @@ def describe(tier: Tier, log: TierLog) -> dict[str, Any]:
         **fields_of(view, "log_start_offset log_end_offset"),
         "local_start_offset": first,
         "highest_remote_offset": log.highest_remote,
-        "local": {"segments": len(local), "bytes": sum(info.size for info in local)},
+        "local": _sums(local),
         "remote": {
-            "segments": len(finished),
-            "bytes": sum(copy.size for copy in finished),
-            "read_segments": sum(copy.id in read for copy in finished),
-            "read_bytes": sum(copy.size for copy in finished if copy.id in read),
+            **_sums(finished),
+            **{f"read_{name}": number for name, number in read.items()},
         },
-        "overlap": {"segments": len(overlap), "bytes": sum(copy.size for copy in overlap)},
+        "overlap": _sums(overlap),
         "holes": [list(hole) for hole in _holes(log)],
         "unread_objects": len(log.strays),
         "faults": [
@@ -55,6 +54,10 @@ def describe(tier: Tier, log: TierLog) -> dict[str, Any]:
         ],
     }
     return document | traffic(tier)
+
+
+def _sums(segments: Sequence[Any]) -> dict[str, int]:
+    return {"segments": len(segments), "bytes": sum(segment.size for segment in segments)}
 
 
 def traffic(tier: Tier) -> dict[str, int]:

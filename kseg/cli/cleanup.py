@@ -274,12 +274,7 @@ def write_compaction(
         room_bytes=max((plan.room_bytes for plan in plans), default=0),
         partitions=[_compaction_document(partition) for partition in partitions],
         findings=[
-            {
-                "path": None if error.path is None else str(error.path),
-                "position": error.position,
-                "offset": error.offset,
-                "message": str(error),
-            }
+            {**fields_of(error, "path position offset"), "message": str(error)}
             for error in (
                 *findings,
                 *(partition.finding for partition in partitions if partition.finding is not None),
