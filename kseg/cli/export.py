@@ -17,8 +17,8 @@ from kseg.cli.failures import Exit, complain, complain_of, tell_replaced, usage_
 from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import Paths, check_names
 from kseg.cli.paths import tier_of_run
-from kseg.cli.rows import RECORD_FIELDS, Field, RowWriter, Style, csv_head, record_rows
-from kseg.cli.typed import FIELD_NAMES, scanned, typed_fields, typed_rows
+from kseg.cli.rows import RECORD_FIELDS, Field, RowWriter, Style, csv_head
+from kseg.cli.typed import FIELD_NAMES, record_rows, scanned, typed_fields
 from kseg.constants import EXTENSIONS
 from kseg.format.values import RecordColumns
 from kseg.frozen import frozen_dataclass
@@ -181,12 +181,7 @@ def _csv(sink: Sink, file_format: AnyFormat) -> Iterator[Write]:
 
 def _write_rows(writer: RowWriter, columns: RecordColumns, file_format: AnyFormat) -> None:
     style = _style(file_format, Path(columns.source or ""))
-    fields = _row_fields(file_format)
-    if file_format.kinds:
-        template = typed_rows(columns, style, fields)
-    else:
-        template = record_rows(columns, style, fields)
-    writer.rows(template, len(columns))
+    writer.rows(record_rows(columns, style, _row_fields(file_format)), len(columns))
 
 
 def _style(file_format: AnyFormat, file: Path) -> Style:

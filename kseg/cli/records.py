@@ -22,8 +22,8 @@ from kseg.catalog.catalog import partition_at
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, complain_of, tell_replaced
 from kseg.cli.paths import tier_of_run
-from kseg.cli.rows import RECORD_FIELDS, Field, RowWriter, Style, Template, csv_head, record_rows
-from kseg.cli.typed import typed_fields, typed_rows
+from kseg.cli.rows import RECORD_FIELDS, Field, RowWriter, Style, csv_head
+from kseg.cli.typed import record_rows, typed_fields
 from kseg.constants import Bools, ConnectTopic, StopReason, topic_named
 from kseg.errors import KsegError, at_path
 from kseg.files.grammar import FileKind, parse_name
@@ -39,7 +39,6 @@ from kseg.stores.path import RemotePath, path_at
 from kseg.workers import At, PerThread, Put, Results, run_in_order
 
 if TYPE_CHECKING:
-    from kseg.format.typed import Kinds
     from kseg.records.scan import Scan
 
 
@@ -107,7 +106,6 @@ class RecordLines:
         #: Whether rows of several partitions follow each other without a line between them.
         self.is_of_many = False
         self._decode_as = decode_as
-        self._kinds: Kinds = {}
         self._lone: frozenset[str] = frozenset()
         self._sources: dict[str, Source] = {}
         self._take = output.taker(out.write)
@@ -171,7 +169,6 @@ class RecordLines:
 
     def _begin(self, records: Scan) -> None:
         """Take note of what all records of a scan have in common."""
-        self._kinds = records.kinds
         self.fields = typed_fields(records.kinds)
         self._lone = frozenset(str(source.path) for source in records.sources if source.is_file)
         if self.style.form == "csv" and self.by_name:
@@ -270,7 +267,7 @@ class RecordLines:
     ) -> None:
         """Write the records of a piece."""
         if source.topic is None:
-            sink.rows(self.rows(columns, source.style), len(columns))
+            sink.rows(record_rows(columns, source.style, self.fields), len(columns))
             return
         from kseg.cli.decoded import decoded_rows  # likewise
 
@@ -278,10 +275,6 @@ class RecordLines:
             sink.rows(rows, count)
             for error in faults:
                 self.find(error, columns.source or source.path, put)
-
-    def rows(self, columns: RecordColumns, style: Style) -> Template:
-        """The rows of records that belong to no internal topic."""
-        return (typed_rows if self._kinds else record_rows)(columns, style, self.fields)
 
     def find(self, error: KsegError, path: str | Path, put: Put) -> None:
         """Report a fault, behind the rows in front of it."""

@@ -152,13 +152,6 @@ _TEXT_ORDER = (
 )
 
 
-def record_rows(
-    columns: RecordColumns, style: Style, fields: tuple[Field, ...] = RECORD_FIELDS
-) -> Template:
-    """The template for a piece of records; fields that it does not hold are empty in CSV only."""
-    return rows_of(held_columns(columns), style, fields)
-
-
 def held_columns(columns: RecordColumns) -> dict[str, Any]:
     """The columns of a piece by the names of fields; of control records only, those have a type."""
     held = {name: columns.arrays[name] for name in columns.fields}

@@ -102,10 +102,12 @@ def _fields(kinds: Kinds, *, keep_bytes: bool) -> Iterator[Field]:
             yield Field(SCHEMA_NAMES[field.name], "text")
 
 
-def typed_rows(decoded: RecordColumns, style: Style, fields: tuple[Field, ...]) -> Template:
-    """The template for a piece of records, decoded."""
-    held = held_columns(decoded)
-    for name, column in decoded.arrays.items():
+def record_rows(
+    columns: RecordColumns, style: Style, fields: tuple[Field, ...] = RECORD_FIELDS
+) -> Template:
+    """The template for a piece of records; fields that it does not hold are empty in CSV only."""
+    held = held_columns(columns)
+    for name, column in columns.arrays.items():
         if isinstance(column, TypedColumn):
             held[name] = _shown(column)
     return rows_of(held, style, fields)
