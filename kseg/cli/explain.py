@@ -63,8 +63,6 @@ def explain(
 
 def _write_totals(report: ExplainReport) -> None:
     """Write the totals by cause."""
-    from kseg.analysis.explain import CAUSES
-
     size = output.human_bytes(report.bytes)
     output.write_line(f"{size} in {output.counted(len(report.partitions), 'partition')}, by cause:")
     output.write_rows(
@@ -73,7 +71,7 @@ def _write_totals(report: ExplainReport) -> None:
             (
                 total.cause,
                 output.human_bytes(total.bytes),
-                CAUSES[total.cause],
+                total.meaning,
                 iso_text(total.next_ms),
             )
             for total in report.totals

@@ -61,9 +61,7 @@ def groups(
     as_json: bool,
 ) -> int:
     """Run the verb; returns the exit code."""
-    minutes = _retention(settings)
-    more: dict[str, Any] = {"readable": readable}
-    more |= {} if minutes is None else {"retention_minutes": minutes}
+    more = {"readable": readable, **_retention(settings)}
     later: list[GroupChange] = []
     with output.progress("read internal topics", 0, in_bytes=True) as bar:
         report = kseg.groups(
@@ -94,12 +92,13 @@ def _has_errors(report: Groups | Transactions | Metadata | Schemas) -> bool:
     return any(finding.severity == "error" for finding in report.findings)
 
 
-def _retention(settings: Sequence[Setting]) -> int | None:
-    minutes = None
+def _retention(settings: Sequence[Setting]) -> dict[str, Any]:
+    """The argument of `kseg.groups` for the retention; none for the default."""
+    minutes = {}
     for setting in settings:
         if setting.name != _RETENTION or setting.topic is not None or not setting.value.isdecimal():
             raise click.UsageError(f"--config takes {_RETENTION}=N here, with a whole number.")
-        minutes = int(setting.value)
+        minutes["retention_minutes"] = int(setting.value)
     return minutes
 
 
@@ -152,8 +151,8 @@ def _table(head: str, rows: Sequence[Any]) -> None:
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """A member with its topics and partitions as text."""
     parts = [
-        f"{(part['role'] or '')}{' ' if part['role'] else ''}{part['topic']}:"
-        + ",".join(map(str, part["partitions"]))
+        (f"{part['role']} " if part["role"] else "")
+        + f"{part['topic']}:{','.join(map(str, part['partitions']))}"
         for part in row["assignment"] or ()
     ]
     topics = row["topics"] or ([row["regex"]] if row["regex"] else [])
