@@ -193,42 +193,30 @@ def csv_head(fields: tuple[Field, ...], style: Style) -> bytes:
 
 def field_rows(columns: list[tuple[Field, Any]], style: Style) -> Template:
     """The template for any fields and their columns, in the form that the style asks for."""
-    if style.form == "jsonl":
-        return _json_template(columns, style)
-    if style.form == "csv":
-        return _csv_template(columns, style)
-    return _text_template(columns, style)
+    return (_text_template if style.form == "text" else _data_template)(columns, style)
 
 
-def _json_template(columns: list[tuple[Field, Any]], style: Style) -> Template:
+def _data_template(columns: list[tuple[Field, Any]], style: Style) -> Template:
+    """Lines of JSON, or of CSV: `dir` and `file` where the style has them, then the fields."""
+    is_json = style.form == "jsonl"
     pieces: list[Piece] = []
-    lead = b"{"
+    lead = b"{" if is_json else b""
     for name, text in (("dir", style.directory), ("file", style.file)):
         if text is not None:
-            pieces.append((_text.TEXT, lead + json_string(name) + b":" + json_string(text)))
+            named = json_string(name) + b":" + json_string(text) if is_json else csv_field(text)
+            pieces.append((_text.TEXT, lead + named))
             lead = b","
     for field, column in columns:
-        null = None if field.optional else b"null"
-        name_lead = lead + json_string(field.name) + b":"
-        pieces.append(_piece(field, column, name_lead, null, style, quote=b'"', times=False))
-        lead = b","
-    return (*pieces, (_text.TEXT, b"}\n"))
-
-
-def _csv_template(columns: list[tuple[Field, Any]], style: Style) -> Template:
-    pieces: list[Piece] = []
-    lead = b""
-    for text in (style.directory, style.file):
-        if text is not None:
-            pieces.append((_text.TEXT, lead + csv_field(text)))
-            lead = b","
-    for field, column in columns:
-        if column is None:
+        if is_json:
+            null = None if field.optional else b"null"
+            name_lead = lead + json_string(field.name) + b":"
+            pieces.append(_piece(field, column, name_lead, null, style))
+        elif column is None:
             pieces.append((_text.TEXT, lead))
         else:
-            pieces.append(_piece(field, column, lead, b"", style, quote=b"", times=False))
+            pieces.append(_piece(field, column, lead, b"", style))
         lead = b","
-    return (*pieces, (_text.TEXT, b"\r\n"))
+    return (*pieces, (_text.TEXT, b"}\n" if is_json else b"\r\n"))
 
 
 def _text_template(columns: list[tuple[Field, Any]], style: Style) -> Template:
@@ -248,44 +236,37 @@ def _text_template(columns: list[tuple[Field, Any]], style: Style) -> Template:
             null = b"null"
         shown = field._replace(none=quiet) if quiet is not None else field
         name_lead = lead + field.name.encode() + b"="
-        pieces.append(_piece(shown, column, name_lead, null, style, quote=b"", times=True))
+        pieces.append(_piece(shown, column, name_lead, null, style))
         lead = b" "
     return (*pieces, (_text.TEXT, b"\n"))
 
 
-def _piece(
-    field: Field,
-    column: Any,
-    lead: bytes,
-    null: bytes | None,
-    style: Style,
-    *,
-    quote: bytes,
-    times: bool,
-) -> Piece:
+def _piece(field: Field, column: Any, lead: bytes, null: bytes | None, style: Style) -> Piece:
     if field.kind == "bytes":
-        return _bytes_piece(column, lead, null, style.bytes_style)
+        return bytes_piece(lead, column, style.bytes_style, null)
     if field.kind in ("json", "text"):
-        return _bytes_piece(column, lead, null, _text_style(field.kind, style))
+        return bytes_piece(lead, column, _text_style(field.kind, style), null)
     if field.kind == "headers":
         listed = style.bytes_style
         if listed & _ENCODING == _text.RAW:  # an element of a JSON list is a JSON string
             listed += _text.UTF8 - _text.RAW
         return headers_piece(column, lead, null, listed)
-    if field.kind == "time" and times:
+    if field.kind == "time" and style.form == "text":
         return (_text.TIME, lead, null, column)
     if field.kind in ("int", "time"):
         return (_text.INT, lead, null, column, field.none)
     # Of booleans and enumerations the whole text of each value, with its lead, is a name.
     names = _BOOLEANS if field.kind == "bool" else field.names
-    around = b"" if field.name in _BARE or field.kind == "bool" else quote
+    is_bare = style.form != "jsonl" or field.name in _BARE or field.kind == "bool"
+    around = b"" if is_bare else b'"'
     texts = [lead + around + name.encode() + around for name in names]
     if field.none is not None:
         texts[field.none - field.first] = b"" if null is None else lead + null
     return (_text.ENUM, b"", null, column, tuple(texts), field.first)
 
 
-def _bytes_piece(column: BinaryColumn, lead: bytes, null: bytes | None, style: int) -> Piece:
+def bytes_piece(lead: bytes, column: BinaryColumn, style: int, null: bytes | None = None) -> Piece:
+    """A binary column behind `lead`."""
     return (_text.BYTES, lead, null, style, column.offsets, column.data, column.validity)
 
 

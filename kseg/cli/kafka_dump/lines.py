@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from kseg.cli.rows import Piece, Template, bytes_piece
 from kseg.constants import NEWEST_RELEASE, Bools, Compression, Int64s, TimestampType
 from kseg.errors import InvalidRecordError, KsegError
 from kseg.format import text
@@ -30,7 +31,6 @@ from kseg.format.values import BinaryColumn, binary_column
 from kseg.internal.releases import DUMP_RELEASE
 
 if TYPE_CHECKING:
-    from kseg.cli.rows import Piece, Template
     from kseg.format.values import RecordColumns
 
 #: Finds the column of a field of a line.
@@ -198,11 +198,6 @@ def _piece(lead: bytes, name: str | None, column: Columns) -> Piece:
     if names is not None:
         return (text.ENUM, lead, b"", values, names, first)
     return (text.INT, lead, None, values, -1 if name[-1] == "?" else None)
-
-
-def bytes_piece(lead: bytes, column: BinaryColumn, style: int, null: bytes | None = None) -> Piece:
-    """A binary column behind `lead`, without quotes."""
-    return (text.BYTES, lead, null, style, column.offsets, column.data, column.validity)
 
 
 def _batch_column(table: BatchTable, name: str) -> Any:

@@ -24,7 +24,6 @@ from kseg.cli.kafka_dump.lines import (
     Lines,
     Note,
     Parser,
-    bytes_piece,
     line_pieces,
     number_decoder,
     record_columns,
@@ -41,7 +40,7 @@ from kseg.cli.options import LOCAL_PATH
 from kseg.cli.output import binary_stdout
 from kseg.cli.parsing import Paths
 from kseg.cli.paths import InputFile
-from kseg.cli.rows import RowWriter, Style, headers_piece
+from kseg.cli.rows import Piece, RowWriter, Style, Template, bytes_piece, headers_piece
 from kseg.commands import printable
 from kseg.constants import Int64s, StopReason
 from kseg.errors import InvalidRecordError, KsegError, NotALogError
@@ -58,7 +57,6 @@ from kseg.workers import At, Put, Work, each_at, putting, run_in_order
 
 if TYPE_CHECKING:
     from kseg.cli.records import Source
-    from kseg.cli.rows import Piece, Template
     from kseg.files.log_file import Tile
     from kseg.log.recovery import Finding
 
