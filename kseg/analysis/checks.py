@@ -572,10 +572,8 @@ class LogChecks:
             deltas = table.last_offset - self.unit.base_offset
             far = (first < self.unit.base_offset) | (deltas > INT32_MAX)
             self._report("offset-range.segment", table, far & ~negative)
-        before = np.empty_like(first)
-        before[0] = INT64_MIN if self.last_offset is None else self.last_offset
-        before[1:] = table.last_offset[:-1]
-        running = np.maximum.accumulate(before)
+        before = INT64_MIN if self.last_offset is None else self.last_offset
+        running = np.maximum.accumulate(np.concatenate(([before], table.last_offset[:-1])))
         self._report("offset-order", table, first <= running)
         expected = self.unit.base_offset if self.last_offset is None else self.last_offset + 1
         self.dense &= table.is_dense and int(first[0]) == expected
@@ -590,9 +588,8 @@ class LogChecks:
             return
         table = table if has_epoch.all() else table.take(has_epoch)
         epochs = table.leader_epoch
-        previous = np.empty_like(epochs)
-        previous[0] = self.epochs[-1][0] if self.epochs else -1
-        previous[1:] = epochs[:-1]
+        before = self.epochs[-1][0] if self.epochs else -1
+        previous = np.concatenate(([before], epochs[:-1]))
         self._report("leader-epoch-order", table, epochs < previous)
         changes = np.flatnonzero(epochs != previous)
         if len(changes) and len(self.epochs) < EPOCH_CHANGES_MAX:

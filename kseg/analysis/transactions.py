@@ -316,9 +316,8 @@ def _part(view: LogView, rows: Int64s, notes: Notes) -> dict[str, Any]:
     rows = rows[np.lexsort((base, producer))]
     taken = dict(zip(_TAKEN, rows.T, strict=True))
     is_data = taken["control_type"] == _DATA
-    begins = np.ones(len(rows), np.bool_)
-    begins[1:] = (taken["producer_id"][1:] != taken["producer_id"][:-1]) | ~is_data[:-1]
-    starts = np.flatnonzero(begins)
+    begins = (taken["producer_id"][1:] != taken["producer_id"][:-1]) | ~is_data[:-1]
+    starts = np.flatnonzero(np.concatenate(([True], begins)))
     ends = np.append(starts[1:], len(rows)) - 1
     alone = ~is_data[starts]
     if alone.any():

@@ -200,27 +200,26 @@ def _check_sequences(
     table: BatchTable, path: str, expected: dict[int, tuple[int, int]], findings: Findings
 ) -> None:
     """Compare batches with the epoch and the sequence that each producer goes on with."""
-    names = ("producer_id", "producer_epoch", "base_sequence", "base_offset", "last_offset")
-    rows = table[(table.producer_id >= 0) & (table.base_sequence >= 0)]
-    values = (getattr(rows, name).tolist() for name in (*names, "position"))
-    for producer, epoch, sequence, offset, last_offset, position in zip(*values, strict=True):
-        end = (sequence + last_offset - offset + 1) % _SEQUENCES
-        of_epoch, wanted = expected.get(producer, (epoch, sequence))
-        if of_epoch != epoch:
-            wanted = 0
-        missing = (sequence - wanted) % _SEQUENCES
+    for header in table[(table.producer_id >= 0) & (table.base_sequence >= 0)]:
+        producer, epoch, offset = header.producer_id, header.producer_epoch, header.base_offset
+        sequence = header.base_sequence
+        end = (sequence + header.last_offset - offset + 1) % _SEQUENCES
+        epoch_before, next_sequence = expected.get(producer, (epoch, sequence))
+        if epoch_before != epoch:
+            next_sequence = 0
+        missing = (sequence - next_sequence) % _SEQUENCES
         is_double = missing >= _SEQUENCES // 2
         if missing:
             findings.say(
                 "sequence-double" if is_double else "sequence-gap",
                 path,
-                position=position,
+                position=header.position,
                 offset=offset,
                 producer=producer,
                 epoch=epoch,
                 first=sequence,
                 last=end - 1,
-                expected=wanted,
+                expected=next_sequence,
             )
         if not is_double:
             expected[producer] = epoch, end

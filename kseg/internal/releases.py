@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import pkgutil
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final, Literal
 
@@ -186,21 +186,22 @@ def _real(text: str) -> float | None:
     return float(suffixed[1]) if suffixed else None
 
 
+def _ranges(check: str) -> Iterator[list[str]]:
+    """The bounds of each range of a check; an empty one is open."""
+    return (part.split("..") for part in check.split(",") if part)
+
+
 def _in_ranges(number: float, check: str) -> bool:
     """Whether a number is in one of the ranges; Kafka takes NaN everywhere."""
-    if not check:
-        return True
-    for part in check.split(","):
-        least, most = part.split("..")
-        if not (least and number < float(least)) and not (most and number > float(most)):
-            return True
-    return False
+    return not check or any(
+        not (least and number < float(least)) and not (most and number > float(most))
+        for least, most in _ranges(check)
+    )
 
 
 def _ranges_in_words(check: str) -> str:
     words = []
-    for part in filter(None, check.split(",")):
-        least, most = part.split("..")
+    for least, most in _ranges(check):
         if least == most:
             words.append(least)
         elif least and most:
