@@ -44,18 +44,16 @@ def of_snapshots(path: str) -> Iterator[BrokerFinding]:
             sentence = "metadata-snapshot.name"
             yield finding(sentence, Path(path, name), exception="NumberFormatException")
     listing = list_partition(path)
-    snapshots = sorted(
-        (snapshot.name.base_offset or 0, snapshot.name.epoch or 0, snapshot.path)
-        for snapshot in listing.kraft_snapshots
-    )
     first = listing.segments[0].base_offset if listing.segments else None
-    for _, _, newest in snapshots[-1:]:
-        older = [offset for offset, _, snapshot in snapshots if snapshot != newest]
-        is_replayed = first is not None and (first == 0 or any(offset >= first for offset in older))
-        try:
-            check_snapshot(newest)
-        except (KsegError, OSError) as error:
-            yield _unread(newest, error, "metadata-snapshot" + ".replayed" * is_replayed)
+    if not listing.kraft_snapshots:
+        return
+    *older, newest = listing.kraft_snapshots
+    offsets = (snapshot.name.base_offset or 0 for snapshot in older)
+    is_replayed = first is not None and (first == 0 or any(offset >= first for offset in offsets))
+    try:
+        check_snapshot(newest.path)
+    except (KsegError, OSError) as error:
+        yield _unread(newest.path, error, "metadata-snapshot" + ".replayed" * is_replayed)
 
 
 def _is_snapshot(name: str) -> bool:
