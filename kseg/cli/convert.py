@@ -169,10 +169,7 @@ def _of_directory(
     pairs: list[tuple[str, Path | None]] = []
     for file in files:
         target_file = Path(out, file.directory or "", file.path.with_suffix(".log").name)
-        if target_file.exists() and target_file.samefile(file.path):
-            raise click.UsageError("OUT is PATH itself.")
-        if target_file.exists() and not force:
-            raise _taken(target_file)
+        _refuse_taken(target_file, file.path, force=force)
         pairs.append((str(file.path), target_file))
     return pairs
 
@@ -356,18 +353,20 @@ def _target_path(path: str, out: str, *, force: bool) -> Path | None:
         if path == _STDIN:
             raise click.UsageError("-o has to be a file where PATH is standard input.")
         target /= Path(path).with_suffix(".log").name
-    if not target.exists():
-        return target
-    check_replaceable(target)
-    if path != _STDIN and Path(path).exists() and target.samefile(path):
-        raise click.UsageError("OUT is PATH itself.")
-    if not force:
-        raise _taken(target)
+    if target.exists():
+        check_replaceable(target)
+    _refuse_taken(target, Path(path), force=force)
     return target
 
 
-def _taken(target: Path) -> FileExistsError:
-    return FileExistsError(errno.EEXIST, "exists already; --force replaces it", str(target))
+def _refuse_taken(target: Path, source: Path, *, force: bool) -> None:
+    """Refuse the source itself, and without `force` any file that is there."""
+    if not target.exists():
+        return
+    if source.exists() and target.samefile(source):
+        raise click.UsageError("OUT is PATH itself.")
+    if not force:
+        raise FileExistsError(errno.EEXIST, "exists already; --force replaces it", str(target))
 
 
 @contextmanager

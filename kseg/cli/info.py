@@ -247,14 +247,14 @@ def _print_stats(report: StatsReport) -> None:
 
 def _draw(report: StatsReport) -> None:
     """Bars of records by time, and by size."""
+    from kseg.analysis.stats import SizeHistogram, Timeline
+
     counted = [
         partition.stats.records
         for partition in report.partitions
         if partition.stats.records is not None
     ]
-    line = reduce(
-        lambda earlier, other: earlier.merge(other), (records.timeline for records in counted)
-    )
+    line = reduce(Timeline.merge, (records.timeline for records in counted))
     while len(line.bins) > _BARS_MAX:
         line = line.widened(line.width + 1)
     times = line.document()
@@ -263,9 +263,7 @@ def _draw(report: StatsReport) -> None:
         "Records by time",
         [(iso_text(bin) or f"{bin} ms", count, f"{count}") for bin, count in rows],
     )
-    sizes = reduce(
-        lambda earlier, other: earlier.merge(other), (records.sizes for records in counted)
-    )
+    sizes = reduce(SizeHistogram.merge, (records.sizes for records in counted))
     output.write_bars(
         "Records by size of key and value",
         [(f"< {human_bytes(end)}", count, f"{count}") for end, count in sizes.by_power()],
