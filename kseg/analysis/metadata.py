@@ -432,35 +432,25 @@ def _read(
     unknown = sorted({name for name in configs if not is_known(name)})
     possible = (
         (
-            "setting-unknown",
-            bool(unknown),
-            None,
+            *("setting-unknown", bool(unknown), None),
             f"Kafka {NEWEST_RELEASE} has no setting {some_of(unknown)}; values are hidden",
         ),
         (
-            "newer",
-            bool(newer),
-            None,
+            *("newer", bool(newer), None),
             f"newer than those of Kafka {NEWEST_RELEASE}, the newest that kseg knows: "
             f"{', '.join(newer)}",
         ),
         (
-            "not-certain",
-            certain < cluster.end_offset,
-            certain,
+            *("not-certain", certain < cluster.end_offset, certain),
             f"of {len(voters)} voters the logs of {len(of_voters)} are here; the records are"
             f" certain up to offset {certain}, and taken up to {cluster.end_offset}",
         ),
         (
-            "snapshot-ahead",
-            cluster.snapshot_end > log_end > 0,
-            log_end,
+            *("snapshot-ahead", cluster.snapshot_end > log_end > 0, log_end),
             f"the log ends at offset {log_end}, the snapshot at {cluster.snapshot_end}",
         ),
         (
-            "no-history",
-            cluster.snapshot_end > 0,
-            cluster.snapshot_end,
+            *("no-history", cluster.snapshot_end > 0, cluster.snapshot_end),
             f"changes before offset {cluster.snapshot_end} are in a snapshot",
         ),
     )

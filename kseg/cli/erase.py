@@ -68,10 +68,7 @@ def erase(
     )
     with usage_errors():
         targets = _targets(**asked)
-    digested = []
-    if secret_file is not None:
-        secret = Path(secret_file).read_bytes()
-        digested = [hmac.digest(secret, key, sha256).hex() for key in targets["keys"]]
+    secret = None if secret_file is None else Path(secret_file).read_bytes()
     directories, given = data_directories(directories, given)
     catalog = catalog_of(directories, selection, strict=True)
     partitions = _with_set_aside(_of_producers(catalog.partitions))
@@ -114,7 +111,7 @@ def erase(
         null_key=targets["null_key"],
         offsets=None if asked["offset"] is None else list(asked["offset"]),
         tombstones=targets["tombstones"],
-        keys=digested,
+        keys=[] if secret is None else _digests(targets["keys"], secret),
         records=sum(plan.records for plan in going),
         partitions=[_document(plan, before.get(plan.path, {}), apply) for plan in plans],
         findings=[one_line(error) for error in damage],
@@ -147,6 +144,10 @@ def _targets(
             raise ValueError("--offset names both ends here: A..B, or one offset")
         offsets = range(first, end)
     return {"keys": [*keys, *from_file], "offsets": offsets, **targets}
+
+
+def _digests(keys: Sequence[bytes], secret: bytes) -> list[str]:
+    return [hmac.digest(secret, key, sha256).hex() for key in keys]
 
 
 def _keys_of(path: Path, encoding: str) -> list[bytes]:
