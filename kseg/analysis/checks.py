@@ -970,7 +970,7 @@ def check_epochs(path: str, findings: Findings) -> tuple[tuple[int, int], ...] |
         return None
     if read.entries != read.effective:
         findings.say("epochs-order", path, count=len(read.entries) - len(read.effective))
-    return tuple(read.effective)
+    return tuple((entry.epoch, entry.start_offset) for entry in read.effective)
 
 
 def check_offset_checkpoint(
