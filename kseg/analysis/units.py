@@ -47,7 +47,6 @@ class UnitKind(Enum):
     PARTITION = "the other files of a partition directory"
     FILE = "a small file by itself"
     DATA_DIRECTORY = "the other files of a data directory"
-    SEQUENCES = "the headers of a partition, in their order"
 
 
 @frozen_dataclass
@@ -63,6 +62,7 @@ class Unit:
         index, time_index, txn_index: the segment's indexes that exist.
         believed: a starting broker takes the segment's indexes without a check.
         file: the parsed name of a lone file.
+        walked: the headers of a partition are walked in their order, too.
     """
 
     kind: UnitKind
@@ -76,11 +76,12 @@ class Unit:
     txn_index: str | None = None
     believed: bool = False
     file: FileKind | None = None
+    walked: bool = False
 
     @property
     def cost(self) -> int:
         """Bytes to read, roughly; 0 if not known."""
-        size_of = log_bytes if self.kind is UnitKind.SEQUENCES else io.size_at
+        size_of = log_bytes if self.walked else io.size_at
         try:
             return size_of(self.path)
         except OSError:

@@ -152,8 +152,7 @@ def verify_of(
     work = partial(examine, options=chosen, listings=listings)
     units = plan(catalog, listings)
     if options.sequences:
-        partitions = [unit for unit in units if unit.kind is UnitKind.PARTITION]
-        units += [replace(unit, kind=UnitKind.SEQUENCES) for unit in partitions]
+        units = [replace(unit, walked=unit.kind is UnitKind.PARTITION) for unit in units]
     answers = run_units(
         units, work, threads=threads, progress=progress, skipped=skipped, merge=merge_all
     )
@@ -295,11 +294,10 @@ def _examine(
     unit: Unit, options: VerifyOptions, findings: Findings, listings: Listings
 ) -> Examined:
     if unit.kind is UnitKind.PARTITION:
-        return _examine_directory(unit, listings, list_partition, examine_partition)
+        examined = _examine_directory(unit, listings, list_partition, examine_partition)
+        return merge_all((examined, _odd_sequences(unit.path))) if unit.walked else examined
     if unit.kind is UnitKind.DATA_DIRECTORY:
         return _examine_directory(unit, listings, list_data_directory, examine_data_directory)
-    if unit.kind is UnitKind.SEQUENCES:
-        return _odd_sequences(unit.path)
     if unit.kind is UnitKind.FILE:
         assert unit.file is not None
         return examine_file(unit.path, unit.file, unit.base_offset)
