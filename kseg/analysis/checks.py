@@ -180,7 +180,8 @@ def _check_segments(segments: Sequence[SegmentSummary], findings: Findings) -> N
     for before, segment in pairwise(segments):
         if (before.last_offset or -1) >= (farthest.last_offset or -1):
             farthest = before
-        name, last = os.path.basename(farthest.path), farthest.last_offset
+        name = os.path.basename(farthest.path)
+        last = farthest.last_offset
         if last is not None and last >= segment.base_offset and not segment.kafka07:
             findings.say(
                 "offset-order.segments",
@@ -337,7 +338,8 @@ def _check_offsets(
 
 _AHEAD_MS = DAY_MS
 #: Numbers of seconds from 2001 to 2096; as milliseconds they are days of 1970.
-_SECONDS_MIN, _SECONDS_MAX = 10**9, 4 * 10**9
+_SECONDS_MIN = 10**9
+_SECONDS_MAX = 4 * 10**9
 _RECORD_BYTES_MIN = 7
 #: Leader epochs are kept as the offsets where they change; a log with more changes is not real.
 EPOCH_CHANGES_MAX = 10_000
@@ -505,7 +507,8 @@ class LogChecks:
         """One finding for each batch of the mask, `b` in the sentence."""
         if not mask.any():
             return
-        chosen, path = table.take(mask), self.unit.path
+        chosen = table.take(mask)
+        path = self.unit.path
         for header in chosen.take(slice(PER_CODE_MAX)):
             offset = header.base_offset if header.base_offset >= 0 else header.last_offset
             self.findings.say(
@@ -548,7 +551,8 @@ class LogChecks:
         Source: Kafka `ProducerAppendInfo.appendDataBatch`.
         """
         order = np.argsort(table.producer_id, kind="stable")
-        ids, begins = table.producer_id[order], (table.is_transactional & ~table.is_control)[order]
+        ids = table.producer_id[order]
+        begins = (table.is_transactional & ~table.is_control)[order]
         plain = ~(table.is_transactional | table.is_control)[order] & (ids >= 0)
         last = np.maximum.accumulate(np.where(plain, -1, np.arange(len(ids))))
         is_told = last >= np.searchsorted(ids, ids)  # the producer's last batch before is here
@@ -806,7 +810,8 @@ def _tables(log: LogFile, decoder: LogChecks, on_unreadable: OnUnreadable) -> It
         rows += len(tile.table)
         if rows >= _ROWS_JOINED:
             yield _join(waiting)
-            waiting, rows = [], 0
+            waiting = []
+            rows = 0
     if waiting:
         yield _join(waiting)
 
@@ -833,7 +838,8 @@ def _open_indexes(
     base = unit.base_offset or 0
     believed = unit.believed and not live
     log = IndexPlace(unit.path, base, unit.is_last, -1, log_bytes, mapping, live, believed)
-    checks, sizes = IndexChecks(log, findings), []
+    checks = IndexChecks(log, findings)
+    sizes = []
     whole = unit.partition is not None and not unit.path.endswith(".kafka")
     for kind, path in (
         (FileKind.INDEX, unit.index),
@@ -860,7 +866,8 @@ _FORMATS: Final[dict[FileKind, tuple[str, Callable[[str], Any]]]] = {
 
 def examine_partition(files: PartitionFiles) -> Examined:
     """Examine everything in a partition directory but its segments."""
-    findings, path = Findings(), name_of(files.path)
+    findings = Findings()
+    path = name_of(files.path)
     snapshots = [(name_of(s.path), s.name.base_offset or 0) for s in files.snapshots]
     first = next((segment.base_offset for segment in files.segments if not segment.kafka07), None)
     begun: tuple[ProducerSnapshotEntry, ...] = ()
@@ -896,7 +903,8 @@ def examine_partition(files: PartitionFiles) -> Examined:
 
 def examine_data_directory(listing: DataDirectory) -> Examined:
     """Examine the checkpoints and ids of a data directory, and names that are not Kafka's."""
-    findings, path = Findings(), name_of(listing.path)
+    findings = Findings()
+    path = name_of(listing.path)
     summaries: list[CheckpointSummary] = []
     for entry in listing.files:
         if entry.name.suffix is not None:

@@ -315,7 +315,8 @@ def joined(first: Int64s, last: Int64s) -> tuple[Int64s, Int64s]:
         The same offsets as ranges that ascend.
     """
     order = np.argsort(first, kind="stable")
-    first, last = first[order], np.maximum.accumulate(last[order])
+    first = first[order]
+    last = np.maximum.accumulate(last[order])
     begins = np.ones(len(first), np.bool_)
     begins[1:] = first[1:] > last[:-1] + 1
     ends = np.append(begins[1:], True)[: len(first)]
@@ -381,11 +382,13 @@ def _compared(
     common, mine, theirs = np.intersect1d(offsets[0], offsets[1], return_indices=True)
     differing = epochs = _NONE
     if pieces[0] is not None and pieces[1] is not None and len(common):
-        of_first, of_other = take_rows(pieces[0], mine), take_rows(pieces[1], theirs)
+        of_first = take_rows(pieces[0], mine)
+        of_other = take_rows(pieces[1], theirs)
         differs = _differing(of_first, of_other)
         differing = common[differs]
         epochs = common[~differs & (of_first.leader_epoch != of_other.leader_epoch)]
-    lacks, compacted = [], []
+    lacks = []
+    compacted = []
     for side in (0, 1):
         alone = np.setdiff1d(offsets[side], common, assume_unique=True)
         is_compacted = _is_compacted(alone, copies[1 - side], sides[1 - side])
@@ -425,7 +428,8 @@ def _differing_binary(first: BinaryColumn, other: BinaryColumn) -> Bools:
     if not differs.any() and np.array_equal(first.data, other.data):
         return differs
     alike = np.flatnonzero(~differs)
-    mine, theirs = take_binary(first, alike), take_binary(other, alike)
+    mine = take_binary(first, alike)
+    theirs = take_binary(other, alike)
     at = np.flatnonzero(mine.data != theirs.data)
     rows = np.searchsorted(mine.offsets, at, side="right") - 1
     differs[alike[rows]] = True
@@ -436,7 +440,8 @@ def _differing_headers(first: HeadersColumn, other: HeadersColumn) -> Bools:
     counts = np.diff(first.offsets)
     differs: Bools = counts != np.diff(other.offsets)
     alike = np.flatnonzero(~differs)
-    mine, theirs = take_headers(first, alike), take_headers(other, alike)
+    mine = take_headers(first, alike)
+    theirs = take_headers(other, alike)
     inner = _differing_binary(mine.keys, theirs.keys)
     inner |= _differing_binary(mine.values, theirs.values)
     owners = np.repeat(alike, counts[alike])
@@ -765,7 +770,8 @@ def diff(
         >>> diff("data/orders-0", "backup/orders-0").ok  # doctest: +SKIP
         True
     """
-    selection, listed = Selection.of(topics, partitions), list[tuple[str | None, int | None]]()
+    selection = Selection.of(topics, partitions)
+    listed = list[tuple[str | None, int | None]]()
 
     def chosen(topic: str | None, partition: int | None) -> bool:
         listed.append((topic, partition))

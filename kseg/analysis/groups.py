@@ -215,7 +215,8 @@ def build(name: str, records: GroupRecords, names: Names) -> Built:
 
 def _classic(name: str, value: Fields, log_partition: int) -> Built:
     members = tuple(_classic_member(name, member) for member in value["members"])
-    kind, changed = value["protocolType"] or "", value.get("currentStateTimestamp", -1)
+    kind = value["protocolType"] or ""
+    changed = value.get("currentStateTimestamp", -1)
     group = Group(
         name,
         "Classic",
@@ -242,7 +243,8 @@ def _classic(name: str, value: Fields, log_partition: int) -> Built:
 
 
 def _classic_member(group: str, value: Fields) -> Member:
-    subscription, assignment = value["subscription"], value["assignment"]
+    subscription = value["subscription"]
+    assignment = value["assignment"]
     parts = None
     if isinstance(assignment, dict):
         parts = tuple(
@@ -408,7 +410,8 @@ class Delivery:
 
     def row(self, group: str, topic: str, partition: int, end: int | None, word: Any) -> ShareState:
         """The state, beside the end of its partition."""
-        start, done = self.last["startOffset"], self.last.get("deliveryCompleteCount", -1)
+        start = self.last["startOffset"]
+        done = self.last.get("deliveryCompleteCount", -1)
         has_lag = end is not None and start >= 0 and done >= 0
         counts: dict[str, Any] = self.counts()
         return ShareState(
@@ -587,7 +590,8 @@ def groups(
         raise ValueError(f"lag_to is {' or '.join(LAG_TO)}, not {lag_to!r}")
     moments = [bound_ms(time, lambda: now_of(now)) for time in (at, since)]
     notes = Notes()
-    home, retention_ms = Home(paths, notes), retention_minutes * _MINUTE_MS
+    home = Home(paths, notes)
+    retention_ms = retention_minutes * _MINUTE_MS
     question = _Question(home, group, lag_to, readable, retention_ms)
     before = None if since is None else question.answer(moments[1], progress)
     answer = question.answer(moments[0], progress)
@@ -672,7 +676,8 @@ class _Question:
         is_pending = columns["producer_id"][rows] >= 0
         order = rows[np.lexsort((is_pending, columns["partition"][rows], topic[rows], group[rows]))]
         columns = {name: column[order] for name, column in columns.items()}
-        topic, count = topic[order], len(order)
+        topic = topic[order]
+        count = len(order)
         ends = {name: np.full(count, NONE, np.int64) for name in _LAG}
         words = {name: np.full(count, None, object) for name in ("end_from", "outside")}
         by_place = np.lexsort((columns["partition"], topic))
@@ -696,7 +701,8 @@ class _Question:
     ) -> None:
         """Fill in the lag of the commits of one partition whose log is here."""
         view = LogView.open(directory)
-        start, (end, word) = view.log_start_offset, self._end(view, at)
+        start = view.log_start_offset
+        (end, word) = self._end(view, at)
         into["log_start_offset"][rows], into["end_offset"][rows] = start, end
         into["end_from"][rows] = word
         rows = rows[offsets[rows] != NONE]
@@ -708,7 +714,8 @@ class _Question:
         into["lag"][rows] = np.where(behind, NONE, lag)
         into["outside"][rows[offsets[rows] < start]] = "before-start"
         into["outside"][rows[behind]] = "behind-end"
-        last, times = _last_time(view, end), dict[int, int]()
+        last = _last_time(view, end)
+        times = dict[int, int]()
         for row, offset in zip(rows.tolist(), offsets[rows].tolist(), strict=True):
             if offset >= end or last is None:
                 into["lag_ms"][row] = 0 if offset >= end else NONE
@@ -858,7 +865,8 @@ def _with_commits(
 ) -> tuple[Group, ...]:
     """The groups with the sums over their commits; fills in when each commit expires."""
     code, names = _codes(commits["group"])
-    pending, lag = commits["pending"] != NONE, commits["lag"]
+    pending = commits["pending"] != NONE
+    lag = commits["lag"]
     groups = dict(built)
     first = np.searchsorted(code, np.arange(len(names)))
     for rank, name in enumerate(names):

@@ -85,7 +85,8 @@ class Summary:
         has_time = (largest != NO_TIMESTAMP) & (table.record_count != 0) & (table.magic > 0)
         if table.kafka07 or not has_time.any():
             return
-        low, high = int(smallest[has_time].min()), int(largest[has_time].max())
+        low = int(smallest[has_time].min())
+        high = int(largest[has_time].max())
         self.min_timestamp = _of_both(min, low, self.min_timestamp)
         self.max_timestamp = _of_both(max, high, self.max_timestamp)
 
@@ -338,7 +339,8 @@ def info_of_file(path: Path) -> PartitionInfo:
     faults: list[KsegError] = []
     with Segment.open(path) as segment:
         facts = _segment(segment, faults)
-        base, size = segment.base_offset, segment.size
+        base = segment.base_offset
+        size = segment.size
     end = base if facts.last_offset is None else facts.last_offset + 1
     return PartitionInfo(
         None,
@@ -364,7 +366,8 @@ def info_of_partition(path: Path) -> PartitionInfo:
         NotALogError: no segment is in it.
         OSError: it cannot be read.
     """
-    total, faults = Summary(), list[KsegError]()
+    total = Summary()
+    faults = list[KsegError]()
     segments = []
     with Log.open(path) as log:
         for segment_info in log.segments:

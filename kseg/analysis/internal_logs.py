@@ -114,7 +114,8 @@ class Notes:
 
     def note_newer(self, record: InternalRecord) -> None:
         """Note a record of a newer version; one finding names all types."""
-        name, version = record.name or "", record.version or 0
+        name = record.name or ""
+        version = record.version or 0
         self._newer[name] = max(version, self._newer.get(name, 0))
 
     def note(self, code: str, path: object, message: str, offset: int | None = None) -> None:
@@ -246,7 +247,8 @@ class Taken(WholeBatches):
             self.left_out = int(table.base_offset[later[0]])
             table = table[: int(later[0]) + 1]
         if len(table):
-            first, last = table.base_offset, table.last_offset
+            first = table.base_offset
+            last = table.last_offset
             ends = np.concatenate(([self._end], last[:-1] + 1))
             self.has_gaps |= bool(
                 (first > ends).any() or (table.record_count <= last - first).any()
@@ -372,7 +374,8 @@ class Home:
     def _values_of(
         self, source: Partition, view: LogView, topic: InternalTopic, at: int | None
     ) -> tuple[LogTaken, Iterator[RecordColumns]]:
-        taken, values = Taken(at, view.log_start_offset), LastValues(topic)
+        taken = Taken(at, view.log_start_offset)
+        values = LastValues(topic)
         path = fspath(source.path)
 
         def damaged(error: KsegError) -> None:

@@ -242,9 +242,11 @@ class Metadata(Table):
         """
         rows = []
         for kind in (kind for kind in _COLUMNS if kind not in _BETWEEN):
-            old, new = before._raw.get(kind, {}), self._raw.get(kind, {})
+            old = before._raw.get(kind, {})
+            new = self._raw.get(kind, {})
             for key in sorted(old.keys() | new.keys(), key=str):
-                before_row, other = old.get(key), new.get(key)
+                before_row = old.get(key)
+                other = new.get(key)
                 differ = _differences(kind, before_row, other, show=self._show and before._show)
                 if differ is not None:
                     stamp = {name: other and other[name] for name in _STAMP}
@@ -359,10 +361,12 @@ def _copies(directories: Sequence[Path]) -> tuple[list[_Copy], str | None]:
         NotALogError: there is no metadata log.
         ValueError: they are of several clusters.
     """
-    logs, ids = {}, {}
+    logs = {}
+    ids = {}
     for path in directories:
         log = path if path.name == f"{CLUSTER_METADATA}-0" else path / f"{CLUSTER_METADATA}-0"
-        home, meta = log.parent, None
+        home = log.parent
+        meta = None
         with suppress(FileNotFoundError, NotADirectoryError, CorruptIndexError):
             meta = metadata_files.read_meta_properties(home / FileKind.META_PROPERTIES.value)
         if meta is not None and meta.cluster_id is not None:

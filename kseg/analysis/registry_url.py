@@ -88,7 +88,8 @@ def _get(opener: OpenerDirector, address: str, page: str) -> bytes:
     """The bytes of a page, at most one more than allowed; an empty list without such a page."""
     try:
         with opener.open(address + page, timeout=_TIMEOUT_SECONDS) as answer:
-            status, data = answer.status, bytes(answer.read(BYTES_MAX + 1))
+            status = answer.status
+            data = bytes(answer.read(BYTES_MAX + 1))
     except (OSError, HTTPException) as error:
         raise OSError(f"{address}: {getattr(error, 'reason', None) or repr(error)}") from None
     if status not in (200, 404):

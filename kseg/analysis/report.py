@@ -241,7 +241,8 @@ def _stats_and_verify(
     So the disk gives the bytes of a log once.
     """
     catalog = Catalog.of(paths, replicas="all", on_error="skip", files="all")
-    skipped, units = list(catalog.skipped), plan(catalog)
+    skipped = list(catalog.skipped)
+    units = plan(catalog)
     work = partial(_count_and_check, counting=counting, checking=VerifyOptions(now_ms=now))
     answers = list(run_units(units, work, threads=threads, progress=progress, skipped=skipped))
     verified = checks.report_of(units, (examined for _, examined in answers), skipped)
@@ -363,7 +364,8 @@ def _note(row: Any) -> str:
 def _largest(rows: list[Row], count: int) -> list[Row]:
     """The rows with most bytes, and one for the others."""
     rows = sorted(rows, key=lambda row: (-row["bytes"], row["name"]))
-    largest, rest = rows[:count], rows[count:]
+    largest = rows[:count]
+    rest = rows[count:]
     if rest:
         size = sum(row["bytes"] for row in rest)
         largest.append({"name": f"({len(rest)} others)", "bytes": size, "note": ""})

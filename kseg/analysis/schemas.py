@@ -99,11 +99,13 @@ def _feed_logs(
         raise NotALogError(str(refusal), path=logs[0]) from None
     for columns in reader:
         replay.path = columns.source or ""
-        offsets, times = columns["offset"].tolist(), columns["timestamp_ms"].tolist()
+        offsets = columns["offset"].tolist()
+        times = columns["timestamp_ms"].tolist()
         for offset, time, key, value in zip(
             offsets, times, columns["key"], columns["value"], strict=True
         ):
-            replay.offset, replay.timestamp_ms = offset, time
+            replay.offset = offset
+            replay.timestamp_ms = time
             replay.feed(key, value)
     for error in reader.errors:
         replay.note("log-damaged", error.reason, error.path or "", error.offset)

@@ -175,7 +175,8 @@ def _bucket_end(bucket: int) -> int:
     """The largest size of a bucket."""
     if bucket < 2 * _STEPS:
         return bucket
-    shift, step = bucket // _STEPS - 1, bucket % _STEPS + _STEPS
+    shift = bucket // _STEPS - 1
+    step = bucket % _STEPS + _STEPS
     return ((step + 1) << shift) - 1
 
 
@@ -202,13 +203,15 @@ class Timeline:
         has_time = times != NO_TIMESTAMP
         untimed = len(times) - int(np.count_nonzero(has_time))
         if untimed:
-            times, sizes = times[has_time], sizes[has_time]
+            times = times[has_time]
+            sizes = sizes[has_time]
         return _binned(0, times // WIDTHS_MS[0], None, sizes, untimed)
 
     def merge(self, other: Timeline) -> Timeline:
         """The sums of both."""
         width = max(self.width, other.width)
-        first, second = self.widened(width), other.widened(width)
+        first = self.widened(width)
+        second = other.widened(width)
         return _binned(
             width,
             np.concatenate((first.bins, second.bins)),
@@ -316,7 +319,8 @@ class KeyTotals:
     def merge(self, other: KeyTotals) -> KeyTotals:
         """Join two tables; a key missing from one may have had up to its `lost` bytes there."""
         hashes = np.union1d(self.hashes, other.hashes)
-        records, sizes = np.zeros(len(hashes), np.int64), np.zeros(len(hashes), np.int64)
+        records = np.zeros(len(hashes), np.int64)
+        sizes = np.zeros(len(hashes), np.int64)
         errors = np.zeros(len(hashes), np.int64)
         for side in (self, other):
             places = np.searchsorted(hashes, side.hashes)
@@ -373,7 +377,8 @@ class KeyCounter:
         self._table = KeyTable(self._counted)
         self._registers = np.zeros(_REGISTERS, np.uint8)
         self._names: dict[int, bytes] = {}
-        self._bar, self._bar_hash = 0, _HASH_MAX
+        self._bar = 0
+        self._bar_hash = _HASH_MAX
         self._lost = 0
 
     def feed(self, keys: BinaryColumn, sizes: Int64s) -> None:
@@ -386,12 +391,15 @@ class KeyCounter:
         hashes = np.empty(len(keys), np.uint64)
         hash_values(keys.data, keys.offsets, hashes)
         rows = np.flatnonzero(keys.is_valid())
-        hashes, sizes = hashes[rows], np.ascontiguousarray(sizes[rows], np.int64)
+        hashes = hashes[rows]
+        sizes = np.ascontiguousarray(sizes[rows], np.int64)
         note_distinct(hashes, self._registers)
-        units, numbers = np.ones(len(rows), np.int64), np.empty(len(rows), np.int32)
+        units = np.ones(len(rows), np.int64)
+        numbers = np.empty(len(rows), np.int32)
         done = 0
         while True:
-            start, done = done, self._table.feed(hashes, sizes, units, numbers, done)
+            start = done
+            done = self._table.feed(hashes, sizes, units, numbers, done)
             self._name(keys, rows[start:done], hashes[start:done], numbers[start:done])
             if done == len(rows):
                 return
@@ -417,7 +425,8 @@ class KeyCounter:
         """Drop the bytes of keys that have fallen behind the first `keys_max`."""
         hashes, _records, sizes = self._arrays()
         first, _ = _parted(hashes, sizes, self._keys_max)
-        hashes, sizes = hashes[first], sizes[first]
+        hashes = hashes[first]
+        sizes = sizes[first]
         if len(first) == self._keys_max:
             self._bar = int(sizes.min())
             self._bar_hash = hashes[sizes == self._bar].max()
@@ -427,7 +436,8 @@ class KeyCounter:
     def _arrays(self) -> tuple[Uint64s, Int64s, Int64s]:
         count = self._table.count
         hashes = np.empty(count, np.uint64)
-        records, sizes = np.empty(count, np.int64), np.empty(count, np.int64)
+        records = np.empty(count, np.int64)
+        sizes = np.empty(count, np.int64)
         self._table.copy_into(hashes, records, sizes)
         return hashes, records, sizes
 
@@ -569,7 +579,8 @@ class PartitionStats:
         records = self.records or other.records
         if self.records is not None and other.records is not None:
             records = self.records.merge(other.records)
-        start, end = self.log_start_offset, self.log_end_offset
+        start = self.log_start_offset
+        end = self.log_end_offset
         return PartitionStats(
             segments=self.segments + other.segments,
             bytes=self.bytes + other.bytes,
@@ -880,11 +891,13 @@ def _row(path: str, numbers: PartitionStats, top: int) -> PartitionReport:
         name = Path(path).resolve().name
         try:
             parsed = parse_partition_dir(name)
-            topic, partition = parsed.topic, parsed.partition
+            topic = parsed.topic
+            partition = parsed.partition
         except NotALogError:
             pass  # a copy under another name
     else:
-        first, last = numbers.summary.first_offset, numbers.summary.last_offset
+        first = numbers.summary.first_offset
+        last = numbers.summary.last_offset
         numbers = replace(
             numbers, log_start_offset=first, log_end_offset=None if last is None else last + 1
         )
@@ -949,7 +962,8 @@ class _Headers:
 
 
 def _records(pieces: Iterable[RecordColumns]) -> RecordStats:
-    keys, sizes = KeyCounter(), SizeHistogram.none()
+    keys = KeyCounter()
+    sizes = SizeHistogram.none()
     timeline = Timeline.of(np.zeros(0, np.int64), np.zeros(0, np.int64))
     payloads = Counter[str]()
     null_keys = null_values = 0

@@ -28,9 +28,11 @@ def describe(tier: Tier, log: TierLog) -> dict[str, Any]:
         KsegError, OSError: the log's end cannot be read.
     """
     local = () if log.local is None else log.local.segments
-    spans, view = log.spans, log.view
+    spans = log.spans
+    view = log.view
     first = None if log.local is None else log.local.first_offset
-    finished, ids = log.finished, {span.segment.id for span in spans}
+    finished = log.finished
+    ids = {span.segment.id for span in spans}
     read = _sums([copy for copy in finished if copy.id in ids])
     overlap = [copy for copy in finished if first is not None and copy.end_offset >= first]
     document: dict[str, Any] = {
@@ -110,7 +112,8 @@ def examine_tier(log: TierLog, *, deep: bool, now_ms: int, threads: int = 1) -> 
 def _examine(log: TierLog, id_: str, options: VerifyOptions) -> Examined:
     """Examine one copy: its objects, their sizes, every batch and index."""
     segment, objects = log.copies[id_]
-    findings, path = Findings(), TierPath.of(objects, "log")
+    findings = Findings()
+    path = TierPath.of(objects, "log")
     names = ("index", "timeindex", "txnindex")
     try:
         size = objects.size("log")  # this reads the manifest, which says the indexes that there are

@@ -284,7 +284,8 @@ NO_TRANSACTIONS: Final[dict[str, Any]] = {
 
 def _batches(view: LogView, at: int | None, notes: Notes) -> Int64s | None:
     """int64[n, 10]: columns as in `_TAKEN` of data in transactions and markers; None for none."""
-    tables, reached = list[Int64s](), view.log_start_offset
+    tables = list[Int64s]()
+    reached = view.log_start_offset
     for info in view.segments:
         with view.open_segment(info) as segment:
             for table in segment.headers():
@@ -300,7 +301,8 @@ def _batches(view: LogView, at: int | None, notes: Notes) -> Int64s | None:
 def _relevant(table: BatchTable, reached: int, at: int | None) -> list[Int64s]:
     if not table.attributes_seen & 0x30:
         return []
-    control, kind = table.is_control, table.control_type
+    control = table.is_control
+    kind = table.control_type
     marks = control & ((kind == ControlType.COMMIT) | (kind == ControlType.ABORT))
     chosen = (table.producer_id >= 0) & (marks | (table.is_transactional & ~control))
     chosen &= table.last_offset >= reached
@@ -312,7 +314,8 @@ def _relevant(table: BatchTable, reached: int, at: int | None) -> list[Int64s]:
 
 def _part(view: LogView, rows: Int64s, notes: Notes) -> dict[str, Any]:
     """The transactions of one partition, by first offset."""
-    producer, base = rows[:, 0], rows[:, 1]
+    producer = rows[:, 0]
+    base = rows[:, 1]
     rows = rows[np.lexsort((base, producer))]
     taken = dict(zip(_TAKEN, rows.T, strict=True))
     is_data = taken["control_type"] == _DATA
@@ -411,9 +414,11 @@ class _Coordinator:
 
     def _undecided(self, row: dict[str, Any], state: TransactionalId | None) -> Undecided:
         """An open transaction, by the rules of `find-hanging`."""
-        status, why = "open", "its last batch is younger than transactions may take"
+        status = "open"
+        why = "its last batch is younger than transactions may take"
         words: tuple[str, ...] = ()
-        topic, partition = row["topic"], str(row["partition"])
+        topic = row["topic"]
+        partition = str(row["partition"])
         if state is not None and f"{topic}-{partition}" in state.partitions:
             if state.state in _PREPARED:
                 status = "prepared"
@@ -424,7 +429,8 @@ class _Coordinator:
         elif row["last_ms"] < self._old_ms and not self.is_whole:
             why = "__transaction_state is not here whole, so nothing says whether it hangs"
         elif row["last_ms"] < self._old_ms:
-            status, why = "hanging", "no transactional id has its producer"
+            status = "hanging"
+            why = "no transactional id has its producer"
             if state is not None:
                 why = f"the coordinator has {state.state} for its id, without this partition"
             of_partition = ("--topic", topic, "--partition", partition)
@@ -434,7 +440,8 @@ class _Coordinator:
 
 
 def _transactional_id(record: Any, log_partition: int) -> TransactionalId:
-    value, start = record.value, record.value["transactionStartTimestampMs"]
+    value = record.value
+    start = record.value["transactionStartTimestampMs"]
     status = value["transactionStatus"]
     return TransactionalId(
         record.key["transactionalId"],

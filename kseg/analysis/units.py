@@ -213,7 +213,8 @@ def _of_file(
     checkpoints_of: _CheckpointsOf,
 ) -> Iterator[Unit]:
     """A file by itself; an index is examined with its log, if that lies beside it."""
-    kind, offset = name.kind, name.base_offset
+    kind = name.kind
+    offset = name.base_offset
     if name.suffix is None and offset is not None and kind in OF_SEGMENTS:
         segments = listing(path.absolute().parent).segments
         for segment, following in _with_following(segments):
@@ -299,7 +300,8 @@ def run_units(
         return
     if threads < 1:
         raise ValueError(f"threads is {threads}, not 1 or more")
-    total, done = sum(unit.cost for unit in units), 0
+    total = sum(unit.cost for unit in units)
+    done = 0
     careful = partial(_attempt, work=work)
     for unit, answer in _answers(units, careful, threads):
         done += unit.cost

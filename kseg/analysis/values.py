@@ -150,7 +150,8 @@ class Findings:
 
     def note(self, finding: Finding) -> None:
         """Note one finding; severity comes from the code unless given."""
-        code, path = finding.code, os.fspath(finding.path)
+        code = finding.code
+        path = os.fspath(finding.path)
         self._counts[code, path] += 1
         if self._counts[code, path] <= PER_CODE_MAX:
             severity = finding.severity or CODES[code].severity

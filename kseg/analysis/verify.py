@@ -169,7 +169,8 @@ def report_of(
 
 def _unread(units: Iterable[Unit], skipped: Iterable[LeftOut]) -> Examined:
     """The examination of what was skipped: its segments exist, and no log ends before them."""
-    findings, reasons = Findings(), set[str]()
+    findings = Findings()
+    reasons = set[str]()
     for path, reason, error in skipped:
         reasons.add(str(path))
         findings.add("unreadable", str((error and error.filename) or path), reason)
@@ -183,7 +184,8 @@ def _unread(units: Iterable[Unit], skipped: Iterable[LeftOut]) -> Examined:
 
 def _odd_sequences(path: str) -> Examined:
     """Gaps and doubles in the sequences of each producer; a walk begins anew behind damage."""
-    findings, expected = Findings(), dict[int, tuple[int, int]]()
+    findings = Findings()
+    expected = dict[int, tuple[int, int]]()
     view = LogView.open(path)
     for info in view.segments_from(0):
         with suppress(FileNotFoundError), view.open_segment(info) as segment:
@@ -248,7 +250,8 @@ def _larger_records(path: Path, limit: int) -> tuple[Finding, ...]:
     names = ("position", "offset", "codec", "key", "value", "headers")
     for columns in LogView.open(path).read(columns=names, control=True, on_corrupt="skip"):
         headers = columns.headers
-        names_end, values_end = headers.keys.offsets, headers.values.offsets
+        names_end = headers.keys.offsets
+        values_end = headers.values.offsets
         in_headers = np.diff(names_end[headers.offsets]) + np.diff(values_end[headers.offsets])
         contents = np.maximum(columns.key.sizes(), 0) + np.maximum(columns.value.sizes(), 0)
         sizes = contents + in_headers + _RECORD_BYTES_MIN

@@ -175,7 +175,8 @@ class AppendRun:
 
     def say_so_far(self) -> None:
         """Print the offsets that were appended before the run stopped."""
-        first, last = self._sums["first_offset"], self._sums["last_offset"]
+        first = self._sums["first_offset"]
+        last = self._sums["last_offset"]
         if first is not None:
             doubt = "" if self.lasting else ", but it is not known whether they last"
             complain(f"kseg: offsets {first} to {last} were appended before{doubt}")
@@ -317,14 +318,16 @@ def _whole_lines(stream: IO[bytes], options: AppendOptions) -> Iterator[bytes]:
     """The stream cut at ends of lines; the last line gets its end if it has none."""
     piece_bytes = max(_PIECE_BYTES, _PIECE_BATCHES * options.batch_bytes)
     parts: list[bytes] = []
-    held, number = 0, 0
+    held = 0
+    number = 0
     while chunk := stream.read(min(piece_bytes, _BYTES_MAX)):
         cut = chunk.rfind(b"\n") + 1
         if cut:
             text = b"".join((*parts, chunk[:cut]))
             yield text
             number += text.count(b"\n")
-            parts, held = [], 0
+            parts = []
+            held = 0
         parts.append(chunk[cut:])
         held += len(chunk) - cut
         if held > options.line_bytes_max:
@@ -448,7 +451,8 @@ def _bytes(text: Any, name: str, number: int, encoding: str) -> bytes | None:
     if text is None:
         return None
     if type(text) is dict and list(text) == ["base64"] and type(text["base64"]) is str:
-        text, encoding = text["base64"], "base64"
+        text = text["base64"]
+        encoding = "base64"
     if type(text) is not str:
         _refuse(number, f"{name} is neither a string nor null")
     try:

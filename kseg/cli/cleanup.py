@@ -224,7 +224,8 @@ def _stay_lines(partitions: Iterable[ClosedPartition]) -> Iterator[str]:
 
 def _deletions(partition: ClosedPartition) -> Iterator[Action]:
     """The actions of retention."""
-    plan, directory = partition.deletion, partition.path
+    plan = partition.deletion
+    directory = partition.path
     if plan is None:
         return
     if plan.rolls:
@@ -348,7 +349,8 @@ def _compactions(partition: ClosedPartition) -> Iterator[Action]:
 
 def _compaction_document(partition: ClosedPartition) -> dict[str, Any]:
     """A partition in the document of `compact`."""
-    document, plan = {**_where(partition), **settings_fields(partition.settings)}, partition.plan
+    document = {**_where(partition), **settings_fields(partition.settings)}
+    plan = partition.plan
     if plan is None:
         return document
     words = (

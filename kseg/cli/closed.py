@@ -310,11 +310,13 @@ def reindex(
     """Run `kseg reindex`; returns the exit code."""
     options = change_of(given, **how)
     found = changeable(catalog_of((directory,), selection).partitions)
-    configs, share = known_configs(found, given), partial(share_out, verb="reindex", jobs=jobs)
+    configs = known_configs(found, given)
+    share = partial(share_out, verb="reindex", jobs=jobs)
     named = kinds_named(kinds)
 
     def plan(path: Path, progress: Progress, put: Callable[[object], None]) -> None:
-        config, now = configs[path], given.now_ms
+        config = configs[path]
+        now = given.now_ms
         put(plan_reindex(path, config=config, kinds=named, exact=exact, now=now, progress=progress))
 
     paths = [partition.path for partition in found]

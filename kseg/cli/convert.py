@@ -195,7 +195,8 @@ def _check_offsets(pairs: Sequence[tuple[str, Path | None]]) -> None:
         if not neighbours:
             continue
         source = info_of_file(Path(path))
-        start, end = source.log_start_offset, source.log_end_offset
+        start = source.log_start_offset
+        end = source.log_end_offset
         for neighbour in neighbours:
             if neighbour.log_start_offset < end and start < neighbour.log_end_offset:
                 reason = f"{neighbour.path} has offsets out of {start} to {end - 1}, too"
@@ -314,7 +315,8 @@ class FileConversion:
 
     def document(self, target: Path | None) -> dict[str, Any]:
         """The result, for `--json`."""
-        tally, target_format = self.tally, self.target
+        tally = self.tally
+        target_format = self.target
         return {
             "path": self.path,
             "output": str(target),

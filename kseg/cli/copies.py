@@ -94,7 +94,8 @@ def _is_same(partition: PartitionDiff) -> bool:
 
 
 def _extent(partition: PartitionDiff, pair: Compared) -> str:
-    first, copy = partition.first, pair.copy
+    first = partition.first
+    copy = pair.copy
     if copy.error is not None:
         return f": {copy.error}"
     if copy.log_end_offset is None:
@@ -108,7 +109,8 @@ def _extent(partition: PartitionDiff, pair: Compared) -> str:
 
 
 def _offsets(copy: CopySeen) -> str:
-    start, end = copy.log_start_offset or 0, copy.log_end_offset or 0
+    start = copy.log_start_offset or 0
+    end = copy.log_end_offset or 0
     return f"offsets {start} to {end - 1}" if end > start else f"no records, its log ends at {end}"
 
 
@@ -178,7 +180,8 @@ def _write_merge(plan: MergePlan, paths: Paths, report: Path | None, *, as_json:
 
 def _merge_page(plan: MergePlan, report: Path | None) -> Iterator[str]:
     for partition in plan.partitions:
-        start, end = partition.log_start_offset, partition.log_end_offset
+        start = partition.log_start_offset
+        end = partition.log_end_offset
         offsets = (
             f"offsets {start} to {end - 1}" if end > start else f"no records, it ends at {end}"
         )

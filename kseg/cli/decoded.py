@@ -99,7 +99,8 @@ def _decoded(columns: RecordColumns, topic: InternalTopic | ConnectTopic, style:
 def _records(
     columns: RecordColumns, topic: InternalTopic | ConnectTopic
 ) -> tuple[list[InternalRecord], list[InvalidRecordError]]:
-    records, faults = [], []
+    records = []
+    faults = []
     parts = zip(columns.key, columns.value, columns.control.tolist(), strict=True)
     for row, (key, value, control) in enumerate(parts):
         if control:  # the batch's own description, by its own schemas
@@ -108,7 +109,8 @@ def _records(
         record, error = decode_or_keep(topic, key, value)
         records.append(record)
         if error is not None:
-            position, offset = int(columns.position[row]), int(columns.offset[row])
+            position = int(columns.position[row])
+            offset = int(columns.offset[row])
             faults.append(InvalidRecordError(error.reason, position=position, offset=offset))
     return records, faults
 

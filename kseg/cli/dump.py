@@ -55,7 +55,8 @@ from kseg.internal import InternalTopic
 from kseg.records.query import ALL
 from kseg.workers import At, PerThread, Put, SharedUse, Work, each_at, putting, run_in_order
 
-_STDIN, _STDIN_PATH = FileName(FileKind.LOG, 0), Path("-")
+_STDIN = FileName(FileKind.LOG, 0)
+_STDIN_PATH = Path("-")
 #: The records, or the batches, of a part of a file.
 Rows = RecordColumns | BatchTable
 #: Also records of control batches, and of batches that do not match their checksums.
@@ -408,7 +409,8 @@ def complete_wrappers(
     rows = table.rows.copy()
     fields = ("position", "base_offset", "offset", "valid")
     request = Request(columns=fields, control=True, verify_crc=False)
-    count, first = rows[:, COLUMN["record_count"]], rows[:, COLUMN["base_offset"]]
+    count = rows[:, COLUMN["record_count"]]
+    first = rows[:, COLUMN["base_offset"]]
     count[wrapped] = first[wrapped] = UNKNOWN
     for columns in decode(data, table.take(wrapped), request, base=base, on_error=on_error):
         for error in message_errors(columns, table):

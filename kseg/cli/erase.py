@@ -156,7 +156,8 @@ def _keys_of(path: Path, encoding: str) -> list[bytes]:
     Raises:
         UsageError: it has none, or a line is not in the encoding.
     """
-    decoded, lines = _ENCODINGS[encoding], path.read_bytes().split(b"\n")
+    decoded = _ENCODINGS[encoding]
+    lines = path.read_bytes().split(b"\n")
     keys = []
     for number, line in enumerate(lines, 1):
         text = line.removesuffix(b"\r")
@@ -198,7 +199,8 @@ def _planned(
     partitions: Sequence[Partition], plan_at: Callable[[Path, Progress], ErasurePlan]
 ) -> tuple[list[ErasurePlan], list[KsegError]]:
     """The plan of each partition, and the damage for which others have none."""
-    plans, damage = list[ErasurePlan](), list[KsegError]()
+    plans = list[ErasurePlan]()
+    damage = list[KsegError]()
     for partition in partitions:
         with output.progress(f"erase {partition.path.name}", 0, in_bytes=True) as bar:
             try:

@@ -119,7 +119,8 @@ def _write_partitions(partitions: Sequence[PartitionKeeps], *, segments: bool) -
     """Write the partitions, the largest first."""
     ordered = sorted(partitions, key=lambda partition: -partition.bytes)
     shown = ordered if segments else ordered[:_LINES_MAX]
-    rows, below = [], []
+    rows = []
+    below = []
     for partition in shown:
         parts = ", ".join(
             f"{total.cause} {output.human_bytes(total.bytes)}" for total in partition.totals

@@ -167,7 +167,8 @@ def report(error: BaseException, *, debug: bool) -> Exit:
 
         for lines in traceback.format_exception(error):
             complain(*lines.splitlines())
-    hint, command = "", ""
+    hint = ""
+    command = ""
     if isinstance(error, UncleanShutdownError):
         # Of one partition that is in order, recover says that there is nothing to do.
         home = "DIR" if error.path is None else os.path.dirname(error.path) or "."

@@ -130,7 +130,8 @@ def _print(documents: list[dict[str, Any]], *, per_segment: bool) -> None:
 
 
 def _segment_row(document: dict[str, Any]) -> list[object]:
-    start, last = document["base_offset"], document["last_offset"]
+    start = document["base_offset"]
+    last = document["last_offset"]
     offsets = {
         "log_start_offset": start,
         "log_end_offset": start if last is None else last + 1,

@@ -542,7 +542,8 @@ def directories_argument(*, required: bool, stores: bool = False) -> Option:
 
 def out_option(help_text: str, *, required: bool = True, stores: bool = False) -> Option:
     """`-o OUT`; with `stores` it may be a URL."""
-    names, kind = ("-o", "--output", "out"), PATH if stores else NEW_PATH
+    names = ("-o", "--output", "out")
+    kind = PATH if stores else NEW_PATH
     return click.option(*names, required=required, metavar="OUT", type=kind, help=help_text)
 
 

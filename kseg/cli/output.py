@@ -91,7 +91,8 @@ def write_long_document(
 
     text = json.dumps({"schema": f"kseg.{schema}", **document})
     click.echo(f'{text[:-1]}, "{name}": [', nl=False)
-    comma, lines = "", map(json.dumps, rows)
+    comma = ""
+    lines = map(json.dumps, rows)
     while batch := list(islice(lines, 1000)):
         click.echo(comma + ", ".join(batch), nl=False)
         comma = ", "
@@ -200,7 +201,8 @@ def write_fitted_table(
     """
     body = _cells(rows)
     widths = dict(zip(head, _widths(head, body, _NAME_MAX), strict=True))
-    names, room = {head[0]}, shutil.get_terminal_size().columns - widths[head[0]]
+    names = {head[0]}
+    room = shutil.get_terminal_size().columns - widths[head[0]]
     for name in priority:
         if len(_GAP) + widths[name] <= room:
             names.add(name)

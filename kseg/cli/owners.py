@@ -44,7 +44,8 @@ def put_back(replaced: Sequence[tuple[str, Path]], out: Path, beside: Path) -> I
     name, path = replaced[0]
     yield from owner_lines(out / name, path, out)
     yield "to put it back, stop the broker, then:"
-    replaced_logs, home = beside.resolve() / "replaced", out.resolve()
+    replaced_logs = beside.resolve() / "replaced"
+    home = out.resolve()
     moves = [(path.resolve(), home / name) for name, path in replaced]
     if len(moves) > ITEMS_MAX:
         script = beside.resolve() / PUT_BACK
@@ -105,10 +106,12 @@ def owner_lines(
         source: the log or partition directory that it was made from.
         places: files and directories to give away, with their contents.
     """
-    status, owner_ids = os.stat(made), ownership.owner_of(source)
+    status = os.stat(made)
+    owner_ids = ownership.owner_of(source)
     if (status.st_uid, status.st_gid) == owner_ids:
         return
-    mine, owner = _name(pwd.getpwuid, status.st_uid), _name(pwd.getpwuid, owner_ids[0])
+    mine = _name(pwd.getpwuid, status.st_uid)
+    owner = _name(pwd.getpwuid, owner_ids[0])
     yield f"the new files belong to {mine}, not to {owner}; this, run as root, gives them away:"
     yield command_line("chown", "-R", f"{owner}:{_name(grp.getgrgid, owner_ids[1])}", *places)
 

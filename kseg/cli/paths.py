@@ -29,7 +29,8 @@ def tier_of_run() -> Tier | None:
     if context is None:
         return None
     meta = context.meta
-    url, key_options = meta.get("kseg.tier"), meta.get("kseg.tier_key") or ()
+    url = meta.get("kseg.tier")
+    key_options = meta.get("kseg.tier_key") or ()
     topic_id = meta.get("kseg.topic_id")
     if url is None:
         if key_options or topic_id:

@@ -101,9 +101,11 @@ def _follow(
 
 def _within(records: Scan, new: Iterator[RecordColumns]) -> Generator[RecordColumns]:
     """New records within the bounds of a scan; only the isolation was applied before."""
-    request, source = records.request, records.sources[0]
+    request = records.request
+    source = records.sources[0]
     for columns in new:
-        offsets, times = columns["offset"], columns["timestamp_ms"]
+        offsets = columns["offset"]
+        times = columns["timestamp_ms"]
         keep = within(request, len(columns), (offsets, offsets), (times, times))
         yield records.chosen(source, take_rows(columns, np.flatnonzero(keep)))
         if int(offsets[-1]) >= request.offset_end - 1:
@@ -159,7 +161,8 @@ def _write_places(matches: Scan, form: str, list_only: bool) -> int:
     total = 0
     for source in matches.sources:
         of_source = replace(matches.head(1) if list_only else matches, sources=(source,))
-        path, count = str(source.path), sum(map(len, of_source))
+        path = str(source.path)
+        count = sum(map(len, of_source))
         total += count
         if list_only and not count:
             continue

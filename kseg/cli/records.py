@@ -325,7 +325,8 @@ def _tell_outside(records: Scan) -> bool:
     """Report the partitions that end or begin outside of the offsets; whether there are others."""
     from kseg.log.reader import LogView  # few questions have bounds
 
-    start, end = records.request.offset_start, records.request.offset_end
+    start = records.request.offset_start
+    end = records.request.offset_end
     inside = not records.sources or records.request.bounds[0] == ALL
     for source in () if inside else records.sources:
         view = None if source.is_file else LogView.at(source)

@@ -280,7 +280,8 @@ def _text_style(kind: str, style: Style) -> int:
 
 def headers_piece(column: HeadersColumn, lead: bytes, null: bytes | None, style: int) -> Piece:
     """A column of headers behind `lead`."""
-    keys, values = column.keys, column.values
+    keys = column.keys
+    values = column.values
     sources = (keys.offsets, keys.data, values.offsets, values.data, values.validity)
     return (_text.HEADERS, lead, null, style, column.offsets, *sources)
 
@@ -317,7 +318,8 @@ class RowWriter:
 
     def rows(self, template: Template, count: int, start: int = 0) -> None:
         """Write rows `start` to `count`."""
-        row, replacing = start, inexact(template)
+        row = start
+        replacing = inexact(template)
         self.is_empty = self.is_empty and row >= count
         while row < count:
             end = _text.write_rows(template, row, count, self._buffer)
@@ -368,7 +370,8 @@ class RowWriter:
         left = memoryview(data)[offsets[row] : offsets[row + 1]]
         close = b""
         if style & _text.EXACT and _text.count_not_utf8(offsets, data, row, row + 1):
-            style, lead = _text.BASE64, lead + b"{" + quote + b"base64" + quote + b":"
+            style = _text.BASE64
+            lead = lead + b"{" + quote + b"base64" + quote + b":"
             close = b"}"
         self._write(memoryview(lead + quote))
         while left:
@@ -380,7 +383,8 @@ class RowWriter:
     def _large_headers(self, piece: Piece, row: int) -> None:
         """The headers of one row as rows of their own, a comma before all but one."""
         _kind, lead, _null, style, offsets, *sources = piece
-        first, end = int(offsets[row]), int(offsets[row + 1])
+        first = int(offsets[row])
+        end = int(offsets[row + 1])
         if style & _text.BARE:
             self._write(memoryview(lead + b"["))
             for comma, start, stop in ((b"", first, min(first + 1, end)), (b",", first + 1, end)):

@@ -83,7 +83,8 @@ def _unproved(plan: SalvagePlan) -> Iterator[str]:
 
 
 def _row(partition: SalvagedPartition) -> tuple[object, ...]:
-    start, end = partition.log_start_offset, partition.log_end_offset
+    start = partition.log_start_offset
+    end = partition.log_end_offset
     return (
         partition.name,
         output.counted(partition.batches, "batch", "batches"),

@@ -61,7 +61,8 @@ def scanned(paths: Paths, query: dict[str, Any]) -> Scan:
     from kseg import schemas
     from kseg.records.scan import scan
 
-    decode, places = query.get("decode", {}), query.get("schemas")
+    decode = query.get("decode", {})
+    places = query.get("schemas")
     if {*decode.values()} & set(SCHEMA_WORDS) - {"json:struct"}:
         try:
             query = {**query, "schemas": schemas(places or paths)}

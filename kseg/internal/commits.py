@@ -45,7 +45,8 @@ def commit_rows(columns: RecordColumns) -> tuple[Bools, dict[str, Any]]:
         `record_offset` and `producer_id`. `NONE` stands for a number that is not there.
     """
     data, at, end = _padded(columns["key"])
-    kind, group_bytes = _number(data, at, 2), _number(data, at + 2, 2)
+    kind = _number(data, at, 2)
+    group_bytes = _number(data, at + 2, 2)
     sound = (end - at >= 4) & np.isin(kind, _TYPES) & (group_bytes >= 0)
     topic_at = np.where(sound, at + 4 + group_bytes, at)
     sound &= end - topic_at >= 2
@@ -76,10 +77,12 @@ def commit_rows(columns: RecordColumns) -> tuple[Bools, dict[str, Any]]:
 def _values(column: BinaryColumn, rows: Intps, kind: Int64s) -> tuple[dict[str, Any], Bools]:
     """The fields of the values of rows, and which of them were read."""
     data, starts, ends = _padded(column)
-    at, end = starts[rows], ends[rows]
+    at = starts[rows]
+    end = ends[rows]
     version = _number(data, at, 2)
     sound = (end - at >= 16) & (version >= 0) & (version <= np.where(kind, _VERSION_MAX, 0))
-    compact, has_epoch = version == _COMPACT, version >= 3
+    compact = version == _COMPACT
+    has_epoch = version >= 3
     head = at + np.where(has_epoch, 14, 10)
     short = data[head].astype(np.int64)
     metadata_bytes = np.where(compact, short - 1, _number(data, head, 2))
@@ -88,7 +91,8 @@ def _values(column: BinaryColumn, rows: Intps, kind: Int64s) -> tuple[dict[str, 
     time_at = text_at + metadata_bytes
     sound &= time_at + np.where(version == _EXPIRES, 16, 8) + compact <= end
     # From here on only sound rows are looked at; the others read the front of the data.
-    time_at, text_at = np.where(sound, time_at, 0), np.where(sound, text_at, 0)
+    time_at = np.where(sound, time_at, 0)
+    text_at = np.where(sound, text_at, 0)
     tags = data[np.minimum(time_at[:, None] + 8 + np.arange(3), len(data) - 1)]
     tagged = (tags == _TOPIC_ID_TAG).all(axis=1) & (time_at + 11 + _UUID_BYTES <= end)
     sound &= ~compact | (tags[:, 0] == 0) | tagged
@@ -117,7 +121,8 @@ def _number(data: Uint8s, at: Int64s, width: int) -> Int64s:
 
 def _texts(data: Uint8s, at: Int64s, sizes: Int64s) -> Any:
     """Texts as an object array; equal ones are one object."""
-    raw, text_of = data.tobytes(), dict[bytes, str]()
+    raw = data.tobytes()
+    text_of = dict[bytes, str]()
     texts = np.empty(len(at), object)
     for row, (start, size) in enumerate(zip(at.tolist(), sizes.tolist(), strict=True)):
         part = raw[start : start + size]

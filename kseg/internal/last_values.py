@@ -52,7 +52,8 @@ class LastValues:
 
     def feed(self, columns: RecordColumns) -> None:
         """Take records with `COLUMNS`, in the order of their offsets."""
-        control, kind = columns["control"], columns["control_type"]
+        control = columns["control"]
+        kind = columns["control_type"]
         producer_id = columns["producer_id"]
         marks = control & ((kind == ControlType.COMMIT) | (kind == ControlType.ABORT))
         if marks.any():
@@ -87,7 +88,8 @@ class LastValues:
         self._decide_pending()
         count = sum(map(len, self._chunks))
         if count:
-            first, last = self._chunks[0]["offset"][0], self._chunks[-1]["offset"][-1]
+            first = self._chunks[0]["offset"][0]
+            last = self._chunks[-1]["offset"][-1]
             span = min(max(int(last) - int(first) + 1, 0), _SPAN_MAX)
             if self._topic is InternalTopic.SHARE:
                 span = 0  # the bits describe only records that are put in
@@ -104,8 +106,10 @@ class LastValues:
 
     def _put_or_find_last(self, latest: OffsetMap, chunk: RecordColumns, *, put: bool) -> Bools:
         """Put the records of a chunk into the map; or ask which of them are the last."""
-        names, offsets = self._identities(chunk), chunk["offset"]
-        valid, out = np.ones(len(chunk), np.uint8), np.empty(len(chunk), np.uint8)
+        names = self._identities(chunk)
+        offsets = chunk["offset"]
+        valid = np.ones(len(chunk), np.uint8)
+        out = np.empty(len(chunk), np.uint8)
         if put:
             if self._topic is InternalTopic.SHARE:
                 valid = _is_snapshot(chunk["key"])
@@ -117,7 +121,8 @@ class LastValues:
 
     def _identities(self, chunk: RecordColumns) -> BinaryColumn:
         """The key of each record, and 8 bytes behind it: the producer of a pending one, else -1."""
-        key, count = chunk["key"], len(chunk)
+        key = chunk["key"]
+        count = len(chunk)
         skip = _TYPE_BYTES if self._topic is InternalTopic.SHARE else 0
         spans = np.zeros((2 * count, 3), np.int64)
         spans[0::2, 1] = key.offsets[:-1] + skip
@@ -133,7 +138,8 @@ class LastValues:
         """Let pending records count, or drop them, by the markers behind them."""
         if not self._markers:
             return
-        markers, self._markers = np.concatenate(self._markers), []
+        markers = np.concatenate(self._markers)
+        self._markers = []
         open_rows = [np.flatnonzero(chunk["producer_id"] >= 0) for chunk in self._chunks]
         pairs = zip(self._chunks, open_rows, strict=True)
         pending = np.concatenate(
@@ -161,7 +167,8 @@ def _outcomes(markers: Int64s, pending: Int64s) -> Int64s:
         markers: int64[m, 3], producer id, offset and whether it commits.
         pending: int64[n, 2], producer id and offset.
     """
-    count, total = len(markers), len(markers) + len(pending)
+    count = len(markers)
+    total = len(markers) + len(pending)
     rows = np.concatenate((markers[:, :2], pending))
     order = np.lexsort((rows[:, 1], rows[:, 0]))
     marker_positions = np.where(order < count, np.arange(total), total)

@@ -124,7 +124,8 @@ def _mirrored(
     data: bytes, part: str, layout: tuple[tuple[str, struct.Struct | None], ...]
 ) -> Fields:
     """Numbers, and text behind its size; of an unknown version, the version alone."""
-    cursor, fields = Cursor(data, part), Fields()
+    cursor = Cursor(data, part)
+    fields = Fields()
     for name, form in layout:
         if form is not None:
             fields[name] = cursor.unpack(form, name)
@@ -184,7 +185,8 @@ def _decode_metadata(
     if frame != _FRAME_VERSION:
         why = f"frame version {frame} is not known"
         return InternalRecord(topic, None, None, None, key, value, why)
-    kind, version = _frame_number(cursor, "the type"), _frame_number(cursor, "the version")
+    kind = _frame_number(cursor, "the type")
+    version = _frame_number(cursor, "the version")
     types = record_types(topic)
     if kind not in types:
         why = f"type {kind} is not known"
@@ -219,7 +221,8 @@ def _with_value(record: InternalRecord, record_type: RecordType, cursor: Cursor)
         record_type: its type.
         cursor: at the first field of the value.
     """
-    message, name = record_type.value, record_type.name
+    message = record_type.value
+    name = record_type.name
     (lowest, newest), version = record_type.versions, record.version or 0
     reason = None
     if not lowest <= version <= newest:

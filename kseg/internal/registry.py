@@ -377,7 +377,8 @@ def _field(document: Mapping[str, Any], name: str, least: int | None = None) -> 
     """A text that is not empty; with `least`, a number of at least that."""
     value = document.get(name)
     expected = "a text" if least is None else f"a number from {least} on"
-    is_text, is_number = isinstance(value, str) and value, type(value) is int
+    is_text = isinstance(value, str) and value
+    is_number = type(value) is int
     if not (is_text if least is None else is_number and value in range(least, 2**31)):
         raise RefusedError("record-field", f"{name} is {_shown(value)}, not {expected}")
     return value
@@ -449,7 +450,8 @@ class Replay:
         key = _document(raw_key or b"", "record-json")
         kind = key.get("keytype")
         if kind == "SCHEMA":
-            subject, version = _field(key, "subject"), _field(key, "version", 1)
+            subject = _field(key, "subject")
+            version = _field(key, "version", 1)
             if value is None:
                 self.mark(subject, version, "hard")
             else:
@@ -500,7 +502,8 @@ class Replay:
             message = f"schemaType is {_shown(kind)}, or deleted {_shown(deleted)}"
             raise RefusedError("record-field", f"{message}: not a text, or not true or false")
         references = tuple(_references(document))
-        text, number = _field(document, "schema"), _field(document, "id", 0)
+        text = _field(document, "schema")
+        number = _field(document, "id", 0)
         where = f"{subject} {version}"
         if unknown := sorted(set(document) - _FIELDS):
             message = f"{where} has {_shown(', '.join(unknown))}"
@@ -526,7 +529,8 @@ class Replay:
         self, where: str, text: str, references: Sequence[Reference], document: Mapping[str, Any]
     ) -> str | None:
         """The GUID in the record if there is one, as registries have it; else computed."""
-        metadata, stored = document.get("metadata"), document.get("md5")
+        metadata = document.get("metadata")
+        stored = document.get("md5")
         try:
             is_encrypted = "__enc__" in (_get(metadata or {}, "properties")[0] or ())
             if is_encrypted:

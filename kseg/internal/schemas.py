@@ -116,7 +116,8 @@ class Cursor:
         Raises:
             InvalidRecordError: the bytes end first, or it is longer than 5 bytes.
         """
-        start, number = self.position, 0
+        start = self.position
+        number = 0
         if start < self.end and (byte := self.data[start]) < 0x80:  # as most are
             self.position = start + 1
             return byte
@@ -245,7 +246,8 @@ def _read_tags(
     """Read a tagged section; each tag has two bytes at least, so a wrong count ends soon."""
     end = cursor.end
     for _ in range(cursor.uvarint("the number of tags")):
-        tag, size = cursor.uvarint("a tag"), cursor.uvarint("the size of a tag")
+        tag = cursor.uvarint("a tag")
+        size = cursor.uvarint("the size of a tag")
         after = cursor.position + size
         if size < 0 or after > end:
             raise cursor.error(f"tag {tag} has {size} bytes, {cursor.left} are left")
@@ -279,7 +281,8 @@ def _read_marked(cursor: Cursor, *, mark: str, name: str, reader: Reader) -> Any
 
 def _default(field: Schema) -> Any:
     """The value of a tagged field that is not there, out of its JSON form."""
-    value, kind = field["default"], field["type"].removeprefix(_COMPACT)
+    value = field["default"]
+    kind = field["type"].removeprefix(_COMPACT)
     if value is None or kind in _NUMBERS or kind == "string":
         return value
     if kind == "uuid":
@@ -300,7 +303,8 @@ def _default(field: Schema) -> Any:
 
 def _reader(field: Schema, flexible: bool) -> Reader:
     """The reader of a field's type, without the mark of a struct that may be null."""
-    kind, name = field["type"], field.get("name", "an item")
+    kind = field["type"]
+    name = field.get("name", "an item")
     nullable = field.get("nullable", False)
     if kind in _NUMBERS:
         number = _NUMBERS[kind]

@@ -252,7 +252,8 @@ def _release_of(cluster: Cluster | None) -> str:
 
 def _refuse_partition(directory: BrokerDirectory) -> None:
     """Refuse a partition, or a directory of data directories, in the place of one."""
-    kind, path = None, directory.path
+    kind = None
+    path = directory.path
     if not directory.entries:
         with suppress(NotALogError, OSError):
             kind = classify_path(path).kind
@@ -296,7 +297,8 @@ def _units(
 
 def _rate(loads: Iterable[PartitionOutlook]) -> float | None:
     swept = [load for load in loads if load.swept_bytes]
-    size, seconds = sum(load.swept_bytes for load in swept), sum(load.seconds for load in swept)
+    size = sum(load.swept_bytes for load in swept)
+    seconds = sum(load.seconds for load in swept)
     return size / seconds if size >= _RATE_BYTES_MIN and seconds else None
 
 
@@ -311,7 +313,8 @@ def _directory(
     findings = tuple(rules.of_directory(node, directory, partitions))
     outcomes = [*(load.outcome for load in partitions), *(finding.outcome for finding in findings)]
     sizes = [load.swept_bytes for load in partitions]
-    meta, threads = directory.meta, node.server.threads
+    meta = directory.meta
+    threads = node.server.threads
     return DirectoryOutlook(
         str(directory.path),
         Outcome.worst(outcomes),

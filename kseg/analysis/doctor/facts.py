@@ -260,7 +260,8 @@ def read_directory(path: Path, *, loads_logs: bool = True) -> BrokerDirectory:
         entries = list_entries(path)
     except OSError as error:
         return BrokerDirectory(path, loads_logs, Attempt(None, error))
-    owner, sizes = os.stat(path), dict[str, list[int]]()
+    owner = os.stat(path)
+    sizes = dict[str, list[int]]()
     listed = BrokerDirectory(path, loads_logs, Attempt(entries))
     searched = (path, *(entry.path for entry in listed.entries))
     return BrokerDirectory(
@@ -375,7 +376,8 @@ class Node:
         is_controller = node_id in voters if voters else None
         if server.roles:
             is_controller = "controller" in server.roles
-        cluster, load = before, loads.get(str(log))
+        cluster = before
+        load = loads.get(str(log))
         if log is not None and load is not None:
             if load.outcome is not Outcome.STARTS or refusal(load, before):
                 cluster = None

@@ -103,7 +103,8 @@ def _of_level(path: Path, level: int, release: str) -> Iterator[BrokerFinding]:
 
 def _unread(path: Path, error: KsegError | OSError, remedy: str) -> BrokerFinding:
     """A file that cannot be read, with Kafka's exception."""
-    reason, exception = reason_of(error), "UncheckedIOException"
+    reason = reason_of(error)
+    exception = "UncheckedIOException"
     if isinstance(error, KsegError):
         exception = error.kafka_exception or "CorruptRecordException"
         if not path.stat().st_size:
@@ -122,7 +123,8 @@ def of_missing_log(node: Node) -> Iterator[BrokerFinding]:
     A broker alone fetches it. A controller begins an empty one, and puts each partition aside; less
     is sure where its roles are not known, or where there may be other voters.
     """
-    directories, server = node.directories, node.server
+    directories = node.directories
+    server = node.server
     home = server.metadata_directory
     if home is not None and home.resolve() not in {
         directory.path.resolve() for directory in directories
@@ -140,7 +142,8 @@ def of_missing_log(node: Node) -> Iterator[BrokerFinding]:
         has_place = home is not None or node.log is not None
         sentence = "metadata-missing.perhaps" if has_place else "metadata-missing.alone"
     elif server.voters_max != 1:
-        start_event, remedy = "may-begin", "metadata-missing.others"
+        start_event = "may-begin"
+        remedy = "metadata-missing.others"
     yield finding(
         sentence,
         path,
@@ -179,9 +182,11 @@ def of_damage(
     fault = refusal(load, node.before) if load.outcome is Outcome.STARTS else None
     if fault is not None and load.cut_offset is None:
         # The consequence of a gap between offsets is not known.
-        outcome, exception = Outcome.UNKNOWN, None
+        outcome = Outcome.UNKNOWN
+        exception = None
         if fault.position is not None:
-            outcome, exception = Outcome.FAILS, "CorruptRecordException"
+            outcome = Outcome.FAILS
+            exception = "CorruptRecordException"
         findings.append(
             finding(
                 "load-fails.kept",
@@ -236,7 +241,8 @@ def _changed_settings(node: Node) -> list[str]:
     """The owners of settings that differ after the start, by name; no forgotten topics."""
     if node.before is None or node.cluster is None:
         return []
-    before, after = node.before.configs, node.cluster.configs
+    before = node.before.configs
+    after = node.cluster.configs
     owners = (
         owner for owner in before.keys() | after.keys() if before.get(owner) != after.get(owner)
     )

@@ -145,7 +145,8 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
             findings = [item for item in findings if item.outcome is not Outcome.STARTS]
         more = _outlook_fields(plan)
     except (KsegError, OSError) as error:
-        findings, more = [_failure(error, unit.path)], {}
+        findings = [_failure(error, unit.path)]
+        more = {}
     topic, partition = entry.partition or (None, None)
     return PartitionOutlook(
         unit.path,
@@ -229,7 +230,8 @@ def _of_load(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]
             "swept", plan.path, size=sum(segment.size for segment in swept), why=swept[0].why
         )
     if plan.start_fault is not None:
-        records, remedy = count_records(plan.lost), None if plan.start_advice else ""
+        records = count_records(plan.lost)
+        remedy = None if plan.start_advice else ""
         yield finding(
             "log-start-ahead",
             plan.path,
@@ -320,13 +322,15 @@ def _of_hidden(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFindin
     careful = _plan(unit, as_broker=False)
     if careful.error is not None or not careful.truncated_bytes:
         return
-    size, end = careful.truncated_bytes, plan.log_end_offset
+    size = careful.truncated_bytes
+    end = plan.log_end_offset
     yield finding("hidden", unit.path, size=size, end=end)
 
 
 def _of_tier(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]:
     """Leader epochs that do not reach back to the start of the tier."""
-    epochs, start = plan.epochs, unit.log_start_offset
+    epochs = plan.epochs
+    start = unit.log_start_offset
     if epochs and epochs[0].start_offset <= start:
         return
     log = tiered(plan.path, None)
@@ -408,7 +412,8 @@ def _known_beyond(
     end = max([plan.log_end_offset, *(last + 1 for last in lasts if last is not None)])
     if unit.recovery_point == end:  # it ended there when it was closed, or repaired
         return
-    known_end, why = unit.known_end or 0, "and the checkpoints of the data directory know of them"
+    known_end = unit.known_end or 0
+    why = "and the checkpoints of the data directory know of them"
     if known_end < end:
         snapshots = [snapshot.name.base_offset or 0 for snapshot in listing.snapshots]
         known_end = max([*snapshots, *(epoch.start_offset for epoch in epochs[-1:])], default=0)

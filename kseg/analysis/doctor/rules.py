@@ -198,7 +198,8 @@ def _of_missing_checkpoints(directory: BrokerDirectory, _loads: object) -> Findi
     has_led = any((log.path / FileKind.LEADER_EPOCHS.value).exists() for log in directory.logs)
     is_of_kraft = directory.meta is not None and directory.meta.version == 1
     for kind in CHECKPOINTS:
-        path, sentence = directory.path / kind.value, f"checkpoint-missing.{kind.value}"
+        path = directory.path / kind.value
+        sentence = f"checkpoint-missing.{kind.value}"
         size = path.lstat().st_size if path.exists() else None
         # Kafka takes an empty one for no lines.
         if sentence in SENTENCES and is_of_kraft and has_led and not size:
@@ -262,7 +263,8 @@ def _in_the_way(node: Node, directory: BrokerDirectory) -> Findings:
         path = directory.path / name_of(partition)
         if node.directory_of(assigned) is not directory or not os.path.lexists(path):
             continue
-        future, log = futures.get(partition), node.logs.get(partition)
+        future = futures.get(partition)
+        log = node.logs.get(partition)
         if log is None:
             yield finding("unreadable.in-the-way", path, exception=_STORAGE_ERROR)
         elif future is not None and log.path == path and topic_id_of(future) == topic_id:
@@ -287,7 +289,8 @@ def judged(node: Node) -> Iterator[PartitionOutlook]:
 
 def _of_partition(node: Node, load: PartitionOutlook, entry: DirectoryEntry) -> PartitionOutlook:
     """Add whether a start puts a partition aside, and makes an empty one in its place."""
-    cluster, partition = understood(node.cluster), entry.partition
+    cluster = understood(node.cluster)
+    partition = entry.partition
     is_copy = entry.kind is EntryKind.FUTURE
     if not (is_copy or entry.kind is EntryKind.LOG) or partition is None or not cluster:
         return load
@@ -309,7 +312,8 @@ def _of_partition(node: Node, load: PartitionOutlook, entry: DirectoryEntry) -> 
         added = finding("stray", load.path, why=why)
     else:
         lines = _id_lines(entry.path, assignment[0])
-        renaming, records = event("renamed", why=why), records_in([load])
+        renaming = event("renamed", why=why)
+        records = records_in([load])
         added = _without_records(
             node, assignment[1], load.path, renaming, "topic-id", records, **lines
         )
@@ -350,7 +354,8 @@ def _of_absent(node: Node) -> Findings:
         unnamed = (directory.path for directory in node.directories if not directory.loads_logs)
         other = next((parent for parent in unnamed if (parent / path.name).is_dir()), None)
         state = "absent" if other is None else "unnamed"
-        loss, records = event(state, other=other), _known_records(node, partition)
+        loss = event(state, other=other)
+        records = _known_records(node, partition)
         remedy = f"partition-lost.{state}"
         yield _without_records(node, assigned, path, loss, remedy, records, other=other)
     if all(directory.meta is not None for directory in node.directories):
@@ -596,7 +601,8 @@ def _of_outcomes(node: Node, outcomes: Mapping[Path, Outcome]) -> Findings:
 
 def _of_settings(node: Node) -> Findings:
     """The settings that Kafka refuses or ignores; a lone controller makes no logs of topics."""
-    properties, path = node.server.properties, node.settings.broker_config
+    properties = node.server.properties
+    path = node.settings.broker_config
     if properties is not None and path is not None:
         yield from _of_properties(str(path), properties, node.release)
     cluster = understood(node.cluster)

@@ -94,7 +94,8 @@ class _Question:
         units: dict[str, KeepUnit] = {}
         for home in self.homes:
             for entry in home.entries:
-                path, cost = str(entry.path), 0
+                path = str(entry.path)
+                cost = 0
                 with suppress(OSError):
                     cost = sum(log_sizes(path))
                 of_partition = settings.of(entry.path)

@@ -106,7 +106,8 @@ def disk_below(path: Path) -> Disk:
         names[file] += 1
         if names[file] == status.st_nlink:
             disk = Disk.of(status)
-            taken, size = taken + disk.bytes + disk.ahead, size + disk.size
+            taken = taken + disk.bytes + disk.ahead
+            size = size + disk.size
     return Disk(taken, size)
 
 
@@ -169,8 +170,10 @@ def _note_deleted(
         status = os.stat(link)
     except OSError:
         return
-    disk, why = Disk.of(status), WHY["open-deleted"].format(process=process)
-    path, taken = target.removesuffix(_GONE), disk.bytes + disk.ahead
+    disk = Disk.of(status)
+    why = WHY["open-deleted"].format(process=process)
+    path = target.removesuffix(_GONE)
+    taken = disk.bytes + disk.ahead
     if not status.st_nlink:
         row = KeptFile(path, "open-deleted", taken, disk.size, why=why)
         rows.setdefault((status.st_dev, status.st_ino), row)
@@ -355,7 +358,8 @@ class _Sizes:
 
     def row(self, path: Path, cause: str, base_offset: int, **more: Any) -> KeptFile:
         """All of a segment for one cause."""
-        disk, indexes = self._logs.get(base_offset, Disk()), self._indexes.get(base_offset, 0)
+        disk = self._logs.get(base_offset, Disk())
+        indexes = self._indexes.get(base_offset, 0)
         return KeptFile(
             str(path), cause, disk.bytes, disk.size, base_offset, index_bytes=indexes, **more
         )
@@ -379,10 +383,8 @@ def _segments_by_cause(
     unit: KeepUnit, settings: PartitionSettings, sizes: _Sizes
 ) -> Iterator[KeptFile]:
     """The segments that retention takes, then the others, each with its cause."""
-    retention, compaction = (
-        settings.retention_rules(of_one_log=unit.of_one_log),
-        settings.compaction_rules(),
-    )
+    retention = settings.retention_rules(of_one_log=unit.of_one_log)
+    compaction = settings.compaction_rules()
     with Log.open(unit.path) as log:
         plan = plan_retention(log, config=retention, now=unit.now_ms, tier=unit.tier)
         segments = {info.base_offset: info for info in log.view.segments}

@@ -165,7 +165,8 @@ def _places(
             start = position % total - (int(ends[at]) - size)
             stop = min(size, start + left)
             run.append((path, start, stop))
-            position, left = position + stop - start, left - (stop - start)
+            position = position + stop - start
+            left = left - (stop - start)
         yield run
 
 
@@ -174,7 +175,8 @@ def _measure(run: list[tuple[Path, int, int]], choices: Sequence[Choice], put: P
 
     Puts their bytes, and float64[choices], their bytes with each of the choices.
     """
-    old, sums = 0, np.zeros(len(choices))
+    old = 0
+    sums = np.zeros(len(choices))
     for path, start, stop in run:
         with Segment.open(path) as segment:
             first = _first_from(segment, start, stop)
@@ -205,7 +207,8 @@ def _first_from(segment: Segment, position: int, limit: int) -> int:
 
 def _recoded(data: memoryview, table: BatchTable, base: int, choice: Choice) -> int:
     """The bytes of batches by a choice."""
-    limit, size = LogConfig().max_message_bytes, 0
+    limit = LogConfig().max_message_bytes
+    size = 0
     converter = Converter(
         Target(2, choice.codec, choice.level, recoded_bytes_max=limit), inflated_max=_INFLATED_MAX
     )
@@ -230,7 +233,8 @@ def _estimate(
         total: bytes of the topic.
         sample_bytes: the size of the sample.
     """
-    sampled, count = float(old.sum()), len(old)
+    sampled = float(old.sum())
+    count = len(old)
     scale = total / sampled if sampled else 0.0
     new = float(made.sum()) * scale
     error = 0.0

@@ -88,7 +88,8 @@ def show(
     if topic is InternalTopic.REMOTE:
         return None, remote_text(record.name, record.value)
     record_type: Any = record_types(topic)[record.type]
-    version, data = record.version, "<DELETE>"
+    version = record.version
+    data = "<DELETE>"
     if record.value is not None:
         status = record.value.get("transactionStatus")
         if named_status and status in range(len(STATES)):
@@ -149,7 +150,8 @@ def control_text(key: bytes | None, value: bytes | None) -> str:
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 _NAMED = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 #: Java writes smaller and larger numbers with an exponent.
-_PLAIN_MIN, _PLAIN_END = 1e-3, 1e7
+_PLAIN_MIN = 1e-3
+_PLAIN_END = 1e7
 
 
 def message_json(message: str, version: int, fields: dict[str, Any]) -> str:

@@ -87,7 +87,8 @@ def print_index(path: Path, writer: RowWriter | None) -> bool:
     with kind.open(path, name.base_offset or 0) as index:
         columns: tuple[Int64s, Int64s] = index.entries()
         if index.slots and not index.entry_count:  # the first slot is printed, used or not
-            empty, base = np.zeros(1, np.int64), np.array([index.base_offset])
+            empty = np.zeros(1, np.int64)
+            base = np.array([index.base_offset])
             columns = (empty, base) if is_time else (base, empty)
     if writer is not None:
         writer.rows(line_pieces(line, lambda field: columns[int(field)]), len(columns[0]))

@@ -304,7 +304,8 @@ def _decoded(
     column = where(column, keep)
     if decoder is None:
         return column
-    values, rows = column.to_pylist(), np.flatnonzero(column.is_valid()).tolist()
+    values = column.to_pylist()
+    rows = np.flatnonzero(column.is_valid()).tolist()
     return texts_of(len(column), rows, lambda row: decoder(values[row] or b""), note)
 
 

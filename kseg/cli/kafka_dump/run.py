@@ -180,7 +180,8 @@ class Gaps:
         Args:
             starts_at_zero: whether a first offset above 0 is a gap.
         """
-        self._previous, self._starts_at_zero = -1, starts_at_zero
+        self._previous = -1
+        self._starts_at_zero = starts_at_zero
         self._pairs: list[tuple[int, int]] = []
 
     def add(self, offsets: Int64s) -> None:
@@ -288,7 +289,8 @@ class KafkaDump(Dump):
         made = bytearray()
         if self._options.lines.nested:
             self._write_batches(tile.table, RowWriter(made.extend).rows)
-        heads, crcs = _Heads(bytes(made), len(tile.table)), _Checksums(tile)
+        heads = _Heads(bytes(made), len(tile.table))
+        crcs = _Checksums(tile)
         for piece in self._decoded(tile, self.request, source, put):
             put(partial(self._add_offsets, source.path, piece.offset.copy()))
             for start, end in runs(piece.magic < 2):
@@ -313,7 +315,8 @@ class KafkaDump(Dump):
 
     def _record_line(self, columns: RecordColumns, finder: Columns, note: Note) -> Template:
         """The line of each record of a piece, which are of one family."""
-        options, lines = self._options, self._options.lines
+        options = self._options
+        lines = self._options.lines
         is_message = columns.magic[0] < 2
         control = columns.control if not is_message and columns.control.any() else None
         pieces: list[Piece] = []
@@ -382,7 +385,8 @@ class _Checksums:
             first, end = np.searchsorted(rows, [row, row + 1]).tolist()
             if row != self._row:
                 self._row, self._left = row, self._inside(row)
-            part, self._left = self._left[: end - first], self._left[end - first :]
+            part = self._left[: end - first]
+            self._left = self._left[end - first :]
             checksums[first : first + len(part)] = part
         return checksums
 
