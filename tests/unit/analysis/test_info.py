@@ -8,7 +8,6 @@ import pytest
 
 import kseg
 from tests.builders import COMMIT, batch, control_batch, record, write_segment
-from tests.tidy import tree
 
 
 @pytest.fixture
@@ -67,7 +66,7 @@ def test_verify_and_stats_are_public_under_the_names_of_their_verbs(data: Path) 
 
 
 def test_the_files_of_a_partition_count_it_once() -> None:
-    path = tree.ROOT / "kseg" / "demo_data"
+    path = Path(kseg.__file__).parent / "demo_data"
     whole = kseg.topics(path, topics="orders", partitions=0)
     assert tuple(kseg.topics(f"{path}/orders-0/*.log")) == tuple(whole)
     assert (whole[0].partitions, whole[0].segments, whole[0].offsets) == (1, 5, 254)

@@ -27,9 +27,8 @@ FIELDS = tuple(field.name for field in RECORD_FIELDS if field.name != "next_offs
 
 
 def columns_of(data: bytes, fields: tuple[str, ...] = FIELDS) -> list[RecordColumns]:
-    table = scan(data, on_bad_crc="note")
     request = Request(columns=fields, control=True, verify_crc=False)
-    return list(decode(memoryview(data), table, request))
+    return list(decode(memoryview(data), scan(data, on_bad_crc="note"), request))
 
 
 def written(data: bytes, style: Style, *, buffer_bytes: int = 1 << 16) -> str:
