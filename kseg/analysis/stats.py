@@ -696,8 +696,7 @@ class StatsByTopic(Listed[TopicStats]):
         """The numbers of each topic; `compression_ratio` is `record_bytes` by `bytes`."""
         return [
             {
-                "topic": topic.topic,
-                "partitions": topic.partitions,
+                **fields_of(topic, "topic partitions"),
                 **topic.stats.cells(topic.top_keys),
             }
             for topic in self
