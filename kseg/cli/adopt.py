@@ -65,7 +65,9 @@ def _with_groups(plan: AdoptionPlan, path: Path, at: int | None) -> AdoptionPlan
     if not plan.group_homes:
         complain("kseg: no __consumer_offsets is among the sources: there is no file of groups")
         return plan
-    adopted = {parse_partition_dir(each.source.name)[:2]: each for each in plan.partitions}
+    adopted = {
+        parse_partition_dir(partition.source.name)[:2]: partition for partition in plan.partitions
+    }
     report = groups(plan.group_homes, at=at)
     commits = [
         {
@@ -88,16 +90,16 @@ def _say(plan: AdoptionPlan) -> None:
         output.write_lines(f"  {path}" for path in plan.unfinished)
     rows = [
         (
-            each.name,
-            len(each.segments),
-            each.records,
-            each.bytes,
-            f"{each.log_start_offset} to {each.log_end_offset}",
-            iso_text(each.first_timestamp) or "-",
-            iso_text(each.last_timestamp) or "-",
-            each.source,
+            partition.name,
+            len(partition.segments),
+            partition.records,
+            partition.bytes,
+            f"{partition.log_start_offset} to {partition.log_end_offset}",
+            iso_text(partition.first_timestamp) or "-",
+            iso_text(partition.last_timestamp) or "-",
+            partition.source,
         )
-        for each in plan.partitions
+        for partition in plan.partitions
     ]
     if rows:
         head = ("partition", "segments", "records", "bytes", "offsets", "first", "last", "source")
@@ -106,20 +108,22 @@ def _say(plan: AdoptionPlan) -> None:
 
 
 def _details(plan: AdoptionPlan) -> Iterator[str]:
-    for each in plan.partitions:
-        for one in each.transactions:
-            end = {None: "undecided", False: "aborted", True: "committed"}[one.commits]
+    for partition in plan.partitions:
+        name = partition.name
+        for transaction in partition.transactions:
+            end = {None: "undecided", False: "aborted", True: "committed"}[transaction.commits]
             yield (
-                f"{each.name}: the transaction of producer {one.producer_id} from offset "
-                f"{one.first_offset} on is {end}: {one.why or 'nothing tells its end'}"
+                f"{name}: the transaction of producer {transaction.producer_id} from offset "
+                f"{transaction.first_offset} on is {end}: "
+                f"{transaction.why or 'nothing tells its end'}"
             )
-        if each.behind is not None:
+        if partition.behind is not None:
             yield (
-                f"{each.name}: {each.behind['first']} records of no later time lie behind the cut "
-                f"'first', {each.behind['last']} of a later time in front of the cut 'last'"
+                f"{name}: {partition.behind['first']} records of no later time lie behind the cut "
+                f"'first', {partition.behind['last']} of a later time in front of the cut 'last'"
             )
-        yield from (f"{each.name}: left out: {text}" for text in each.left_out)
-        yield from (f"{each.name}: {text}" for text in each.notes)
+        yield from (f"{name}: left out: {text}" for text in partition.left_out)
+        yield from (f"{name}: {text}" for text in partition.notes)
     yield from (f"left out: {text}" for text in plan.left_out)
     yield from (f"refused: {text}" for text in plan.refused)
     for word, commands in (("before", plan.before), ("after", plan.after)):

@@ -87,21 +87,21 @@ def change_of(
     return ChangeOptions(given.clock(), apply, output_dir, backup_dir, not no_backup)
 
 
-def changeable(found: Sequence[Partition]) -> list[Partition]:
+def changeable(partitions: Sequence[Partition]) -> list[Partition]:
     """Leave out the log of KRaft, with a message.
 
     Raises:
         NotALogError: nothing else is left.
     """
-    if len(found) == 1:
-        refuse_cluster_metadata(found[0].path)
-    kept = []
-    for each in found:
-        if entry_of(each.path).kind is EntryKind.CLUSTER_METADATA:
-            complain(f"kseg: left alone: {each.path}: the log of KRaft")
+    if len(partitions) == 1:
+        refuse_cluster_metadata(partitions[0].path)
+    others = []
+    for partition in partitions:
+        if entry_of(partition.path).kind is EntryKind.CLUSTER_METADATA:
+            complain(f"kseg: left alone: {partition.path}: the log of KRaft")
         else:
-            kept.append(each)
-    return kept
+            others.append(partition)
+    return others
 
 
 def report_lost_mark(home: Path) -> None:
@@ -188,14 +188,14 @@ def report(
         remedy: how to carry out the plan.
         fields: more fields of the document.
     """
-    kept = [each for done in reports for each in done.kept]
+    kept_files = [file for done in reports for file in done.kept]
     if options.output is not None and not is_of_broker(options.output):
         complain(
             f"kseg: {options.output} has logs alone: no broker starts on it without the other "
             "files of a data directory. Move a log from there into the place of the old one"
         )
     if options.keeps and options.backup_directory is None:
-        _say_of_other_disks(actions, kept)
+        _say_of_other_disks(actions, kept_files)
     # Another codec, or a backup, may take more room than the change gives back.
     freed = max(0, sum(done.freed_bytes for done in reports)) if options.apply else 0
     return say(
@@ -203,31 +203,31 @@ def report(
         path,
         actions=actions,
         applied=not options.is_plan,
-        backups=sorted({str(each.backup) for each in kept}),
+        backups=sorted({str(file.backup) for file in kept_files}),
         remedy=remedy,
-        room=(freed, kept_bytes(kept)) if counts_room else None,
+        room=(freed, kept_bytes(kept_files)) if counts_room else None,
         as_json=as_json,
         **fields,
     )
 
 
-def _say_of_other_disks(actions: Sequence[Action], kept: Sequence[Kept]) -> None:
+def _say_of_other_disks(actions: Sequence[Action], kept_files: Sequence[Kept]) -> None:
     """Announce backups that do not lie on the file system of their data, with their size."""
     sizes: dict[Path, int] = {}
-    for each in actions:
-        path = Path(each.path)
+    for action in actions:
+        path = Path(action.path)
         home = path.parent if path.is_dir() else path.parent.parent
         size = 0
-        if each.action in ("delete", "replace"):
+        if action.action in ("delete", "replace"):
             size = io.bytes_given_back(path)
-        elif each.action == "truncate":
-            size = each.bytes
+        elif action.action == "truncate":
+            size = action.bytes
         sizes[home] = sizes.get(home, 0) + size
     for home, size in sorted(sizes.items()):
         place = other_file_system(home)
         if place is not None:
-            if kept:
-                size = kept_bytes(one for one in kept if home in one.path.parents)
+            if kept_files:
+                size = kept_bytes(file for file in kept_files if home in file.path.parents)
             complain(
                 f"kseg: backups of {home} lie in {place}, on another file system, and take "
                 f"{output.human_bytes(size)} there; --backup-dir DIR chooses another place"
@@ -273,7 +273,7 @@ def say(
         output.write_document(f"{verb}/1", document)
     else:
         if actions:
-            rows = [(each.action, each.bytes, each.path, each.reason) for each in actions]
+            rows = [(action.action, action.bytes, action.path, action.reason) for action in actions]
             output.write_table(("action", "bytes", "path", "why"), rows)
         lines = [] if actions else ["nothing to do"]
         lines += [f"removed bytes are kept in {backup}" for backup in backups]
@@ -285,12 +285,16 @@ def say(
     return Exit.FOUND if actions and not applied else Exit.OK
 
 
-def _room_lines(freed: int, kept: int, backups: Sequence[str]) -> Paths:
+def _room_lines(freed: int, in_backup: int, backups: Sequence[str]) -> Paths:
     """The last lines of a text report: the bytes that are free, and the command for the rest."""
     line = f"{freed} bytes of disk are free again"
     if not backups:
         return (line,) if freed else ()
-    more = f"{line}; {kept} more with:" if freed else f"{kept} bytes of disk become free with:"
+    more = (
+        f"{line}; {in_backup} more with:"
+        if freed
+        else f"{in_backup} bytes of disk become free with:"
+    )
     return more, f"    {command_line('rm', '-r', *backups)}"
 
 
@@ -309,8 +313,8 @@ def reindex(
 ) -> int:
     """Run `kseg reindex`; returns the exit code."""
     options = change_of(given, **how)
-    found = changeable(catalog_of((directory,), selection).partitions)
-    configs = known_configs(found, given)
+    partitions = changeable(catalog_of((directory,), selection).partitions)
+    configs = known_configs(partitions, given)
     share = partial(share_out, verb="reindex", jobs=jobs)
     named = kinds_named(kinds)
 
@@ -319,7 +323,7 @@ def reindex(
         now = given.now_ms
         put(plan_reindex(path, config=config, kinds=named, exact=exact, now=now, progress=progress))
 
-    paths = [partition.path for partition in found]
+    paths = [partition.path for partition in partitions]
     reports = run(
         list(share(paths, (partial(plan, path) for path in paths), None)),
         options,
@@ -328,7 +332,7 @@ def reindex(
         on_lost_mark=report_lost_mark,
         unclean=True,
     )
-    plans = [(partition, done.plan) for partition, done in zip(found, reports, strict=True)]
+    plans = [(partition, done.plan) for partition, done in zip(partitions, reports, strict=True)]
     say_it = partial(report, "reindex", directory, options, reports, counts_room=False)
     return write_reindex(plans, say_it, as_json=as_json)
 
@@ -348,9 +352,9 @@ def write_reindex(
         say_it: as for `write_compaction`.
         as_json: one document instead of tables.
     """
-    findings = [printable(str(each)) for _, plan in plans for each in plan.findings]
+    findings = [printable(str(finding)) for _, plan in plans for finding in plan.findings]
     code = say_it(
-        actions=[each for _, plan in plans for each in plan.actions],
+        actions=[action for _, plan in plans for action in plan.actions],
         as_json=as_json,
         findings=findings,
         partitions=[
@@ -359,17 +363,19 @@ def write_reindex(
                 **fields_of(partition, "topic partition"),
                 "segments": [
                     fields_of(
-                        each,
+                        segment,
                         "base_offset size index_entries time_index_entries"
                         " aborted_transactions=aborted",
                     )
-                    for each in plan.segments
+                    for segment in plan.segments
                 ],
             }
             for partition, plan in plans
         ],
     )
-    complain(*(f"kseg: left alone: {each}; 'kseg recover' shows the repair" for each in findings))
+    complain(
+        *(f"kseg: left alone: {finding}; 'kseg recover' shows the repair" for finding in findings)
+    )
     return Exit.FOUND if findings else code
 
 
@@ -397,8 +403,12 @@ def truncate(
         return replace(cut(place), config=plan.config, now_ms=given.now_ms)
 
     plans = [
-        replace(cut(each.path, tier=tier_of_run()), config=configs[each.path], now_ms=given.now_ms)
-        for each in partitions
+        replace(
+            cut(partition.path, tier=tier_of_run()),
+            config=configs[partition.path],
+            now_ms=given.now_ms,
+        )
+        for partition in partitions
     ]
     reports = run(plans, options, again, on_lost_mark=report_lost_mark)
     for plan in plans if not as_json else ():
@@ -415,8 +425,8 @@ def truncate(
         if offset is not None
         else {
             "partitions": [
-                {**fields_of(each, "path topic partition"), **fields}
-                for each, fields in zip(partitions, documents, strict=True)
+                {**fields_of(partition, "path topic partition"), **fields}
+                for partition, fields in zip(partitions, documents, strict=True)
             ]
         }
     )
@@ -465,13 +475,17 @@ def recover(
     """Run `kseg recover`; returns the exit code."""
     options = change_of(given, **how)
     directories, given = data_directories(directories, given)
-    found = changeable(catalog_of(directories, selection, set_aside=True).partitions)
-    known = known_configs(found, given, directories)
-    if len(found) > 1:
-        found = [each for each in found if entry_of(each.path).kind in _LOADED]
+    partitions = changeable(catalog_of(directories, selection, set_aside=True).partitions)
+    known_by_path = known_configs(partitions, given, directories)
+    if len(partitions) > 1:
+        partitions = [
+            partition for partition in partitions if entry_of(partition.path).kind in _LOADED
+        ]
         if recovery_point is not None or log_start_offset is not None:
             raise click.UsageError("An offset belongs to one partition, and DIR holds more.")
-    configs = {each.path.resolve().name: known[each.path] for each in found}
+    configs = {
+        partition.path.resolve().name: known_by_path[partition.path] for partition in partitions
+    }
 
     def how_at(path: Path) -> RecoveryOptions:
         return {
@@ -484,7 +498,7 @@ def recover(
             "tier": tier_of_plans(),
         }
 
-    places = [each.path for each in found]
+    places = [partition.path for partition in partitions]
     unmarked = [home for home in homes_of(places) if read_clean_shutdown(home) is None]
     share = partial(share_out, verb="recover", jobs=jobs)
     reports = recover_all(

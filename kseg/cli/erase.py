@@ -174,10 +174,12 @@ def _of_producers(partitions: Sequence[Partition]) -> list[Partition]:
     """The partitions without those of Kafka's own topics, if there are others; says which."""
     if len(partitions) == 1:
         return list(partitions)
-    own = dict.fromkeys(str(each.topic) for each in partitions if is_internal(str(each.topic)))
-    if own:
-        complain(f"kseg: left as they are: {', '.join(own)}: topics of Kafka itself")
-    return [partition for partition in partitions if partition.topic not in own]
+    of_kafka = dict.fromkeys(
+        str(partition.topic) for partition in partitions if is_internal(str(partition.topic))
+    )
+    if of_kafka:
+        complain(f"kseg: left as they are: {', '.join(of_kafka)}: topics of Kafka itself")
+    return [partition for partition in partitions if partition.topic not in of_kafka]
 
 
 def _with_set_aside(partitions: Sequence[Partition]) -> list[Partition]:
@@ -186,13 +188,13 @@ def _with_set_aside(partitions: Sequence[Partition]) -> list[Partition]:
     for home in {partition.path.parent for partition in partitions if partition.name is not None}:
         for path in sorted(home.iterdir()):
             set_aside.setdefault(home / path.name.rpartition(".")[0], []).append(path)
-    found: dict[Path, Partition] = {}
+    by_path: dict[Path, Partition] = {}
     for partition in partitions:
-        found[partition.path] = partition
+        by_path[partition.path] = partition
         for other in map(partition_at, set_aside.get(partition.path, ())):
             if other.kind is not None:
-                found.setdefault(other.path, other)
-    return list(found.values())
+                by_path.setdefault(other.path, other)
+    return list(by_path.values())
 
 
 def _planned(
@@ -248,8 +250,8 @@ def _document(
     }
 
 
-def _digest(when: str, known: tuple[int, str] | None) -> dict[str, Any]:
-    size, digest = known or (None, None)
+def _digest(when: str, state: tuple[int, str] | None) -> dict[str, Any]:
+    size, digest = state or (None, None)
     return {f"bytes_{when}": size, f"sha256_{when}": digest}
 
 
@@ -271,19 +273,19 @@ def _check(
         if partition.path.name in then
         for name, state in compare_digests(then[partition.path.name], partition.path)
     ]
-    unknown = [each.path for each in partitions if each.path.name not in then]
+    unknown = [partition.path for partition in partitions if partition.path.name not in then]
     back = [plan for plan in plans if plan.segments]
     if as_json:
         document = {
             "report": str(path),
             "segments": rows,
-            "unknown": [str(each) for each in unknown],
+            "unknown": [str(path) for path in unknown],
             "records_back": sum(plan.records for plan in back) if plans else None,
         }
         output.write_document("erase-check/1", document)
     else:
         output.write_columns(("state", "segment", "path"), rows)
-        output.write_lines(f"not in the report: {printable(str(each))}" for each in unknown)
+        output.write_lines(f"not in the report: {printable(str(path))}" for path in unknown)
         output.write_lines(f"the records are back: {plan.title}" for plan in back)
     return Exit.FOUND if back or unknown else Exit.OK
 
@@ -294,16 +296,16 @@ def _read_report(path: Path) -> dict[str, dict[str, tuple[int, str]]]:
     Raises:
         UsageError: the file is no report of `kseg erase --apply --json`.
     """
-    found = dict[str, dict[str, tuple[int, str]]]()
+    by_directory = dict[str, dict[str, tuple[int, str]]]()
     with suppress(KeyError, TypeError, RecursionError, json.JSONDecodeError, UnicodeDecodeError):
         document = json.loads(path.read_bytes())
         for partition in document["partitions"] if document["schema"] == "kseg.erase/1" else ():
-            files = found[os.path.basename(partition["path"])] = {}
+            files = by_directory[os.path.basename(partition["path"])] = {}
             for file in partition["files"]:
                 if isinstance(file["bytes_after"], int):
                     files[str(file["name"])] = (file["bytes_after"], str(file["sha256_after"]))
-    if not any(found.values()):
+    if not any(by_directory.values()):
         raise click.UsageError(
             f"{path} is not a report that 'kseg erase --apply --json' has written."
         )
-    return found
+    return by_directory
