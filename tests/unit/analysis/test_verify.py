@@ -33,14 +33,7 @@ from kseg.log.settings import settings
 from tests.builders import ZSTD, batch, record, write_segment
 from tests.inner_faults import ERAS, wrong_inner_message
 from tests.unit.analysis.breaks import BREAKS, LAST_SIZE, SIZE, patch
-from tests.unit.analysis.healthy import (
-    FIRST,
-    Data,
-    index,
-    make,
-    records,
-    time_index,
-)
+from tests.unit.analysis.healthy import FIRST, Data, index, make, records, time_index
 from tests.unit.log.settings import made
 
 
