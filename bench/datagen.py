@@ -28,8 +28,8 @@ import numpy as np
 
 from bench import records
 from kseg.constants import Compression, StopReason
-from kseg.format.columns import scan_all
 from kseg.format.encode import encode_batches
+from kseg.format.header import scan_all
 from kseg.format.options import BatchOptions
 
 if TYPE_CHECKING:
