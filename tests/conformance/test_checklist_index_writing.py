@@ -17,8 +17,10 @@ from kseg.errors import OffsetsOutOfOrderError
 from kseg.files import io
 from kseg.files.index import OffsetIndex, TimeIndex, probe_upper_bound
 from kseg.files.index_writer import OffsetIndexWriter, TimeIndexWriter
+from kseg.files.names import list_partition
 from kseg.files.txn_index import AbortedTxn, TxnIndexWriter
 from kseg.log.config import LogConfig
+from kseg.log.pending_deletes import remove_segment
 from kseg.log.segment.writer import SegmentWriter
 from tests.segments import index_fault, txn_entries
 
@@ -255,6 +257,8 @@ def test_txi_09_flushing_makes_no_file(tmp_path: Path) -> None:
 def test_txi_10_it_goes_with_its_segment(tmp_path: Path) -> None:
     segment = SegmentWriter.open(tmp_path, 0, LogConfig(), create=True, now_ms=0)
     segment.txn_index.append(AbortedTxn(1, 2, 3, 4))
-    assert segment.path.with_suffix(".txnindex").exists()
-    segment.delete()
+    segment.close()
+    (files,) = list_partition(tmp_path).segments
+    assert files.txn_index is not None
+    remove_segment(files)
     assert not list(tmp_path.iterdir())

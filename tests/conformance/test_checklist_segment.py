@@ -14,7 +14,9 @@ import pytest
 from kseg.errors import LimitExceededError, OffsetOverflowError
 from kseg.files import io
 from kseg.files.log_writer import LogWriter
+from kseg.files.names import SegmentFiles
 from kseg.log.config import LogConfig
+from kseg.log.pending_deletes import Deletions, files_of_segment, remove_segment
 from kseg.log.segment.writer import SegmentWriter
 from tests.segments import append, messages_at, placed
 
@@ -180,21 +182,25 @@ def test_seg_18_a_time_leads_to_the_first_message_not_before_it(make: Make) -> N
 
 
 def test_seg_20_indexes_are_made_at_their_first_use_under_the_name_of_the_day(make: Make) -> None:
-    segment = make()
-    index = segment.path.with_suffix(".index")
-    times = segment.path.with_suffix(".timeindex")
-    assert not index.exists()
-    assert not times.exists()
-    segment.change_suffix("", ".deleted")
-    assert [path.name for path in index.parent.iterdir()] == [index.stem + ".log.deleted"]
-    assert segment.offset_index.path == f"{index}.deleted"
+    segment = make(suffix=".cleaned")
+    index, times = (
+        segment.path.with_name(f"{40:020d}.{kind}.cleaned") for kind in ("index", "timeindex")
+    )
+    assert [path.name for path in index.parent.iterdir()] == [f"{40:020d}.log.cleaned"]
+    assert segment.offset_index.path == str(index)
     assert segment.offset_index.count == 0
-    assert Path(f"{index}.deleted").exists()
-    assert not Path(f"{times}.deleted").exists()
+    assert index.exists()
+    assert not times.exists()
     assert segment.time_index.count == 0
-    assert Path(f"{times}.deleted").exists()
-    with pytest.raises(ValueError, match="do not end in"):
-        segment.change_suffix(".cleaned", ".swap")
+    assert times.exists()
+
+
+def test_seg_20_a_rename_minds_no_index_that_is_not_there(make: Make) -> None:
+    segment = make()
+    files = files_of_segment(SegmentFiles(40, segment.path, segment.path.with_suffix(".index")))
+    (marked,) = Deletions().mark_for_deletion(files, now_ms=0, delay_ms=1)
+    assert list(segment.path.parent.iterdir()) == [marked]
+    assert marked.name == f"{40:020d}.log.deleted"
 
 
 # Preallocation
@@ -227,8 +233,10 @@ def test_seg_29_cutting_inside_a_gap_removes_what_follows_it(make: Make) -> None
 
 def test_seg_32_deleting_minds_no_missing_file(make: Make) -> None:
     segment = make()
+    segment.flush()
     segment.path.unlink()
-    segment.delete()
+    index, times = (segment.path.with_suffix(end) for end in (".index", ".timeindex"))
+    remove_segment(SegmentFiles(40, segment.path, index, times))
     assert not list(segment.path.parent.iterdir())
 
 

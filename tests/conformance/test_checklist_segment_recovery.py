@@ -13,10 +13,12 @@ import pytest
 
 from kseg.files import io
 from kseg.files.checkpoints import EpochEntry
+from kseg.files.names import list_partition
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import AbortedTxn
 from kseg.log.config import LogConfig
 from kseg.log.epochs import LeaderEpochs
+from kseg.log.pending_deletes import remove_segment
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery.sweep import Swept, sweep_segment
 from kseg.log.segment.reader import Segment
@@ -166,6 +168,5 @@ def test_seg_26_what_lies_in_front_of_noise_stays_and_no_more(tmp_path: Path, se
     assert path.read_bytes() == b"".join(parts[:kept])
     with Segment.open(path) as segment:
         assert [entry.offset for entry in segment.records()] == list(range(kept))
-    segment = SegmentWriter.open(tmp_path, 0, CONFIG, now_ms=0)
-    segment.delete()
+    remove_segment(list_partition(tmp_path).segments[0])
     assert list(tmp_path.iterdir()) == []

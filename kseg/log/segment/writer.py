@@ -12,14 +12,12 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from kseg._kernels.placement import Places
 from kseg.constants import INT32_MAX, INT64_MAX, Buffer, StrPath
 from kseg.errors import KsegError, OffsetOverflowError
-from kseg.files import io
 from kseg.files.index import TimeIndexEntry
 from kseg.files.index_writer import OffsetIndexWriter, TimeIndexWriter
 from kseg.files.io import Closing
@@ -28,7 +26,6 @@ from kseg.files.mapping import Mapping
 from kseg.files.names import FileKind, segment_name
 from kseg.files.txn_index import TxnIndexWriter
 from kseg.format.header import BatchTable
-from kseg.frozen import frozen_dataclass
 from kseg.log.config import LogConfig
 from kseg.log.segment import index_entries
 from kseg.log.segment.index_entries import (
@@ -43,100 +40,7 @@ from kseg.log.segment.reader import Segment
 KINDS: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
 
 
-@frozen_dataclass(eq=False)
-class WrittenFiles:
-    """A segment's log and indexes. `open` acquires, `close` releases."""
-
-    log: LogWriter
-    offset_index: OffsetIndexWriter
-    time_index: TimeIndexWriter
-    txn_index: TxnIndexWriter
-
-    @classmethod
-    def open(
-        cls,
-        directory: StrPath,
-        base_offset: int,
-        *,
-        index_bytes: int,
-        create: bool = False,
-        suffix: str = "",
-        preallocate_bytes: int = 0,
-        offset_entries: int | None = None,
-        time_entries: int | None = None,
-    ) -> WrittenFiles:
-        """Open the files of a segment; see `SegmentWriter.open`."""
-        place = os.fspath(directory)
-        names = [os.path.join(place, segment_name(base_offset, kind) + suffix) for kind in KINDS]
-        log = LogWriter.open(names[0], create=create, preallocate_bytes=preallocate_bytes)
-        try:
-            return cls(
-                log,
-                OffsetIndexWriter.open(
-                    names[1], base_offset, bytes_max=index_bytes, used=offset_entries
-                ),
-                TimeIndexWriter.open(
-                    names[2], base_offset, bytes_max=index_bytes, used=time_entries
-                ),
-                TxnIndexWriter.open(names[3]),
-            )
-        except BaseException:
-            log.close(trim=False)
-            raise
-
-    @property
-    def paths(self) -> tuple[str, str, str, str]:
-        """The names of log, offset index, time index and transaction index."""
-        return (
-            self.log.path,
-            self.offset_index.path,
-            self.time_index.path,
-            self.txn_index.path,
-        )
-
-    def flush(self) -> None:
-        """Make all bytes lasting; the log first. Makes indexes that are missing."""
-        self.log.flush()
-        self.offset_index.flush()
-        self.time_index.flush()
-        self.txn_index.flush()
-
-    def change_suffix(self, old: str, new: str) -> None:
-        """Rename all files; see `SegmentWriter.change_suffix`."""
-        if not all(path.endswith(old) for path in self.paths):
-            raise ValueError(f"the names of {self.log.path} do not end in {old!r}")
-        renamed = (
-            self.log.renamed,
-            self.offset_index.renamed,
-            self.time_index.renamed,
-            self.txn_index.renamed,
-        )
-        for path, tell in zip(self.paths, renamed, strict=True):
-            target = path.removesuffix(old) + new
-            try:
-                io.rename(path, target)
-            except FileNotFoundError:
-                if path == self.log.path:
-                    raise
-            tell(target)
-
-    def close(self, *, trim: bool = True) -> None:
-        """Trim, flush and release; each step is tried, and the first error raised at the end."""
-        attempt(
-            lambda: self.offset_index.close(trim=trim),
-            lambda: self.time_index.close(trim=trim),
-            lambda: self.log.close(trim=trim),
-            self.txn_index.close,
-        )
-
-    def delete(self) -> None:
-        """Release and remove all files; missing files are ignored."""
-        with suppress(OSError):
-            self.close(trim=False)
-        attempt(*(_removal(path) for path in self.paths))
-
-
-def attempt(*steps: Callable[[], None]) -> None:
+def attempt(*steps: Callable[[], object]) -> None:
     """Take every step, also after one has failed; then raise the first error."""
     errors = []
     for step in steps:
@@ -146,13 +50,6 @@ def attempt(*steps: Callable[[], None]) -> None:
             errors.append(error)
     if errors:
         raise errors[0]
-
-
-def _removal(path: str) -> Callable[[], None]:
-    def remove() -> None:
-        io.unlink(path, missing_ok=True)
-
-    return remove
 
 
 # ---- usual appends -------------------------------------------------------------------------------
@@ -177,8 +74,7 @@ class SegmentAppender:
 
     def __init__(
         self,
-        files: WrittenFiles,
-        config: LogConfig,
+        segment: SegmentWriter,
         position: int,
         since: int,
         latest: TimeIndexEntry,
@@ -187,23 +83,22 @@ class SegmentAppender:
         """Go on where the files stand; makes missing indexes.
 
         Args:
-            files: of the segment.
-            config: of the log.
+            segment: whose files they are.
             position: the size of the segment.
             since: bytes since the last entry.
             latest: the largest timestamp so far.
             newest_ms: an append with a later timestamp, in ms, has to roll.
         """
-        self._log: Final = files.log
-        self._index: Final = files.offset_index
-        self._times: Final = files.time_index
-        self.config: Final = config
-        indexed = indexed_so_far(files)
+        self._log: Final = segment.log
+        self._index: Final = segment.offset_index
+        self._times: Final = segment.time_index
+        self.config: Final = segment.config
+        indexed = segment.indexed()
         self.places: Final = Places(
-            end=config.segment_bytes,
+            end=self.config.segment_bytes,
             latest_max=min(newest_ms, INT64_MAX),
-            base=self._index.base_offset,
-            interval=config.index_interval_bytes,
+            base=segment.base_offset,
+            interval=self.config.index_interval_bytes,
             position=position,
             since=since,
             latest=latest,
@@ -240,13 +135,6 @@ class SegmentAppender:
         places.settle()
 
 
-def indexed_so_far(files: WrittenFiles) -> Indexed:
-    """Where both indexes stand; makes missing ones."""
-    offset, room = files.offset_index.stand()
-    last, time_room = files.time_index.stand()
-    return Indexed(offset, last, room, max(time_room, 0))
-
-
 def undo(
     log: LogWriter, index: OffsetIndexWriter, position: int, count: int, error: BaseException
 ) -> None:
@@ -280,33 +168,41 @@ class SegmentWriter(Closing):
         config: of the log.
         created_ms: when this object was made, or the segment emptied; not the age of the file.
         roll_jitter_ms: how much earlier than others it rolls, drawn once.
+        log: its log file.
         offset_index, time_index, txn_index: its indexes; the first two are made at their first use.
     """
 
     __slots__ = (
         "_appender",
         "_bytes_since_entry",
-        "_files",
         "_latest",
-        "_log",
         "_rolling",
         "base_offset",
         "config",
         "created_ms",
+        "log",
         "offset_index",
         "roll_jitter_ms",
         "time_index",
         "txn_index",
     )
 
-    def __init__(self, files: WrittenFiles, config: LogConfig, now_ms: int) -> None:
+    def __init__(
+        self,
+        log: LogWriter,
+        offset_index: OffsetIndexWriter,
+        time_index: TimeIndexWriter,
+        txn_index: TxnIndexWriter,
+        *,
+        config: LogConfig,
+        now_ms: int,
+    ) -> None:
         """Take over open files; use `open` instead."""
-        self._files: Final = files
-        self._log: Final = files.log
-        self.offset_index: Final = files.offset_index
-        self.time_index: Final = files.time_index
-        self.txn_index: Final = files.txn_index
-        self.base_offset: Final = files.offset_index.base_offset
+        self.log: Final = log
+        self.offset_index: Final = offset_index
+        self.time_index: Final = time_index
+        self.txn_index: Final = txn_index
+        self.base_offset: Final = offset_index.base_offset
         self.config = config
         self.created_ms = now_ms
         jitter = min(config.segment_jitter_ms, config.segment_ms)
@@ -346,40 +242,47 @@ class SegmentWriter(Closing):
             LimitExceededError: the log file is longer than any segment.
             OSError: it is missing, or there already, or the disk refuses.
         """
-        wanted = config.preallocate if preallocate is None else preallocate
-        files = WrittenFiles.open(
-            directory,
-            base_offset,
-            index_bytes=config.segment_index_bytes,
+        place, index_bytes = os.fspath(directory), config.segment_index_bytes
+        names = [os.path.join(place, segment_name(base_offset, kind) + suffix) for kind in KINDS]
+        preallocates = config.preallocate if preallocate is None else preallocate
+        log = LogWriter.open(
+            names[0],
             create=create,
-            suffix=suffix,
-            preallocate_bytes=config.segment_bytes if wanted else 0,
-            offset_entries=offset_entries,
-            time_entries=time_entries,
+            preallocate_bytes=config.segment_bytes if preallocates else 0,
         )
-        return cls(files, config, now_ms)
+        try:
+            return cls(
+                log,
+                OffsetIndexWriter.open(
+                    names[1], base_offset, bytes_max=index_bytes, used=offset_entries
+                ),
+                TimeIndexWriter.open(
+                    names[2], base_offset, bytes_max=index_bytes, used=time_entries
+                ),
+                TxnIndexWriter.open(names[3]),
+                config=config,
+                now_ms=now_ms,
+            )
+        except BaseException:
+            log.close(trim=False)
+            raise
 
     # ---- state -----------------------------------------------------------------------------------
 
     @property
     def path(self) -> Path:
         """The log file."""
-        return Path(self._log.path)
+        return Path(self.log.path)
 
     @property
     def size(self) -> int:
         """Bytes of log."""
-        return self._log.size
-
-    @property
-    def file(self) -> io.WriteFile:
-        """The log file itself, for reading at positions."""
-        return self._log.file
+        return self.log.size
 
     @property
     def poisoned(self) -> bool:
         """Whether an error could not be undone, so that the content of the log file is unknown."""
-        return self._log.poisoned
+        return self.log.poisoned
 
     @property
     def latest(self) -> TimeIndexEntry:
@@ -399,11 +302,6 @@ class SegmentWriter(Closing):
         return self.latest.timestamp
 
     @property
-    def offset_of_max_timestamp(self) -> int:
-        """The last offset of the earliest batch that has it; the base offset without one."""
-        return self.latest.offset
-
-    @property
     def largest_timestamp(self) -> int:
         """The time for time retention: the largest timestamp, or else the file's age, in ms.
 
@@ -415,15 +313,21 @@ class SegmentWriter(Closing):
     @property
     def last_modified_ms(self) -> int:
         """When the log file was last written, in ms."""
-        return os.fstat(self._log.file.fd).st_mtime_ns // 1_000_000
+        return os.fstat(self.log.file.fd).st_mtime_ns // 1_000_000
 
     @property
     def rolling_timestamp(self) -> int | None:
         """The largest timestamp of the first batch in ms, from which age counts; None if empty."""
-        if self._rolling is None and self._log.size:
+        if self._rolling is None and self.log.size:
             with self.reader(mapping="never") as reader:
                 self._rolling = timestamp_of_first(reader)
         return self._rolling
+
+    def indexed(self) -> Indexed:
+        """Where both indexes stand; makes missing ones."""
+        offset, room = self.offset_index.stand()
+        last, time_room = self.time_index.stand()
+        return Indexed(offset, last, room, max(time_room, 0))
 
     def can_convert(self, offset: int) -> bool:
         """Whether an offset has a 32-bit form relative to the base."""
@@ -449,7 +353,7 @@ class SegmentWriter(Closing):
         Source: Kafka `LogSegment.append`.
         """
         self._leave_lane()
-        position = self._log.size
+        position = self.log.size
         if not len(table):
             return position
         placed = index_entries.place(
@@ -459,12 +363,12 @@ class SegmentWriter(Closing):
             self.config.index_interval_bytes,
             self.latest,
             base_offset=self.base_offset,
-            indexed=indexed_so_far(self._files),
+            indexed=self.indexed(),
         )
         largest, size = int(table.last_offset[-1]), int(table.size.sum())
         if not self.can_convert(largest):
             reason = f"it has no 32-bit form relative to {self.base_offset}"
-            raise OffsetOverflowError(reason, path=self._log.path, offset=largest)
+            raise OffsetOverflowError(reason, path=self.log.path, offset=largest)
         if sum(map(len, parts)) != size:
             raise ValueError(f"the parts have not the {size} bytes of the batches")
         if placed.refusal is not None:
@@ -472,13 +376,13 @@ class SegmentWriter(Closing):
             raise placed.refusal
         count = self.offset_index.count if placed.offsets else -1
         try:
-            self._log.append_parts(parts, size)
+            self.log.append_parts(parts, size)
             # Entries without room are left out; the next append rolls, where Kafka fails after
             # writing the batches.
             self.offset_index.append_packed(placed.offsets, placed.indexed.offset)
             self.time_index.append_packed(placed.times, placed.indexed.time)
         except BaseException as error:
-            undo(self._log, self.offset_index, position, count, error)
+            undo(self.log, self.offset_index, position, count, error)
             raise
         if position == 0:
             self._rolling = int(table.max_timestamp[0])
@@ -500,7 +404,7 @@ class SegmentWriter(Closing):
         if latest is None or first is None or first < 0:
             return None
         newest, since = first + segment_ms - self.roll_jitter_ms, self._bytes_since_entry
-        self._appender = SegmentAppender(self._files, config, self._log.size, since, latest, newest)
+        self._appender = SegmentAppender(self, self.log.size, since, latest, newest)
         return self._appender
 
     def _leave_lane(self) -> None:
@@ -529,7 +433,7 @@ class SegmentWriter(Closing):
 
         Source: Kafka `LogSegment.shouldRoll`.
         """
-        size, first = self._log.size, self._rolling
+        size, first = self.log.size, self._rolling
         if size > self.config.segment_bytes - messages_bytes:
             return True
         if size:
@@ -558,10 +462,10 @@ class SegmentWriter(Closing):
         Source: Kafka `LogSegment.onBecomeInactiveSegment`.
         """
         self._leave_lane()
-        self._index_latest(self.latest)
+        self.time_index.maybe_append(*self.latest, skip_full_check=True)
         self.offset_index.trim()
         self.time_index.trim()
-        self._log.trim()
+        self.log.trim()
 
     def resize_indexes(self, size: int) -> None:
         """Give both indexes `size` bytes: the segment is to be appended to."""
@@ -576,8 +480,8 @@ class SegmentWriter(Closing):
 
         Bytes that are cut off while they are read through a map kill the process; "never" maps.
         """
-        end = self._log.size if size is None else size
-        return Segment.open(self._log.path, mapping=mapping, size=end, is_last=True)
+        end = self.log.size if size is None else size
+        return Segment.open(self.log.path, mapping=mapping, size=end, is_last=True)
 
     def next_offset(self) -> int:
         """The offset behind the last whole batch; the base offset without batches.
@@ -614,8 +518,8 @@ class SegmentWriter(Closing):
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)
         self.resize_indexes(self.config.segment_index_bytes)
-        removed = 0 if found is None else self._log.truncate(found.position)
-        if not self._log.size:
+        removed = 0 if found is None else self.log.truncate(found.position)
+        if not self.log.size:
             self._rolling = None
             self.created_ms = self.created_ms if now_ms is None else now_ms
         self._bytes_since_entry = 0
@@ -637,7 +541,10 @@ class SegmentWriter(Closing):
             PoisonedFileError: a flush has failed before.
             OSError: a flush failed.
         """
-        self._files.flush()
+        self.log.flush()
+        self.offset_index.flush()
+        self.time_index.flush()
+        self.txn_index.flush()
 
     def close(self, *, trim: bool = True) -> None:
         """Index the largest timestamp, trim, flush and release all files.
@@ -653,36 +560,17 @@ class SegmentWriter(Closing):
         Source: Kafka `LogSegment.close`, `closeHandlers`.
         """
         self._leave_lane()
-        known = self._latest
-        if not trim or known is None or self._log.file.fd < 0:
-            self._files.close(trim=trim)
-            return
-        attempt(lambda: self._index_latest(known), self._files.close)
-
-    def _index_latest(self, latest: TimeIndexEntry) -> None:
-        self.time_index.maybe_append(*latest, skip_full_check=True)
-
-    def change_suffix(self, old: str, new: str) -> None:
-        """Rename all files; files that do not exist yet will have the new name.
-
-        Raises:
-            ValueError: a name does not end in `old`.
-            OSError: a rename failed; those before it are done.
-
-        Source: Kafka `LogSegment.changeFileSuffixes`.
-        """
-        self._files.change_suffix(old, new)
-
-    def delete(self) -> None:
-        """Release all files, and remove the existing ones.
-
-        Raises:
-            OSError: the first that could not be removed; the others are gone.
-
-        Source: Kafka `LogSegment.deleteIfExists`.
-        """
-        self._files.delete()
+        steps: list[Callable[[], object]] = [
+            lambda: self.offset_index.close(trim=trim),
+            lambda: self.time_index.close(trim=trim),
+            lambda: self.log.close(trim=trim),
+            self.txn_index.close,
+        ]
+        if trim and self._latest is not None and self.log.file.fd >= 0:
+            latest = self._latest
+            steps.insert(0, lambda: self.time_index.maybe_append(*latest, skip_full_check=True))
+        attempt(*steps)
 
     def __repr__(self) -> str:
         """The path and size."""
-        return f"SegmentWriter({self._log.path!r}, size={self.size})"
+        return f"SegmentWriter({self.log.path!r}, size={self.size})"

@@ -391,22 +391,3 @@ def test_closing_goes_on_after_an_error_and_tells_the_first(tmp_path: Path) -> N
         segment.close()
     assert len(os.listdir("/proc/self/fd")) == opened - 3
     assert time_entries(tmp_path / f"{0:020d}.timeindex") == [(5, 0)]
-
-
-def test_what_cannot_be_removed_does_not_keep_the_rest(tmp_path: Path) -> None:
-    segment = new(tmp_path)
-    segment.flush()
-    with (
-        io.calls_replaced(failing_at("unlink", 1)),
-        pytest.raises(OSError, match="Input/output"),
-    ):
-        segment.delete()
-    assert [path.name for path in tmp_path.iterdir()] == [f"{0:020d}.log"]
-
-
-def test_a_log_that_cannot_be_renamed_keeps_its_name(tmp_path: Path) -> None:
-    with new(tmp_path) as segment:
-        segment.path.rename(tmp_path / "gone")
-        with pytest.raises(FileNotFoundError):
-            segment.change_suffix("", ".deleted")
-        assert segment.path.name == f"{0:020d}.log"
