@@ -209,7 +209,7 @@ class LogConfig:
         """
         if isinstance(config, LogConfig):
             return config
-        return cls.from_kafka({} if config is None else config)
+        return DEFAULTS if config is None else cls.from_kafka(config)
 
     # ---- Kafka's spelling ------------------------------------------------------------------------
 
@@ -466,5 +466,7 @@ def _magic_of(text: str) -> int:
     return 1 if minor == 10 else 0
 
 
+#: The settings of a log about which nothing is known.
+DEFAULTS: Final = LogConfig()
 #: The classes of a configuration and its parts.
 CONFIG_CLASSES: Final = (LogConfig, Compression, TimestampType)

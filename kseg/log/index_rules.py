@@ -48,7 +48,7 @@ from kseg.files.mapping import Mapping as FileMapping
 from kseg.files.names import CLUSTER_METADATA, FileKind, SegmentFiles, list_partition
 from kseg.format.header import BatchTable
 from kseg.frozen import frozen_dataclass
-from kseg.log.config import LogConfig
+from kseg.log.config import DEFAULTS
 from kseg.log.findings import PER_CODE_MAX, Finding, Severity, Sink
 
 #: Counts the entries that a log makes for both indexes, with the one at the end.
@@ -59,7 +59,6 @@ Read = Callable[[FileKind, int, int], bytes]
 #: Walks a log from a position on.
 Headers = Callable[[int], Iterable[BatchTable]]
 
-_DEFAULTS: Final = LogConfig()
 _NONE: Final = np.empty(0, np.int64)
 #: The least size of a batch.
 _BATCH_BYTES_MIN: Final = 26
@@ -89,7 +88,7 @@ class IndexPlace:
     mapping: FileMapping = "auto"
     live: bool = False
     believed: bool = False
-    interval: int = _DEFAULTS.index_interval_bytes
+    interval: int = DEFAULTS.index_interval_bytes
 
 
 def bytes_max(log_bytes: int, entry_bytes: int) -> int:

@@ -32,7 +32,7 @@ from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery import raw_lookups
-from kseg.log.recovery.load import Loading, clear, refuse_overflow
+from kseg.log.recovery.load import Loading, check_followed, clear, refuse_overflow
 from kseg.log.recovery.load_context import (
     DELETE_SUFFIX,
     EPOCHS,
@@ -44,10 +44,11 @@ from kseg.log.recovery.load_context import (
     TXNINDEX,
     LoadContext,
     LoadedLog,
+    SegmentOutcome,
     file_of,
 )
 from kseg.log.recovery.overlay import NOT_SAID
-from kseg.log.recovery.sweep import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, Swept, check_followed
+from kseg.log.recovery.sweep import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, Swept
 from kseg.log.segment.reader import Segment
 
 _AS_BROKER: Final = "as a broker does"
@@ -204,7 +205,9 @@ class AsBroker(Loading):
             if name in self.overlay.files or kind != TXNINDEX or swept.aborted:
                 self.overlay.put(name, b"", why)
         self.held = (base, b"")
-        self.outcome(base, 0, 0, 0, why)
+        self.outcomes[base] = SegmentOutcome(
+            base, self.outcomes[base].size, 0, 0, 0, walked=True, why=why
+        )
 
     def forget_epochs(self, end: int) -> None:
         """The log begins again, without a message."""

@@ -40,7 +40,7 @@ from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.format.header import COLUMN, CONTROL, FIELDS, TRANSACTIONAL, BatchTable, scan
 from kseg.frozen import frozen_dataclass
-from kseg.log.config import LogConfig
+from kseg.log.config import DEFAULTS, LogConfig
 from kseg.log.findings import Finding, Sink
 from kseg.log.index_rules import (
     Due,
@@ -61,8 +61,6 @@ from kseg.log.recovery.sweep import (
     pass_over,
 )
 from kseg.log.segment.reader import Segment
-
-_DEFAULTS: Final = LogConfig()
 
 # ---- aborted transactions ------------------------------------------------------------------------
 
@@ -336,7 +334,7 @@ CHECKED: Final = tuple(_CHECKS)
 
 
 def due_entries(
-    base_offset: int, tables: Iterable[BatchTable], config: LogConfig = _DEFAULTS
+    base_offset: int, tables: Iterable[BatchTable], config: LogConfig = DEFAULTS
 ) -> tuple[int, int]:
     """The entries that a log makes; none where a batch can have none, as in a damaged log.
 
@@ -388,7 +386,7 @@ class IndexChecks:
         self._checks[kind] = _CHECKS[kind](index_place, self._sink)
         if kind is FileKind.INDEX and path is not None and io.is_elsewhere(path):
             # To read the headers again is to ask a store for the whole segment again.
-            self._made = DerivedEntries(index_place.base_offset, _DEFAULTS, careful=True)
+            self._made = DerivedEntries(index_place.base_offset, DEFAULTS, careful=True)
         return index_place.size
 
     def feed(self, table: BatchTable) -> None:
@@ -459,60 +457,42 @@ class LogEnd:
     start: int = 0
 
 
-class _SegmentEnds:
-    """The ends of one segment's files, each read once."""
-
-    def __init__(self, context: LoadContext, base: int) -> None:
-        self._context, self._base = context, base
-        self.log_bytes: Final = context.size(base)
-        files = context.overlay.files
-        names = {kind: file_of(base, kind.value) for kind in (FileKind.INDEX, FileKind.TIMEINDEX)}
-        #: Bytes of the indexes that are there.
-        self.sizes: Final = {
-            kind: files[name].size for kind, name in names.items() if name in files
-        }
-
-    def read(self, kind: FileKind, position: int, size: int) -> bytes:
-        """Bytes of an index; none of one that the overlay has made."""
-        name = file_of(self._base, kind.value)
-        return self._context.overlay.read(name, position=position, size=size)
-
-    def headers(self, start: int) -> Iterator[BatchTable]:
-        """Headers of the log from a batch on; near its end it is read at once."""
-        left = self.log_bytes - start
-        if left <= _TAIL_BYTES:
-            name = file_of(self._base, FileKind.LOG.value)
-            data = self._context.overlay.read(name, position=start, size=left)
-            yield scan(data, base=start, on_bad_crc="ignore")
-            return
-        with self._context.open(self._base) as segment:
-            yield from segment.headers(start=start)
-
-
 def index_fault_of(context: LoadContext, base: int) -> Finding | None:
     """The first fault of a segment's indexes; None if the check finds nothing."""
-    ends = _SegmentEnds(context, base)
-    log = IndexPlace(
-        context.path(base), base, is_last=False, log_bytes=ends.log_bytes, believed=True
-    )
-    config = context.inputs.config
-    due = cache(lambda: due_entries(base, ends.headers(0), config))
-    fault = fault_at_ends(log, ends.sizes, ends.read, ends.headers, due)
-    name = file_of(base, FileKind.TXNINDEX.value)
-    if fault is not None or not ends.log_bytes or name not in context.overlay.files:
+    overlay = context.overlay
+    names = {kind: file_of(base, kind.value) for kind in (FileKind.LOG, *CHECKED)}
+    log_bytes = context.size(base)
+    log = IndexPlace(context.path(base), base, is_last=False, log_bytes=log_bytes, believed=True)
+
+    def read(kind: FileKind, position: int, size: int) -> bytes:
+        return overlay.read(names[kind], position=position, size=size)
+
+    def headers(start: int) -> Iterator[BatchTable]:
+        """Headers of the log from a batch on; near its end it is read at once."""
+        left = log_bytes - start
+        if left <= _TAIL_BYTES:
+            yield scan(read(FileKind.LOG, start, left), base=start, on_bad_crc="ignore")
+            return
+        with context.open(base) as segment:
+            yield from segment.headers(start=start)
+
+    sizes = {kind: overlay.size(name) for kind, name in names.items() if name in overlay.files}
+    due = cache(lambda: due_entries(base, headers(0), context.inputs.config))
+    fault = fault_at_ends(log, sizes, read, headers, due)
+    if fault is not None or not log_bytes or FileKind.TXNINDEX not in sizes:
         return fault
-    data = context.overlay.read(name)
-    txn_index = replace(log, path=context.overlay.path(name), size=len(data))
-    return TxnIndexCheck(txn_index, data=data).fault
+    data = overlay.read(names[FileKind.TXNINDEX])
+    path = overlay.path(names[FileKind.TXNINDEX])
+    return TxnIndexCheck(replace(log, path=path, size=len(data)), data=data).fault
 
 
 def has_abort_marker(context: LoadContext, base: int) -> bool:
     """Whether a transaction was aborted in a segment, by the headers of all its batches."""
     with context.open(base) as segment:
-        for table in segment.headers():
-            if table.attributes_seen & CONTROL and (table.control_type == ControlType.ABORT).any():
-                return True
-    return False
+        return any(
+            table.attributes_seen & CONTROL and (table.control_type == ControlType.ABORT).any()
+            for table in segment.headers()
+        )
 
 
 def end_of(context: LoadContext, base: int) -> LogEnd:
@@ -537,12 +517,9 @@ def _last_start(context: LoadContext, base: int, segment: Segment) -> int:
     The last entries may be for batches that were never written, or only in part.
     """
     start = segment.start_for_offset(INT64_MAX).position
-    name = file_of(base, INDEX)
-    if start or name not in context.overlay.files:
+    if start:
         return start
-    data = context.overlay.read(name)
-    size = len(data) // OFFSET_ENTRY.size * OFFSET_ENTRY.size
-    entries = list(OFFSET_ENTRY.iter_unpack(data[:size]))
+    entries = context.entries(base, INDEX)
     used = [relative for relative, position in entries if relative >= 0 < position]
     for relative in used[: -_ENTRIES_TRIED_MAX - 1 : -1]:
         start = segment.start_for_offset(base + relative).position

@@ -101,7 +101,6 @@ from kseg.log.recovery.load_context import (
 from kseg.log.recovery.overlay import NOT_SAID, Applier, Overlay
 from kseg.log.recovery.sweep import (
     Swept,
-    check_followed,
     epoch_entries,
     epoch_rows,
     pass_over,
@@ -317,24 +316,13 @@ def _note_end(
 def _trim_indexes(context: LoadContext, index_end: LogEnd) -> None:
     """Let no entry lead past the cut; the one by which the end was found is the last."""
     base, end = index_end.base_offset, index_end.next_offset
-    aborted, times, offsets = (
-        _entries(context, base, kind) for kind in (TXNINDEX, TIMEINDEX, INDEX)
-    )
+    aborted, times, offsets = (context.entries(base, kind) for kind in (TXNINDEX, TIMEINDEX, INDEX))
     below = (entry[3] < end for entry in aborted)
     in_front = (any(entry) and 0 <= entry[1] < end - base for entry in times)
     leading = [number for number, entry in enumerate(offsets) if 0 < entry[1] == index_end.start]
     _keep_entries(context, base, TXNINDEX, sum(takewhile(bool, below)))
     _keep_entries(context, base, TIMEINDEX, sum(takewhile(bool, in_front)))
     _keep_entries(context, base, INDEX, leading[-1] + 1 if leading else 0)
-
-
-def _entries(context: LoadContext, base: int, kind: str) -> list[tuple[int, ...]]:
-    """The whole entries of an index; none where it is missing."""
-    name, form = file_of(base, kind), ENTRIES[kind]
-    if name not in context.overlay.files:
-        return []
-    data = context.overlay.read(name)
-    return list(form.iter_unpack(data[: len(data) // form.size * form.size]))
 
 
 def _keep_entries(context: LoadContext, base: int, kind: str, count: int) -> None:
@@ -591,7 +579,7 @@ class Loading(LoadContext):
             self.note_fault(code, self.path(base), message, swept.valid_bytes, swept.next_offset)
             # Unused entries go from the indexes of a damaged segment.
             for kind, column in ((INDEX, 0), (TIMEINDEX, 1)):
-                entries = _entries(self, base, kind)
+                entries = self.entries(base, kind)
                 is_used = (entry[column] != 0 for entry in entries[1:])  # by the relative offset
                 used = 1 + sum(takewhile(bool, is_used))
                 if used == 1 and not (entries and any(entries[0])):
@@ -771,6 +759,16 @@ def _base_offset_of(context: LoadContext, name: str) -> int | None:
     return base
 
 
+def check_followed(end_offset: int, path: StrPath) -> None:
+    """Refuse a log with no offset left to go on at; `path` is its last segment.
+
+    Raises:
+        OffsetOverflowError: its last batch ends at 2^63 - 1.
+    """
+    if end_offset > LAST_OFFSET_MAX + 1:
+        raise at_path(unfollowed(), path)
+
+
 def _refuse_unrepaired(context: LoadContext, swept: Swept) -> None:
     """Raise the error of a walk, unless a cut in front of its batch repairs the segment."""
     base, error = swept.base_offset, swept.error
@@ -864,8 +862,9 @@ def load(path: StrPath, inputs: RecoveryInputs) -> LoadedLog:
     Source: Kafka `LogLoader.load`.
     """
     directory = Path(path)
-    backup = Backup(directory.resolve().parent, now_ms=inputs.now_ms, otherwise=_OTHERWISE)
-    loading = load_partition(directory, inputs)
+    loading, backup = load_partition(directory, inputs), None
+    if loading.overlay.touched:
+        backup = Backup(directory.resolve().parent, now_ms=inputs.now_ms, otherwise=_OTHERWISE)
     applier = Applier(directory, backup, derived=False)
     # The next writer has these producers in memory, and its next snapshot will have them.
     missing = loading.apply(applier, lacking=f".{SNAPSHOT}")

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kseg.constants import SEGMENT_BYTES_MAX, Progress
+from kseg.documents import Documented
 from kseg.errors import KsegError, LimitExceededError
 from kseg.files.checkpoints import EpochEntry, leader_epochs_bytes
 from kseg.files.names import FileKind
@@ -97,7 +98,7 @@ class RecoveryInputs:
 
 
 @frozen_dataclass
-class CutPlace:
+class CutPlace(Documented):
     """Where the log is cut.
 
     Attributes:
@@ -112,7 +113,7 @@ class CutPlace:
 
 
 @frozen_dataclass
-class SegmentOutcome:
+class SegmentOutcome(Documented):
     """The outcome for one segment.
 
     Attributes:
@@ -124,6 +125,8 @@ class SegmentOutcome:
         goes: whether the whole segment goes.
         why: it is walked, cut or goes.
     """
+
+    DOCUMENT = "base_offset size keep_bytes index_entries time_index_entries why"
 
     base_offset: int
     size: int
@@ -271,6 +274,14 @@ class LoadContext:
         """The size of a segment's log, in bytes."""
         return self.overlay.size(file_of(base_offset, LOG))
 
+    def entries(self, base_offset: int, kind: str) -> list[tuple[int, ...]]:
+        """The whole entries of an index; none where it is missing."""
+        name, form = file_of(base_offset, kind), ENTRIES[kind]
+        if name not in self.overlay.files:
+            return []
+        data = self.overlay.read(name)
+        return list(form.iter_unpack(data[: len(data) // form.size * form.size]))
+
     def open(self, base_offset: int) -> Segment:
         """Open a segment for reading."""
         is_last = bool(self.bases) and base_offset >= self.bases[-1]
@@ -335,23 +346,21 @@ class LoadContext:
         if self.held is not None and self.held[0] != base:
             self.overlay.forget(file_of(self.held[0], INDEX))
         self.held = (base, swept.offset_entries)
-        self.outcome(base, swept.valid_bytes, swept.offset_entry_count, swept.time_entry_count, why)
+        self.outcomes[base] = replace(
+            self.outcomes[base],
+            keep_bytes=swept.valid_bytes,
+            index_entries=swept.offset_entry_count,
+            time_index_entries=swept.time_entry_count,
+            walked=True,
+            why=why,
+        )
 
     def _swept_again(self, base_offset: int, kind: str) -> bytes:
         """Sweep the log on the disk again for an index, when it is about to be written."""
         inputs = self.inputs
-        with Segment.open(self.path(base_offset), mapping=self.overlay.mapping) as segment:
+        with Segment.open(self.path(base_offset), mapping="never") as segment:
             swept = sweep_segment(segment, config=inputs.config, careful=self.careful)
         return swept.offset_entries if kind == INDEX else swept.time_entries
-
-    def outcome(
-        self, base_offset: int, keep_bytes: int, entries: int, time_entries: int, why: str
-    ) -> None:
-        """Note the outcome of a segment that was walked."""
-        size = self.outcomes[base_offset].size
-        self.outcomes[base_offset] = SegmentOutcome(
-            base_offset, size, keep_bytes, entries, time_entries, walked=True, why=why
-        )
 
     def has(self, name: str, data: bytes) -> bool:
         """Whether a file has these bytes; zeros behind them, for further entries, are cut off.
@@ -428,9 +437,10 @@ class LoadContext:
                 name = file_of(base, kind)
                 if name in self.overlay.files:
                     self.overlay.remove(name, why, keep=True if kind == LOG else None)
-            before = self.outcomes[base].size
             self.cut_bytes += size
-            self.outcomes[base] = SegmentOutcome(base, before, 0, 0, 0, goes=True, why=why)
+            self.outcomes[base] = SegmentOutcome(
+                base, self.outcomes[base].size, 0, 0, 0, goes=True, why=why
+            )
             self.bases.remove(base)
         self.overlay.settle()
 

@@ -153,18 +153,20 @@ def joined(parts: Iterable[Lost]) -> Lost | None:
                 whole.position,
                 part.first_offset if whole.first_offset is None else whole.first_offset,
                 whole.last_offset if part.records == 0 else part.last_offset,
-                _sum(whole.records, part.records),
-                _sum(whole.batches, part.batches),
+                sum_of((whole.records, part.records)),
+                sum_of((whole.batches, part.batches)),
                 whole.bytes + part.bytes,
                 whole.sound_behind + part.sound_behind,
-                _sum(whole.sound_records, part.sound_records),
+                sum_of((whole.sound_records, part.sound_records)),
             )
         )
     return whole
 
 
-def _sum(first: int | None, second: int | None) -> int | None:
-    return None if first is None or second is None else first + second
+def sum_of(numbers: Iterable[int | None]) -> int | None:
+    """The sum; None if one of them is not known."""
+    known = [*numbers]
+    return None if None in known else sum(number or 0 for number in known)
 
 
 def _pieces(

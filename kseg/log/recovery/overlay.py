@@ -28,7 +28,6 @@ from kseg.files.atomic import replace_file
 from kseg.files.grammar import offset_from_file_name
 from kseg.files.index import IndexEntry
 from kseg.files.log_file import Tile
-from kseg.files.mapping import Mapping
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.format.header import BatchTable, scan
 from kseg.log.pending_deletes import DELETED
@@ -53,8 +52,8 @@ class OverlayFile:
     Attributes:
         source: the file on the disk that has its bytes.
         size: how many of them count.
-        data: the bytes themselves, where they are other ones; None for those on the disk. Empty
-            after `forget`.
+        data: the bytes themselves, where they are other ones; None for a whole file of the disk,
+            under any name, or the front of one. Empty after `forget`.
         why: of its last change.
     """
 
@@ -62,11 +61,6 @@ class OverlayFile:
     size: int
     data: bytes | None = None
     why: str = ""
-
-    @property
-    def is_on_disk(self) -> bool:
-        """Whether it is a whole file of the disk, under any name, or the front of one."""
-        return self.data is None
 
 
 class Applier:
@@ -240,7 +234,7 @@ class Overlay:
         seen: the files as they were at the first look.
         files: the present files; only regular ones.
         steps: the steps so far, in order.
-        mapping: how logs are opened; not mapped, lest a bad sector ends the process.
+        touched: names that have changed since the first look, even if they changed back.
     """
 
     __slots__ = (
@@ -248,22 +242,20 @@ class Overlay:
         "_held_bytes",
         "_prefix",
         "_reasons",
-        "_touched",
         "directory",
         "files",
-        "mapping",
         "seen",
         "steps",
+        "touched",
     )
 
-    def __init__(self, directory: StrPath, *, mapping: Mapping = "never") -> None:
+    def __init__(self, directory: StrPath) -> None:
         """List a directory.
 
         Raises:
             OSError: it cannot be listed.
         """
         self.directory: Final = Path(directory)
-        self.mapping: Final[Mapping] = mapping
         self._prefix: Final = os.path.join(os.fspath(directory), "")
         self.seen: Final = look_at(self.directory)
         self.files = {
@@ -272,8 +264,7 @@ class Overlay:
         self._before: Final = {file.name: file.size for file in self.seen}
         self._reasons: dict[str, str] = {}
         self.steps: list[Step] = []
-        #: Names that have changed since the first listing, even if they changed back.
-        self._touched: set[str] = set()
+        self.touched: set[str] = set()
         self._held_bytes = 0
 
     # ---- looking ---------------------------------------------------------------------------------
@@ -304,22 +295,22 @@ class Overlay:
             return io.read_at(fd, position, end - position, file.source)
 
     def open_log(self, name: str, *, is_last: bool) -> Segment:
-        """Open a log as it would be."""
+        """Open a log as it would be; not mapped, lest a bad sector ends the process."""
         file = self.files[name]
         if file.data is not None:
             return EmptySegment(Path(self.path(name)))
-        return Segment.open(file.source, mapping=self.mapping, size=file.size, is_last=is_last)
+        return Segment.open(file.source, mapping="never", size=file.size, is_last=is_last)
 
     # ---- changing --------------------------------------------------------------------------------
 
-    def _step(self, what: str, *arguments: Any) -> None:
-        self.steps.append(methodcaller(what, *arguments))
+    def _step(self, what: str, *arguments: Any, **how: bool) -> None:
+        self.steps.append(methodcaller(what, *arguments, **how))
 
     def remove(self, name: str, why: str, *, keep: bool | None) -> None:
         """Remove a file with the next `settle`, the last names first; see `Applier.remove`."""
         del self.files[name]
         self._reasons[name] = why
-        self._touched.add(name)
+        self.touched.add(name)
         self._step("remove", name, keep)
 
     def rename(self, name: str, target: str, why: str) -> None:
@@ -327,7 +318,7 @@ class Overlay:
         file = self.files.pop(name)
         self.files[target] = file
         file.why = self._reasons[name] = why
-        self._touched |= {name, target}
+        self.touched |= {name, target}
         self._step("rename", name, target)
 
     def cut(self, name: str, size: int, why: str, *, keep: bool = True) -> None:
@@ -336,8 +327,8 @@ class Overlay:
         if size >= file.size:
             return
         file.size, file.why = size, why
-        self._touched.add(name)
-        self.steps.append(methodcaller("cut", name, size, keep=keep))
+        self.touched.add(name)
+        self._step("cut", name, size, keep=keep)
 
     def put(
         self,
@@ -363,12 +354,12 @@ class Overlay:
         is_as_before = file is None or file.source == path
         if self._before.get(name) == len(data) and is_as_before and _has(path, data):
             self.files[name] = OverlayFile(path, len(data))
-            if name not in self._touched:
+            if name not in self.touched:
                 self._step("assure", name)
                 return
         else:
             self.files[name] = OverlayFile(path, len(data), data if held else b"", why)
-        self._touched.add(name)
+        self.touched.add(name)
         self._held_bytes += len(data)
         too_many = again is not None and self._held_bytes > _HELD_BYTES_MAX
         self._step("put", name, again if too_many else data)
@@ -376,7 +367,7 @@ class Overlay:
     def create(self, name: str, why: str) -> None:
         """Make an empty file."""
         self.files[name] = OverlayFile(self.path(name), 0, b"", why)
-        self._touched.add(name)
+        self.touched.add(name)
         self._step("create", name)
 
     def assure(self, name: str) -> None:
@@ -401,26 +392,30 @@ class Overlay:
 
     def changes(self) -> tuple[Action, ...]:
         """The differences from the first look, in the order of the names."""
-        came_from = {file.source: name for name, file in self.files.items() if file.is_on_disk}
+        came_from = {file.source: name for name, file in self.files.items() if file.data is None}
         names = sorted(self._before.keys() | self.files.keys())
         return tuple(action for name in names for action in self._changes_of(name, came_from))
 
     def _changes_of(self, name: str, came_from: dict[str, str]) -> Iterator[Action]:
         path, file, before = self.path(name), self.files.get(name), self._before.get(name)
         target = came_from.get(path, name)
-        is_gone = file is None or (file.is_on_disk and file.source != path)
+        is_gone = file is None or (file.data is None and file.source != path)
         if before is not None and target != name:
             yield Action("rename", path, before, self.files[target].why, self.path(target))
         elif before is not None and is_gone:
             yield Action("delete", path, before, self._reasons.get(name, ""))
         if file is None:
             return
-        if file.is_on_disk:
+        if file.data is None:
             gone = self._before[file.source.removeprefix(self._prefix)] - file.size
             if gone:
                 yield Action("truncate", path, gone, file.why)
         elif before is None:
-            yield Action("create", path, file.size, _why_created(file))
+            why = file.why
+            if why == NOT_SAID:
+                nothing = "missing; empty, since the log has nothing for it yet"
+                why = "missing" if file.size else nothing
+            yield Action("create", path, file.size, why)
         else:
             yield Action("replace", path, file.size, file.why)
 
@@ -505,9 +500,3 @@ class EmptySegment(Segment):
 
     def close(self) -> None:
         """Does nothing: no file is open."""
-
-
-def _why_created(file: OverlayFile) -> str:
-    if file.why != NOT_SAID:
-        return file.why
-    return "missing" if file.size else "missing; empty, since the log has nothing for it yet"

@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from kseg._door import renamed
 from kseg.constants import Progress, StrPath
+from kseg.documents import Documented
 from kseg.errors import LogLockedError, SegmentInUseError, StalePlanError
 from kseg.files import io, lock
 from kseg.frames import Table, TableRows
@@ -76,7 +77,7 @@ def look_at(directory: StrPath) -> tuple[FileSeen, ...]:
 
 
 @frozen_dataclass
-class Action:
+class Action(Documented):
     """One change of one file.
 
     Attributes:

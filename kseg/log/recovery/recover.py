@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
     from kseg.log.tier.tier import TierLike
 
 
-#: Fields of a segment in a document.
-_OF_SEGMENTS: Final = "base_offset size keep_bytes index_entries time_index_entries why"
+#: The name of a log file, as a broker writes it.
+_LOG_NAME: Final = re.compile(r"\d{20}\.log", re.ASCII)
 
 
 class RecoveryReport(CutReport):
@@ -275,17 +276,11 @@ class RecoveryPlan(Plan[RecoveryReport]):
             **fields_of(
                 self,
                 "path as_broker clean log_start_offset log_end_offset recovery_point"
-                " truncated_bytes",
+                " truncated_bytes truncated_at lost segments leftovers=temporary_files actions",
             ),
-            "truncated_at": None if self.truncated_at is None else asdict(self.truncated_at),
-            "lost": [lost.to_dict() for lost in self.lost],
-            "segments": [fields_of(segment, _OF_SEGMENTS) for segment in self.segments],
-            "leftovers": list(self.temporary_files),
-            "actions": [asdict(action) for action in self.actions],
             "findings": [finding.noted() for finding in self.findings],
             "epochs": [list(entry) for entry in self.epochs],
-            "snapshots": list(self.snapshots),
-            "remote": self.remote and self.remote.to_dict(),
+            **fields_of(self, "snapshots remote"),
             "error": None if self.error is None else str(self.error),
         }
 
@@ -355,7 +350,7 @@ def _inputs(directory: Path, options: RecoveryOptions, *, thorough: bool = True)
     unknown = sorted(options.keys() - RecoveryOptions.__annotations__.keys())
     if unknown:
         raise TypeError(f"there is no option {unknown[0]!r} of a recovery")
-    if classify_path(directory).kind is not PathKind.PARTITION:
+    if not (_has_log(directory) or classify_path(directory).kind is PathKind.PARTITION):
         raise NotALogError("not a partition directory", path=directory)
     stated = {name: options.get(name) for name in ("clean", "recovery_point", "log_start_offset")}
     facts: dict[str, Any] = {name: fact for name, fact in stated.items() if fact is not None}
@@ -375,6 +370,12 @@ def _inputs(directory: Path, options: RecoveryOptions, *, thorough: bool = True)
         thorough=thorough and not as_broker,
         tier=options.get("tier"),
     )
+
+
+def _has_log(directory: Path) -> bool:
+    """Whether a directory has a log file, and so is a partition; most are."""
+    names = os.listdir(directory) if directory.is_dir() else ()
+    return any(_LOG_NAME.fullmatch(name) for name in names)
 
 
 def _load(

@@ -330,7 +330,7 @@ class _Reindexing:
         applies: bool = False,
         backup: Backup | None = None,
     ) -> None:
-        self._plan, self._kinds, self._progress = plan, plan.kinds, progress
+        self._plan, self._progress = plan, progress
         self._applies, self._backup = applies, backup
         self._snapshots = SnapshotFiles(plan.path)
         self._first_offset = 0
@@ -397,7 +397,7 @@ class _Reindexing:
                 FileKind.TIMEINDEX: files.time_index,
                 FileKind.TXNINDEX: files.txn_index,
             }.items():
-                if kind is FileKind.TXNINDEX or (kind in self._kinds and not self._plan.exact):
+                if kind is FileKind.TXNINDEX or (kind in self._plan.kinds and not self._plan.exact):
                     checks.add(kind, path)
             swept = sweep_segment(
                 segment, config=self._plan.config, producers=state, watch=checks.feed
@@ -446,7 +446,7 @@ class _Reindexing:
             new_bytes[FileKind.TXNINDEX] = pack_entries(swept.aborted)
         stem = files.log.name.partition(".")[0]
         for kind, data in new_bytes.items():
-            if kind not in self._kinds:
+            if kind not in self._plan.kinds:
                 continue
             fault = None if self._plan.exact else faults[kind]
             if fault is None and not self._plan.exact:
@@ -485,7 +485,7 @@ class _Reindexing:
 
     def _beginning(self, files: list[SegmentFiles]) -> ProducerState | None:
         """The producers in front of the first segment; None if not asked for."""
-        if not files or not {FileKind.TXNINDEX, FileKind.SNAPSHOT} & set(self._kinds):
+        if not files or not {FileKind.TXNINDEX, FileKind.SNAPSHOT} & set(self._plan.kinds):
             return None
         state = ProducerState(
             expiration_ms=self._plan.config.producer_id_expiration_ms,
@@ -502,7 +502,7 @@ class _Reindexing:
         self, offset: int, state: ProducerState, *, is_required: bool
     ) -> Iterator[RemadeFile]:
         """The snapshot at an offset, if it has to change; `wanted` if there must be one."""
-        if FileKind.SNAPSHOT not in self._kinds or offset <= self._first_offset:
+        if FileKind.SNAPSHOT not in self._plan.kinds or offset <= self._first_offset:
             return
         path = self._snapshots.path(offset)
         if path is None and not is_required:
@@ -545,7 +545,7 @@ class _Reindexing:
 
     def _unreadable(self, offsets_with_state: Collection[int]) -> Iterator[RemadeFile]:
         """Snapshots that cannot be read, where no state is at hand to make them from."""
-        if FileKind.SNAPSHOT not in self._kinds:
+        if FileKind.SNAPSHOT not in self._plan.kinds:
             return
         for offset in self._snapshots.offsets:
             path = self._snapshots.path(offset)

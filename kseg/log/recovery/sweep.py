@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kseg._kernels.placement import survey_rows
-from kseg.constants import INT32_MAX, INT64_MIN, NO_TIMESTAMP, StopReason, StrPath
+from kseg.constants import INT32_MAX, INT64_MIN, NO_TIMESTAMP, StopReason
 from kseg.errors import (
     AppendError,
     InvalidRecordError,
@@ -347,16 +347,6 @@ def unfollowed(position: int | None = None) -> OffsetOverflowError:
         position=position,
         offset=LAST_OFFSET_MAX + 1,
     ).as_kafka("IllegalArgumentException")
-
-
-def check_followed(end_offset: int, path: StrPath) -> None:
-    """Refuse a log with no offset left to go on at; `path` is its last segment.
-
-    Raises:
-        OffsetOverflowError: its last batch ends at 2^63 - 1.
-    """
-    if end_offset > LAST_OFFSET_MAX + 1:
-        raise at_path(unfollowed(), path)
 
 
 # ---- the index entries of a segment's batches ----------------------------------------------------

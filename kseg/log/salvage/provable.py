@@ -33,7 +33,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import islice, pairwise
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -134,25 +134,21 @@ class _Damage:
         numbers: dict[str, int],
     ) -> None:
         # A file may be longer than its log, when it is made so ahead.
-        behind = unprovable[-1] if unprovable else None
-        if behind is not None and (behind.reason, behind.path, behind.end) != (
-            "zeros",
-            segments[-1].path,
-            segments[-1].size,
-        ):
-            behind = None
+        ahead = [("zeros", segment.path, segment.size) for segment in segments[-1:]]
         damaged = [
-            span for span in unprovable if span.reason not in HARMLESS and span is not behind
+            span
+            for span in unprovable
+            if span.reason not in HARMLESS and (span.reason, span.path, span.end) not in ahead
         ]
         stated = sorted(
-            ((span.first_offset, span) for span in damaged if span.first_offset >= 0),
-            key=lambda pair: pair[0],
+            (span for span in damaged if span.first_offset >= 0),
+            key=lambda span: span.first_offset,
         )
         self._by_position = _SizesByKey(
             ((numbers[span.path], span.position), span) for span in damaged
         )
-        self._by_offset = _SizesByKey(((offset, 0), span) for offset, span in stated)
-        self._stated = np.array([offset for offset, _ in stated], np.int64)
+        self._by_offset = _SizesByKey(((span.first_offset, 0), span) for span in stated)
+        self._stated = np.array([span.first_offset for span in stated], np.int64)
         self.is_any = bool(damaged)
 
     def may_hide(self, first: Int64s, end: Int64s) -> Bools:
@@ -172,13 +168,10 @@ class _SizesByKey:
     """Damaged spans under ascending keys."""
 
     def __init__(self, pairs: Iterable[tuple[_FilePosition, Span]]) -> None:
-        self._keys: list[_FilePosition] = []
-        self._spans: list[Span] = []
-        self._sums = [0]
-        for key, span in pairs:
-            self._keys.append(key)
-            self._spans.append(span)
-            self._sums.append(self._sums[-1] + span.size)
+        by_key = list(pairs)
+        self._keys = [key for key, _ in by_key]
+        self._spans = [span for _, span in by_key]
+        self._sums = [0, *accumulate(span.size for span in self._spans)]
 
     def between(self, first: _FilePosition, end: _FilePosition) -> tuple[Span | None, int]:
         """The first span with a key in `[first, end)`, and the bytes of all of these."""
@@ -678,13 +671,3 @@ def stored_size(head: bytes) -> int:
     if len(head) < LOG_OVERHEAD:
         return 0
     return int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD
-
-
-__all__ = [
-    "RUNS_MAX",
-    "clean_offset_of",
-    "epochs_of",
-    "lost_offsets",
-    "read_provable",
-    "topic_id_of",
-]

@@ -52,6 +52,7 @@ from kseg.frames import Table, TableRows, counted
 from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.epochs import LeaderEpochs
+from kseg.log.recovery.lost import sum_of
 from kseg.log.salvage.output import (
     QUARANTINE,
     REPORT,
@@ -275,8 +276,8 @@ class SalvagePlan(Table):
             "path": list(self.sources),
             **fields_of(self, "out beside ok bytes kept_bytes"),
             "batches": sum(partition.batches for partition in self.partitions),
-            "records": _sum([partition.records for partition in self.partitions]),
-            "lost_records": _sum([partition.lost_records for partition in self.partitions]),
+            "records": sum_of(partition.records for partition in self.partitions),
+            "lost_records": sum_of(partition.lost_records for partition in self.partitions),
             "duplicates": sum(partition.duplicate_batches for partition in self.partitions),
             **fields_of(self, "quarantined_bytes left_alone partitions"),
         }
@@ -337,12 +338,6 @@ class SalvagePlan(Table):
             f"{len(partition.lost)} ranges of offsets lost"
             for partition in self.partitions
         )
-
-
-def _sum(numbers: Sequence[int | None]) -> int | None:
-    """The sum; None if one is not known."""
-    known_numbers = [number for number in numbers if number is not None]
-    return sum(known_numbers) if len(known_numbers) == len(numbers) else None
 
 
 @frozen_dataclass(repr=False)
@@ -673,7 +668,7 @@ def _put_plan(
         files=files,
         is_derived=not is_kraft,
     )
-    records = _sum([run.records for run in runs])
+    records = sum_of(run.records for run in runs)
     plan = SalvagedPartition(
         path=str(path),
         partition=partition,
