@@ -28,14 +28,12 @@ from kseg.log.cleaner.clean import (
 )
 from kseg.log.cleaner.inputs import CleanerInputs, CompactedGroup, CompactedSegment
 from kseg.log.config import CONFIG_CLASSES, ConfigLike, LogConfig
-from kseg.log.data_directory import partition_of
 from kseg.log.log import Log
 from kseg.log.reader.version import HighWatermark
-from kseg.log.reader.view import LogView
 from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.plan import Plan, Report
 from kseg.log.tier.history import RemoteHistory, tiered
-from kseg.log.topic_policy import RetentionRules, compaction_rules, known_topics
+from kseg.log.topic_policy import RetentionRules, compaction_rules, rules_beside
 from kseg.log.writer.flush import Opening
 from kseg.log.writer.retention import (
     RetentionPlan,
@@ -93,7 +91,13 @@ def plan_compaction(
     """
     options = CompactionOptions(from_start, force, rules, map_bytes, measure)
     source = state_or_view(log, high_watermark)
-    known = config if isinstance(config, RetentionRules) else _rules(source, config)
+    if config is None and isinstance(source, LogState):
+        config = source.config
+    known = (
+        config
+        if isinstance(config, RetentionRules)
+        else rules_beside(source.path, compaction_rules, LogConfig.of(config))
+    )
     if isinstance(source, LogState):
         inputs = CleanerInputs.of_state(source, known.config, now)
     else:
@@ -101,15 +105,6 @@ def plan_compaction(
     inputs = replace(inputs, on_bad_crc="stop" if verify_crc else "ignore")
     plan = plan_inputs(inputs, known, options)
     return replace(plan, opening=opening_of(source, known.config, high_watermark))
-
-
-def _rules(source: LogState | LogView, config: ConfigLike | None) -> RetentionRules:
-    directory = source.path.resolve()
-    partition = partition_of(directory)
-    if config is None:
-        config = source.config if isinstance(source, LogState) else LogConfig()
-    topic = partition and partition.topic
-    return compaction_rules(known_topics(directory.parent), topic, LogConfig.of(config))
 
 
 # ---- compaction and retention of closed partitions -----------------------------------------------

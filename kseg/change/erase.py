@@ -282,11 +282,12 @@ def plan_erasure(
     if plan.refused is not None:
         return plan
     segments = tuple(_find(inputs, plan, threads or usable_cores(), progress))
-    if segments and inputs.last_stable_offset < inputs.log_end_offset:
+    stable = inputs.view.last_stable_offset
+    if segments and stable < inputs.view.log_end_offset:
         return replace(
             plan,
             segments=segments,
-            refused=f"a transaction is open from offset {inputs.last_stable_offset} on: erase its "
+            refused=f"a transaction is open from offset {stable} on: erase its "
             "records once it is decided",
         )
     return replace(plan, segments=segments)
@@ -334,10 +335,10 @@ def _find(
 
         return At(info.path, work)
 
-    done, total = 0, sum(info.size for info in inputs.segments)
-    works = map(search, inputs.segments)
+    done, total = 0, sum(info.size for info in inputs.view.segments)
+    works = map(search, inputs.view.segments)
     results = in_order(works, threads=threads, window=4 * threads)
-    for info, segment in zip(inputs.segments, results, strict=True):
+    for info, segment in zip(inputs.view.segments, results, strict=True):
         done += info.size
         if progress is not None:
             progress(done, total)
@@ -415,13 +416,13 @@ def _eraser_of(inputs: CleanerInputs, targets: Targets, keys: KeySet, rules: str
     """
     producers = LastBatches.of(inputs.producers.values())
     is_old = rules in COMPACTION_RULES[:2]
-    shown = inputs.log_end_offset if is_old else inputs.high_watermark
+    shown = inputs.view.log_end_offset if is_old else inputs.high_watermark
 
     def stays_empty(table: BatchTable) -> Bools:
         stays: Bools = producers.among(table) | (table.last_offset == shown - 1)
         return stays
 
-    return Eraser(targets, keys, inputs.log_end_offset, stays_empty)
+    return Eraser(targets, keys, inputs.view.log_end_offset, stays_empty)
 
 
 def _note_last(inputs: CleanerInputs, eraser: Eraser) -> None:
@@ -431,8 +432,8 @@ def _note_last(inputs: CleanerInputs, eraser: Eraser) -> None:
         FormatError, LimitExceededError: a batch is damaged.
         OSError: a file cannot be read.
     """
-    for info in inputs.segments:
-        with inputs.open_segment(info) as segment:
+    for info in inputs.view.segments:
+        with inputs.view.open_segment(info) as segment:
             for tile in walk_sound(segment):
                 eraser.note_last(tile.data, tile.table, tile.base)
 
@@ -451,7 +452,7 @@ def _segment_of(inputs: CleanerInputs, info: SegmentInfo, eraser: Eraser) -> Era
         measured = eraser.measured(*where, erased) if erased.records else (INT64_MAX, -1, 0)
         return erased.records, *measured
 
-    with inputs.open_segment(info) as segment:
+    with inputs.view.open_segment(info) as segment:
         if not any(eraser.means(columns).any() for columns in segment.read(eraser.request)):
             return None
         records, first, last, size = zip(*rewritten(segment, measure), strict=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -14,16 +13,13 @@ from kseg.constants import INT64_MAX, Int64s, StrPath
 from kseg.errors import KsegError, NotALogError
 from kseg.format.header import BatchTable
 from kseg.format.times import Time, bound_ms
+from kseg.log.cleaner.inputs import producers_at
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import refuse_cluster_metadata
-from kseg.log.producers.snapshots import rebuild
 from kseg.log.reader.follow import seen_log
-from kseg.log.reader.version import SegmentInfo, Version
+from kseg.log.reader.version import SegmentInfo
 from kseg.log.reader.view import LogView
-from kseg.log.recovery.load_context import LoadContext, RecoveryInputs
-from kseg.log.recovery.overlay import Overlay
 from kseg.log.recovery.plan import look_at
-from kseg.log.recovery.sweep import pass_over
 from kseg.log.segment.index_entries import next_offset
 from kseg.log.segment.reader import Segment
 from kseg.log.tier.history import history_of, tiered
@@ -86,7 +82,7 @@ def plan_truncation(
         end = _end_at(version.segments_from(offset)[0], plan.position, offset)
         plan = replace(plan, log_end_offset=end)
     if not (plan.is_noop or is_unfollowed(version)):
-        plan = replace(plan, left_open=_left_open(plan, version))
+        plan = replace(plan, left_open=_left_open(view, plan.log_end_offset))
     log, remote = tiered(directory, tier), None
     if log is not None and plan.whole:  # no epoch is left, by which a copy counts
         remote = history_of(log, deleted=log.finished, start=offset)
@@ -102,34 +98,18 @@ def _end_at(info: SegmentInfo, position: int, offset: int) -> int:
         return next_offset(segment, offset - 1 if start < position else info.base_offset)
 
 
-def _left_open(plan: TruncationPlan, version: Version) -> tuple[tuple[int, int], ...]:
-    """Transactions that are open at the new end and have ended by the old one."""
-    ends = (plan.log_end_offset, version.log_end.offset)
+def _left_open(view: LogView, end: int) -> tuple[tuple[int, int], ...]:
+    """Transactions that are open at the new end and have ended by the old one.
+
+    Each is the producer's id, and the first offset.
+    """
     with suppress(KsegError):
-        now, before = (_ongoing(plan.path, version, end) for end in ends)
+        now, before = (
+            {(producer_id, place.offset) for producer_id, place in state.ongoing}
+            for state in (producers_at(view, at, LogConfig()) for at in (end, view.log_end_offset))
+        )
         return tuple(sorted(now - before))
     return ()
-
-
-def _ongoing(path: Path, version: Version, end: int) -> set[tuple[int, int]]:
-    """The transactions that are open at an offset: the producer's id, and the first offset."""
-    start = version.log_start_offset
-    context = LoadContext(Overlay(path), RecoveryInputs(LogConfig(), True, 0, start, 0))
-    for info in version.segments:
-        context.add(info.base_offset)
-    state = context.new_state()
-    rebuild(
-        state,
-        context.snapshots(aloof=True),
-        context.bases,
-        context.open,
-        log_start_offset=start,
-        end_offset=end,
-        now_ms=0,
-        clean=False,
-        on_error=pass_over,
-    )
-    return {(producer_id, place.offset) for producer_id, place in state.ongoing}
 
 
 # ---- a cut at a time -----------------------------------------------------------------------------

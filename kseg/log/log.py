@@ -65,10 +65,6 @@ def _config_of(config: ConfigLike | Settings | None, path: StrPath) -> LogConfig
     return config.of(path).log_config
 
 
-def _view_of(state: LogState, mapping: Mapping) -> LogView:
-    return LogView.of(state.path, state.version, mapping, lambda: state.version)
-
-
 @cache
 def _fetch() -> Callable[..., Fetched]:
     """`kseg.log.reader.fetch`, imported once: the statement takes a microsecond each time."""
@@ -190,7 +186,7 @@ class Log:
             known=known,
             high_watermark=high_watermark,
         )
-        return cls(_view_of(state, mapping), mapping, state, lease)
+        return cls(state.as_view(), mapping, state, lease)
 
     def refresh(self) -> Self:
         """A new snapshot of the same directory; a log open for appending is as of now anyway.
@@ -209,7 +205,7 @@ class Log:
         """The log at this moment, which does not change any more."""
         view, state = self._view, self._state
         if state is not None and view.version is not state.version:
-            self._view = view = _view_of(state, self._mapping)
+            self._view = view = state.as_view()
         return view
 
     @property

@@ -19,6 +19,8 @@ Source: Kafka `Topic`, `GroupCoordinatorService`, `TransactionStateManager`,
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from kseg.constants import StrPath
@@ -27,6 +29,7 @@ from kseg.files import checkpoints, metadata
 from kseg.files.names import CLUSTER_METADATA, FileKind
 from kseg.frozen import frozen_dataclass
 from kseg.log.config import COMPACT, DELETE, LogConfig
+from kseg.log.data_directory import partition_of
 from kseg.stores.path import RemotePath, path_at
 
 #: Why retention leaves a log alone.
@@ -114,6 +117,22 @@ def known_topics(data_directory: StrPath) -> KnownTopics:
     if isinstance(home, RemotePath):
         return KnownTopics((home / FileKind.META_PROPERTIES.value).exists(), compacted)
     return KnownTopics(metadata.is_of_broker(home), compacted)
+
+
+def rules_beside(
+    path: Path, rules: Callable[..., RetentionRules], config: LogConfig, **how: bool
+) -> RetentionRules:
+    """The rules for a log, by the facts in its data directory.
+
+    Args:
+        path: the partition directory.
+        rules: `retention_rules` or `compaction_rules`.
+        config: the settings of the log.
+        how: further arguments of that function.
+    """
+    directory = path.resolve()
+    partition = partition_of(directory)
+    return rules(known_topics(directory.parent), partition and partition.topic, config, **how)
 
 
 def retention_rules(

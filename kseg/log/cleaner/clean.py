@@ -36,14 +36,13 @@ from kseg.log.cleaner.inputs import (
     CompactedGroup,
     CompactedSegment,
     Group,
-    between,
     group_segments,
-    sum_of,
 )
 from kseg.log.cleaner.rewrite import Pass, keep_group, no_room, remove_cleaned, swap_in
 from kseg.log.config import LogConfig
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.recovery.backup import Backup
+from kseg.log.recovery.lost import sum_of
 from kseg.log.recovery.plan import Plan, Report
 from kseg.log.segment.index_entries import timestamp_of_first
 from kseg.log.topic_policy import RetentionRules
@@ -282,11 +281,8 @@ class CompactionPlan(Plan[CompactionReport]):
     def __str__(self) -> str:
         """A line a group."""
         if self.skipped is not None or self.is_noop:
-            return f"{self.path}: nothing to compact{f': {self.why}' if self.why else ''}"
-        lines = [
-            f"{self.path}: compact from {self.first_dirty_offset} to {self.end_offset}, "
-            f"{self.bytes} bytes"
-        ]
+            return f"{self.title}: {self.why}" if self.why else self.title
+        lines = [self.title]
         for group in self.groups:
             kept = "" if group.kept_bytes is None else f", of which {group.kept_bytes} stay"
             bases = ", ".join(map(str, group.base_offsets))
@@ -314,46 +310,50 @@ class CompactionOptions:
 
 
 def bounded_plan(
-    inputs: CleanerInputs, clean_offset: int | None, *, ignore_lag: bool
+    inputs: CleanerInputs, clean_offset: int | None, options: CompactionOptions
 ) -> CompactionPlan:
     """A plan with the bounds of a pass, and nothing to do yet.
 
     Args:
         inputs: of the log.
         clean_offset: the end of the clean part; None without one, or if it lies outside of the log.
-        ignore_lag: ignore the age of records.
+        options: how; with `force` the age of records does not count.
 
     Raises:
         CorruptIndexError, FormatError: the age of a segment cannot be read.
         OSError: a file cannot be read.
     """
-    start = inputs.log_start_offset
-    if clean_offset is None or not start <= clean_offset <= inputs.log_end_offset:
+    start = inputs.view.log_start_offset
+    if clean_offset is None or not start <= clean_offset <= inputs.view.log_end_offset:
         clean_offset = start
     limits = [
         (inputs.active_base_offset, ACTIVE),
         (inputs.high_watermark, HIGH_WATERMARK),
-        (inputs.last_stable_offset, LAST_STABLE),
+        (inputs.view.last_stable_offset, LAST_STABLE),
     ]
-    young = None if ignore_lag else _first_young(inputs, clean_offset)
+    young = None if options.force else _first_young(inputs, clean_offset)
     if young is not None:
         limits.append((young.base_offset, MIN_LAG))
     limit, why = min(limits, key=lambda pair: pair[0])
-    end = _base_at(inputs, max(limit, clean_offset))
-    dirty = between(inputs.segments, min(clean_offset, end), end)
+    # The base of the sealed segment that can hold the limit, or else of the active one.
+    held = inputs.between(max(limit, clean_offset), inputs.active_base_offset)
+    end = held[0].base_offset if held else inputs.active_base_offset
+    dirty = inputs.between(min(clean_offset, end), end)
     return CompactionPlan(
-        path=inputs.path,
+        path=inputs.view.path,
         config=inputs.config,
         now_ms=inputs.now_ms,
         log_start_offset=start,
-        log_end_offset=inputs.log_end_offset,
+        log_end_offset=inputs.view.log_end_offset,
         high_watermark=inputs.high_watermark,
-        last_stable_offset=inputs.last_stable_offset,
+        last_stable_offset=inputs.view.last_stable_offset,
         first_dirty_offset=clean_offset,
         first_uncleanable_offset=end,
-        clean_bytes=sum(info.size for info in inputs.segments if info.base_offset < clean_offset),
+        clean_bytes=sum(info.size for info in inputs.between(0, clean_offset)),
         cleanable_bytes=sum(info.size for info in dirty),
         end_offset=clean_offset,
+        rules=options.rules,
+        map_bytes=options.map_bytes,
         why_uncleanable=why,
     )
 
@@ -366,20 +366,11 @@ def is_due(inputs: CleanerInputs, plan: CompactionPlan) -> bool:
     since = inputs.now_ms - config.max_compaction_lag_ms
     if not plan.cleanable_bytes or since <= 0:
         return False
-    for info in between(inputs.segments, plan.first_dirty_offset, inputs.active_base_offset):
-        with inputs.open_segment(info) as segment:
+    for info in inputs.between(plan.first_dirty_offset, inputs.active_base_offset):
+        with inputs.view.open_segment(info) as segment:
             if 0 < (timestamp_of_first(segment) or 0) < since:
                 return True
     return False
-
-
-def _base_at(inputs: CleanerInputs, offset: int) -> int:
-    """The base of the sealed segment that can hold an offset, or else of the active one."""
-    active = inputs.active_base_offset
-    if offset >= active:
-        return active
-    held = between(inputs.segments, offset, active)
-    return held[0].base_offset if held else active
 
 
 def _first_young(inputs: CleanerInputs, first_dirty_offset: int) -> SegmentInfo | None:
@@ -388,7 +379,7 @@ def _first_young(inputs: CleanerInputs, first_dirty_offset: int) -> SegmentInfo 
     if lag <= 0:
         return None
     young = inputs.now_ms - lag
-    for info in between(inputs.segments, first_dirty_offset, inputs.active_base_offset):
+    for info in inputs.between(first_dirty_offset, inputs.active_base_offset):
         if largest_timestamp_of(info) > young:
             return info
     return None
@@ -412,9 +403,8 @@ def plan_inputs(
     skipped, why = (None, "") if rules is None else (rules.skipped, rules.why)
     clean = None
     if skipped is None and not options.from_start:
-        clean = read_clean_offset(inputs.path, inputs.partition)
-    plan = bounded_plan(inputs, clean, ignore_lag=options.force)
-    plan = replace(plan, rules=options.rules, map_bytes=options.map_bytes)
+        clean = read_clean_offset(inputs.view.path, inputs.partition)
+    plan = bounded_plan(inputs, clean, options)
     if skipped is None and not plan.cleanable_bytes:
         skipped = NOTHING_DIRTY
         why = f"nothing is dirty that may be touched ({plan.why_uncleanable})"
@@ -429,8 +419,7 @@ def plan_inputs(
         end, groups = measured.end_offset, [measured.filter(group) for group in measured.groups]
         unkeyed_records = measured.judge.unkeyed_records
     else:  # all groups may change, if the map has room for all keys
-        reached = [info for info in inputs.segments if info.base_offset < end]
-        grouped = group_segments(reached, inputs.config, end)
+        grouped = group_segments(inputs.between(0, end), inputs.config, end)
         groups = [CompactedGroup.unmeasured(group) for group in grouped]
     same = [replace(group.segments[0], why=UNCHANGED) for group in groups if not group.changes]
     return replace(
@@ -452,7 +441,7 @@ def _staying(
     inputs: CleanerInputs, plan: CompactionPlan, end_offset: int
 ) -> Iterator[CompactedSegment]:
     """The segments behind the pass, and why they stay."""
-    for info in inputs.segments:
+    for info in inputs.view.segments:
         if info.base_offset < end_offset:
             continue
         why = plan.why_uncleanable

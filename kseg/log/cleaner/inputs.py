@@ -14,7 +14,6 @@ Source: Kafka `LogCleanerManager.cleanableOffsets`, `LogToClean`, `grabFilthiest
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
@@ -24,7 +23,6 @@ from kseg.errors import KsegError, OffsetsOutOfOrderError, UnsupportedFormatErro
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from kseg.files.log_file import Tile
-from kseg.files.mapping import Mapping as FileMapping
 from kseg.format.header import stop_error
 from kseg.format.times import Time
 from kseg.frozen import frozen_dataclass
@@ -35,10 +33,10 @@ from kseg.log.producers.snapshots import SnapshotFiles, feed_segment
 from kseg.log.producers.state import ProducerState
 from kseg.log.reader.version import HighWatermark, SegmentInfo
 from kseg.log.reader.view import LogView
+from kseg.log.recovery.lost import sum_of
 from kseg.log.segment.reader import Segment
 from kseg.log.validate.batches import check_rising
-from kseg.log.writer.retention import high_watermark_of
-from kseg.log.writer.state import LogState
+from kseg.log.writer.state import LogState, high_watermark_of
 
 #: Segments that become one.
 Group = tuple[SegmentInfo, ...]
@@ -48,33 +46,24 @@ _WINDOW_BYTES: Final = 4 << 20
 
 @frozen_dataclass(eq=False)
 class CleanerInputs:
-    """A log at one moment.
+    """A log at one moment, and the way in which it is cleaned.
 
     Attributes:
-        path: the partition directory.
+        view: the log; its segments are rising, the active one last.
         partition: its name in checkpoints; None for a directory under another name.
         config: the settings.
         now_ms: the time that counts.
-        segments: rising, the active one last.
-        log_start_offset, log_end_offset: of the log.
         high_watermark: up to where replicas are known to have it.
-        last_stable_offset: up to where every transaction is decided.
         producers: each producer at the log's end, by its id.
-        mapping: how to open files.
         on_bad_crc: "stop" at a batch that does not match its checksum, or "ignore" that.
     """
 
-    path: Path
+    view: LogView
     partition: TopicPartition | None
     config: LogConfig
     now_ms: int
-    segments: tuple[SegmentInfo, ...]
-    log_start_offset: int
-    log_end_offset: int
     high_watermark: int
-    last_stable_offset: int
     producers: Mapping[int, ProducerEntry]
-    mapping: FileMapping
     on_bad_crc: Literal["stop", "ignore"] = "stop"
 
     @classmethod
@@ -84,17 +73,12 @@ class CleanerInputs:
         """Of a log that is open for appending; by its own settings and clock if None."""
         with state.lock:
             return cls(
-                path=state.path,
-                partition=state.partition,
-                config=config or state.config,
-                now_ms=now_of(now_ms, state.now_ms),
-                segments=state.segments,
-                log_start_offset=state.log_start_offset,
-                log_end_offset=state.log_end_offset,
-                high_watermark=state.replicated_offset,
-                last_stable_offset=state.version.last_stable_offset,
-                producers=dict(state.producers.entries),
-                mapping=state.mapping,
+                state.as_view(),
+                state.partition,
+                config or state.config,
+                now_of(now_ms, state.now_ms),
+                state.replicated_offset,
+                dict(state.producers.entries),
             )
 
     @classmethod
@@ -115,31 +99,27 @@ class CleanerInputs:
         if any(info.files.kafka07 for info in view.segments):
             raise UnsupportedFormatError("a log of Kafka 0.7 is only read here", path=view.path)
         now = now_of(now_ms)
-        start, end = view.log_start_offset, view.log_end_offset
         name = view.name
         known = name is not None and name.suffix is None
         return cls(
-            path=view.path,
-            partition=TopicPartition(name.topic, name.partition) if name and known else None,
-            config=config,
-            now_ms=now,
-            segments=view.segments,
-            log_start_offset=start,
-            log_end_offset=end,
-            high_watermark=high_watermark_of(view.path, start, end, high_watermark),
-            last_stable_offset=view.last_stable_offset,
-            producers=_producers_of(view, config, now),
-            mapping="auto",
+            view,
+            TopicPartition(name.topic, name.partition) if name and known else None,
+            config,
+            now,
+            high_watermark_of(view, high_watermark),
+            producers_at(view, view.log_end_offset, config, now).entries,
         )
+
+    def between(self, start_offset: int, end_offset: int) -> tuple[SegmentInfo, ...]:
+        """The segments that can hold offsets from one on, and begin in front of another."""
+        infos = self.view.segments_from(start_offset) if start_offset < end_offset else ()
+        return tuple(info for info in infos if info.base_offset < end_offset)
 
     @property
     def active_base_offset(self) -> int:
         """The base of the segment that is appended to; the log's start without segments."""
-        return self.segments[-1].base_offset if self.segments else self.log_start_offset
-
-    def open_segment(self, info: SegmentInfo) -> Segment:
-        """Open a segment, no further than it went at that moment."""
-        return Segment.open(info.path, mapping=self.mapping, size=info.size, is_last=info.is_last)
+        segments = self.view.segments
+        return segments[-1].base_offset if segments else self.view.log_start_offset
 
 
 def walk_sound(
@@ -165,28 +145,28 @@ def walk_sound(
         yield tile
 
 
-def _producers_of(view: LogView, config: LogConfig, now_ms: int) -> Mapping[int, ProducerEntry]:
-    """The producers at a log's end, by the newest snapshot and the batches behind it."""
+def producers_at(
+    view: LogView, end_offset: int, config: LogConfig, now_ms: int = 0
+) -> ProducerState:
+    """The producers at an offset, by the newest snapshot in front and the batches behind it.
+
+    Args:
+        view: of the log.
+        end_offset: up to here.
+        config: of the log.
+        now_ms: producers of the snapshot that have expired by then are left out.
+    """
     state = ProducerState(expiration_ms=config.producer_id_expiration_ms)
-    found = SnapshotFiles.of(view.files).newest_sound(at_most=view.log_end_offset)
+    found = SnapshotFiles.of(view.files).newest_sound(at_most=end_offset)
     if found is not None and found.offset >= view.first_offset:
         state.load(found.entries, found.offset, now_ms=now_ms)
     ignored: list[KsegError] = []
-    for info in view.segments_from(state.map_end_offset):
+    infos = view.segments_from(state.map_end_offset) if state.map_end_offset < end_offset else ()
+    for info in infos:
         state.map_end_offset = max(state.map_end_offset, info.base_offset)
         with view.open_segment(info) as segment:
-            feed_segment(state, segment, view.log_end_offset, ignored.append)
-    return state.entries
-
-
-def between(
-    segments: tuple[SegmentInfo, ...], start_offset: int, end_offset: int
-) -> tuple[SegmentInfo, ...]:
-    """The segments that can hold offsets from one on, and begin in front of another."""
-    if start_offset >= end_offset:
-        return ()
-    first = bisect_right(segments, start_offset, key=lambda info: info.base_offset) - 1
-    return tuple(info for info in segments[max(first, 0) :] if info.base_offset < end_offset)
+            feed_segment(state, segment, end_offset, ignored.append)
+    return state
 
 
 def group_segments(
@@ -244,12 +224,6 @@ LAST_STABLE: Final = "last-stable-offset"
 MIN_LAG: Final = "min-compaction-lag"
 BEYOND_MAP: Final = "map-full"
 UNCHANGED: Final = "unchanged"
-
-
-def sum_of(parts: Iterable[int | None]) -> int | None:
-    """None where one of them is not known."""
-    known = list(parts)
-    return None if None in known else sum(part or 0 for part in known)
 
 
 @frozen_dataclass

@@ -45,7 +45,7 @@ from kseg.format.retain import Known, Retention, Verdict
 from kseg.format.values import BinaryColumn
 from kseg.format.workspace import Workspace
 from kseg.frozen import frozen_dataclass
-from kseg.log.cleaner.inputs import CleanerInputs, between, walk_sound
+from kseg.log.cleaner.inputs import CleanerInputs, walk_sound
 from kseg.log.producers.entry import ProducerEntry
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.reader.visible import AbortedRanges, TransactionWalk
@@ -132,11 +132,11 @@ def read_decisions(inputs: CleanerInputs, dirty: range) -> Decisions:
         FormatError: a segment is damaged.
         OSError: a file cannot be read.
     """
-    walk, end_offset = _Walk(inputs.log_start_offset), dirty.stop
-    for info in inputs.segments:
+    walk, end_offset = _Walk(inputs.view.log_start_offset), dirty.stop
+    for info in inputs.view.segments:
         if info.base_offset >= end_offset and all(o >= end_offset for o in walk.open.values()):
             break
-        with inputs.open_segment(info) as segment:
+        with inputs.view.open_segment(info) as segment:
             for table in segment.headers():
                 walk.feed(table)
                 if (
@@ -147,7 +147,7 @@ def read_decisions(inputs: CleanerInputs, dirty: range) -> Decisions:
             check_end(table, segment)
     stored = {
         (entry.producer_id, entry.last_offset): entry
-        for info in inputs.segments
+        for info in inputs.view.segments
         if walk.entries and info.base_offset < end_offset
         for entry in _stored(info)
     }
@@ -187,6 +187,7 @@ class LastOffsets:
     """The map, and how far it has come.
 
     Attributes:
+        start_offset: where the dirty part begins.
         latest_offset: up to here all keys are known; -1 at first.
         full: whether there was no room for the next one.
     """
@@ -214,6 +215,7 @@ class LastOffsets:
         self._map: Final = OffsetMap(
             slots, min(limit, slots - 1), secrets.token_bytes(16), dirty.start, span, memory
         )
+        self.start_offset: Final = dirty.start
         self.latest_offset = -1
         self.full = False
 
@@ -222,13 +224,12 @@ class LastOffsets:
         """How many keys it has."""
         return int(self._map.count)
 
-    def put(self, whole: WholeBatches, table: BatchTable, start_offset: int) -> int:
+    def put(self, whole: WholeBatches, table: BatchTable) -> int:
         """Note keys of rows from `start_offset` on; answers how many rows were taken.
 
         Args:
             whole: offsets, keys, and whether there is a value.
             table: the headers asked for.
-            start_offset: rows below it are passed over.
         """
         key, offsets = whole.columns["key"], whole.columns["offset"]
         done = int(
@@ -237,7 +238,7 @@ class LastOffsets:
                 key.offsets,
                 key.is_valid().view(np.uint8),
                 offsets,
-                start_offset,
+                self.start_offset,
                 **_told_by(whole, table),
             )
         )
@@ -245,7 +246,7 @@ class LastOffsets:
         return done
 
     def put_batches(
-        self, data: memoryview, base: int, table: BatchTable, start_offset: int, located: Located
+        self, data: memoryview, base: int, table: BatchTable, located: Located
     ) -> tuple[int, int]:
         """Note keys of batches where they lie, until one comes that has to be read as columns.
 
@@ -253,15 +254,21 @@ class LastOffsets:
             data: bytes of the file from `base` on.
             base: position of `data[0]`.
             table: headers of batches of data.
-            start_offset: records below it are passed over.
             located: memory to use again.
 
         Returns:
             The first batch that was not taken whole; if there was no room for one of its keys, the
             offset of the last key of it that was taken, else -1.
         """
-        at, self.full, last = self._map.put_batches(located, data, table.rows, base, start_offset)
+        at, self.full, last = self._map.put_batches(
+            located, data, table.rows, base, self.start_offset
+        )
         return at, last
+
+    def reach(self, table: BatchTable, count: int) -> None:
+        """Let the first `count` batches of a table be known."""
+        if count and int(table.last_offset[count - 1]) >= self.start_offset:
+            self.latest_offset = int(table.last_offset[count - 1])
 
     def keep(self, tombstones: Bools, discarded: Bools) -> KeepLatest:
         """A function that keeps the last record of each key in the data batches of a table.
@@ -312,13 +319,13 @@ def read_keys(
     """
     found = LastOffsets(map_bytes, dirty, decisions.records)
     workspace = Workspace()
-    segments = between(inputs.segments, dirty.start, dirty.stop)
+    segments = inputs.between(dirty.start, dirty.stop)
     bases = [*(info.base_offset for info in segments), dirty.stop]
     for info, (_, following) in zip(segments, pairwise(bases), strict=True):
-        with inputs.open_segment(info) as segment:
+        with inputs.view.open_segment(info) as segment:
             start = segment.start_for_offset(dirty.start).position
             for tile in walk_sound(segment, start=start, on_bad_crc=inputs.on_bad_crc):
-                _take_tile(found, tile, decisions, dirty.start, workspace)
+                _take_tile(found, tile, decisions, workspace)
                 if found.full:
                     return found
         # Where offsets are missing at the end of a segment, nothing more is to come.
@@ -326,27 +333,21 @@ def read_keys(
     return found
 
 
-def _take_tile(
-    found: LastOffsets,
-    tile: Tile,
-    decisions: Decisions,
-    start_offset: int,
-    workspace: Workspace,
-) -> None:
+def _take_tile(found: LastOffsets, tile: Tile, decisions: Decisions, workspace: Workspace) -> None:
     """Put in the keys of a tile; `latest_offset` is then that of its last batch, unless full."""
     table = tile.table
     if not len(table):
         return
-    dirty = table.last_offset >= start_offset
+    dirty = table.last_offset >= found.start_offset
     rows = np.flatnonzero(dirty & ~table.is_control & ~decisions.aborted.within(table))
     dirty_ones = table if len(rows) == len(table) else table.take(rows)
-    at, last = found.put_batches(tile.data, tile.base, dirty_ones, start_offset, workspace.located)
+    at, last = found.put_batches(tile.data, tile.base, dirty_ones, workspace.located)
     if not found.full and at < len(rows):
-        at, last = _take_columns(found, tile, dirty_ones, at, start_offset, workspace)
+        at, last = _take_columns(found, tile, dirty_ones, at, workspace)
     if not found.full:
-        _reach(found, table, len(table), start_offset)
+        found.reach(table, len(table))
         return
-    _reach(found, table, int(rows[at]), start_offset)
+    found.reach(table, int(rows[at]))
     if last >= 0:
         found.latest_offset = last
 
@@ -356,7 +357,6 @@ def _take_columns(
     tile: Tile,
     dirty_ones: BatchTable,
     at: int,
-    start_offset: int,
     workspace: Workspace,
 ) -> tuple[int, int]:
     """Put in the keys of batches from `at` on; answers as `LastOffsets.put_batches`."""
@@ -370,12 +370,12 @@ def _take_columns(
         workspace=workspace,
     )
     for piece in pieces:
-        done = found.put(piece, table, start_offset)
+        done = found.put(piece, table)
         if found.full:
             number = int(np.searchsorted(piece.ends, done, "right")) - 1
             taken = slice(int(piece.ends[number]), done)
             offsets = piece.columns["offset"][taken]
-            keyed = piece.columns["key"].is_valid()[taken] & (offsets >= start_offset)
+            keyed = piece.columns["key"].is_valid()[taken] & (offsets >= found.start_offset)
             last = int(offsets[keyed][-1]) if keyed.any() else -1
             return at + int(piece.batches[number]), last
     return len(dirty_ones), -1
@@ -391,12 +391,6 @@ def _told_by(whole: WholeBatches, table: BatchTable) -> dict[str, Any]:
         "base_offsets": table.base_offset[whole.batches],
         "last_offsets": table.last_offset[whole.batches],
     }
-
-
-def _reach(found: LastOffsets, table: BatchTable, count: int, start_offset: int) -> None:
-    """Let the first `count` batches of a table be known."""
-    if count and int(table.last_offset[count - 1]) >= start_offset:
-        found.latest_offset = int(table.last_offset[count - 1])
 
 
 @frozen_dataclass(eq=False)

@@ -97,13 +97,12 @@ class Pass:
         is_shown = dirty.stop if rules in COMPACTION_RULES[:2] else inputs.high_watermark
         judge = Judge(last_offsets, decisions, producers, is_shown, inputs.now_ms)
         end = last_offsets.latest_offset + 1
-        reached = [info for info in inputs.segments if info.base_offset < end]
-        clean = [info for info in inputs.segments if info.base_offset < dirty.start]
+        clean = inputs.between(0, dirty.start)
         since = 0
         if clean:  # when the last clean segment was written, less the time that tombstones stay
             modified = os.stat(clean[-1].path).st_mtime_ns
             since = modified - inputs.config.delete_retention_ms * 1_000_000
-        groups = group_segments(reached, inputs.config, dirty.stop)
+        groups = group_segments(inputs.between(0, end), inputs.config, dirty.stop)
         return cls(inputs, judge, rules, end, groups, since, Workspace())
 
     def write(self, group: Group) -> CompactedGroup:
@@ -115,7 +114,7 @@ class Pass:
             FormatError, LimitExceededError: a batch is damaged; no new file is there.
             OSError: a file cannot be read, or the disk refuses; as before.
         """
-        remove_cleaned(self.inputs.path, group[0].base_offset)
+        remove_cleaned(self.inputs.view.path, group[0].base_offset)
         if len(group) == 1:
             counts = self.judge.unkeyed_records, self.judge.removed_tombstones
             done = self.filter(group, whole=True)
@@ -125,7 +124,7 @@ class Pass:
 
         def fill(writer: SegmentWriter) -> CompactedGroup:
             done = self.filter(group, writer)
-            bases = [info.base_offset for info in self.inputs.segments]
+            bases = [info.base_offset for info in self.inputs.view.segments]
             end = bases[bases.index(group[-1].base_offset) + 1]
             for entry in self.judge.decisions.entries_within(group[0].base_offset, end):
                 writer.txn_index.append(entry)
@@ -154,7 +153,7 @@ class Pass:
             modified = os.stat(info.path).st_mtime_ns
             self.judge.old_tombstones = modified > self.old_tombstones_since_ns
             kept = 0
-            with self.inputs.open_segment(info) as segment:
+            with self.inputs.view.open_segment(info) as segment:
                 for result in rewritten(segment, self._filter, self.inputs.on_bad_crc):
                     kept += result.bytes_retained
                     records += result.messages_read
@@ -234,7 +233,7 @@ def rewrite_segment(
 
     def fill(writer: SegmentWriter) -> int:
         size = 0
-        with inputs.open_segment(info) as segment:
+        with inputs.view.open_segment(info) as segment:
             for data in rewritten(segment, rewrite):
                 size += len(data)
                 if size > SEGMENT_BYTES_MAX:
@@ -270,9 +269,9 @@ def write_cleaned(inputs: CleanerInputs, group: Group, fill: Callable[[SegmentWr
         Exception: `fill` raised it; no new file is there.
         OSError: the disk refuses; likewise.
     """
-    directory, base = inputs.path, group[0].base_offset
+    directory, base = inputs.view.path, group[0].base_offset
     try:
-        writer = SegmentWriter.open(
+        with SegmentWriter.open(
             directory,
             base,
             inputs.config,
@@ -280,15 +279,10 @@ def write_cleaned(inputs: CleanerInputs, group: Group, fill: Callable[[SegmentWr
             now_ms=inputs.now_ms,
             suffix=CLEANED,
             preallocate=False,
-        )
-        try:
+        ) as writer:
             done = fill(writer)
             writer.become_inactive()
             writer.flush()
-        except BaseException:
-            writer.close(trim=False)
-            raise
-        writer.close()
         # Owner and permissions are those of the first old log, the time is that of the last.
         model, modified = os.stat(group[0].path), os.stat(group[-1].path).st_mtime_ns
         for path in names_of(directory, base, CLEANED):

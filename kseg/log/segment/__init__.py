@@ -1,7 +1,6 @@
 """One segment: a log file and its indexes.
 
 reader         finding a place in it and reading on from there
-walks          facts for a writer that only a walk finds
 writer         the segment that is appended to: its four files, its roll, its usual appends
 index_entries  which batch gets an index entry, as `kseg/_kernels/placement.pyx` decides
 """

@@ -474,7 +474,7 @@ class Segment(Closing):
         def by_header(table: BatchTable) -> BatchTable:
             return table.take(table.max_timestamp >= timestamp)
 
-        for columns in self._read(request, start.position, keep=by_header):
+        for columns in self.read(request, start_position=start.position, keep=by_header):
             position = int(columns["position"][0])
             header = self._batch_at(position)
             if header is not None:
@@ -519,10 +519,9 @@ class Segment(Closing):
         """
         if options or request is None:
             request = Request.of(request, with_now(options))
-        start = start_position
-        if start is None:
-            start = self.start_of(request)
-        return self._read(request, start, end_position, keep, on_offset, workspace)
+        start = self.start_of(request) if start_position is None else start_position
+        limit = self.size if end_position is None else end_position
+        return _Reading(self, request, limit, keep, on_offset, workspace).pieces(self._log, start)
 
     def expect(self, end_position: int) -> None:
         """Set the end of the only reading: a store gets no requests behind it in advance.
@@ -544,22 +543,6 @@ class Segment(Closing):
         if request.time_start > INT64_MIN:
             start = max(start, self.start_for_time(request.time_start).position)
         return start
-
-    def _read(
-        self,
-        request: Request,
-        start: int,
-        limit: int | None = None,
-        keep: Keep | None = None,
-        on_offset: OnOffset | None = None,
-        workspace: Workspace | None = None,
-    ) -> Iterator[RecordColumns]:
-        limit = self.size if limit is None else limit
-        reading = _Reading(self, request, limit, keep, on_offset, workspace)
-        if not self.kafka07 and start >= 0:
-            yield from reading.fast(self._log, start)
-        else:
-            yield from reading.by_tables(start)
 
     def records(self, **options: Unpack[RequestOptions]) -> Iterator[Record]:
         """Each record as an object.
@@ -633,7 +616,14 @@ class _Reading:
         self._workspace = workspace or Workspace()
         self._ahead = _Ahead()
 
-    def fast(self, log: LogFile, start: int) -> Iterator[RecordColumns]:
+    def pieces(self, log: LogFile, start: int) -> Iterator[RecordColumns]:
+        """Pieces of all batches from `start` on."""
+        if not self._segment.kafka07 and start >= 0:
+            yield from self._fast(log, start)
+        else:
+            yield from self._by_tables(start)
+
+    def _fast(self, log: LogFile, start: int) -> Iterator[RecordColumns]:
         """Pieces out of one view of the file after the other; unusual batches go through tables."""
         size, limit = self._segment.size, self._limit
         reader = PieceReader(self._request, self._workspace, source=self._source)
@@ -647,7 +637,7 @@ class _Reading:
                         data, base = view_at(reader.at, reader.needed)
                     except KsegError:  # the walk below meets it too, and has words for it
                         yield from reader.pieces()
-                        yield from self.by_tables(reader.at, last=reader.last)
+                        yield from self._by_tables(reader.at, last=reader.last)
                         return
                 end = self._read_on(reader, data, base)
                 if end is End.MORE and reader.needed <= BATCH_BYTES_TRUSTED:
@@ -662,7 +652,7 @@ class _Reading:
                 if end in (End.END, End.PAST):
                     return
                 if end is End.MORE and self._is_unreadable(log, reader.at, reader.needed):
-                    yield from self.by_tables(reader.at, last=reader.last)
+                    yield from self._by_tables(reader.at, last=reader.last)
                     return
                 chosen = self._keep is None or reader.at < self._ahead.end
                 until = min(reader.at + 1, limit)
@@ -729,7 +719,7 @@ class _Reading:
             return False
         return any(True for _ in log.unreadable_ranges(position, min(position + size, log.size)))
 
-    def by_tables(self, start: int, *, last: int | None = None) -> Iterator[RecordColumns]:
+    def _by_tables(self, start: int, *, last: int | None = None) -> Iterator[RecordColumns]:
         """Pieces of all batches from `start` on; `last` is the position of one in front of it."""
         yield from self._tables(start, self._limit, last, back=False)
 

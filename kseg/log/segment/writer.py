@@ -52,110 +52,8 @@ def attempt(*steps: Callable[[], object]) -> None:
         raise errors[0]
 
 
-# ---- usual appends -------------------------------------------------------------------------------
-# The writes into a segment that need not roll. `Places` says beforehand where index entries go, so
-# the appender asks the files nothing. Any other change of the segment drops the appender; the next
-# append makes a new one.
-
-
 #: Makes a named tuple in half the time that its own call takes.
 _tuple: Final = tuple.__new__
-
-
-class SegmentAppender:
-    """Three files of a segment, and where they stand.
-
-    Attributes:
-        config: of the log; another config needs another appender.
-        places: judges each append, and says where it goes; see `Places.lead` and `Places.follow`.
-    """
-
-    __slots__ = ("_index", "_log", "_times", "config", "places")
-
-    def __init__(
-        self,
-        segment: SegmentWriter,
-        position: int,
-        since: int,
-        latest: TimeIndexEntry,
-        newest_ms: int,
-    ) -> None:
-        """Go on where the files stand; makes missing indexes.
-
-        Args:
-            segment: whose files they are.
-            position: the size of the segment.
-            since: bytes since the last entry.
-            latest: the largest timestamp so far.
-            newest_ms: an append with a later timestamp, in ms, has to roll.
-        """
-        self._log: Final = segment.log
-        self._index: Final = segment.offset_index
-        self._times: Final = segment.time_index
-        self.config: Final = segment.config
-        indexed = segment.indexed()
-        self.places: Final = Places(
-            end=self.config.segment_bytes,
-            latest_max=min(newest_ms, INT64_MAX),
-            base=segment.base_offset,
-            interval=self.config.index_interval_bytes,
-            position=position,
-            since=since,
-            latest=latest,
-            indexed=indexed.offset,
-            offset_room=indexed.offset_room,
-            indexed_time=indexed.time,
-            time_room=indexed.time_room,
-        )
-
-    def write(self, parts: Sequence[Buffer], size: int) -> None:
-        """Write batches that `places` has placed, and their entries, or change nothing.
-
-        Args:
-            parts: their bytes, one behind the other.
-            size: how many that is.
-
-        Raises:
-            LimitExceededError: no file may become so long.
-            PoisonedFileError: an error before could not be undone.
-            OSError: the disk refuses.
-        """
-        places, index = self.places, self._index
-        offsets, times = places.offsets, places.times
-        count = index.count if offsets else -1
-        try:
-            self._log.append_parts(parts, size)
-            if offsets:
-                index.append_packed(offsets, places.indexed)
-                if times:
-                    self._times.append_packed(times, _tuple(TimeIndexEntry, places.indexed_time))
-        except BaseException as error:
-            undo(self._log, index, places.position, count, error)
-            raise
-        places.settle()
-
-
-def undo(
-    log: LogWriter, index: OffsetIndexWriter, position: int, count: int, error: BaseException
-) -> None:
-    """Undo the writes of an append that `error` ended.
-
-    Args:
-        log, index: of the segment; the time index is written last, so it has no new entry yet.
-        position: where the log ended before.
-        count: entries that the offset index had; -1 if it was not written yet.
-        error: the error.
-
-    Raises:
-        OSError: the undo failed; if it failed on the log file, that is poisoned.
-    """
-    if log.size != position:
-        log.cut_back(position, error)
-    if count >= 0:
-        index.truncate_to_count(count)
-
-
-# ---- the segment ---------------------------------------------------------------------------------
 
 
 class SegmentWriter(Closing):
@@ -173,9 +71,9 @@ class SegmentWriter(Closing):
     """
 
     __slots__ = (
-        "_appender",
         "_bytes_since_entry",
         "_latest",
+        "_places",
         "_rolling",
         "base_offset",
         "config",
@@ -210,7 +108,7 @@ class SegmentWriter(Closing):
         self._bytes_since_entry = 0
         self._latest: TimeIndexEntry | None = None
         self._rolling: int | None = None
-        self._appender: SegmentAppender | None = None
+        self._places: Places | None = None
 
     @classmethod
     def open(
@@ -290,8 +188,8 @@ class SegmentWriter(Closing):
 
         Source: Kafka `maxTimestampAndOffsetSoFar`.
         """
-        if self._appender is not None:
-            return TimeIndexEntry(*self._appender.places.latest)
+        if self._places is not None:
+            return TimeIndexEntry(*self._places.latest)
         if self._latest is None:
             self._latest = TimeIndexEntry(*self.time_index.last_entry)
         return self._latest
@@ -308,12 +206,7 @@ class SegmentWriter(Closing):
         Source: Kafka `LogSegment.largestTimestamp`.
         """
         known = self.max_timestamp
-        return known if known >= 0 else self.last_modified_ms
-
-    @property
-    def last_modified_ms(self) -> int:
-        """When the log file was last written, in ms."""
-        return os.fstat(self.log.file.fd).st_mtime_ns // 1_000_000
+        return known if known >= 0 else os.fstat(self.log.file.fd).st_mtime_ns // 1_000_000
 
     @property
     def rolling_timestamp(self) -> int | None:
@@ -382,7 +275,7 @@ class SegmentWriter(Closing):
             self.offset_index.append_packed(placed.offsets, placed.indexed.offset)
             self.time_index.append_packed(placed.times, placed.indexed.time)
         except BaseException as error:
-            undo(self.log, self.offset_index, position, count, error)
+            self._undo(position, count, error)
             raise
         if position == 0:
             self._rolling = int(table.max_timestamp[0])
@@ -390,29 +283,99 @@ class SegmentWriter(Closing):
         self._bytes_since_entry = placed.bytes_since_entry
         return position
 
-    def appender(self, segment_ms: int) -> SegmentAppender | None:
-        """The appender for usual appends; None where the segment must be examined first.
+    def _undo(self, position: int, count: int, error: BaseException) -> None:
+        """Undo the writes of an append that `error` ended.
+
+        The time index is written last, so it has no new entry yet.
+
+        Args:
+            position: where the log ended before.
+            count: entries that the offset index had; -1 if it was not written yet.
+            error: the error.
+
+        Raises:
+            OSError: the undo failed; if it failed on the log file, that is poisoned.
+        """
+        if self.log.size != position:
+            self.log.cut_back(position, error)
+        if count >= 0:
+            self.offset_index.truncate_to_count(count)
+
+    # ---- usual appends ---------------------------------------------------------------------------
+    # The writes into a segment that need not roll. `Places` says beforehand where index entries go,
+    # so a write asks the files nothing. Any other change of the segment drops it; the next append
+    # makes a new one.
+
+    def places(self, segment_ms: int) -> Places | None:
+        """Judges usual appends, and says where they go; see `Places.lead` and `Places.follow`.
+
+        Makes missing indexes.
 
         Args:
             segment_ms: `LogConfig.roll_ms`.
+
+        Returns:
+            None where the segment must be examined first.
         """
-        appender, config = self._appender, self.config
-        if appender is not None and appender.config is config:
-            return appender
-        self._leave_lane()
-        latest, first = self._latest, self._rolling
+        if self._places is not None:
+            return self._places
+        latest, first, config = self._latest, self._rolling, self.config
         if latest is None or first is None or first < 0:
             return None
-        newest, since = first + segment_ms - self.roll_jitter_ms, self._bytes_since_entry
-        self._appender = SegmentAppender(self, self.log.size, since, latest, newest)
-        return self._appender
+        indexed = self.indexed()
+        self._places = Places(
+            end=config.segment_bytes,
+            latest_max=min(first + segment_ms - self.roll_jitter_ms, INT64_MAX),
+            base=self.base_offset,
+            interval=config.index_interval_bytes,
+            position=self.log.size,
+            since=self._bytes_since_entry,
+            latest=latest,
+            indexed=indexed.offset,
+            offset_room=indexed.offset_room,
+            indexed_time=indexed.time,
+            time_room=indexed.time_room,
+        )
+        return self._places
+
+    def write(self, places: Places, parts: Sequence[Buffer], size: int) -> None:
+        """Write batches that `places` has placed, and their entries, or change nothing.
+
+        Args:
+            places: of this segment.
+            parts: their bytes, one behind the other.
+            size: how many that is.
+
+        Raises:
+            LimitExceededError: no file may become so long.
+            PoisonedFileError: an error before could not be undone.
+            OSError: the disk refuses.
+        """
+        index, offsets, times = self.offset_index, places.offsets, places.times
+        count = index.count if offsets else -1
+        try:
+            self.log.append_parts(parts, size)
+            if offsets:
+                index.append_packed(offsets, places.indexed)
+                if times:
+                    entry = _tuple(TimeIndexEntry, places.indexed_time)
+                    self.time_index.append_packed(times, entry)
+        except BaseException as error:
+            self._undo(places.position, count, error)
+            raise
+        places.settle()
+
+    def update_config(self, config: LogConfig) -> None:
+        """Use other settings for the next appends."""
+        self._leave_lane()
+        self.config = config
 
     def _leave_lane(self) -> None:
-        """Take over the appender's state, and drop it, before another change."""
-        appender, self._appender = self._appender, None
-        if appender is not None:
-            self._latest = TimeIndexEntry(*appender.places.latest)
-            self._bytes_since_entry = appender.places.since
+        """Take over the state of `places`, and drop it, before another change."""
+        places, self._places = self._places, None
+        if places is not None:
+            self._latest = TimeIndexEntry(*places.latest)
+            self._bytes_since_entry = places.since
 
     # ---- rolling ---------------------------------------------------------------------------------
 
@@ -433,16 +396,12 @@ class SegmentWriter(Closing):
 
         Source: Kafka `LogSegment.shouldRoll`.
         """
-        size, first = self.log.size, self._rolling
+        size = self.log.size
         if size > self.config.segment_bytes - messages_bytes:
             return True
-        if size:
-            if first is not None and first >= 0:
-                age = max_timestamp - first  # the answer of the other one, without a call
-            else:
-                age = self.waited_for_roll_ms(now_ms, max_timestamp)
-            if age > segment_ms - self.roll_jitter_ms:
-                return True
+        most_ms = segment_ms - self.roll_jitter_ms
+        if size and self.waited_for_roll_ms(now_ms, max_timestamp) > most_ms:
+            return True
         full = self.offset_index.is_full or self.time_index.is_full
         return full or not 0 <= largest_offset - self.base_offset <= INT32_MAX
 
@@ -451,7 +410,7 @@ class SegmentWriter(Closing):
 
         Source: Kafka `LogSegment.timeWaitedForRoll`.
         """
-        first = self.rolling_timestamp if self._rolling is None else self._rolling
+        first = self.rolling_timestamp
         if first is not None and first >= 0:
             return timestamp - first
         return now_ms - self.created_ms
@@ -570,6 +529,10 @@ class SegmentWriter(Closing):
             latest = self._latest
             steps.insert(0, lambda: self.time_index.maybe_append(*latest, skip_full_check=True))
         attempt(*steps)
+
+    def __exit__(self, *error: object) -> None:
+        """Close; after an error the files are left as they are."""
+        self.close(trim=error[0] is None)
 
     def __repr__(self) -> str:
         """The path and size."""

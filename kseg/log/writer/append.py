@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from kseg._kernels.placement import Places
 from kseg.constants import BATCH_BYTES, INT32_MAX, LOG_OVERHEAD, NO_TIMESTAMP, AppendOrigin, Buffer
 from kseg.errors import (
     InvalidRecordError,
@@ -48,9 +49,8 @@ from kseg.format.header import BatchTable, EncodedBatch, scan
 from kseg.format.options import OptionsLike
 from kseg.format.values import RecordColumns
 from kseg.frames import ArrowStream, Frames, has_arrow
-from kseg.log.producers.entry import BatchDescriptor, OffsetMetadata, VerificationGuard
+from kseg.log.producers.entry import OffsetMetadata, VerificationGuard
 from kseg.log.producers.state import NOTHING, ProducerUpdate, WrittenBatch
-from kseg.log.segment.writer import SegmentAppender
 from kseg.log.validate.append import inflate_records, validate_append, validate_replica
 from kseg.log.validate.batches import check_end, check_rising, walk
 from kseg.log.validate.rules import (
@@ -255,17 +255,17 @@ def _lead_as_usual(
         return None
     if rules.origin is AppendOrigin.RAFT_LEADER:
         return None
-    appender, producers = state.active.appender(state.roll_ms), state.producers.unguarded
-    if appender is None:
+    places, producers = state.active.places(state.roll_ms), state.producers.unguarded
+    if places is None:
         return None
-    found = appender.places.lead(view, rules, first, now_ms, producers, inflate_records)
+    found = places.lead(view, rules, first, now_ms, producers, inflate_records)
     if found is None:
         return None
     (head, records, last, latest, latest_at, appended_ms, inflated_bytes), batches = found
     size, start = len(view), state.log_start_offset
     cost = ConversionStats(inflated_bytes) if inflated_bytes else NOTHING_CONVERTED
     answer = first, last, records, size, latest, latest_at, appended_ms, start, -1, False, cost, 0
-    _write(state, appender, (head, view[len(head) :]), size, last + 1, batches, now_ms)
+    _write(state, places, (head, view[len(head) :]), size, last + 1, batches, now_ms)
     return _tuple(AppendResult, answer)
 
 
@@ -279,22 +279,22 @@ def _follow_as_usual(
     epoch = entries[-1].epoch
     if leader_epoch is not None and leader_epoch < epoch:
         return None
-    appender, producers = state.active.appender(state.roll_ms), state.producers.unguarded
-    if appender is None:
+    places, producers = state.active.places(state.roll_ms), state.producers.unguarded
+    if places is None:
         return None
-    found = appender.places.follow(view, state.log_end.offset, epoch, producers)
+    found = places.follow(view, state.log_end.offset, epoch, producers)
     if found is None:
         return None
     first, last, records, latest, latest_at, batches = found
     size, start, none, cost = len(view), state.log_start_offset, NO_TIMESTAMP, NOTHING_CONVERTED
     answer = first, last, records, size, latest, latest_at, none, start, epoch, False, cost, 0
-    _write(state, appender, (view,), size, last + 1, batches, None)
+    _write(state, places, (view,), size, last + 1, batches, None)
     return _tuple(AppendResult, answer)
 
 
 def _write(
     state: LogState,
-    appender: SegmentAppender,
+    places: Places,
     parts: Sequence[Buffer],
     size: int,
     end: int,
@@ -309,7 +309,7 @@ def _write(
     place = _tuple(OffsetMetadata, (end, base, position + size))
     foreseen, due = state.foresee(place), state.is_flush_due(end, now_ms)
     try:
-        appender.write(parts, size)
+        state.active.write(places, parts, size)
         if batches is not None and state.producers.take(batches, base):
             foreseen = None
         state.advance(place, foreseen)
@@ -474,18 +474,7 @@ def _append(
     except (OSError, KsegError):
         _take_back(state, before)
         raise
-    if update.duplicate is not None:
-        return _repeated(state, batch, size, update.duplicate)
-    try:
-        state.active.append(batch.parts(), table)
-        _commit(state, update, batch.next_offset)
-    except BaseException as error:
-        _give_up(state, error)
-        _take_back(state, before)
-        raise
-    if state.is_flush_due(batch.next_offset, now_ms):
-        flush(state)
-    return AppendResult(
+    answer = AppendResult(
         batch.first_offset,
         batch.last_offset,
         batch.record_count,
@@ -498,30 +487,31 @@ def _append(
         False,
         batch.stats,
     )
+    sent = update.duplicate
+    if sent is not None:  # its producer has sent it before
+        return answer._replace(
+            first_offset=sent.first_offset,
+            last_offset=sent.last_offset,
+            log_append_time=sent.timestamp,
+            last_leader_epoch=-1,
+            duplicate=True,
+        )
+    try:
+        state.active.append(batch.parts(), table)
+        _commit(state, update, batch.next_offset)
+    except BaseException as error:
+        _give_up(state, error)
+        _take_back(state, before)
+        raise
+    if state.is_flush_due(batch.next_offset, now_ms):
+        flush(state)
+    return answer
 
 
 def _take_back(state: LogState, epochs: tuple[EpochEntry, ...]) -> None:
     """Restore the epochs from before the append, unless the log has failed with it."""
     if not state.failed and state.epochs.entries is not epochs:
         state.epochs.restore(epochs)
-
-
-def _repeated(
-    state: LogState, batch: ValidatedBatch, size: int, before: BatchDescriptor
-) -> AppendResult:
-    """The answer for a batch that its producer has sent before."""
-    return AppendResult(
-        before.first_offset,
-        before.last_offset,
-        batch.record_count,
-        size,
-        batch.max_timestamp,
-        batch.offset_of_max_timestamp,
-        before.timestamp,
-        state.log_start_offset,
-        duplicate=True,
-        stats=batch.stats,
-    )
 
 
 def _commit(state: LogState, update: ProducerUpdate, end: int) -> None:
@@ -651,14 +641,3 @@ def _encoded(
     kept = {name: column for name, column in columns.items() if name != "offset"}
     rows = rows_of(kept, timestamp_ms=clock())
     return encode_batches(rows, options, batch_bytes=batch_bytes or BATCH_BYTES)
-
-
-__all__ = [
-    "AppendResult",
-    "append_all",
-    "append_as_follower",
-    "append_as_leader",
-    "batches_of",
-    "merged",
-    "pieces_of",
-]

@@ -12,7 +12,6 @@ Source: Kafka `UnifiedLog.roll`, `UnifiedLog.flush`, `UnifiedLog.close`, `LocalL
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
@@ -180,14 +179,9 @@ def _flush_below(state: LogState, target: int, *, whole: bool) -> None:
 
 def _to_flush(state: LogState, target: int, *, whole: bool) -> list[int]:
     """Base offsets of segments between the recovery point and `target`, and of waiting ones."""
-    sealed, active = state.sealed, state.active.base_offset
-    first = bisect_right(sealed, state.recovery_point, key=lambda info: info.base_offset) - 1
-    bases = {info.base_offset for info in sealed[max(first, 0) :]}
-    if active <= state.recovery_point:
-        bases.clear()
-    bases.add(active)
-    bases.update(state.unflushed)
-    chosen = sorted(base for base in bases if base < target)
+    active = state.active.base_offset
+    bases = {info.base_offset for info in state.version.segments_from(state.recovery_point)}
+    chosen = sorted(base for base in bases | state.unflushed.keys() if base < target)
     return [*chosen, active] if whole and active >= target else chosen
 
 
@@ -296,15 +290,3 @@ class Opening:
         if self.state is not None:
             return nullcontext(self.state)
         return opened(self.path, self.config, now=now, high_watermark=self.high_watermark)
-
-
-__all__ = [
-    "CHECKPOINT_INTERVAL_MS",
-    "UNFLUSHED_MAX",
-    "Opening",
-    "base_after",
-    "close",
-    "flush",
-    "opened",
-    "roll",
-]

@@ -94,7 +94,8 @@ _BLOCK_BYTES_MIN: Final = 4096
 
 def has_room(state: LogState) -> bool:
     """Whether a change has room for all that it writes down."""
-    return io.has_room(state.path, _wanted_bytes(state.path))
+    block = max(os.statvfs(state.path).f_frsize, _BLOCK_BYTES_MIN)
+    return io.has_room(state.path, _BLOCKS * block + sum(checkpoint_sizes(state.path)))
 
 
 def free_oldest(state: LogState, candidates: Sequence[SegmentInfo]) -> tuple[SegmentInfo, ...]:
@@ -150,11 +151,3 @@ def _free(state: LogState, info: SegmentInfo, start: int) -> None:
             state.publish()
         raise
     state.flush_names()
-
-
-def _wanted_bytes(directory: Path) -> int:
-    block = max(os.statvfs(directory).f_frsize, _BLOCK_BYTES_MIN)
-    return _BLOCKS * block + sum(checkpoint_sizes(directory))
-
-
-__all__ = ["delete_segments", "free_oldest", "has_room", "unlink_segment"]

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final
 
 from kseg.constants import INT64_MAX, Progress
 from kseg.errors import StalePlanError, UncleanShutdownError, UnsupportedFormatError
-from kseg.files import io, metadata
+from kseg.files import io
 from kseg.files.index import TimeIndex, TimeIndexEntry
 from kseg.files.names import FileKind, list_partition, segment_name
 from kseg.format.times import Time
@@ -46,23 +46,24 @@ from kseg.log.data_directory import partition_of
 from kseg.log.epochs import FILE_NAME as EPOCHS_NAME
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.pending_deletes import files_of_segment
-from kseg.log.reader.version import END, HighWatermark, SegmentInfo
+from kseg.log.reader.version import HighWatermark, SegmentInfo
 from kseg.log.reader.view import LogView
 from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.plan import Plan, Report
 from kseg.log.segment.index_entries import latest_from
 from kseg.log.segment.reader import Segment
+from kseg.log.segment.writer import KINDS
 from kseg.log.tier.history import RemoteHistory, expired, history_of, tiered
 from kseg.log.topic_policy import (
     REMOTE,
     UNTOUCHED,
     RetentionRules,
-    known_topics,
     retention_rules,
+    rules_beside,
 )
 from kseg.log.writer import flush, removal
 from kseg.log.writer.removal import delete_segments
-from kseg.log.writer.state import LogState
+from kseg.log.writer.state import LogState, high_watermark_of
 from kseg.log.writer.truncate import increment_log_start
 
 if TYPE_CHECKING:
@@ -71,11 +72,6 @@ if TYPE_CHECKING:
 LOG_START: Final = "log start"
 SIZE: Final = "size"
 TIME: Final = "time"
-
-_KINDS: Final = (
-    *(FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX),
-    FileKind.SNAPSHOT,
-)
 
 
 @frozen_dataclass
@@ -234,7 +230,7 @@ class RetentionPlan(Plan[RetentionReport]):
     def _keep(self, backup: Backup | None) -> None:
         if backup is not None:
             for segment in self.segments:
-                for kind in _KINDS:
+                for kind in (*KINDS, FileKind.SNAPSHOT):
                     backup.keep_file(self.path / segment_name(segment.base_offset, kind))
 
     @property
@@ -272,8 +268,8 @@ class RetentionPlan(Plan[RetentionReport]):
         if self.remote is not None:
             held += [f"{self.path}: {line}" for line in self.remote.lines(self.path.name)]
         if self.is_noop:
-            why = f": {self.why}" if self.why else ""
-            return "\n".join([f"{self.path}: nothing to delete{why}", *held])
+            nothing = f"{self.title}: {self.why}" if self.why else self.title
+            return "\n".join([nothing, *held])
         lines = [f"delete {each.path} ({each.bytes} bytes): {each.why}" for each in self.segments]
         start = f"{self.path}: log start {self.log_start_offset} -> {self.new_log_start_offset}"
         return "\n".join([start, *(["a new segment first"] if self.rolls else []), *lines, *held])
@@ -364,30 +360,10 @@ def plan_view(
     tier: TierLog | None = None,
 ) -> RetentionPlan:
     """As `kseg.change.retain.plan_retention`, for a log that is open for reading."""
-    path = view.path
     if any(info.files.kafka07 for info in view.segments):
-        raise UnsupportedFormatError("a log of Kafka 0.7 is only read here", path=path)
-    start, end = view.log_start_offset, view.log_end_offset
-    bounds = LogBounds(start, end, high_watermark_of(path, start, end, high_watermark))
-    now = now_of(now_ms)
-    rules = _rules(path, config or LogConfig())
-    return _plan(path, view.segments, bounds, rules, now, largest_timestamp_of, tier)
-
-
-def _rules(path: Path, config: LogConfig | RetentionRules) -> RetentionRules:
-    if isinstance(config, RetentionRules):
-        return config
-    directory = path.resolve()
-    partition = partition_of(directory)
-    topic = None if partition is None else partition.topic
-    return retention_rules(known_topics(directory.parent), topic, config, of_one_log=True)
-
-
-def high_watermark_of(path: Path, start: int, end: int, given: HighWatermark | None) -> int:
-    """Of a log that is open for reading, in its range."""
-    if given is None and metadata.is_of_broker(path.resolve().parent):
-        given = data_directory.offsets_beside(path).high_watermark or 0
-    return end if given is None or given == END else min(max(given, start), end)
+        raise UnsupportedFormatError("a log of Kafka 0.7 is only read here", path=view.path)
+    mark, now = high_watermark_of(view, high_watermark), now_of(now_ms)
+    return _plan(view, mark, config or LogConfig(), now, largest_timestamp_of, tier)
 
 
 def plan_state(
@@ -406,21 +382,25 @@ def plan_state(
             writer = state.unflushed.get(info.base_offset)
             return largest_timestamp_of(info) if writer is None else writer.largest_timestamp
 
-        bounds = LogBounds(state.log_start_offset, state.log_end_offset, state.replicated_offset)
-        now = now_of(now_ms, state.now_ms)
-        rules = _rules(state.path, config or state.config)
-        return _plan(state.path, state.segments, bounds, rules, now, largest_timestamp, tier)
+        mark, now = state.replicated_offset, now_of(now_ms, state.now_ms)
+        return _plan(state.as_view(), mark, config or state.config, now, largest_timestamp, tier)
 
 
 def _plan(
-    path: Path,
-    segments: Sequence[SegmentInfo],
-    bounds: LogBounds,
-    rules: RetentionRules,
+    view: LogView,
+    high_watermark: int,
+    config: LogConfig | RetentionRules,
     now_ms: int,
     largest_timestamp: Callable[[SegmentInfo], int],
     tier: TierLog | None,
 ) -> RetentionPlan:
+    segments = view.segments
+    rules = (
+        config
+        if isinstance(config, RetentionRules)
+        else rules_beside(view.path, retention_rules, config, of_one_log=True)
+    )
+    bounds = LogBounds(view.log_start_offset, view.log_end_offset, high_watermark)
     retired: tuple[RetiredSegment, ...] = ()
     held: tuple[RetiredSegment, ...] = ()
     remote = None
@@ -448,7 +428,7 @@ def _plan(
     survivor = bounds.log_end_offset if rolls or not segments else segments[count].base_offset
     start = bounds.log_start_offset
     return RetentionPlan(
-        path=path,
+        path=view.path,
         now_ms=now_ms,
         segments=retired,
         rolls=rolls,
@@ -744,16 +724,3 @@ def _why(
     if until is not None:
         return HIGH_WATERMARK if is_due else YOUNG
     return NO_LIMIT if grows is None else UNDER_SIZE
-
-
-__all__ = [
-    "ACTIVE",
-    "FUTURE",
-    "HIGH_WATERMARK",
-    "NO_LIMIT",
-    "UNCOPIED",
-    "UNDER_SIZE",
-    "YOUNG",
-    "StayingSegment",
-    "staying",
-]

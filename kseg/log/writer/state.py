@@ -43,17 +43,15 @@ from kseg.log.data_directory import DataDirectoryLease, PartitionOffsets
 from kseg.log.pending_deletes import Deletions
 from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.reader.version import END, Changes, HighWatermark, SegmentInfo, Truncations, Version
+from kseg.log.reader.view import LogView
 from kseg.log.recovery.load import load
 from kseg.log.recovery.load_context import LoadedLog, RecoveryInputs
-from kseg.log.segment.writer import SegmentWriter
+from kseg.log.segment.writer import KINDS, SegmentWriter
 from kseg.log.validate.rules import AppendRules
 from kseg.stores.path import local_path_at
 
 #: Makes a named tuple in half the time that its own call takes.
 _tuple: Final = tuple.__new__
-#: The extensions of a segment's files.
-_LOG: Final = FileKind.LOG.value
-_INDEXES: Final = (FileKind.INDEX.value, FileKind.TIMEINDEX.value, FileKind.TXNINDEX.value)
 
 
 class LogState:
@@ -177,7 +175,7 @@ class LogState:
         self._failure: BaseException | None = None
         self._closed = False
         self.roll_ms = config.roll_ms
-        self._rules = replace(config.append_rules(), append_bytes_max=None)
+        self._rules: AppendRules | None = None
         self._process: Final = os.getpid()
         self.active = _last_segment(path, loaded, config, self._opened_ms)
         self._active_files = self.files_of(self.active.base_offset)
@@ -254,7 +252,7 @@ class LogState:
         Recent results are kept: most appends are like the one before.
         """
         rules = self._rules
-        if rules.origin is not origin or rules.leader_epoch != leader_epoch:
+        if rules is None or rules.origin is not origin or rules.leader_epoch != leader_epoch:
             rules = replace(self.config.append_rules(origin, leader_epoch), append_bytes_max=None)
             self._rules = rules
         return rules
@@ -265,9 +263,10 @@ class LogState:
         Source: Kafka `UnifiedLog.updateConfig`.
         """
         with self.changing():
-            self.config = self.active.config = config
+            self.config = config
+            self.active.update_config(config)
             self.roll_ms = config.roll_ms
-            self._rules = replace(config.append_rules(), append_bytes_max=None)
+            self._rules = None
             self.producers.expiration_ms = config.producer_id_expiration_ms
             self.producers.transaction_max_timeout_ms = config.transaction_max_timeout_ms
 
@@ -502,6 +501,10 @@ class LogState:
         self.gone_in_doubt = False
         self.names_changed = self.names_changed and not complete
 
+    def as_view(self) -> LogView:
+        """The log as readers see it now; it does not change any more."""
+        return LogView.of(self.path, self.version, self.mapping, lambda: self.version)
+
     @property
     def segments(self) -> tuple[SegmentInfo, ...]:
         """All segments as they are now, the active one last."""
@@ -519,9 +522,9 @@ class LogState:
 
     def files_of(self, base_offset: int) -> SegmentFiles:
         """The names that the files of a segment have, whether they are there or not."""
-        log = f"{self.path}{os.sep}{segment_name(base_offset)}"
-        stem = log[: -len(_LOG)]
-        index, times, txns = [stem + kind for kind in _INDEXES]
+        log, index, times, txns = (
+            f"{self.path}{os.sep}{segment_name(base_offset, kind)}" for kind in KINDS
+        )
         return SegmentFiles(base_offset, log, index, times, txns)
 
     def created_ms(self, base_offset: int) -> int:
@@ -545,13 +548,9 @@ class LogState:
         if waiting is not None:
             yield waiting
             return
-        writer = SegmentWriter.open(self.path, base_offset, self.config, now_ms=self.now_ms())
-        try:
+        now_ms = self.now_ms()
+        with SegmentWriter.open(self.path, base_offset, self.config, now_ms=now_ms) as writer:
             yield writer
-        except BaseException:
-            writer.close(trim=False)
-            raise
-        writer.close()
 
     def set_active(self, writer: SegmentWriter, *, seal: bool) -> None:
         """Append to `writer` from now on.
@@ -708,7 +707,7 @@ def open_state(
             partition=partition,
             lease=lease,
             mapping=mapping,
-            replicated=_replicated(high_watermark, lease, partition),
+            replicated=_replicated(high_watermark, lease.path, lambda: lease.offsets_of(partition)),
         )
         # A log may have lost its end. Offsets in front of the old point are then given again, and
         # new records there must not count as flushed.
@@ -726,12 +725,19 @@ def _has_segments(directory: Path) -> bool:
         return any(entry.name.partition(".")[2].startswith("log") for entry in entries)
 
 
+def high_watermark_of(view: LogView, given: HighWatermark | None) -> int:
+    """Up to where replicas have a log that is open for reading; `given` as for `Log.open`."""
+    path, end = view.path, view.log_end_offset
+    mark = _replicated(given, path.resolve().parent, lambda: data_directory.offsets_beside(path))
+    return end if mark is None else min(max(mark, view.log_start_offset), end)
+
+
 def _replicated(
-    given: HighWatermark | None, lease: DataDirectoryLease, partition: TopicPartition | None
+    given: HighWatermark | None, home: StrPath, stored: Callable[[], PartitionOffsets]
 ) -> int | None:
     """See `LogState.replicated`; without a line a broker takes the log's start, and no less."""
-    if given is None and metadata.is_of_broker(lease.path):
-        return lease.offsets_of(partition).high_watermark or 0
+    if given is None and metadata.is_of_broker(home):
+        return stored().high_watermark or 0
     return None if given == END else given
 
 
@@ -756,6 +762,3 @@ def _last_segment(
         active.close(trim=False)
         raise
     return active
-
-
-__all__ = ["LogState", "SegmentInfo", "Version", "open_state"]

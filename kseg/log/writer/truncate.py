@@ -122,7 +122,7 @@ class TruncationPlan(Plan[TruncationReport]):
     def __str__(self) -> str:
         """A line for each action, and one with the offsets."""
         if self.is_noop:
-            return f"{self.path}: nothing to do"
+            return self.title
         lines = [
             f"{each.action} {each.path} ({each.bytes} bytes): {each.why}" for each in self.actions
         ]
@@ -235,12 +235,17 @@ def plan_of(path: Path, version: Version, offset: int) -> TruncationPlan:
     if offset >= version.log_end.offset:
         return TruncationPlan(path, version.log_start_offset, version.log_end.offset)
     if segments[0].base_offset > offset:
-        actions = (*_deletions(segments, offset), _creation(segments[0], offset))
+        log = segments[0].path.with_name(f"{offset:020d}.log")
+        created = Action("create", str(log), 0, "a log has a segment to append to")
+        actions = (*_deletions(segments, offset), created)
         return TruncationPlan(path, offset, offset, actions, whole=True)
     last = version.segments_from(offset)[0]
     above = [info for info in segments if info.base_offset > offset]
     actions = _deletions(above, offset)
-    position = _position_of(last, offset)
+    with io.opened(last.path) as fd:
+        found = find_batch(fd, last, offset)
+    # Where the segment is cut so that no batch reaches the offset.
+    position = last.size if found is None else found.position
     if position < last.size:
         why = f"the batch at {position} has offset {offset}, or is the first behind it"
         actions = (*actions, Action("truncate", str(last.path), last.size - position, why))
@@ -258,18 +263,6 @@ def _deletions(segments: Sequence[SegmentInfo], offset: int) -> tuple[Action, ..
         )
         for info in reversed(segments)
     )
-
-
-def _creation(model: SegmentInfo, offset: int) -> Action:
-    path = model.path.with_name(f"{offset:020d}.log")
-    return Action("create", str(path), 0, "a log has a segment to append to")
-
-
-def _position_of(info: SegmentInfo, offset: int) -> int:
-    """Where a segment is to be cut so that no batch reaches `offset`."""
-    with io.opened(info.path) as fd:
-        found = find_batch(fd, info, offset)
-    return info.size if found is None else found.position
 
 
 # ---- off the last offset of all ------------------------------------------------------------------
@@ -576,14 +569,3 @@ def increment_log_start(state: LogState, offset: int) -> bool:
         state.epochs.truncate_from_start(offset)
         state.epochs.flush()
         return True
-
-
-__all__ = [
-    "TruncationPlan",
-    "cut_unfollowed",
-    "increment_log_start",
-    "is_unfollowed",
-    "plan_of",
-    "truncate_fully_and_start_at",
-    "truncate_to",
-]
