@@ -128,6 +128,8 @@ class CompactionPlan(Plan[CompactionReport]):
 
     COLUMNS = "base_offset path bytes kept_bytes why into"
     KEEPS = False
+    #: The log is opened in any case.
+    ALWAYS = True
 
     path: Path
     config: LogConfig
@@ -155,11 +157,6 @@ class CompactionPlan(Plan[CompactionReport]):
     def is_noop(self) -> bool:
         """Whether no file changes, but for the checkpoint."""
         return not self.groups
-
-    @property
-    def is_done(self) -> bool:
-        """Never: the log is opened in any case."""
-        return False
 
     @property
     def is_idle(self) -> bool:

@@ -23,7 +23,6 @@ from kseg.errors import KsegError, OffsetsOutOfOrderError, UnsupportedFormatErro
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from kseg.files.log_file import Tile
-from kseg.format.header import stop_error
 from kseg.format.times import Time
 from kseg.frozen import frozen_dataclass
 from kseg.log.clock import now_of
@@ -34,6 +33,7 @@ from kseg.log.producers.state import ProducerState
 from kseg.log.reader.version import HighWatermark, SegmentInfo
 from kseg.log.reader.view import LogView
 from kseg.log.recovery.lost import sum_of
+from kseg.log.segment.index_entries import check_end
 from kseg.log.segment.reader import Segment
 from kseg.log.validate.batches import check_rising
 from kseg.log.writer.state import LogState, high_watermark_of
@@ -99,11 +99,12 @@ class CleanerInputs:
         if any(info.files.kafka07 for info in view.segments):
             raise UnsupportedFormatError("a log of Kafka 0.7 is only read here", path=view.path)
         now = now_of(now_ms)
-        name = view.name
-        known = name is not None and name.suffix is None
+        name, partition = view.name, None
+        if name is not None and name.suffix is None:
+            partition = TopicPartition(name.topic, name.partition)
         return cls(
             view,
-            TopicPartition(name.topic, name.partition) if name and known else None,
+            partition,
             config,
             now,
             high_watermark_of(view, high_watermark),
@@ -134,8 +135,7 @@ def walk_sound(
     last = -1 if start else segment.base_offset - 1
     for tile in segment.walk(start=start, on_bad_crc=on_bad_crc, window_bytes=_WINDOW_BYTES):
         table = tile.table
-        if table.stop not in WHOLE_ENDS:
-            raise at_path(stop_error(table), segment.path)
+        check_end(table, segment, WHOLE_ENDS)
         if len(table):
             try:
                 check_rising(table, last)

@@ -79,10 +79,6 @@ class Decisions:
             found |= control & np.isin(table.base_offset, self.bare)
         return found
 
-    def entries_within(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
-        """The entries that the transaction index of a segment with these offsets must have."""
-        return [entry for entry in self.entries if start_offset <= entry.last_offset < end_offset]
-
 
 class _Walk(TransactionWalk):
     """A walk that also notes markers without data, and the index entries of the others.

@@ -126,8 +126,9 @@ class Pass:
             done = self.filter(group, writer)
             bases = [info.base_offset for info in self.inputs.view.segments]
             end = bases[bases.index(group[-1].base_offset) + 1]
-            for entry in self.judge.decisions.entries_within(group[0].base_offset, end):
-                writer.txn_index.append(entry)
+            for entry in self.judge.decisions.entries:
+                if group[0].base_offset <= entry.last_offset < end:
+                    writer.txn_index.append(entry)
             return done
 
         return write_cleaned(self.inputs, group, fill)

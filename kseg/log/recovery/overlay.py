@@ -26,10 +26,8 @@ from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import io, producer_snapshot
 from kseg.files.atomic import replace_file
 from kseg.files.grammar import offset_from_file_name
-from kseg.files.index import IndexEntry
-from kseg.files.log_file import Tile
+from kseg.files.log_file import LogFile
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
-from kseg.format.header import BatchTable, scan
 from kseg.log.pending_deletes import DELETED
 from kseg.log.producers.snapshots import SnapshotDisk
 from kseg.log.recovery.backup import Backup
@@ -297,8 +295,12 @@ class Overlay:
     def open_log(self, name: str, *, is_last: bool) -> Segment:
         """Open a log as it would be; not mapped, lest a bad sector ends the process."""
         file = self.files[name]
-        if file.data is not None:
-            return EmptySegment(Path(self.path(name)))
+        if file.data is not None:  # a log without a byte, that has no file yet
+            from kseg.stores.ranges import RangedFile  # most recoveries make no log
+
+            nothing = RangedFile(self.path(name), 0)
+            log = LogFile(nothing, offset_from_file_name(name), kafka07=False)
+            return Segment(log, "never", size=0, is_last=is_last)
         return Segment.open(file.source, mapping="never", size=file.size, is_last=is_last)
 
     # ---- changing --------------------------------------------------------------------------------
@@ -455,48 +457,3 @@ class OverlaySnapshots(SnapshotDisk):
         """Remove a snapshot."""
         if path.name in self.overlay.files and not self.aloof:
             self.overlay.remove(path.name, "of no use, or not sound", keep=None)
-
-
-# ---- a segment that is not there yet -------------------------------------------------------------
-
-
-class EmptySegment(Segment):
-    """A log without a byte, that has no file."""
-
-    __slots__ = ("_base",)
-
-    def __init__(self, path: Path) -> None:
-        """Give the segment the name that it will have."""
-        self.path = path  # type: ignore[misc]
-        self._base: Final = offset_from_file_name(path.name)
-
-    @property
-    def base_offset(self) -> int:
-        """The offset in the name that the segment will have."""
-        return self._base
-
-    @property
-    def kafka07(self) -> bool:
-        """Never: kseg makes no files of Kafka 0.7."""
-        return False
-
-    @property
-    def size(self) -> int:
-        """The size of the log, 0 bytes."""
-        return 0
-
-    def walk(self, **_how: object) -> Iterator[Tile]:
-        """Yield one tile without a batch."""
-        yield Tile(memoryview(b""), 0, scan(b""))
-
-    def headers(self, **_how: object) -> Iterator[BatchTable]:
-        """Yield one table without a batch."""
-        yield scan(b"")
-
-    def start_for_offset(self, offset: int) -> IndexEntry:
-        """The start of the log, for every offset."""
-        del offset
-        return IndexEntry(self.base_offset, 0)
-
-    def close(self) -> None:
-        """Does nothing: no file is open."""

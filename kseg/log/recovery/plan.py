@@ -113,12 +113,14 @@ class Plan(Table, Generic[_Report]):
 
     Attributes:
         KEEPS: whether files that go are kept in a backup, unless the caller decides.
+        ALWAYS: whether the plan is applied even if no file changes.
         REPORT: makes the report of a plan for which there is nothing to do.
     """
 
     __slots__ = ()
     COLUMNS = "action path bytes why target"
     KEEPS: ClassVar[bool] = True
+    ALWAYS: ClassVar[bool] = False
     REPORT: ClassVar[Any]
     path: Any
     actions: Any
@@ -131,7 +133,7 @@ class Plan(Table, Generic[_Report]):
     @property
     def is_done(self) -> bool:
         """Whether there is nothing to do at all, not even to note that nothing changes."""
-        return self.is_noop
+        return self.is_noop and not self.ALWAYS
 
     @property
     def backup_bytes(self) -> int | None:

@@ -191,6 +191,8 @@ class ReindexPlan(Plan[ReindexReport]):
     """
 
     REPORT = ReindexReport
+    #: A mark of a clean stop stays only where indexes are as after one.
+    ALWAYS = True
 
     path: Path
     config: LogConfig
@@ -211,11 +213,6 @@ class ReindexPlan(Plan[ReindexReport]):
     def actions(self) -> tuple[Action, ...]:
         """The planned actions, in order."""
         return tuple(file.as_action() for file in self.files)
-
-    @property
-    def is_done(self) -> bool:
-        """Never: a mark of a clean stop stays only where indexes are as after one."""
-        return False
 
     @property
     def backup_bytes(self) -> int:

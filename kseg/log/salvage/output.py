@@ -51,6 +51,8 @@ _MAKING: Final = "out"
 QUARANTINE: Final = "quarantine"
 REPORT: Final = "report.json"
 PUT_BACK: Final = "put-back.sh"
+#: Copies an extent to a position of a new file.
+_Copy = Callable[[Span, io.WriteFile, int], None]
 #: Names that an interrupted or an earlier run may have left.
 _OURS: Final = frozenset((_MAKING, QUARANTINE, REPORT, REPORT + ".tmp", PUT_BACK))
 
@@ -187,32 +189,19 @@ def write_output(
         io.make_directories(beside_target)
     with claimed(beside_target):
         check_output(out, sources)  # another run may have ended just now
-        _write(target, beside_target, partitions, sources, finish, progress)
-
-
-def _write(
-    target: Path,
-    beside_target: Path,
-    partitions: Sequence[TargetPartition],
-    sources: Sequence[StrPath],
-    finish: Callable[[Path], None] | None,
-    progress: Progress | None,
-) -> None:
-    making = _begin(beside_target, sources[0])
-    total = sum(partition.bytes for partition in partitions)
-    copier = _Copier(total, progress)
-    for partition in partitions:
-        _write_logs(making, partition, _source_of(partition, sources), copier)
-    _derive(making, partitions)
-    if finish is not None:
-        with ownership.private():
-            finish(beside_target)
-    io.flush_directory(beside_target)
-    if target.is_dir():
-        io.remove_directory(target)
-    io.rename(making, target)
-    io.flush_directory(beside_target)
-    io.flush_directory(target.parent)
+        making, copy = _begin(beside_target, sources[0]), _copier(total, progress)
+        for partition in partitions:
+            _write_logs(making, partition, _source_of(partition, sources), copy)
+        _derive(making, partitions)
+        if finish is not None:
+            with ownership.private():
+                finish(beside_target)
+        io.flush_directory(beside_target)
+        if target.is_dir():
+            io.remove_directory(target)
+        io.rename(making, target)
+        io.flush_directory(beside_target)
+        io.flush_directory(target.parent)
 
 
 def _begin(beside_target: Path, source: StrPath) -> Path:
@@ -228,25 +217,24 @@ def _begin(beside_target: Path, source: StrPath) -> Path:
     return making
 
 
-class _Copier:
-    """Copies bytes of other files into new ones."""
+def _copier(total: int, progress: Progress | None) -> _Copy:
+    """A function that copies bytes of other files into new ones."""
+    copied = 0
 
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self._total, self._progress = total, progress
-        self._done = 0
-
-    def copy(self, extent: Span, file: io.WriteFile, at: int) -> None:
-        """Copy an extent to a position."""
-        end = at + extent.size
+    def copy(extent: Span, file: io.WriteFile, position: int) -> None:
+        nonlocal copied
+        end = position + extent.size
         with io.opened(extent.path) as fd:
             for data in windows(extent.path, fd, (extent.position, extent.end)):
-                file.write_at(at, data)
-                at += len(data)
-        if at < end:
+                file.write_at(position, data)
+                position += len(data)
+        if position < end:
             raise StalePlanError("the file is shorter than it was", path=extent.path)
-        self._done += extent.size
-        if self._progress is not None:
-            self._progress(self._done, self._total)
+        copied += extent.size
+        if progress is not None:
+            progress(copied, total)
+
+    return copy
 
 
 def _source_of(partition: TargetPartition, sources: Sequence[StrPath]) -> StrPath:
@@ -258,7 +246,7 @@ def _source_of(partition: TargetPartition, sources: Sequence[StrPath]) -> StrPat
     return next((directory for directory in named if directory.is_dir()), sources[0])
 
 
-def _write_logs(making: Path, partition: TargetPartition, source: StrPath, copier: _Copier) -> None:
+def _write_logs(making: Path, partition: TargetPartition, source: StrPath, copy: _Copy) -> None:
     """Write the logs of a partition, and its topic's id; lasting."""
     directory = making / partition.name
     io.make_directory(directory, like=ownership.of_copied_directory(source))
@@ -269,7 +257,7 @@ def _write_logs(making: Path, partition: TargetPartition, source: StrPath, copie
         with io.WriteFile.open(path, exclusive=True, like=look) as file:
             position = 0
             for extent in segment.extents:
-                copier.copy(extent, file, position)
+                copy(extent, file, position)
                 position += extent.size
             if segment.tail:
                 file.write_at(position, segment.tail)
@@ -284,7 +272,7 @@ def _write_logs(making: Path, partition: TargetPartition, source: StrPath, copie
     for other in partition.files:
         look = ownership.of_copied_file(other)
         with io.WriteFile.open(directory / other.name, exclusive=True, like=look) as file:
-            copier.copy(Span(str(other), 0, other.stat().st_size), file, 0)
+            copy(Span(str(other), 0, other.stat().st_size), file, 0)
             file.flush()
     if partition.topic_id is not None:
         path = directory / FileKind.PARTITION_METADATA.value

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -571,10 +571,10 @@ def plan_salvage(
     left_alone: list[Path] = []
     chosen = Selection.of(topics, partitions).choice
     sources = _sources([Path(directory) for directory in directories], chosen, left_alone)
-    done = _TotalProgress(progress, sum(map(log_bytes, sources.values())))
+    note = _total_progress(progress, sum(map(log_bytes, sources.values())))
     tier = Tier.beside() if tier is None else tier
     pieces = (
-        partial(_put_plan, *source, abort_open, done, tier) for source in sorted(sources.items())
+        partial(_put_plan, *source, abort_open, note, tier) for source in sorted(sources.items())
     )
     with closing(in_order(pieces, threads=threads)) as results:
         planned = list(results)
@@ -618,30 +618,28 @@ def _sources(
     return paths
 
 
-class _TotalProgress:
-    """The progress of several partitions, as one number."""
+def _total_progress(progress: Progress | None, total: int) -> Callable[[Path, int, int], None]:
+    """Takes the progress of several partitions, and tells it as one number."""
+    searched: dict[Path, int] = {}
 
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress, self._total = progress, total
-        self._searched: dict[Path, int] = {}
+    def note(path: Path, done: int, _total: int) -> None:
+        searched[path] = done
+        if progress is not None:
+            progress(min(sum(list(searched.values())), total), total)
 
-    def note(self, done: int, _total: int, *, path: Path) -> None:
-        """Take the progress of one partition."""
-        self._searched[path] = done
-        if self._progress is not None:
-            self._progress(min(sum(list(self._searched.values())), self._total), self._total)
+    return note
 
 
 def _put_plan(
     partition: TopicPartition,
     path: Path,
     abort_open: bool,
-    done: _TotalProgress,
+    note: Callable[[Path, int, int], None],
     tier: TierLike,
     put: Put,
 ) -> None:
     """Plan one partition."""
-    provable = read_provable(path, progress=partial(done.note, path=path))
+    provable = read_provable(path, progress=partial(note, path))
     files: tuple[Path, ...] = ()
     is_kraft = partition.topic == CLUSTER_METADATA
     if is_kraft:

@@ -203,7 +203,7 @@ def latest_from(segment: Segment, position: int, latest: TimeIndexEntry) -> Time
     return latest
 
 
-def check_end(table: BatchTable, segment: Segment) -> None:
-    """Refuse a walk that met damage; a torn tail is not damage."""
-    if table.stop not in _SOUND:
+def check_end(table: BatchTable, segment: Segment, sound: tuple[StopReason, ...] = _SOUND) -> None:
+    """Refuse a walk that met damage; a torn tail is not damage, unless `sound` lacks it."""
+    if table.stop not in sound:
         raise at_path(stop_error(table), segment.path)

@@ -98,7 +98,7 @@ def has_room(state: LogState) -> bool:
     return io.has_room(state.path, _BLOCKS * block + sum(checkpoint_sizes(state.path)))
 
 
-def free_oldest(state: LogState, candidates: Sequence[SegmentInfo]) -> tuple[SegmentInfo, ...]:
+def free_oldest(state: LogState, candidates: Sequence[SegmentInfo]) -> None:
     """Make sure that a new log start can be written down; oldest segments go where it cannot.
 
     When this returns there is room, or all candidates are gone, and the start that follows from
@@ -108,31 +108,25 @@ def free_oldest(state: LogState, candidates: Sequence[SegmentInfo]) -> tuple[Seg
         state: the log, under its lock.
         candidates: sealed segments that are to go anyway, from the first of the log on.
 
-    Returns:
-        The removed segments; empty if there was room.
-
     Raises:
         OSError: they would free too little, and nothing was changed; or the disk refuses. Removed
             segments lie before the log's start.
     """
     if has_room(state):
-        return ()
+        return
     refuse_less(state.path, of_segments(candidates), f"deleting {len(candidates)} whole segments")
     state.deletions.remove_due(2**63)  # files that wait for their time
     bases = [info.base_offset for info in (*candidates, *state.segments[len(candidates) :][:1])]
     # The state of producers is durable before the records that it came from are removed.
     flush.flush(state, bases[len(candidates)])
     io.flush_directory(state.path)
-    gone: list[SegmentInfo] = []
     for info, (_, start) in zip(candidates, pairwise(bases), strict=False):
         _free(state, info, start)
-        gone.append(info)
         if has_room(state):
             break
     state.note_offsets(write=True)
     state.epochs.truncate_from_start(state.log_start_offset)
     state.epochs.flush()
-    return tuple(gone)
 
 
 def _free(state: LogState, info: SegmentInfo, start: int) -> None:

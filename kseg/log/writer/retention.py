@@ -158,6 +158,8 @@ class RetentionPlan(Plan[RetentionReport]):
 
     COLUMNS = "base_offset path bytes why largest_timestamp"
     KEEPS = False
+    #: A log that is opened removes the files that were to be deleted by now.
+    ALWAYS = True
 
     path: Path
     now_ms: int
@@ -179,11 +181,6 @@ class RetentionPlan(Plan[RetentionReport]):
     def is_noop(self) -> bool:
         """Whether nothing goes."""
         return not self.segments
-
-    @property
-    def is_done(self) -> bool:
-        """Never: a log that is opened removes the files that were to be deleted by now."""
-        return False
 
     def do(
         self,
