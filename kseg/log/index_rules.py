@@ -230,6 +230,8 @@ class EntriesCheck(IndexCheck):
     index: ClassVar[type[OffsetIndex | TimeIndex]]
     #: The number beside an offset.
     other: ClassVar[str]
+    #: Which number of `Due` counts.
+    column: ClassVar[int]
 
     def __init__(
         self, place: IndexPlace, found: Sink | None = None, *, read: Read | None = None
@@ -337,14 +339,15 @@ class EntriesCheck(IndexCheck):
             self._check_complete(due)
 
     def _check_complete(self, due: Due) -> None:
-        raise NotImplementedError
+        """Judge whether entries are missing."""
+        self._check_count(self.count, due)
 
-    def _check_count(self, count: int, due: Due, column: int) -> None:
+    def _check_count(self, count: int, due: Due) -> None:
         place = self._place
         if self._first:  # the others were not read
             return
         most = (place.log_bytes or 0) // (place.interval + 1) + 1
-        wanted = most if count * 2 >= most else due()[column]
+        wanted = most if count * 2 >= most else due()[self.column]
         if wanted > 1 and count * 2 < wanted:  # a restart alone may leave one out
             self.note("length.few", severity="warning", count=self.count, due=wanted)
 
@@ -369,7 +372,7 @@ class OffsetIndexCheck(EntriesCheck):
     """The entries of one `.index`."""
 
     kind = FileKind.INDEX
-    word, index, other = "index", OffsetIndex, "position"
+    word, index, other, column = "index", OffsetIndex, "position", 0
 
     def _falls(self, offsets: Int64s, others: Int64s) -> Bools:
         falls = (offsets < self._place.base_offset) | (others < 0)
@@ -399,9 +402,6 @@ class OffsetIndexCheck(EntriesCheck):
         past = (offsets <= before) | (offsets < table.base_offset[at])
         self._report("offset", numbers[past], mild=live)
 
-    def _check_complete(self, due: Due) -> None:
-        self._check_count(self.count, due, 0)
-
     def position_for(self, offset: int, read: Read) -> int:
         """Where the last entry at or below an offset leads; 0 for none.
 
@@ -423,7 +423,7 @@ class TimeIndexCheck(EntriesCheck):
     """The entries of one `.timeindex`."""
 
     kind = FileKind.TIMEINDEX
-    word, index, other = "time-index", TimeIndex, "timestamp"
+    word, index, other, column = "time-index", TimeIndex, "timestamp", 1
     _latest = INT64_MIN
 
     def _falls(self, offsets: Int64s, others: Int64s) -> Bools:
@@ -479,7 +479,7 @@ class TimeIndexCheck(EntriesCheck):
         if last < self._latest and (self._place.believed or not self._place.is_last):
             self.note("late.end", severity="warning", last=last, latest=self._latest)
         else:
-            self._check_count(self.count + self._place.is_last, due, 1)
+            self._check_count(self.count + self._place.is_last, due)
 
 
 def _ends(table: BatchTable) -> Int64s:
