@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+from contextlib import nullcontext
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.constants import Compression, TimestampType
-from kseg.errors import KsegError
+from kseg.errors import CorruptRecordError, KsegError
 from kseg.format.encode import encode_batch, encode_messages_07
 from kseg.format.options import BatchOptions
 from kseg.legacy.kafka_0_10 import analyze_0_10
@@ -150,6 +152,7 @@ def test_conversion_there_and_back_keeps_key_and_value(
     value: bytes | None, key: bytes | None, time: int, magic: int, kind: TimestampType, now: int
 ) -> None:
     made = Message.build(value, key=key, timestamp=time, timestamp_type=kind, magic=magic)
+    assert made.to_format_version(magic) is made
     other = made.to_format_version(1 - magic, now_ms=now)
     assert other.is_valid
     assert (other.key, other.value) == (key, value)
@@ -313,6 +316,8 @@ def test_any_bytes_at_all_are_a_message_or_refused(data: bytes) -> None:
     repr(message)
     assert message == Message(bytearray(data))
     assert message.is_valid == (len(data) >= 14 and message.crc == builders.crc32(data[4:]))
+    with nullcontext() if message.is_valid else pytest.raises(CorruptRecordError):
+        message.ensure_valid()
     for convert in (
         lambda: message.to_format_version(0),
         lambda: fields(MessageAndOffset(message, 0)),

@@ -191,8 +191,9 @@ def test_a_timestamp_is_set_with_a_checksum_that_fits() -> None:
 
 
 def test_a_timestamp_that_cannot_be_set_is_refused() -> None:
-    with pytest.raises(UnsupportedFormatError, match="magic 0"):
-        Message.build(b"v", magic=0).with_timestamp(CREATE, 1)
+    for kind in (CREATE, LOG_APPEND):
+        with pytest.raises(UnsupportedFormatError, match="magic 0"):
+            Message.build(b"v", magic=0).with_timestamp(kind, 1)
     with pytest.raises(ValueError, match="type"):
         Message.build(b"v").with_timestamp(NO_TYPE, 1)
     with pytest.raises(InvalidRecordError, match="64 bits"):

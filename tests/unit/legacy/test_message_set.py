@@ -61,7 +61,7 @@ def test_offsets_come_from_a_number_or_a_call() -> None:
 def test_refused_messages_take_no_offsets() -> None:
     counter = count(5)
     offsets = counter.__next__
-    with pytest.raises(InvalidRecordError, match="record 3"):
+    with pytest.raises(InvalidRecordError, match=r"record 3.*magic 0 among those of magic 1"):
         MessageSet.create([*made(1), *made(0)], offsets=offsets, compression=Compression.GZIP)
     created = MessageSet.create([*made(1), *made(0)], offsets=offsets)
     assert [found.offset for found in created] == [5, 6, 7, 8, 9, 10]
@@ -122,6 +122,11 @@ UNOPENED: dict[str, tuple[bytes, type[Exception], type[Exception] | None]] = {
     "not gzip": (
         builders.message(record(b"v"), magic=1, attributes=GZIP),
         DecompressionError,
+        InvalidRecordError,
+    ),
+    "no value": (
+        entry(Message.build(None, compression=Compression.GZIP), 0),
+        InvalidRecordError,
         InvalidRecordError,
     ),
     "magic 2 around": (strange(wrapped(inner(0))), InvalidRecordError, InvalidRecordError),
