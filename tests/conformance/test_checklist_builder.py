@@ -103,17 +103,6 @@ def test_producer_fields_that_do_not_fit_are_an_argument_error_at_close(
     assert builder.build().record_count == 1
 
 
-def test_a_producer_and_its_flag_come_back(reader: Reader) -> None:
-    builder = BatchBuilder(
-        producer_id=23423, producer_epoch=145, base_sequence=983, transactional=True
-    )
-    builder.append(b"a", b"v")
-    builder.append(b"b", b"v")
-    ((header,), _) = read(reader, builder.build())
-    names = ("producer_id", "producer_epoch", "base_sequence", "last_sequence", "transactional")
-    assert [header[name] for name in names] == [23423, 145, 983, 984, True]
-
-
 def test_a_control_batch_needs_no_sequence() -> None:
     builder = BatchBuilder(**MARKED)
     builder.append_end_marker(ControlType.ABORT, 0, timestamp=5)
@@ -167,16 +156,6 @@ def test_timestamps_that_are_all_missing_have_no_largest(magic: int, codec: Comp
     assert (batch.max_timestamp, batch.offset_of_max_timestamp) == (-1, -1)
 
 
-@pytest.mark.parametrize("codec", Compression)
-def test_a_delete_horizon_leaves_timestamps_as_they_are(codec: Compression, reader: Reader) -> None:
-    builder = BatchBuilder(compression=codec, delete_horizon_ms=100)
-    for timestamp in (50, 100, 150):
-        builder.append(b"k", None, timestamp_ms=timestamp)
-    ((header,), records) = read(reader, builder.build())
-    assert (header["delete_horizon_ms"], header["max_timestamp"]) == (100, 150)
-    assert [record["timestamp"] for record in records] == [50, 100, 150]
-
-
 # Sizes and room
 
 
@@ -212,16 +191,6 @@ def test_an_estimate_is_header_and_records_times_ratio_times_1_05() -> None:
     builder.append(None, bytes(993))
     assert builder.uncompressed_bytes == 1002
     assert builder.estimated_bytes == 61 + int(1002 * 0.5 * 1.05)
-
-
-@IN_ALL_FORMATS
-def test_one_record_is_readable_in_every_combination(
-    magic: int, codec: Compression, reader: Reader
-) -> None:
-    builder = BatchBuilder(magic=magic, compression=codec, base_offset=57)
-    assert builder.append(b"key", None, timestamp_ms=9) == 57
-    _, (record,) = read(reader, builder.build())
-    assert (record["offset"], record["key"], record["value"]) == (57, b"key", None)
 
 
 @IN_ALL_FORMATS

@@ -18,7 +18,6 @@ from kseg.format.retain import Filtered, Retention, Verdict, filter_batches
 from kseg.format.values import RecordColumns
 from tests import reference
 from tests.builders import (
-    COMMIT,
     GZIP,
     LZ4,
     NONE,
@@ -26,7 +25,6 @@ from tests.builders import (
     ZSTD,
     Record,
     batch,
-    control_batch,
     messages,
     record,
     records_of,
@@ -139,14 +137,6 @@ def test_a_tombstone_sets_the_delete_horizon_and_no_other_time(codec: int) -> No
     assert result.messages_retained == 3
 
 
-def test_a_marker_of_an_empty_transaction_gets_a_horizon() -> None:
-    data = control_batch(COMMIT, base_offset=9, producer_id=7)
-    result = rewritten(data, every, now_ms=1000, delete_retention_ms=24, empty_txn=True)
-    (found,) = batches_of(result.data)
-    assert (found.delete_horizon_ms, found.is_control, found.is_transactional) == (1024, True, True)
-    assert reference.control_type(records_in(result.data)[0].key) == "COMMIT"
-
-
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
 def test_batches_that_stay_whole_are_there_byte_for_byte(magic: int, codec: int) -> None:
     lists = [[record(), record()], [record()], [record(), record(), record()], [record()]]
@@ -162,7 +152,7 @@ def test_batches_that_stay_whole_are_there_byte_for_byte(magic: int, codec: int)
         for kind, given in zip(wanted, lists, strict=True)
         for _ in range(len(given) if plain else 1)
     ]
-    result = rewritten(b"".join(parts), every, answers)
+    result = rewritten(b"".join(parts), every, answers, empty_txn=magic < 2)
     assert result.data == parts[1] + parts[2]
     assert (result.messages_read, result.messages_retained) == (4, 4)
     assert (result.bytes_read, result.max_offset) == (sum(map(len, parts)), 5)
@@ -202,30 +192,6 @@ def test_producers_and_sequences_stay(codec: int, transactional: bool) -> None:
         (4, 2**31 - 1),
         (6, 1),
     ]
-
-
-@pytest.mark.parametrize(("magic", "codec"), FORMATS)
-def test_a_small_output_buffer_ends_the_pass_early_and_nothing_is_lost(
-    magic: int, codec: int
-) -> None:
-    parts = [
-        records_of(
-            [record(bytes(90), key=b"%d" % n if n % 3 else None) for n in range(start, start + 4)],
-            magic=magic,
-            codec=codec,
-            base_offset=start,
-        )
-        for start in range(0, 40, 4)
-    ]
-    data, seen, passes = b"".join(parts), [], 0
-    while data:
-        result = rewritten(data, keyed, output_bytes=60)
-        assert result.bytes_read > 0
-        assert result.complete is (result.bytes_retained <= 60)
-        seen += [one.offset for one in records_in(result.data)]
-        data, passes = data[result.bytes_read :], passes + 1
-    assert seen == [n for n in range(40) if n % 3]
-    assert passes > 5
 
 
 FOUR = [
@@ -294,12 +260,6 @@ def test_log_append_time_stays(magic: int, codec: int) -> None:
     assert [one.timestamp for one in records_in(result.data)] == [1234, 1234]
 
 
-@pytest.mark.parametrize(("magic", "codec"), FORMATS)
-def test_where_all_is_kept_the_bytes_are_copied(magic: int, codec: int) -> None:
-    data = records_of([record(), record(timestamp=9)], magic=magic, codec=codec)
-    assert rewritten(data, every, empty_txn=magic < 2).data == data
-
-
 def test_an_existing_horizon_survives_and_the_base_time_else_becomes_the_first_record_s() -> None:
     given = [
         record(timestamp=5),
@@ -349,12 +309,6 @@ def test_since_4_0_an_old_tombstone_gets_a_horizon(magic: int) -> None:
     (found,) = batches_of(result.data)
     assert (found.base_timestamp, found.attributes, found.delete_horizon_ms) == (1024, 0x40, 1024)
     assert [one.timestamp for one in records_in(result.data)] == [6 if magic else -1]
-
-
-def test_since_4_0_log_append_time_of_magic_1_stays() -> None:
-    data = messages([record(b"v", timestamp=77)], magic=1, log_append=True)
-    (found,) = batches_of(rewritten(data, every, rules="4.0").data)
-    assert (found.timestamp_type, found.max_timestamp) == (1, 77)
 
 
 def test_cln_37_messages_of_another_magic_inside_a_wrapper_are_put_right() -> None:

@@ -33,20 +33,6 @@ from kseg.format.control import (
 from tests.conformance.readers import Reader
 from tests.conformance.test_checklist_builder import MARKED, read
 
-
-def test_a_commit_marker_comes_back_as_it_was_written(reader: Reader) -> None:
-    builder = BatchBuilder(**MARKED, leader_epoch=4, base_offset=30)
-    builder.append_end_marker(ControlType.COMMIT, 79, timestamp=12)
-    batch = builder.build()
-    assert len(batch) == 78
-    ((header,), (record,)) = read(reader, batch)
-    names = ("control", "transactional", "producer_id", "producer_epoch", "leader_epoch")
-    assert [header[name] for name in names] == [True, True, 9, 3, 4]
-    marker = parse_control(record["key"], record["value"])
-    assert marker == EndMarker(ControlType.COMMIT, 79)
-    assert (record["timestamp"], record["offset"]) == (12, 30)
-
-
 BAD_MARKERS = {
     "without the transactional flag": {**MARKED, "transactional": False},
     "in a batch that is no control batch": {**MARKED, "control": False, "base_sequence": 0},
@@ -75,14 +61,6 @@ def test_a_leader_change_without_leader_epoch_is_refused_at_append() -> None:
         BatchBuilder(control=True).append_leader_change(CHANGE, timestamp=0)
 
 
-def test_a_leader_change_with_leader_epoch_comes_back(reader: Reader) -> None:
-    builder = BatchBuilder(control=True, leader_epoch=20)
-    builder.append_leader_change(CHANGE, timestamp=0)
-    ((header,), (record,)) = read(reader, builder.build())
-    assert (header["control"], header["leader_epoch"]) == (True, 20)
-    assert parse_control_as(LeaderChange, record["key"], record["value"]) == CHANGE
-
-
 VOTERS = KRaftVoters(
     (
         Voter(1, UUID(int=2**127 + 5), (Endpoint("CONTROLLER", "kafka-1", 9093),), 0, 1),
@@ -108,10 +86,6 @@ def test_every_kraft_record_comes_back_from_a_batch(marker: Any, reader: Reader)
 def test_type_337_is_unknown() -> None:
     assert parse_control_key(pack(">hh", 0, 337)).type == ControlType.UNKNOWN
     assert parse_control(pack(">hh", 0, 337), b"whatever") is None
-
-
-def test_key_version_5_with_extra_bytes_tells_the_type() -> None:
-    assert parse_control_key(pack(">hhi", 5, 1, 23432)).type == ControlType.COMMIT
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ControlType if kind >= 0])
@@ -151,11 +125,6 @@ BAD_MARKER_VALUES = {
 def test_a_marker_value_is_invalid(value: bytes | None) -> None:
     with pytest.raises(InvalidRecordError):
         EndMarker.from_bytes(ControlType.COMMIT, value)
-
-
-def test_marker_value_version_5_with_extra_bytes_tells_the_epoch() -> None:
-    value = pack(">hii", 5, 79, 23432)
-    assert EndMarker.from_bytes(ControlType.ABORT, value).coordinator_epoch == 79
 
 
 def test_asking_a_commit_key_for_voters_names_both_types() -> None:

@@ -20,7 +20,6 @@ from tests.builders import (
     ZSTD,
     batch,
     control_batch,
-    messages,
     record,
     records_of,
 )
@@ -53,26 +52,6 @@ def test_markers_go_types_stay_and_the_records_are_counted() -> None:
         assert converted.stats.records_converted == 3
     with pytest.raises(UnsupportedFormatError, match="zstd"):
         down_convert(batch([record()], codec=ZSTD), 1)
-
-
-@pytest.mark.parametrize("codec", [NONE, GZIP])
-def test_only_the_newer_batch_is_converted_and_first_offset_counts_without_codec(
-    codec: int,
-) -> None:
-    old = records_of([record(b"old")], magic=0, codec=codec)
-    new = batch([record(b"a"), record(b"b")], base_offset=1, codec=codec)
-    converted = down_convert(old + new, 1, first_offset=0)
-    assert converted.data.startswith(old)
-    assert [one.magic for one in batches_of(converted.data)] == [0, 1, 1][: 2 if codec else 3]
-    converted = down_convert(old + new, 1, first_offset=2)
-    wanted = [0, 1, 2] if codec else [0, 2]
-    assert [one.offset for one in records_in(converted.data)] == wanted
-
-
-def test_a_magic_2_batch_and_a_magic_1_batch_come_out_readable() -> None:
-    data = batch([record(b"new")]) + messages([record(b"old", offset=1)], magic=1)
-    converted = down_convert(data, 1)
-    assert [one.offset for one in records_in(converted.data)] == [0, 1]
 
 
 def test_a_slice_with_only_a_part_of_a_batch_comes_back_as_it_is() -> None:

@@ -28,7 +28,6 @@ from tests.legacy import validate_0_10
 from tests.reference_codecs import crc32
 
 CREATE, LOG_APPEND = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
-NO_TYPE = TimestampType.NO_TIMESTAMP_TYPE
 NONE, GZIP, SNAPPY, LZ4, ZSTD = Compression
 CODECS = [GZIP, SNAPPY, LZ4]
 both_magics = pytest.mark.parametrize("magic", [0, 1])
@@ -151,12 +150,30 @@ def test_inner_checksums_are_checked_in_place() -> None:
         validate(source, source=GZIP, target=GZIP)
 
 
-def test_an_inner_offset_out_of_place_rebuilds_the_set() -> None:
-    inner = (builders.message(GIVEN[0], magic=1), builders.message(GIVEN[1], magic=1, offset=2))
-    source = builders.wrapper(GIVEN[:2], magic=1, codec=GZIP, offset=2, inner=b"".join(inner))
-    result = validate(source, source=GZIP, target=GZIP)
-    assert (result.next_offset, result.sizes_maybe_changed) == (52, True)
-    assert [found.offset for found in MessageSet(result.head)] == [50, 51]
+#: What gives up in-place: the set, and rules.
+REBUILT: dict[str, tuple[bytes, dict[str, Any]]] = {
+    "another codec": (builders.wrapper(GIVEN, magic=1, codec=GZIP), {"target": LZ4}),
+    "format 0": (builders.wrapper(GIVEN, magic=0, codec=GZIP), {"magic": 0}),
+    "an inner offset out of place": (
+        builders.wrapper(
+            [],
+            magic=1,
+            codec=GZIP,
+            offset=2,
+            inner=b"".join(builders.message(GIVEN[0], magic=1, offset=at) for at in (0, 1, 1)),
+        ),
+        {},
+    ),
+    "an inner magic to convert": (builders.wrapper(GIVEN, magic=0, codec=GZIP), {"magic": 1}),
+}
+
+
+@pytest.mark.parametrize("claim", REBUILT)
+def test_otherwise_the_set_is_rebuilt(claim: str) -> None:
+    source, rules = REBUILT[claim]
+    result = validate(source, **{"source": GZIP, "target": GZIP, **rules})
+    assert (result.next_offset, result.sizes_maybe_changed) == (53, True)
+    assert [found.offset for found in MessageSet(result.head)] == [50, 51, 52]
 
 
 #: Source, target, offset of the largest timestamp with create and with log-append time.

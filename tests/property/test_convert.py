@@ -169,6 +169,7 @@ def test_passes_with_little_room_give_what_one_pass_gives(
     while at < len(data):
         result = chosen(data[at:], seed, output_bytes=room)
         assert result.bytes_read > 0
+        assert result.complete is (result.bytes_retained <= room)
         parts.append(result.data)
         counts += result.messages_read
         at += result.bytes_read

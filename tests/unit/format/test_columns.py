@@ -28,9 +28,6 @@ from tests.builders import (
     GZIP,
     LZ4,
     batch,
-    deflate,
-    message07,
-    messages07,
     record,
     records_of,
     wrapper,
@@ -292,14 +289,6 @@ def test_a_count_that_lies_takes_no_memory() -> None:
     data = batch(body=b"", count=2**31 - 1)
     with pytest.raises(InvalidRecordError):
         read(data)
-
-
-def test_sets_of_0_7_nest_only_so_deep() -> None:
-    nested = messages07([b"x"])
-    for _ in range(30):
-        nested = message07(deflate(GZIP, nested), codec=GZIP)
-    with pytest.raises(LimitExceededError, match="nested"):
-        read(nested, kafka07=True)
 
 
 def test_a_workspace_is_used_again() -> None:

@@ -174,12 +174,6 @@ def test_each_format_has_its_own_checksum(data: bytes, kafka07: bool, covered_at
     assert rule.function(data[covered_at:]) == rule.stored(data[:61])
 
 
-@pytest.mark.parametrize("length", range(61))
-def test_no_cut_of_a_header_is_read_past(length: int) -> None:
-    exact = bytes(bytearray(FIRST[:length]))
-    assert len(scan(exact)) == 0
-
-
 @pytest.mark.parametrize(
     ("given", "told"),
     [
