@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -15,23 +14,35 @@ from kseg.errors import KsegError
 from kseg.files import io
 from kseg.files.metadata import read_clean_shutdown
 from tests.adopted import Source, served, target
-from tests.crash.kills import Remarks, calls_of, every_kill, run_killed
-from tests.crash.oplog import Recorder
+from tests.crash.kills import Remarks
 from tests.crash.runs import scratch
-from tests.crash.states import Sampler, materialise
+from tests.crash.test_merge import (
+    Making,
+)
+from tests.crash.test_merge import (  # the same must hold of it
+    test_a_call_that_fails_leaves_no_output_and_the_next_run_makes_one as test_faults,
+)
+from tests.crash.test_merge import (
+    test_kills_leave_no_part_of_an_output as test_kills,
+)
+from tests.crash.test_merge import (
+    test_power_cuts_leave_no_part_of_an_output as test_power_cuts,
+)
 from tests.full_disk import FullDisk
-from tests.shares import WHOLE, share
+from tests.shares import WHOLE
+
+__all__ = ["test_faults", "test_kills", "test_power_cuts"]
 
 COUNT = 2
-_STATES = 2_000 if WHOLE else 60
 
 
 @dataclass(frozen=True)
-class Adopting:
+class Adopting(Making):
     """Logs of a source, and the data directory of a stopped broker that they go to."""
 
     source: Source
     before: Path
+    kills, faults, states = 24, 16, 2_000 if WHOLE else 60
 
     def fresh(self, root: Path) -> Path:
         """The broker as it was, in `root / "data"`."""
@@ -67,6 +78,10 @@ class Adopting:
                     undecided="abort",
                 ).apply()
 
+    def is_made(self, root: Path) -> bool:
+        """Whether each partition is whole."""
+        return all(self.whole(root))
+
     def whole(self, root: Path) -> list[bool]:
         """Whether each partition is whole; else it is empty, or its directory is to be made."""
         home = root / "data"
@@ -97,7 +112,7 @@ class Adopting:
 
 
 @pytest.fixture
-def adopting(tmp_path: Path) -> Adopting:
+def merging(tmp_path: Path) -> Adopting:
     source = Source(tmp_path / "old", COUNT, Random(5))
     source.write(60)
     (tmp_path / "before").mkdir()
@@ -105,81 +120,12 @@ def adopting(tmp_path: Path) -> Adopting:
     return Adopting(source, tmp_path / "before")
 
 
-def test_kills_leave_each_partition_empty_or_whole(adopting: Adopting) -> None:
+def test_a_full_disk_is_refused_before_anything_changes(merging: Adopting) -> None:
     with scratch() as place:
-        names = calls_of(adopting.run, adopting.fresh(place / "run"))
-        killed = 0
-        for kill in share(every_kill(names), 24, "adopt"):
-            root = adopting.fresh(place / "run")
-            outcome = run_killed(adopting.run, root, kill)
-            killed += outcome.killed
-            assert all(adopting.whole(root)) >= bool(outcome.remarks), kill
-            adopting.mend(root)
-        assert killed >= 24
-
-
-def test_power_cuts_leave_each_partition_empty_or_whole(adopting: Adopting) -> None:
-    with scratch() as place:
-        root = place / "run"
-        recorder = Recorder(adopting.fresh(root))
-        with io.calls_replaced(recorder.calls):
-            adopting.run(root, recorder.remark)
-        said = [0, *recorder.remarks()]
-        sampler = Sampler(recorder.before, recorder.ops, "adopt")
-        seen: set[tuple[tuple[str, bytes | None], ...]] = set()
-        for _ in range(_STATES):
-            state = sampler.draw()
-            contents = state.contents()
-            key = tuple(sorted(contents.items()))
-            if key in seen:
-                continue
-            seen.add(key)
-            materialise(contents, root)
-            whole = all(adopting.whole(root))
-            assert whole or said[state.point.remarks] != "made"
-            adopting.mend(root)
-        assert len(seen) > 20
-
-
-def failing(left: int, error: Callable[[], OSError]) -> io.Calls:
-    """Calls that fail from one of them on."""
-
-    def wrapped(name: str) -> Callable[..., object]:
-        call = getattr(io.Calls(), name)
-
-        def made(*args: object, **named: object) -> object:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise error()
-            return call(*args, **named)
-
-        return made
-
-    return io.Calls(**{name: wrapped(name) for name in io.Calls.__dataclass_fields__})
-
-
-@pytest.mark.parametrize("number", [5, 28], ids=["EIO", "ENOSPC"])
-def test_a_fault_leaves_each_partition_empty_or_whole(adopting: Adopting, number: int) -> None:
-    with scratch() as place:
-        names = calls_of(adopting.run, adopting.fresh(place / "run"))
-        for call in share(range(len(names)), 16, f"faults {number}"):
-            root = adopting.fresh(place / "run")
-            try:
-                with io.calls_replaced(failing(call, lambda: OSError(number, "it fails"))):
-                    adopting.run(root, lambda _value: None)
-            except (OSError, KsegError):
-                pass
-            adopting.whole(root)
-            adopting.mend(root)
-
-
-def test_a_full_disk_is_refused_before_anything_changes(adopting: Adopting) -> None:
-    with scratch() as place:
-        root = adopting.fresh(place / "run")
+        root = merging.fresh(place / "run")
         disk = FullDisk(free=1)
         with io.calls_replaced(disk.calls), pytest.raises(OSError, match="no room"):
-            adopting.run(root, lambda _value: None)
-        assert not any(adopting.whole(root))
+            merging.run(root, lambda _value: None)
+        assert not any(merging.whole(root))
         assert not (root / "data.kseg-adopt").exists()
-        adopting.mend(root)
+        merging.mend(root)

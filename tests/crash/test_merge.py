@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
@@ -12,7 +12,7 @@ import kseg
 from kseg.errors import KsegError
 from kseg.files import io
 from kseg.log.copies.merge import plan_merge
-from tests.crash.kills import Remarks, calls_of, every_kill, run_killed
+from tests.crash.kills import Remarks, calls_of, counted, every_kill, run_killed
 from tests.crash.oplog import Recorder
 from tests.crash.runs import scratch
 from tests.crash.states import Contents, Sampler, materialise
@@ -20,14 +20,6 @@ from tests.shares import WHOLE, share
 from tests.unit.analysis.copied import told, write_copy
 
 BASE = told(24)
-_STATES = 2_000 if WHOLE else 30
-
-
-class Making(Protocol):
-    """What makes `root / "out"`, and can tell whether it did."""
-
-    def run(self, root: Path, remark: Remarks) -> None: ...
-    def is_made(self, root: Path) -> bool: ...
 
 
 def is_whole(root: Path, records: bytes) -> bool:
@@ -42,15 +34,33 @@ def is_whole(root: Path, records: bytes) -> bool:
     return True
 
 
-def mend(making: Making, root: Path) -> None:
-    """The next run makes it, whatever the one before has left."""
-    if not making.is_made(root):
-        making.run(root, lambda _value: None)
-    assert making.is_made(root)
+class Making:
+    """What makes `root / "out"`, and can tell whether it did; and how often it is ended."""
+
+    kills, faults, states = 12, 8, 2_000 if WHOLE else 30
+
+    def fresh(self, root: Path) -> Path:
+        """Where there is no output yet."""
+        materialise({}, root)
+        return root
+
+    def run(self, root: Path, remark: Remarks) -> None:
+        """Make it, and say "made" then."""
+        raise NotImplementedError
+
+    def is_made(self, root: Path) -> bool:
+        """Whether it is made; nothing of it is there else."""
+        raise NotImplementedError
+
+    def mend(self, root: Path) -> None:
+        """The next run makes it, whatever the one before has left."""
+        if not self.is_made(root):
+            self.run(root, lambda _value: None)
+        assert self.is_made(root)
 
 
 @dataclass(frozen=True)
-class Merging:
+class Merging(Making):
     """Two damaged copies, and what becomes of them in `root / "made"`."""
 
     copies: tuple[Path, Path]
@@ -81,69 +91,55 @@ def merging(tmp_path: Path) -> Merging:
     return Merging.of(tmp_path)
 
 
-def fresh(root: Path) -> Path:
-    materialise({}, root)
-    return root
-
-
 def test_kills_leave_no_part_of_an_output(merging: Making) -> None:
     with scratch() as place:
-        names = calls_of(merging.run, fresh(place / "run"))
+        names = calls_of(merging.run, merging.fresh(place / "run"))
         killed = 0
-        for kill in share(every_kill(names), 12, "merge"):
-            root = fresh(place / "run")
+        for kill in share(every_kill(names), merging.kills, "merge"):
+            root = merging.fresh(place / "run")
             outcome = run_killed(merging.run, root, kill)
             killed += outcome.killed
             assert merging.is_made(root) >= bool(outcome.remarks), kill
-            mend(merging, root)
-    assert killed >= 12
+            merging.mend(root)
+    assert killed >= merging.kills
 
 
 def test_power_cuts_leave_no_part_of_an_output(merging: Making) -> None:
     with scratch() as place:
-        recorder = Recorder(fresh(place / "run"))
+        root = place / "run"
+        recorder = Recorder(merging.fresh(root))
         with io.calls_replaced(recorder.calls):
-            merging.run(place / "run", recorder.remark)
+            merging.run(root, recorder.remark)
         said = [0, *recorder.remarks()]
         sampler = Sampler(recorder.before, recorder.ops, "merge")
         seen: set[tuple[tuple[str, bytes | None], ...]] = set()
-        for _ in range(_STATES):
+        for _ in range(merging.states):
             state = sampler.draw()
             contents: Contents = state.contents()
             key = tuple(sorted(contents.items()))
             if key in seen:
                 continue
             seen.add(key)
-            root = place / "state"
             materialise(contents, root)
             made = merging.is_made(root)
             assert made or said[state.point.remarks] != "made"
-            mend(merging, root)
+            merging.mend(root)
         assert len(seen) > 10
 
 
-def test_a_call_that_fails_leaves_no_output_and_the_next_run_makes_one(merging: Making) -> None:
+@pytest.mark.parametrize("code", [5, 28], ids=["EIO", "ENOSPC"])
+def test_a_call_that_fails_leaves_no_output_and_the_next_run_makes_one(
+    merging: Making, code: int
+) -> None:
     with scratch() as place:
-        names = calls_of(merging.run, fresh(place / "run"))
-        for number in share(range(len(names)), 8, "faults"):
-            root, left = fresh(place / "run"), number
+        names = calls_of(merging.run, merging.fresh(place / "run"))
+        for call in share(range(len(names)), merging.faults, f"faults {code}"):
+            root = merging.fresh(place / "run")
 
-            def failing(name: str) -> object:
-                call = getattr(io.Calls(), name)
+            def refuse(number: int, *_call: object, first: int = call) -> None:
+                if number >= first:
+                    raise OSError(code, "it fails")
 
-                def made(*args: object, **named: object) -> object:
-                    nonlocal left
-                    left -= 1
-                    if left < 0:
-                        raise OSError(5, "Input/output error")
-                    return call(*args, **named)
-
-                return made
-
-            calls = io.Calls(**{name: failing(name) for name in io.Calls.__dataclass_fields__})
-            try:
-                with io.calls_replaced(calls):
-                    merging.run(root, lambda _value: None)
-            except (OSError, KsegError):
-                pass
-            mend(merging, root)
+            with suppress(OSError, KsegError), io.calls_replaced(counted(io.Calls(), refuse)):
+                merging.run(root, lambda _value: None)
+            merging.mend(root)

@@ -9,7 +9,7 @@ import pytest
 
 from kseg import plan_salvage
 from tests.crash.kills import Remarks
-from tests.crash.test_merge import is_whole
+from tests.crash.test_merge import Making, is_whole
 from tests.crash.test_merge import (  # the same must hold of it
     test_a_call_that_fails_leaves_no_output_and_the_next_run_makes_one as test_faults,
 )
@@ -27,7 +27,7 @@ BASE = told(12)
 
 
 @dataclass(frozen=True)
-class Salvaging:
+class Salvaging(Making):
     """A damaged log, and what becomes of it in `root / "out"`."""
 
     source: Path
