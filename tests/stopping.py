@@ -8,8 +8,10 @@ Nobody cleans up after `Stopped`: whoever tries runs into it again.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -66,3 +68,12 @@ def failing_at(number: int) -> Callable[[Callable[..., Any]], Callable[..., Any]
         return do
 
     return counted
+
+
+def refusing(*names: str, code: int = errno.EIO) -> AbstractContextManager[None]:
+    """Calls of these names are refused, as the system refuses: without a path."""
+
+    def refuse(*_given: Any, **_named: Any) -> Any:
+        raise OSError(code, os.strerror(code))
+
+    return io.calls_replaced(io.Calls(**dict.fromkeys(names, refuse)))

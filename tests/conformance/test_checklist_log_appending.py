@@ -6,10 +6,9 @@ The claims are those of Kafka's UnifiedLogTest on the high watermark and on appe
 from __future__ import annotations
 
 import errno
-import os
 import threading
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -20,7 +19,6 @@ from kseg.errors import (
     RecordTooLargeError,
     UnexpectedAppendOffsetError,
 )
-from kseg.files import io
 from kseg.format.encode import encode_batches
 from kseg.format.header import BatchHeader, scan
 from kseg.format.options import BatchOptions
@@ -28,6 +26,7 @@ from kseg.log.log import Log
 from kseg.log.validate.rules import AppendOrigin
 from tests.builders import ABORT, COMMIT, LZ4, NONE, control_batch, record, records_of
 from tests.conformance.logs import ONE, Logs, bases, offsets, one
+from tests.unit.log.logs import failing
 
 COORDINATOR, RAFT_LEADER = AppendOrigin.COORDINATOR, AppendOrigin.RAFT_LEADER
 
@@ -324,21 +323,15 @@ def test_ul_025_the_leaders_epoch_is_stamped_and_a_followers_kept(logs: Logs) ->
 # A transaction index that cannot be written
 
 
-def failing_txn_index() -> io.Calls:
+def failing_txn_index() -> AbstractContextManager[None]:
     """Calls that write to every file but transaction indexes."""
-
-    def pwritev(fd: int, parts: Sequence[io.Buffer], position: int) -> int:
-        if os.readlink(f"/proc/self/fd/{fd}").endswith(".txnindex"):
-            raise OSError(errno.EIO, "made to fail")
-        return os.pwritev(fd, parts, position)
-
-    return io.Calls(pwritev=pwritev)
+    return failing("pwritev", error=OSError(errno.EIO, "made to fail"), ends=".txnindex")
 
 
 def test_ul_027_a_log_whose_txn_index_failed_takes_nothing_more(logs: Logs) -> None:
     log = logs.new()
     log.append(opening(1, 0, count=10))
-    with io.calls_replaced(failing_txn_index()), pytest.raises(OSError, match="made to fail"):
+    with failing_txn_index(), pytest.raises(OSError, match="made to fail"):
         end_transaction(log, ABORT, 1)
     with pytest.raises(PoisonedFileError):
         log.append(one())
@@ -348,7 +341,7 @@ def test_ul_027_a_log_whose_txn_index_failed_takes_nothing_more(logs: Logs) -> N
 def test_ul_028_the_next_start_writes_the_entry_that_failed(logs: Logs) -> None:
     log = logs.new()
     log.append(opening(1, 0, count=10))
-    with io.calls_replaced(failing_txn_index()), pytest.raises(OSError, match="made to fail"):
+    with failing_txn_index(), pytest.raises(OSError, match="made to fail"):
         end_transaction(log, ABORT, 1)
     assert log.last_stable_offset == 0
     again = logs.after_crash(log)
@@ -361,7 +354,7 @@ def test_ul_028_the_next_start_writes_the_entry_that_failed(logs: Logs) -> None:
 def test_ul_028_closing_a_failed_log_leaves_no_mark_of_a_clean_stop(logs: Logs) -> None:
     log = logs.new()
     log.append(opening(1, 0))
-    with io.calls_replaced(failing_txn_index()), pytest.raises(OSError, match="made to fail"):
+    with failing_txn_index(), pytest.raises(OSError, match="made to fail"):
         end_transaction(log, ABORT, 1)
     log.close()
     assert not (log.path.parent / ".kafka_cleanshutdown").exists()

@@ -5,13 +5,10 @@ The claims are those of Kafka's UnifiedLogTest on rolling.
 
 from __future__ import annotations
 
-import errno
-import os
-
 import pytest
 
-from kseg.files import io
 from tests.conformance.logs import NOW_MS, ONE, Logs, bases, offsets, one, snapshots
+from tests.unit.log.logs import failing
 
 HOUR_MS = 3_600_000
 NO_TIME = -1
@@ -125,14 +122,8 @@ def test_ul_040_nothing_is_flushed_whose_snapshot_is_not(logs: Logs) -> None:
     log = logs.new()
     log.append(one(producer_id=1, producer_epoch=0, base_sequence=0))
     log.roll()
-
-    def fsync(fd: int) -> None:
-        if os.readlink(f"/proc/self/fd/{fd}").endswith(".snapshot"):
-            raise OSError(errno.EIO, "made to fail")
-        os.fsync(fd)
-
-    calls = io.Calls(fsync=fsync, fdatasync=fsync)
-    with io.calls_replaced(calls), pytest.raises(OSError, match="made to fail"):
+    refused = failing("fsync", "fdatasync", error=OSError(5, "made to fail"), ends=".snapshot")
+    with refused, pytest.raises(OSError, match="made to fail"):
         log.flush()
     assert log.recovery_point == 0
 

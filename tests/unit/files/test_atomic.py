@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from kseg.files import atomic, io
-from tests.stopping import stopping_at
+from kseg.files import atomic
+from tests.stopping import refusing, stopping_at
 
 
 def test_the_file_has_the_new_bytes_and_nothing_is_left_beside(tmp_path: Path) -> None:
@@ -43,14 +42,7 @@ def test_bytes_are_flushed_before_the_name_changes_and_the_directory_after(tmp_p
 def test_a_failure_leaves_the_old_file(tmp_path: Path, call: str) -> None:
     path = tmp_path / "checkpoint"
     path.write_bytes(b"old")
-
-    def fail(*_arguments: Any, **_named: Any) -> Any:
-        raise OSError(28, "No space left on device")
-
-    with (
-        io.calls_replaced(io.Calls(**{call: fail})),
-        pytest.raises(OSError, match="No space left"),
-    ):
+    with refusing(call, code=28), pytest.raises(OSError, match="No space left"):
         atomic.replace_file(path, b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["checkpoint"]

@@ -5,12 +5,12 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
 from kseg.errors import LimitExceededError, PoisonedFileError
 from kseg.files import io
+from tests.stopping import refusing
 
 
 def test_descriptors_are_read_only_and_not_inherited(tmp_path: Path) -> None:
@@ -195,28 +195,12 @@ def test_who_does_not_own_a_file_releases_blocks_all_the_same(tmp_path: Path) ->
 
 
 def test_a_poisoned_file_releases_nothing(tmp_path: Path) -> None:
-    def fdatasync(_fd: int) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    with (
-        io.calls_replaced(io.Calls(fdatasync=fdatasync)),
-        io.WriteFile.open(tmp_path / "x", create=True) as file,
-    ):
+    with refusing("fdatasync"), io.WriteFile.open(tmp_path / "x", create=True) as file:
         file.write_at(0, b"abc")
         with pytest.raises(OSError, match="Input/output error"):
             file.flush()
         with pytest.raises(PoisonedFileError):
             file.release(3)
-
-
-def _refusing(number: int) -> io.Calls:
-    """Calls that take a descriptor, and are refused as the system refuses: without a path."""
-
-    def refuse(*_args: object, **_times: object) -> NoReturn:
-        raise OSError(number, os.strerror(number))
-
-    names = ("pwritev", "ftruncate", "fsync", "fdatasync")
-    return io.Calls(**dict.fromkeys(names, refuse))
 
 
 BY_DESCRIPTOR: dict[str, Callable[[io.WriteFile, Path], object]] = {
@@ -236,7 +220,7 @@ def test_an_error_of_a_call_by_descriptor_names_the_file(
 ) -> None:
     with (
         io.WriteFile.open(tmp_path / "x", create=True) as file,
-        io.calls_replaced(_refusing(number)),
+        refusing("pwritev", "ftruncate", "fsync", "fdatasync", code=number),
         pytest.raises(OSError, match=os.strerror(number)) as refused,
     ):
         BY_DESCRIPTOR[what](file, tmp_path)

@@ -16,6 +16,7 @@ import pytest
 from kseg.errors import CorruptRecordError, SegmentInUseError
 from kseg.files import io, lock, record_locks
 from kseg.files.mapping import INDEX_BYTES_READ, MappedFile, held_by_another
+from tests.stopping import refusing
 from tests.unit.files.foreign import holding
 
 DATA = bytes(range(256)) * 64
@@ -297,13 +298,10 @@ def test_what_cannot_be_locked_is_mapped_by_those_who_insist(
 
 
 def test_a_cut_without_room_beside_a_map_names_bytes_and_reader(path: Path) -> None:
-    def full(fd: int, parts: Any, position: int) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with MappedFile.open(path) as file, io.WriteFile.open(path) as writer:
         assert file.mapped
         with (
-            io.calls_replaced(io.Calls(pwritev=full)),
+            refusing("pwritev", code=errno.ENOSPC),
             pytest.raises(SegmentInUseError, match=f"process {os.getpid()} .* 999 bytes") as caught,
         ):
             writer.truncate(999)

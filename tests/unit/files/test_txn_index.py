@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import io
 from kseg.files.txn_index import TXN_INDEX_BYTES_MAX, AbortedTxn, TxnIndex, TxnIndexWriter
 from tests.segments import txn_entries
+from tests.stopping import refusing
 from tests.unit.files import index_bytes
 
 FOUR = [(0, 0, 10, 11), (1, 5, 15, 13), (2, 18, 35, 25), (3, 32, 50, 40)]
@@ -120,12 +120,9 @@ def test_order_is_not_asked_across_an_opening(tmp_path: Path) -> None:
 
 
 def test_a_failed_append_adds_no_entry(tmp_path: Path) -> None:
-    def refuse(*_arguments: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     path = index_bytes.txn_index(tmp_path / "x", FOUR[:2])
     with TxnIndexWriter.open(path) as index:
-        with io.calls_replaced(io.Calls(pwritev=refuse)), pytest.raises(OSError, match="No space"):
+        with refusing("pwritev", code=errno.ENOSPC), pytest.raises(OSError, match="No space"):
             index.append(AbortedTxn(2, 18, 35, 25))
         assert index.count == 2
         index.append(AbortedTxn(2, 18, 34, 25))

@@ -6,13 +6,11 @@ import errno
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from kseg.files import io
 from kseg.files.whole_file import whole_file
-from tests.stopping import stopping_at
+from tests.stopping import refusing, stopping_at
 
 PART = ".out.csv.0123456789abcdef.kseg-part"
 
@@ -47,14 +45,8 @@ def test_the_bytes_are_lasting_before_the_name_and_then_the_name_is(tmp_path: Pa
 
 @pytest.mark.parametrize("call", ["pwritev", "fdatasync", "rename"])
 def test_after_a_failure_the_old_file_is_there_and_nothing_else(tmp_path: Path, call: str) -> None:
-    def refuse(*_arguments: Any) -> Any:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     (tmp_path / "out.csv").write_bytes(b"old")
-    with (
-        io.calls_replaced(io.Calls(**{call: refuse})),
-        pytest.raises(OSError, match="No space left"),
-    ):
+    with refusing(call, code=errno.ENOSPC), pytest.raises(OSError, match="No space left"):
         write(tmp_path / "out.csv", b"new")
     assert names(tmp_path) == ["out.csv"]
     assert (tmp_path / "out.csv").read_bytes() == b"old"

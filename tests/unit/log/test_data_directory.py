@@ -12,6 +12,7 @@ from kseg.files.checkpoints import TopicPartition
 from kseg.files.metadata import read_clean_shutdown
 from kseg.log import data_directory
 from kseg.log.data_directory import PartitionOffsets
+from tests.stopping import refusing
 
 ORDERS = TopicPartition("orders", 0)
 CLICKS = TopicPartition("clicks", 3)
@@ -119,11 +120,7 @@ def test_what_was_closed_badly_is_not_clean_for_the_next_in_the_same_life(tmp_pa
 
 def test_a_mark_that_cannot_be_taken_away_lets_nobody_in(tmp_path: Path) -> None:
     (tmp_path / MARK).touch()
-
-    def refuse(path: io.StrPath) -> None:
-        raise OSError(5, "I/O error", os.fspath(path))
-
-    with io.calls_replaced(io.Calls(unlink=refuse)), pytest.raises(OSError, match="I/O"):
+    with refusing("unlink"), pytest.raises(OSError, match="Input"):
         data_directory.enter(tmp_path)
     home = data_directory.enter(tmp_path)  # the lock was let go of
     assert home.was_clean
@@ -265,11 +262,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_no_mark_and_no_lock(tmp_path
     (tmp_path / MARK).touch()
     home = data_directory.enter(tmp_path)
     home.note(ORDERS, recovery_point=1)
-
-    def full(_source: io.StrPath, target: io.StrPath) -> None:
-        raise OSError(28, "No space left on device", os.fspath(target))
-
-    with io.calls_replaced(io.Calls(rename=full)), pytest.raises(OSError, match="No space"):
+    with refusing("rename", code=28), pytest.raises(OSError, match="No space"):
         home.leave()
     assert not (tmp_path / MARK).exists()
     data_directory.enter(tmp_path).leave()
@@ -390,11 +383,7 @@ def test_what_a_log_noted_before_it_failed_is_written_before_it_is_loaded(tmp_pa
     assert not (tmp_path / LOG_STARTS).exists()
     again = data_directory.enter(tmp_path)
     again.claim("orders-0")
-
-    def refuse(*_arguments: object) -> int:
-        raise OSError(28, "No space left on device")
-
-    with io.calls_replaced(io.Calls(pwritev=refuse)), pytest.raises(OSError, match="No space"):
+    with refusing("pwritev", code=28), pytest.raises(OSError, match="No space"):
         again.settle_offsets()
     again.settle_offsets()
     assert (tmp_path / LOG_STARTS).read_text() == "0\n1\norders 0 16\n"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kseg.files import io
 from kseg.files.checkpoints import EpochEntry, read_leader_epochs
 from kseg.log.epochs import UNDEFINED, LeaderEpochs, joined_epochs
+from tests.stopping import refusing
 
 Pairs = list[tuple[int, int]]
 
@@ -168,11 +168,7 @@ def test_batches_decide_and_history_fills_what_they_leave_open(
 def test_an_epoch_that_cannot_be_written_is_not_taken_note_of(tmp_path: Path) -> None:
     found = LeaderEpochs.load(tmp_path / "leader-epoch-checkpoint")
     found.assign(1, 0)
-
-    def full(*_arguments: object) -> int:
-        raise OSError(28, "No space left on device")
-
-    with io.calls_replaced(io.Calls(pwritev=full)), pytest.raises(OSError, match="No space"):
+    with refusing("pwritev", code=28), pytest.raises(OSError, match="No space"):
         found.assign(2, 5)
     assert pairs(found) == [(1, 0)]
     assert pairs(LeaderEpochs.load(tmp_path / "leader-epoch-checkpoint")) == [(1, 0)]

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from kseg import Segment
 from kseg.errors import CorruptRecordError, InvalidTxnStateError, KsegError
-from kseg.files import io, producer_snapshot
+from kseg.files import producer_snapshot
 from kseg.log.producers.snapshots import SnapshotDisk, SnapshotFiles, rebuild
 from kseg.log.producers.state import ProducerState
 from tests.builders import batch, control_batch, record, write_segment
 from tests.producing import append, data
+from tests.stopping import refusing
 
 
 def name(offset: int) -> str:
@@ -148,11 +149,7 @@ def test_strays_are_all_but_those_of_segments_and_the_newest_behind_them(
 
 def test_a_disk_that_refuses_leaves_the_snapshot_known(tmp_path: Path) -> None:
     files = put(tmp_path, 2)
-
-    def refuse(*_: Any) -> Any:
-        raise OSError(5, "Input/output error")
-
-    with io.calls_replaced(io.Calls(unlink=refuse)), pytest.raises(OSError, match="Input"):
+    with refusing("unlink"), pytest.raises(OSError, match="Input"):
         files.delete_all()
     assert files.offsets == (2,)
 
@@ -161,11 +158,7 @@ def test_a_disk_that_refuses_leaves_the_snapshot_known(tmp_path: Path) -> None:
 def test_a_snapshot_that_is_not_written_is_taken_again(tmp_path: Path, sync: bool) -> None:
     state, files = ProducerState(), SnapshotFiles(tmp_path)
     append(state, data(0, 4))
-
-    def refuse(*_: Any) -> Any:
-        raise OSError(28, "No space left on device")
-
-    with io.calls_replaced(io.Calls(pwritev=refuse)), pytest.raises(OSError, match="space"):
+    with refusing("pwritev", code=28), pytest.raises(OSError, match="space"):
         files.take(state, sync=sync)
     assert (files.offsets, state.last_snapshot_offset) == ((), 0)
     assert files.take(state, sync=sync) == tmp_path / name(5)
