@@ -13,6 +13,7 @@ from kseg.files.metadata import read_clean_shutdown
 from kseg.log import data_directory
 from kseg.log.data_directory import PartitionOffsets
 from tests.stopping import refusing
+from tests.unit.log.logs import noted
 
 ORDERS = TopicPartition("orders", 0)
 CLICKS = TopicPartition("clicks", 3)
@@ -49,20 +50,16 @@ def test_the_mark_is_gone_from_the_disk_before_anybody_is_let_in(tmp_path: Path)
     home.leave()
 
 
-def test_a_mark_that_was_there_comes_back_with_its_epoch(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("text", "epoch"), [('{"version":0,"brokerEpoch":10}', 10), ("", -1)])
+def test_a_mark_that_was_there_comes_back_with_its_epoch(
+    tmp_path: Path, text: str, epoch: int
+) -> None:
     partition(tmp_path, "orders-0")
-    (tmp_path / MARK).write_text('{"version":0,"brokerEpoch":10}')
-    data_directory.enter(tmp_path).leave()
-    assert (tmp_path / MARK).read_text() == '{"version":0,"brokerEpoch":10}'
-
-
-def test_an_empty_mark_counts_and_comes_back_without_an_epoch(tmp_path: Path) -> None:
-    partition(tmp_path, "orders-0")
-    (tmp_path / MARK).touch()
+    (tmp_path / MARK).write_text(text)
     home = data_directory.enter(tmp_path)
     assert home.was_clean
     home.leave()
-    assert (tmp_path / MARK).read_text() == '{"version":0,"brokerEpoch":-1}'
+    assert (tmp_path / MARK).read_text() == f'{{"version":0,"brokerEpoch":{epoch}}}'
 
 
 def test_partitions_without_a_mark_were_not_shut_down_cleanly(tmp_path: Path) -> None:
@@ -80,13 +77,6 @@ def test_a_directory_without_partitions_needs_no_mark(tmp_path: Path) -> None:
     home.leave()
 
 
-def test_a_deleted_partition_needs_no_look_for_the_mark(tmp_path: Path) -> None:
-    partition(tmp_path, "orders-0")
-    partition(tmp_path, f"orders-1.{'0' * 32}-delete")
-    worked_in(tmp_path, "orders-0")
-    assert read_clean_shutdown(tmp_path) is not None
-
-
 def test_the_log_of_kraft_needs_no_look_since_it_gets_one_always(tmp_path: Path) -> None:
     partition(tmp_path, "__cluster_metadata-0")
     worked_in(tmp_path)
@@ -96,12 +86,14 @@ def test_the_log_of_kraft_needs_no_look_since_it_gets_one_always(tmp_path: Path)
     assert read_clean_shutdown(tmp_path) is not None
 
 
-@pytest.mark.parametrize("kind", ["future", "stray"])
-def test_a_future_or_stray_partition_needs_one(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["delete", "future", "stray"])
+def test_a_future_or_stray_partition_needs_a_look_and_a_deleted_one_does_not(
+    tmp_path: Path, kind: str
+) -> None:
     partition(tmp_path, "orders-0")
     partition(tmp_path, f"orders-1.{'0' * 32}-{kind}")
     worked_in(tmp_path, "orders-0")
-    assert read_clean_shutdown(tmp_path) is None
+    assert (read_clean_shutdown(tmp_path) is not None) == (kind == "delete")
 
 
 def test_what_was_closed_badly_is_not_clean_for_the_next_in_the_same_life(tmp_path: Path) -> None:
@@ -269,22 +261,14 @@ def test_a_checkpoint_that_cannot_be_written_leaves_no_mark_and_no_lock(tmp_path
 
 
 def test_the_mark_is_the_last_thing_and_all_before_it_is_lasting(tmp_path: Path) -> None:
-    done = []
-
-    def rename(source: io.StrPath, target: io.StrPath) -> None:
-        done.append(os.path.basename(os.fspath(target)))
-        os.replace(source, target)
-
-    def flush(fd: int) -> None:
-        done.append("flush")
-        os.fsync(fd)
-
     home = data_directory.enter(tmp_path)
     home.note(ORDERS, recovery_point=1, log_start_offset=2, high_watermark=3)
-    with io.calls_replaced(io.Calls(rename=rename, fsync=flush)):
+    with noted() as told:
         home.leave()
-    names = [RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, MARK]
-    assert done == [step for name in names for step in (name, "flush")]
+    for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, MARK):
+        assert told[:3] == [f"flush {name}.tmp", f"rename {name}", f"flush {tmp_path.name}"]
+        del told[:3]
+    assert told == []
 
 
 def test_the_mark_is_lastingly_gone_when_enter_returns(tmp_path: Path) -> None:
