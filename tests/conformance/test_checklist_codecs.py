@@ -8,10 +8,8 @@ there is no stream to skip in, and of a body cut short nothing is given.
 from __future__ import annotations
 
 import gzip
-import mmap
 import random
 from collections.abc import Callable
-from struct import pack
 
 import lz4.frame
 import pytest
@@ -22,8 +20,7 @@ from kseg.format.codec import decompress
 from kseg.format.compress import LEVELS, check_level, compress
 from tests import builders, reference_codecs
 from tests.builders import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from tests.conformance.readers import Reader
-from tests.unit.codec_streams import END, XERIAL, lz4_block, lz4_header
+from tests.unit.codec_streams import XERIAL
 from tests.zstd import zstd_frame
 
 pytestmark = pytest.mark.usefixtures("codec_way")
@@ -85,21 +82,13 @@ def test_1024_bytes_come_back_at_every_magic_and_level(
     assert inflate(codec, written, magic=magic) == DATA
 
 
-def test_magic_0_has_the_broken_lz4_header_checksum(inflate: Inflate) -> None:
-    written = compress(LZ4, DATA, magic=0)
-    assert written[6] == 0x1A
-    for check in range(256):  # not looked at on reading
-        changed = written[:6] + bytes([check]) + written[7:]
-        assert inflate(LZ4, changed, magic=0) == DATA
-
-
-@pytest.mark.parametrize("magic", [1, 2])
-def test_magic_1_and_2_have_the_right_lz4_header_checksum(magic: int, inflate: Inflate) -> None:
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_only_magic_0_has_the_broken_lz4_header_checksum(magic: int, inflate: Inflate) -> None:
     written = compress(LZ4, DATA, magic=magic)
-    assert written[6] == 0x82
+    assert written[6] == (0x82 if magic else 0x1A)
     for check in range(256):
         changed = written[:6] + bytes([check]) + written[7:]
-        if check == 0x82:
+        if magic == 0 or check == 0x82:  # not looked at on reading magic 0
             assert inflate(LZ4, changed, magic=magic) == DATA
         else:
             with pytest.raises(CodecError):
@@ -191,40 +180,16 @@ def test_more_than_32768_bytes_become_snappy_chunks_of_32768(inflate: Inflate) -
 # What is read
 
 
-@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_every_kind_of_buffer_gives_the_same(codec: str, inflate: Inflate) -> None:
-    number = CODECS[codec]
-    written = compress(number, DATA)
-    with mmap.mmap(-1, len(DATA) + 5) as direct:
-        direct[5:] = DATA
-        array = bytearray(b"front" + DATA + b"back")
-        kinds = [array[5:-4], memoryview(array)[5:-4], memoryview(direct)[5:]]
-        assert [compress(number, kind) for kind in kinds] == [written] * 3
-        del kinds
-    spread = memoryview(bytearray(b"front") + written)[5:]
-    assert bytes(decompress(number, spread, magic=2, limit=1 << 20)) == DATA
-    assert inflate(number, written) == DATA
-
-
-LZ4_CHECKED = lz4.frame.compress(DATA, block_linked=False, block_checksum=True)
 LZ4_ALL = lz4.frame.compress(
     DATA, block_linked=False, block_checksum=True, content_checksum=True, store_size=True
 )
 READ: dict[str, tuple[int, bytes, bytes]] = {
     "lz4: content size and checksum, block checksums": (LZ4, LZ4_ALL, DATA),
     "lz4: a wrong content checksum is not findings": (LZ4, LZ4_ALL[:-1] + b"\x55", DATA),
-    "lz4: bytes after the end mark": (LZ4, compress(LZ4, DATA) + b"spare", DATA),
-    "two gzip members": (GZIP, compress(GZIP, b"ab") + compress(GZIP, DATA), b"ab" + DATA),
     "two zstd frames": (ZSTD, compress(ZSTD, b"ab") + compress(ZSTD, DATA), b"ab" + DATA),
     "two xerial streams": (SNAPPY, compress(SNAPPY, b"ab") + compress(SNAPPY, DATA), b"ab" + DATA),
-    "garbage after a gzip member": (GZIP, compress(GZIP, DATA) + b"garbage" * 9, DATA),
     "raw snappy": (SNAPPY, builders.xerial(DATA)[20:], DATA),
     "raw snappy shorter than 16 bytes": (SNAPPY, builders.xerial(b"short")[20:], b"short"),
-    "xerial versions 0 in the first header": (
-        SNAPPY,
-        XERIAL[:8] + bytes(8) + builders.xerial(DATA)[16:],
-        DATA,
-    ),
     "1 spare byte after the last xerial chunk": (SNAPPY, compress(SNAPPY, DATA) + b"x", DATA),
     "2 spare bytes after the last xerial chunk": (SNAPPY, compress(SNAPPY, DATA) + b"xx", DATA),
     "3 spare bytes after the last xerial chunk": (SNAPPY, compress(SNAPPY, DATA) + b"xxx", DATA),
@@ -240,49 +205,3 @@ READ: dict[str, tuple[int, bytes, bytes]] = {
 def test_what_others_write_is_read(claim: str, inflate: Inflate) -> None:
     codec, data, expected = READ[claim]
     assert inflate(codec, data) == expected
-
-
-def changed(data: bytes, at: int, to: int) -> bytes:
-    assert data[at] != to
-    out = bytearray(data)
-    out[at] = to
-    return bytes(out)
-
-
-REFUSED: dict[str, tuple[int, bytes]] = {
-    "2 bytes as an lz4 frame": (LZ4, compress(LZ4, DATA)[:2]),
-    "lz4: a changed first magic byte": (LZ4, changed(compress(LZ4, DATA), 0, 0x05)),
-    "lz4: a block size of 2^24": (LZ4, lz4_header() + pack("<I", 1 << 24) + bytes(99) + END),
-    "lz4: flushed but not closed": (LZ4, compress(LZ4, DATA)[:-4]),
-    "lz4: linked blocks": (LZ4, lz4_header(flags=0x40) + lz4_block(DATA) + END),
-    "lz4: a wrong block checksum": (LZ4, changed(LZ4_CHECKED, -5, LZ4_CHECKED[-5] ^ 1)),
-    "garbage after a zstd frame": (ZSTD, compress(ZSTD, DATA) + b"garbage"),
-    "a wrong gzip trailer": (GZIP, compress(GZIP, DATA)[:-8] + bytes(8)),
-    "xerial version 0 in a further header": (
-        SNAPPY,
-        compress(SNAPPY, DATA) + XERIAL[:8] + bytes(8) + builders.xerial(DATA)[16:],
-    ),
-}
-
-
-@pytest.mark.parametrize("claim", REFUSED)
-def test_what_kafka_refuses_is_a_codec_error(claim: str, inflate: Inflate) -> None:
-    codec, data = REFUSED[claim]
-    with pytest.raises(CodecError):
-        inflate(codec, data)
-
-
-@pytest.mark.parametrize(
-    ("codec", "expected"),
-    {
-        "gzip": "codec",
-        "snappy": "codec",
-        "lz4": "codec",
-        "zstd": "invalid",
-        "none": "invalid",
-    }.items(),
-)
-def test_an_empty_body_with_records_announced(codec: str, expected: str, reader: Reader) -> None:
-    data = builders.batch(codec=CODECS[codec], body=b"", count=1)
-    result = reader.read(data, 0, len(data))
-    assert (result.records, result.error) == ([], expected)
