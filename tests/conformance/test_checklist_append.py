@@ -134,17 +134,6 @@ def test_log_append_time_is_written_while_gzip_of_magic_0_is_converted(magic: in
     assert (taken.offset_of_max_timestamp, taken.sizes_maybe_changed) == (2, True)
 
 
-@pytest.mark.parametrize(("magic", "latest", "shallow"), [(0, -1, -1), (1, NOW, 0), (2, NOW, 2)])
-def test_log_append_time_is_written_over_plain_records(
-    magic: int, latest: int, shallow: int
-) -> None:
-    data = records_of(three(1234, 1234, 1234), magic=magic)
-    taken = take(data, magic=magic, timestamp_type=LOG_APPEND)
-    assert (taken.max_timestamp, taken.offset_of_max_timestamp) == (latest, shallow)
-    assert timestamps(taken) == [latest] * 3
-    assert (len(taken), taken.sizes_maybe_changed) == (len(data), False)
-
-
 # At the log
 
 

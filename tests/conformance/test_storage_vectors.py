@@ -74,7 +74,7 @@ def test_loc_19_directory_names_come_apart_at_the_last_dash(directory_name: Vect
     assert len(directory_name["dir"]) == directory_name.get("length", len(directory_name["dir"]))
 
 
-def test_oix_04_05_12_offset_index_entries_lookups_and_sanity(
+def test_oix_04_05_08_12_offset_index_entries_lookups_and_sanity(
     offset_index: Vector, tmp_path: Path, mapping: Any
 ) -> None:
     path = write(tmp_path / "x.index", offset_index)
@@ -105,7 +105,7 @@ def test_preallocated_tail_is_told_from_entries(tmp_path: Path, mapping: Any) ->
         assert (index.entry_count, index.slots, index.last_offset) == (2, 4, 15)
 
 
-def test_tix_03_07_11_time_index_entries_lookups_and_sanity(
+def test_tix_02_03_07_11_time_index_entries_lookups_and_sanity(
     time_index: Vector, tmp_path: Path, mapping: Any
 ) -> None:
     path = write(tmp_path / "x.timeindex", time_index)
@@ -119,7 +119,7 @@ def test_tix_03_07_11_time_index_entries_lookups_and_sanity(
     assert index_fault(path, time_index["base_offset"], mapping) is None
 
 
-def test_lookup_equals_a_plain_floor_search_around_the_warm_section(
+def test_oix_02_03_lookup_equals_a_plain_floor_search_around_the_warm_section(
     warm_section: Vector, tmp_path: Path
 ) -> None:
     size, warm = warm_section["entry_size"], warm_section["warm_entries"]
@@ -138,7 +138,9 @@ def test_lookup_equals_a_plain_floor_search_around_the_warm_section(
                     assert index.lookup(target)[1] == floor
 
 
-def test_txi_04_txn_index_entries_collection_and_sanity(txn_index: Vector, tmp_path: Path) -> None:
+def test_txi_02_04_txn_index_entries_collection_and_sanity(
+    txn_index: Vector, tmp_path: Path
+) -> None:
     path = write(tmp_path / "x.txnindex", txn_index)
     index = TxnIndex.open(path)
     entries = index.entries()

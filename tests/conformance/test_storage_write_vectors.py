@@ -69,7 +69,7 @@ def opened(kind: Any, path: Path, vector: Vector, *, slots: int = 100) -> Any:
     return index
 
 
-def test_index_files_have_whole_slots(sizing: Vector, tmp_path: Path) -> None:
+def test_tix_08_index_files_have_whole_slots(sizing: Vector, tmp_path: Path) -> None:
     kind, full_at, last = {
         8: (OffsetIndexWriter, sizing["offset_is_full_at"], 1),
         12: (TimeIndexWriter, sizing["time_is_full_at"], TimeIndexEntry(1, 1)),
@@ -92,7 +92,7 @@ SPEC_ERRORS = {
 }
 
 
-def test_offset_index_appends_and_cuts(offset_vector: Vector, tmp_path: Path) -> None:
+def test_oix_10_offset_index_appends_and_cuts(offset_vector: Vector, tmp_path: Path) -> None:
     path = tmp_path / "x"
     if "entries" not in offset_vector:
         index = opened(OffsetIndexWriter, path, offset_vector)
@@ -113,7 +113,7 @@ def test_offset_index_appends_and_cuts(offset_vector: Vector, tmp_path: Path) ->
             assert index.count == cut["entries_left"]
 
 
-def test_tix_09_time_index_appends_and_cuts(time_vector: Vector, tmp_path: Path) -> None:
+def test_tix_04_09_time_index_appends_and_cuts(time_vector: Vector, tmp_path: Path) -> None:
     path = tmp_path / "x"
     with TimeIndexWriter.open(path, time_vector["base_offset"], bytes_max=120) as index:
         for entry in time_vector.get("entries", ()):

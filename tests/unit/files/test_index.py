@@ -37,7 +37,9 @@ def test_oix_01_an_empty_index_answers_the_base(tmp_path: Path, mapping: Any, ta
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_missing_file_is_an_empty_index(kind: Any, tmp_path: Path, mapping: Any) -> None:
+def test_oix_01_tix_01_a_missing_file_is_an_empty_index(
+    kind: Any, tmp_path: Path, mapping: Any
+) -> None:
     path = tmp_path / "absent"
     with kind.open(path, BASE, mapping=mapping) as index:
         assert index.missing

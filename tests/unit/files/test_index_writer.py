@@ -131,7 +131,7 @@ def test_an_offset_without_a_relative_form_is_refused(
         assert index.count == 0
 
 
-def test_oix_07_an_entry_that_is_refused_or_fails_is_not_there(tmp_path: Path) -> None:
+def test_oix_06_07_an_entry_that_is_refused_or_fails_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "x"
     with OffsetIndexWriter.open(path, 0, bytes_max=24) as index:
         index.append(1, 1)

@@ -282,11 +282,6 @@ def test_kernels_of_messages_refuse_what_is_no_message() -> None:
 GZIP = Compression.GZIP
 
 
-@pytest.mark.parametrize("kind", [Compression.NONE, GZIP, Compression.SNAPPY])
-def test_no_payloads_are_no_message_of_07(kind: Compression) -> None:
-    assert encode_messages_07([], compression=kind) == b""
-
-
 @pytest.mark.parametrize(
     ("magic", "kind", "text"),
     [
