@@ -71,7 +71,7 @@ def fresh(root: Path) -> Path:
     return root
 
 
-def record(story: Story, root: Path) -> Recorder:
+def record(story: Story | HouseStory, root: Path) -> Recorder:
     """Run a story, noting its calls."""
     recorder = Recorder(fresh(root))
     with io.calls_replaced(recorder.calls):
@@ -274,9 +274,7 @@ def house_power_cuts(
     story: HouseStory, root: Path, count: int, seed: str | int, tally: Tally
 ) -> None:
     """As `power_cuts`, for a whole data directory."""
-    recorder = Recorder(fresh(root / "run"))
-    with io.calls_replaced(recorder.calls):
-        story.run(root / "run", recorder.remark)
+    recorder = record(story, root / "run")
     told = list(recorder.remarks())
     checker = HouseChecker(root / "state", story.config)
     sampler = Sampler(recorder.before, recorder.ops, seed)
@@ -293,10 +291,7 @@ def house_power_cuts(
 
 def house_kills(story: HouseStory, root: Path, count: int, seed: str | int, tally: Tally) -> None:
     """As `kills`, for a whole data directory."""
-    recorder = Recorder(fresh(root / "run"))
-    with io.calls_replaced(recorder.calls):
-        story.run(root / "run", recorder.remark)
-    told = list(recorder.remarks())
+    told = list(record(story, root / "run").remarks())
     names = calls_of(story.run, fresh(root / "run"))
     checker = HouseChecker(root / "killed", story.config)
     for kill in random.Random(f"house {seed}").sample(list(every_kill(names)), count):
