@@ -16,9 +16,7 @@ from kseg.files.metadata import read_clean_shutdown
 from tests.adopted import Source, served, target
 from tests.crash.kills import Remarks
 from tests.crash.runs import scratch
-from tests.crash.test_merge import (
-    Making,
-)
+from tests.crash.test_merge import Making
 from tests.crash.test_merge import (  # the same must hold of it
     test_a_call_that_fails_leaves_no_output_and_the_next_run_makes_one as test_faults,
 )
