@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kseg import scan
-from kseg.cli.kafka_dump.decoders import _STATUSES
+from kseg.analysis.transactions import STATES
 from kseg.cli.main import run
 from kseg.internal import InternalTopic, table_schema, tables
 from tests.builders import batch, record, write_segment
@@ -91,8 +91,8 @@ def check(vector: Row, row: Row) -> None:
     if told.startswith("{"):
         told = json.loads(told)
         data = told.get("data", told)
-        if data.get("transactionStatus") in _STATUSES:  # words since Kafka 4.4
-            data["transactionStatus"] = _STATUSES.index(data["transactionStatus"])
+        if data.get("transactionStatus") in STATES:  # words since Kafka 4.4
+            data["transactionStatus"] = STATES.index(data["transactionStatus"])
         shown = as_kafka(row, vector["topic"], "value")
         assert repr(shown) == repr(data)
 
