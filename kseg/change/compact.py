@@ -93,18 +93,18 @@ def plan_compaction(
     source = state_or_view(log, high_watermark)
     if config is None and isinstance(source, LogState):
         config = source.config
-    known = (
+    topic_rules = (
         config
         if isinstance(config, RetentionRules)
         else rules_beside(source.path, compaction_rules, LogConfig.of(config))
     )
     if isinstance(source, LogState):
-        inputs = CleanerInputs.of_state(source, known.config, now)
+        inputs = CleanerInputs.of_state(source, topic_rules.config, now)
     else:
-        inputs = CleanerInputs.of_view(source, known.config, now, high_watermark)
+        inputs = CleanerInputs.of_view(source, topic_rules.config, now, high_watermark)
     inputs = replace(inputs, on_bad_crc="stop" if verify_crc else "ignore")
-    plan = plan_inputs(inputs, known, options)
-    return replace(plan, opening=opening_of(source, known.config, high_watermark))
+    plan = plan_inputs(inputs, topic_rules, options)
+    return replace(plan, opening=opening_of(source, topic_rules.config, high_watermark))
 
 
 # ---- compaction and retention of closed partitions -----------------------------------------------

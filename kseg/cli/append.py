@@ -26,7 +26,7 @@ import numpy as np
 from kseg.catalog.catalog import partition_at
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
-from kseg.cli.parsing import CODECS, GivenSettings
+from kseg.cli.parsing import CODECS, CommandSettings
 from kseg.cli.settings import known_configs
 from kseg.constants import BATCH_BYTES, INT64_MAX, NO_TIMESTAMP, Compression
 from kseg.errors import (
@@ -63,7 +63,7 @@ def append(
     directory: str,
     encoding: str,
     durable: bool,
-    given: GivenSettings,
+    command_settings: CommandSettings,
     as_json: bool,
     codec: str,
     level: int | None,
@@ -78,11 +78,11 @@ def append(
     path = Path(directory)
     _check_name(path)
     partition = partition_at(path)
-    config = known_configs([partition], given)[path]
-    run = AppendRun(path, options, given.clock, durable=durable)
+    config = known_configs([partition], command_settings)[path]
+    run = AppendRun(path, options, command_settings.clock, durable=durable)
     is_new = not path.exists()
     # The clock is the log's too, so that a run with --now can be repeated exactly.
-    log = Log.open(path, mode="append", create=True, config=config, now_ms=given.clock)
+    log = Log.open(path, mode="append", create=True, config=config, now_ms=command_settings.clock)
     if is_new:
         complain(f"kseg: {directory}: a new partition; there was none")
     try:

@@ -25,7 +25,7 @@ from kseg.change.run import ChangeOptions, has_segments
 from kseg.cli import output
 from kseg.cli.closed import change_of, report, report_lost_mark
 from kseg.cli.failures import Exit, complain, one_line
-from kseg.cli.parsing import GivenSettings, Paths
+from kseg.cli.parsing import CommandSettings, Paths
 from kseg.cli.paths import catalog_of, tier_of_plans
 from kseg.cli.settings import (
     data_directories,
@@ -46,15 +46,17 @@ from kseg.reports import PartitionSettings, RetentionPlan
 def retain(
     directories: Paths,
     selection: Selection,
-    given: GivenSettings,
+    command_settings: CommandSettings,
     high_watermark: Literal["end"] | None,
     as_json: bool,
     **how: Any,
 ) -> int:
     """Run `kseg retain`; returns the exit code."""
-    options = change_of(given, **how)
+    options = change_of(command_settings, **how)
     cleanup = CleanupOptions(options.now_ms, high_watermark, None, tier_of_plans())
-    directories, reports, findings = _clean_up(cleanup, options, directories, selection, given)
+    directories, reports, findings = _clean_up(
+        cleanup, options, directories, selection, command_settings
+    )
     partitions = [done.plan for done in reports]
     plans = [partition.deletion for partition in partitions]
     if not as_json:
@@ -91,7 +93,7 @@ def retain(
 def compact(
     directories: Paths,
     selection: Selection,
-    given: GivenSettings,
+    command_settings: CommandSettings,
     high_watermark: Literal["end"] | None,
     apply: bool,
     output_dir: str | None,
@@ -101,14 +103,16 @@ def compact(
 ) -> int:
     """Run `kseg compact`; returns the exit code."""
     options = change_of(
-        given,
+        command_settings,
         apply=apply,
         output_dir=output_dir,
         backup_dir=backup_dir,
         no_backup=backup_dir is None,
     )
     cleanup = CleanupOptions(options.now_ms, high_watermark, CompactionOptions(**how))
-    directories, reports, findings = _clean_up(cleanup, options, directories, selection, given)
+    directories, reports, findings = _clean_up(
+        cleanup, options, directories, selection, command_settings
+    )
     say_it = partial(report, "compact", output.path_field(directories), options, reports)
     return write_compaction([done.plan for done in reports], findings, say_it, as_json=as_json)
 
@@ -118,7 +122,7 @@ def _clean_up(
     options: ChangeOptions,
     directories: Paths,
     selection: Selection,
-    given: GivenSettings,
+    command_settings: CommandSettings,
 ) -> tuple[Paths, list[Report], list[KsegError]]:
     """Plan and apply the changes; returns the data directories, reports and findings.
 
@@ -126,7 +130,7 @@ def _clean_up(
     """
     kinds = [EntryKind.LOG] if cleanup.options else [EntryKind.LOG, EntryKind.CLUSTER_METADATA]
     directories, settings, findings, alone = logs_with_settings(
-        directories, selection, given, kinds
+        directories, selection, command_settings, kinds
     )
     plans = [
         plan_cleanup(path, of_partition, cleanup, of_one_log=alone)
@@ -140,23 +144,23 @@ def _clean_up(
 def logs_with_settings(
     directories: Paths,
     selection: Selection,
-    given: GivenSettings,
+    command_settings: CommandSettings,
     kinds: Sequence[EntryKind] = (EntryKind.LOG,),
 ) -> tuple[Paths, dict[Path, PartitionSettings], tuple[KsegError, ...], bool]:
     """Choose closed logs to change, and look for their settings.
 
     Args:
-        directories, selection, given: of the command line.
+        directories, selection, command_settings: of the command line.
         kinds: of directories that count, where more than one is chosen.
 
     Returns:
         The data directories; the settings by partition; the findings in their sources; and whether
         one partition directory was named.
     """
-    directories, given = data_directories(directories, given)
+    directories, command_settings = data_directories(directories, command_settings)
     catalog = catalog_of(directories, selection, strict=True)
     partitions = list(catalog)
-    all_settings = known_settings(partitions, given, directories)
+    all_settings = known_settings(partitions, command_settings, directories)
     # An empty or deleted log has no retention, unless it is asked for by name.
     if len(partitions) > 1:
         partitions = [partition for partition in partitions if has_segments(partition.path, kinds)]

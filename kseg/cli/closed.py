@@ -20,7 +20,7 @@ from kseg.change.recover import recover_all
 from kseg.change.run import ChangeOptions, home_of, homes_of, run
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, usage_errors
-from kseg.cli.parsing import GivenSettings, Paths
+from kseg.cli.parsing import CommandSettings, Paths
 from kseg.cli.paths import catalog_of, one_partition, tier_of_plans, tier_of_run
 from kseg.cli.settings import (
     data_directories,
@@ -63,7 +63,7 @@ _TRUNCATE_ACTIONS: Final = {"truncate": "cut"}
 
 
 def change_of(
-    given: GivenSettings,
+    command_settings: CommandSettings,
     *,
     apply: bool,
     output_dir: str | None,
@@ -84,7 +84,7 @@ def change_of(
             refuse_in_data_directory(output_dir, is_data=True)
         if backup_dir is not None:
             refuse_in_data_directory(backup_dir)
-    return ChangeOptions(given.clock(), apply, output_dir, backup_dir, not no_backup)
+    return ChangeOptions(command_settings.clock(), apply, output_dir, backup_dir, not no_backup)
 
 
 def changeable(partitions: Sequence[Partition]) -> list[Partition]:
@@ -306,21 +306,21 @@ def reindex(
     kinds: tuple[str, ...],
     exact: bool,
     selection: Selection,
-    given: GivenSettings,
+    command_settings: CommandSettings,
     jobs: int,
     as_json: bool,
     **how: Any,
 ) -> int:
     """Run `kseg reindex`; returns the exit code."""
-    options = change_of(given, **how)
+    options = change_of(command_settings, **how)
     partitions = changeable(catalog_of((directory,), selection).partitions)
-    configs = known_configs(partitions, given)
+    configs = known_configs(partitions, command_settings)
     share = partial(share_out, verb="reindex", jobs=jobs)
     named = kinds_named(kinds)
 
     def plan(path: Path, progress: Progress, put: Callable[[object], None]) -> None:
         config = configs[path]
-        now = given.now_ms
+        now = command_settings.now_ms
         put(plan_reindex(path, config=config, kinds=named, exact=exact, now=now, progress=progress))
 
     paths = [partition.path for partition in partitions]
@@ -384,29 +384,29 @@ def truncate(
     offset: int | None,
     time_ms: int | None,
     selection: Selection,
-    given: GivenSettings,
+    command_settings: CommandSettings,
     as_json: bool,
     **how: Any,
 ) -> int:
     """Run `kseg truncate`; returns the exit code."""
     if (offset is None) == (time_ms is None):
         raise click.UsageError("Give either --to or --to-time.")
-    options = change_of(given, **how)
+    options = change_of(command_settings, **how)
     if offset is not None:
         partitions = [one_partition(directories, selection, strict=True)]
     else:
         partitions = changeable(catalog_of(directories, selection, strict=True).partitions)
-    configs = known_configs(partitions, given)
+    configs = known_configs(partitions, command_settings)
     cut = partial(plan_truncation, offset=offset, time=time_ms)
 
     def again(plan: TruncationPlan, place: Path) -> TruncationPlan:
-        return replace(cut(place), config=plan.config, now_ms=given.now_ms)
+        return replace(cut(place), config=plan.config, now_ms=command_settings.now_ms)
 
     plans = [
         replace(
             cut(partition.path, tier=tier_of_run()),
             config=configs[partition.path],
-            now_ms=given.now_ms,
+            now_ms=command_settings.now_ms,
         )
         for partition in partitions
     ]
@@ -463,7 +463,7 @@ def _truncated(done: Any) -> dict[str, Any]:
 def recover(
     directories: Paths,
     selection: Selection,
-    given: GivenSettings,
+    command_settings: CommandSettings,
     jobs: int,
     as_json: bool,
     as_broker: bool,
@@ -473,10 +473,10 @@ def recover(
     **how: Any,
 ) -> int:
     """Run `kseg recover`; returns the exit code."""
-    options = change_of(given, **how)
-    directories, given = data_directories(directories, given)
+    options = change_of(command_settings, **how)
+    directories, command_settings = data_directories(directories, command_settings)
     partitions = changeable(catalog_of(directories, selection, set_aside=True).partitions)
-    known_by_path = known_configs(partitions, given, directories)
+    known_by_path = known_configs(partitions, command_settings, directories)
     if len(partitions) > 1:
         partitions = [
             partition for partition in partitions if entry_of(partition.path).kind in _LOADED

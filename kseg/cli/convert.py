@@ -21,7 +21,7 @@ from kseg.cli.cleanup import logs_with_settings
 from kseg.cli.closed import change_of, report, share_out
 from kseg.cli.failures import Exit, complain, complain_of, one_line, usage_errors
 from kseg.cli.owners import owner_lines
-from kseg.cli.parsing import CODECS, GivenSettings, Paths
+from kseg.cli.parsing import CODECS, CommandSettings, Paths
 from kseg.cli.paths import batch_files, catalog_of
 from kseg.cli.records import stream_tiles
 from kseg.cli.settings import have_damage, say_of_settings
@@ -70,7 +70,7 @@ def convert(
     apply: bool,
     backup_dir: str | None,
     selection: Selection,
-    given: GivenSettings,
+    command_settings: CommandSettings,
     **how: Any,
 ) -> int:
     """Run `kseg convert`; returns the exit code."""
@@ -88,7 +88,7 @@ def convert(
             how["level"],
             selection,
             backup_dir,
-            given,
+            command_settings,
             apply=apply,
             as_json=as_json,
         )
@@ -402,7 +402,7 @@ def _recode(
     level: int | None,
     selection: Selection,
     backup_dir: str | None,
-    given: GivenSettings,
+    command_settings: CommandSettings,
     *,
     apply: bool,
     as_json: bool,
@@ -411,13 +411,19 @@ def _recode(
     if codec is None:
         raise click.UsageError("Give --codec, for segments in place; or -o OUT.")
     options = change_of(
-        given, apply=apply, output_dir=None, backup_dir=backup_dir, no_backup=backup_dir is None
+        command_settings,
+        apply=apply,
+        output_dir=None,
+        backup_dir=backup_dir,
+        no_backup=backup_dir is None,
     )
     kind = Compression(CODECS.index(codec))
     if level is not None:
         with usage_errors():
             check_level(kind, level)
-    directories, settings, of_settings, alone = logs_with_settings(directories, selection, given)
+    directories, settings, of_settings, alone = logs_with_settings(
+        directories, selection, command_settings
+    )
     plans = [
         plan_recoding(
             path, of_partition.retention_rules(of_one_log=alone), kind, level, options.now_ms

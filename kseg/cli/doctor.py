@@ -16,7 +16,7 @@ import click
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
-from kseg.cli.parsing import GivenSettings, Paths, Setting
+from kseg.cli.parsing import CommandSettings, Paths, Setting
 from kseg.cli.settings import check_settings, data_directories
 from kseg.files.selection import some_of
 from kseg.files.whole_file import refuse_in_data_directory
@@ -46,7 +46,7 @@ def doctor(
     directories: Paths,
     release: str | None,
     jobs: int,
-    given: GivenSettings,
+    command_settings: CommandSettings,
     as_json: bool,
 ) -> int:
     """Run the verb; returns the exit code."""
@@ -55,19 +55,19 @@ def doctor(
     for path in directories:
         with suppress(PermissionError):  # a finding
             os.stat(path)  # a broker makes a directory that is not there; here it is a wrong name
-    directories, given = data_directories(directories, given)
+    directories, command_settings = data_directories(directories, command_settings)
     if not directories:
         raise click.UsageError("Missing argument 'DIR...'.")
     with usage_errors(), output.progress("doctor", 0) as bar:
         report = run(
             directories,
             release=release,
-            **given.arguments,
-            now=given.clock(),
+            **command_settings.arguments,
+            now=command_settings.clock(),
             threads=jobs,
             progress=bar.to,
         )
-    _check(given.settings, (report,))
+    _check(command_settings.settings, (report,))
     if as_json:
         output.write_document("doctor/1", {"path": list(directories), **report.to_json()})
     else:
@@ -249,7 +249,7 @@ def report(
     out: str | None,
     keys: bool,
     jobs: int,
-    given: GivenSettings,
+    command_settings: CommandSettings,
     as_json: bool,
 ) -> int:
     """Run the verb; returns the exit code."""
@@ -266,18 +266,19 @@ def report(
             raise click.UsageError(f"{out} is there already; choose a new name.")
         if not Path(out).absolute().parent.is_dir():
             raise click.UsageError(f"{Path(out).absolute().parent} is no directory.")
-    directories, given = data_directories(directories, given)
+    directories, command_settings = data_directories(directories, command_settings)
     with usage_errors(), output.progress("report", 0) as bar:
         broker_report = run(
             directories,
             keys=keys,
-            **given.arguments,
-            now=given.now_ms,
+            **command_settings.arguments,
+            now=command_settings.now_ms,
             threads=jobs,
             progress=bar.to,
         )
     check_settings(
-        given.settings, {partition.topic for partition in broker_report.explain.partitions}
+        command_settings.settings,
+        {partition.topic for partition in broker_report.explain.partitions},
     )
     if out is None:
         output.write_document("report/1", {"path": list(directories), **broker_report.to_json()})

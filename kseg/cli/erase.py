@@ -25,7 +25,7 @@ from kseg.change.run import DAMAGE, run
 from kseg.cli import output
 from kseg.cli.closed import change_of, report, report_lost_mark, share_out
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
-from kseg.cli.parsing import GivenSettings, Paths
+from kseg.cli.parsing import CommandSettings, Paths
 from kseg.cli.paths import catalog_of
 from kseg.cli.settings import data_directories, known_configs
 from kseg.commands import command_line, printable
@@ -55,7 +55,7 @@ def erase(
     report_file: str | None,
     secret_file: str | None,
     selection: Selection,
-    given: GivenSettings,
+    command_settings: CommandSettings,
     jobs: int,
     apply: bool,
     backup_dir: str | None,
@@ -64,19 +64,23 @@ def erase(
 ) -> int:
     """Run `kseg erase`; returns the exit code."""
     options = change_of(
-        given, apply=apply, output_dir=None, backup_dir=backup_dir, no_backup=backup_dir is None
+        command_settings,
+        apply=apply,
+        output_dir=None,
+        backup_dir=backup_dir,
+        no_backup=backup_dir is None,
     )
     with usage_errors():
         targets = _targets(**asked)
     secret = None if secret_file is None else Path(secret_file).read_bytes()
-    directories, given = data_directories(directories, given)
+    directories, command_settings = data_directories(directories, command_settings)
     catalog = catalog_of(directories, selection, strict=True)
     partitions = _with_set_aside(_of_producers(catalog.partitions))
     if report_file is not None and not (targets["keys"] or targets["null_key"]):
         return _check(Path(report_file), partitions, as_json=as_json)
     if targets["offsets"] is not None and len(partitions) > 1:
         raise click.UsageError("An offset belongs to one partition: name it, or give --partition.")
-    configs = known_configs(partitions, given, directories)
+    configs = known_configs(partitions, command_settings, directories)
     plan_at: Any = partial(plan_erasure, **targets, now=options.now_ms, threads=jobs)
     with usage_errors():
         plans, damage = _planned(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
-from kseg.cli.parsing import GivenSettings, Paths, Setting, by_topic
+from kseg.cli.parsing import CommandSettings, Paths, Setting, by_topic
 from kseg.cli.paths import tier_of_plans
 from kseg.cli.settings import check_settings, data_directories, defaults_lines
 from kseg.files.selection import some_of
@@ -31,27 +31,27 @@ def explain(
     supposed: tuple[Setting, ...],
     segments: bool,
     jobs: int,
-    given: GivenSettings,
+    command_settings: CommandSettings,
     as_json: bool,
 ) -> int:
     """Run the verb; returns the exit code."""
     from kseg import explain as run
 
-    directories, given = data_directories(directories, given)
+    directories, command_settings = data_directories(directories, command_settings)
     what_if, topic_what_if = by_topic(supposed)
     with usage_errors(), output.progress("explain", 0) as bar:
         report = run(
             directories,
-            **given.arguments,
+            **command_settings.arguments,
             what_if=what_if,
             topic_what_if=topic_what_if,
-            now=given.now_ms,
+            now=command_settings.now_ms,
             threads=jobs,
             progress=bar.to,
             tier=tier_of_plans(),
         )
     topics = {partition.topic for partition in report.partitions}
-    check_settings((*given.settings, *supposed), topics)
+    check_settings((*command_settings.settings, *supposed), topics)
     if as_json:
         output.write_document("explain/1", {"path": list(directories), **report.to_json()})
     else:

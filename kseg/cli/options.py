@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import click
 
 from kseg.cli.failures import usage_errors
-from kseg.cli.parsing import DECODED, GivenSettings, clock_of, parse_setting
+from kseg.cli.parsing import DECODED, CommandSettings, clock_of, parse_setting
 from kseg.constants import BATCH_BYTES
 from kseg.files.grammar import OFFSET_MAX, URL_REFUSAL, is_url
 from kseg.files.selection import Selection
@@ -441,7 +441,7 @@ broker_options = together(
         help="The data directory with __cluster_metadata-0, if it is elsewhere.",
     ),
 )
-#: The options of `kseg.cli.parsing.GivenSettings`, one parameter each.
+#: The options of `kseg.cli.parsing.CommandSettings`, one parameter each.
 _settings_options = together(
     click.option(
         "--config",
@@ -481,8 +481,8 @@ def gathered(name: str, kind: Any, options: Option) -> Option:
 
 #: The chosen partitions, as `selection`.
 selection_options = gathered("selection", Selection, _selection_options)
-#: `--config`, `--broker-config`, `--metadata-dir` and `--now`, all of them as `given`.
-settings_options = gathered("given", GivenSettings, _settings_options)
+#: `--config`, `--broker-config`, `--metadata-dir` and `--now`, all of them as `command_settings`.
+settings_options = gathered("command_settings", CommandSettings, _settings_options)
 
 
 # ---- options of the verbs that change logs -------------------------------------------------------

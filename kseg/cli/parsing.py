@@ -122,7 +122,7 @@ def clock_of(now_ms: int | None) -> Clock:
     return lambda: now_ms
 
 
-class GivenSettings(NamedTuple):
+class CommandSettings(NamedTuple):
     """The settings of a command line, and the time.
 
     Attributes:

@@ -12,7 +12,7 @@ import click
 import kseg
 from kseg.cli import output
 from kseg.cli.failures import complain_of, usage_errors
-from kseg.cli.parsing import GivenSettings, Setting, by_topic
+from kseg.cli.parsing import CommandSettings, Setting, by_topic
 from kseg.errors import KsegError, UnsupportedFormatError
 from kseg.files import metadata
 from kseg.files.names import Partition
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def data_directories(
-    paths: Sequence[str], given: GivenSettings
-) -> tuple[tuple[str, ...], GivenSettings]:
+    paths: Sequence[str], command_settings: CommandSettings
+) -> tuple[tuple[str, ...], CommandSettings]:
     """The data directories DIR... of a verb; a `server.properties` stands for its `log.dirs`.
 
     Args:
         paths: partition directories, data directories, or a broker's `server.properties`. Without
             any, the file of `--broker-config` is taken.
-        given: other given settings.
+        command_settings: the other settings.
 
     Returns:
         The directories, and the same settings, with that file as `--broker-config` if not given.
@@ -41,14 +41,14 @@ def data_directories(
         OSError: it cannot be read.
     """
     files = [path for path in paths if path.endswith(".properties") and os.path.isfile(path)]
-    if not paths and given.broker_config is not None:
-        paths = files = [given.broker_config]
+    if not paths and command_settings.broker_config is not None:
+        paths = files = [command_settings.broker_config]
     directories: dict[str, None] = {}
     for path in paths:
         directories |= dict.fromkeys(_named_in(path) if path in files else [path])
-    if given.broker_config is None and files:
-        given = given._replace(broker_config=files[0])
-    return tuple(directories), given
+    if command_settings.broker_config is None and files:
+        command_settings = command_settings._replace(broker_config=files[0])
+    return tuple(directories), command_settings
 
 
 def _named_in(file: str) -> tuple[str, ...]:
@@ -86,49 +86,53 @@ def check_settings(settings: Sequence[Setting], topics: Iterable[str | None]) ->
             raise click.UsageError(f"{setting.topic}:{setting.name}: {why}")
 
 
-def check_given(partitions: Sequence[Partition], given: GivenSettings) -> None:
+def check_named(partitions: Sequence[Partition], command_settings: CommandSettings) -> None:
     """Refuse `--config` values that are not settings of these partitions.
 
     Raises:
         UsageError: a setting is invalid, or of a topic that is not here.
     """
     topics = {partition.topic for partition in partitions}
-    check_settings(given.settings, topics)
+    check_settings(command_settings.settings, topics)
     for topic in topics:
-        config_of(given.settings, topic)
+        config_of(command_settings.settings, topic)
 
 
 def known_settings(
-    partitions: Sequence[Partition], given: GivenSettings, directories: Sequence[str] = ()
+    partitions: Sequence[Partition],
+    command_settings: CommandSettings,
+    directories: Sequence[str] = (),
 ) -> kseg.reports.Settings:
     """Read the settings of partitions from where the broker has them.
 
     Args:
         partitions: whose data directories are looked at.
-        given: values that override the broker's.
+        command_settings: values that override the broker's.
         directories: as they were given: one without a chosen partition may have the metadata log.
 
     Raises:
         UsageError: a setting is invalid, or of a topic that is not here.
         OSError: a file cannot be read.
     """
-    check_given(partitions, given)
+    check_named(partitions, command_settings)
     unnamed = {Path(path).resolve() for path in directories}
     homes = {partition.path.resolve().parent for partition in partitions}
     homes |= unnamed - {partition.path.resolve() for partition in partitions}
     with usage_errors():
-        return kseg.settings(sorted(homes), **given.arguments)
+        return kseg.settings(sorted(homes), **command_settings.arguments)
 
 
 def known_configs(
-    partitions: Sequence[Partition], given: GivenSettings, directories: Sequence[str] = ()
+    partitions: Sequence[Partition],
+    command_settings: CommandSettings,
+    directories: Sequence[str] = (),
 ) -> dict[Path, LogConfig]:
     """The configuration of each partition, for verbs that delete nothing by it.
 
     Values that cannot be parsed are reported on standard error. For the arguments and errors see
     `known_settings`.
     """
-    settings = known_settings(partitions, given, directories)
+    settings = known_settings(partitions, command_settings, directories)
     of_partitions = [settings.of(partition.path) for partition in partitions]
     complain_of(settings.findings)
     for partition_settings in of_partitions:

@@ -25,9 +25,9 @@ from kseg.cli import closed, output
 from kseg.cli.cleanup import write_compaction
 from kseg.cli.doctor import write_reports
 from kseg.cli.failures import MARK, Exit, complain, complain_of, usage_errors
-from kseg.cli.parsing import GivenSettings, Paths, parse_names
+from kseg.cli.parsing import CommandSettings, Paths, parse_names
 from kseg.cli.paths import catalog_of
-from kseg.cli.settings import check_given
+from kseg.cli.settings import check_named
 from kseg.files.selection import Selection
 from kseg.records.query import ALL, Range
 from kseg.spark import jobs
@@ -119,15 +119,15 @@ def chosen_paths(paths: Paths, selection: Selection) -> list[str]:
 def doctor_of_fleet(
     directories: Paths,
     release: str | None,
-    given: GivenSettings,
+    command_settings: CommandSettings,
     cores: int,
     job: str | None,
     as_json: bool,
 ) -> int:
     """Run `doctor --fleet`; returns the exit code."""
-    how = {"fleet": True, "release": release, "now": given.now_ms}
-    result = _run("doctor", cores, job, directories, **given.arguments, **how)
-    return write_reports(result.reports, directories, given.settings, as_json=as_json)
+    how = {"fleet": True, "release": release, "now": command_settings.now_ms}
+    result = _run("doctor", cores, job, directories, **command_settings.arguments, **how)
+    return write_reports(result.reports, directories, command_settings.settings, as_json=as_json)
 
 
 def export(
@@ -189,7 +189,7 @@ def compact(
     paths: Paths,
     backup_dir: str | None,
     apply: bool,
-    given: GivenSettings,
+    command_settings: CommandSettings,
     high_watermark: Literal["end"] | None,
     cores: int,
     job: str | None,
@@ -200,12 +200,12 @@ def compact(
     """Run the job; returns the exit code."""
     options = CompactOptions(
         how=CompactionOptions(**how),
-        **given.arguments,
+        **command_settings.arguments,
         high_watermark=high_watermark,
-        now_ms=given.now_ms,
+        now_ms=command_settings.now_ms,
         backup_directory=None if backup_dir is None else os.path.abspath(backup_dir),
     )
-    directories = _directories(paths, selection, given)
+    directories = _directories(paths, selection, command_settings)
     result = _run("compact", cores, job, directories, apply=apply, options=options)
     say = partial(
         closed.say,
@@ -233,7 +233,7 @@ def reindex(
     cores: int,
     job: str | None,
     selection: Selection,
-    given: GivenSettings,
+    command_settings: CommandSettings,
     as_json: bool,
 ) -> int:
     """Run the job; returns the exit code."""
@@ -242,12 +242,12 @@ def reindex(
     options = ReindexOptions(
         kinds=closed.kinds_named(kinds),
         exact=exact,
-        **given.arguments,
-        now_ms=given.now_ms,
+        **command_settings.arguments,
+        now_ms=command_settings.now_ms,
         keep=not no_backup,
         backup_directory=None if backup_dir is None else os.path.abspath(backup_dir),
     )
-    directories = _directories(paths, selection, given)
+    directories = _directories(paths, selection, command_settings)
     result = _run("reindex", cores, job, directories, apply=apply, options=options)
     complain_of(result.settings_findings)
     say = partial(
@@ -262,8 +262,10 @@ def reindex(
     return closed.write_reindex(plans, say, as_json=as_json)
 
 
-def _directories(paths: Paths, selection: Selection, given: GivenSettings) -> list[str]:
+def _directories(
+    paths: Paths, selection: Selection, command_settings: CommandSettings
+) -> list[str]:
     """The chosen partitions that can be changed; the settings name none that is not here."""
     partitions = closed.changeable(catalog_of(local(paths), selection).partitions)
-    check_given(partitions, given)
+    check_named(partitions, command_settings)
     return [str(partition.path) for partition in partitions]

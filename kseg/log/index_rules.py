@@ -185,15 +185,15 @@ class IndexCheck:
 
     word: ClassVar[str]
 
-    def __init__(self, place: IndexPlace, found: Sink | None) -> None:
+    def __init__(self, place: IndexPlace, findings: Sink | None) -> None:
         """Begin without a fault.
 
         Args:
             place: of the index.
-            found: receives the findings; None if the first fault suffices.
+            findings: receives the findings; None if the first fault suffices.
         """
         self.fault: Finding | None = None
-        self._place, self._found = place, found
+        self._place, self._found = place, findings
 
     def note(
         self,
@@ -234,16 +234,16 @@ class EntriesCheck(IndexCheck):
     column: ClassVar[int]
 
     def __init__(
-        self, place: IndexPlace, found: Sink | None = None, *, read: Read | None = None
+        self, place: IndexPlace, findings: Sink | None = None, *, read: Read | None = None
     ) -> None:
         """Read the entries and check their order; unordered ones are not compared with the log.
 
         Args:
             place: of the index.
-            found: receives the findings; None if the first fault suffices.
+            findings: receives the findings; None if the first fault suffices.
             read: reads the last entry alone; None for all entries.
         """
-        super().__init__(place, found)
+        super().__init__(place, findings)
         self.entry_bytes = self.index.LAYOUT.itemsize
         self._offsets, self._others, self.count = _NONE, _NONE, 0
         self._first = self._next = 0
@@ -347,9 +347,9 @@ class EntriesCheck(IndexCheck):
         if self._first:  # the others were not read
             return
         most = (place.log_bytes or 0) // (place.interval + 1) + 1
-        wanted = most if count * 2 >= most else due()[self.column]
-        if wanted > 1 and count * 2 < wanted:  # a restart alone may leave one out
-            self.note("length.few", severity="warning", count=self.count, due=wanted)
+        expected = most if count * 2 >= most else due()[self.column]
+        if expected > 1 and count * 2 < expected:  # a restart alone may leave one out
+            self.note("length.few", severity="warning", count=self.count, due=expected)
 
     def _report(self, name: str, numbers: Int64s, *, mild: bool) -> None:
         """One finding for each entry."""
@@ -454,8 +454,8 @@ class TimeIndexCheck(EntriesCheck):
         is_sound = table.bad_crc_count == 0
         in_gap = (offsets < table.base_offset[at]) & is_sound
         # Magic 0 has no time, yet Kafka 0.10 indexed its producers' times.
-        known = (table.magic[at] > 0) & is_sound & ~late & ~in_gap
-        other = (table.max_timestamp[at] != timestamps) & known
+        has_time = (table.magic[at] > 0) & is_sound & ~late & ~in_gap
+        other = (table.max_timestamp[at] != timestamps) & has_time
         for mask, name in ((late, "late"), (in_gap, "points-nowhere"), (other, "timestamp")):
             numbers = np.flatnonzero(mask) + chosen.start
             self._report(name, numbers, mild=mask is in_gap)
@@ -594,6 +594,6 @@ def is_as_closed(partition: StrPath) -> bool:
     """
     try:
         segments = list_partition(partition).segments
-        return all(each.kafka07 or fault_in(each) is None for each in segments)
+        return all(segment.kafka07 or fault_in(segment) is None for segment in segments)
     except (KsegError, OSError):
         return False

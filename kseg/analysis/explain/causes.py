@@ -235,7 +235,7 @@ def examine(unit: KeepUnit) -> PartitionKeeps:
     unit = replace(unit, tier=log or unit.tier, shown=(*unit.shown, *(_LOCAL if log else ())))
     rows: list[KeptFile] = []
     rolls: dict[str, int] = {}
-    known = None if isinstance(unit.settings, str) else unit.settings
+    known_settings = None if isinstance(unit.settings, str) else unit.settings
     try:
         if entry.kind in _WHOLE:
             disk = disk_below(path)
@@ -243,13 +243,13 @@ def examine(unit: KeepUnit) -> PartitionKeeps:
         else:
             files = list_partition(path)
             rows.extend(_of_log(unit, files))
-            if known is not None:
+            if known_settings is not None:
                 with suppress(KsegError, OSError):  # what cannot be read is a row
-                    rolls = _rolls(files, known.config)
+                    rolls = _rolls(files, known_settings.config)
     except OSError as error:
         rows.append(unknown(unit.path, error))
     topic, partition = entry.partition or (None, None)
-    values = {} if known is None else known.values
+    values = {} if known_settings is None else known_settings.values
     return PartitionKeeps(
         unit.path,
         topic,

@@ -25,7 +25,7 @@ from kseg.cli.options import (
     paths_argument,
     selection_options,
 )
-from kseg.cli.parsing import GivenSettings
+from kseg.cli.parsing import CommandSettings
 from kseg.cli.starting import Verb
 from kseg.cli.verbs.look import diff, doctor, explain, stats, verify
 from kseg.cli.verbs.repair import compact, reindex
@@ -169,7 +169,7 @@ def _job(name: str) -> Callable[..., Any]:
 
 def _gathered(words: dict[str, Any]) -> dict[str, Any]:
     """The words, with the settings and the chosen partitions as one value each."""
-    kinds: dict[str, Any] = {"given": GivenSettings, "selection": Selection}
+    kinds: dict[str, Any] = {"command_settings": CommandSettings, "selection": Selection}
     for name, kind in kinds.items():
         if words.keys() >= set(kind._fields):
             words[name] = kind(**{field: words.pop(field) for field in kind._fields})

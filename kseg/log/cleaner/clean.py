@@ -233,8 +233,8 @@ class CompactionPlan(Plan[CompactionReport]):
     @property
     def saved_bytes(self) -> int | None:
         """The bytes that go; None if they were not measured."""
-        kept = self.kept_bytes
-        return None if kept is None else self.bytes - kept
+        kept_bytes = self.kept_bytes
+        return None if kept_bytes is None else self.bytes - kept_bytes
 
     @property
     def records(self) -> int | None:
@@ -249,8 +249,8 @@ class CompactionPlan(Plan[CompactionReport]):
     @property
     def saved_records(self) -> int | None:
         """The records that go; None if they were not measured."""
-        records, kept = self.records, self.kept_records
-        return None if records is None or kept is None else records - kept
+        records, kept_records = self.records, self.kept_records
+        return None if records is None or kept_records is None else records - kept_records
 
     @property
     def room_bytes(self) -> int:
@@ -281,9 +281,9 @@ class CompactionPlan(Plan[CompactionReport]):
             return f"{self.title}: {self.why}" if self.why else self.title
         lines = [self.title]
         for group in self.groups:
-            kept = "" if group.kept_bytes is None else f", of which {group.kept_bytes} stay"
+            staying = "" if group.kept_bytes is None else f", of which {group.kept_bytes} stay"
             bases = ", ".join(map(str, group.base_offsets))
-            lines.append(f"segments {bases} become one ({group.bytes} bytes{kept})")
+            lines.append(f"segments {bases} become one ({group.bytes} bytes{staying})")
         return "\n".join(lines)
 
 
@@ -464,16 +464,16 @@ def apply_state(
             return report
         # A checkpoint that cannot be read is found out before anything changes.
         read_clean_offset(state.path, state.partition)
-        known = {group.base_offsets: group for group in plan.groups}
+        planned_groups = {group.base_offsets: group for group in plan.groups}
         for segment in plan.staying:
             if segment.why == UNCHANGED:
-                known[segment.base_offset,] = CompactedGroup((segment,), changes=False)
+                planned_groups[segment.base_offset,] = CompactedGroup((segment,), changes=False)
         while report.end_offset < plan.first_uncleanable_offset or not report.passes:
             inputs = CleanerInputs.of_state(state, plan.config, plan.now_ms)
             current = _next_pass(inputs, plan, report.end_offset)
-            report = _run_pass(state, current, known, backup, progress, report)
+            report = _run_pass(state, current, planned_groups, backup, progress, report)
             write_clean_offset(state.path, state.partition, current.end_offset)
-            known = {}
+            planned_groups = {}
         return report
 
 
@@ -501,8 +501,8 @@ def _check_fresh(state: LogState, plan: CompactionPlan) -> None:
         rewritten = [segment for group in plan.groups for segment in group.segments]
         staying = [segment for segment in plan.staying if segment.base_offset < end]
         planned = [(segment.base_offset, segment.bytes) for segment in (*rewritten, *staying)]
-        found = [(info.base_offset, info.size) for info in state.sealed if info.base_offset < end]
-        same = sorted(planned) == found
+        present = [(info.base_offset, info.size) for info in state.sealed if info.base_offset < end]
+        same = sorted(planned) == present
         bounds = (state.replicated_offset, state.version.last_stable_offset)
         if plan.advances and not (same and end <= min(bounds)):
             raise StalePlanError("the log is not as the plan saw it", path=state.path)
@@ -511,7 +511,7 @@ def _check_fresh(state: LogState, plan: CompactionPlan) -> None:
 def _run_pass(
     state: LogState,
     current: Pass,
-    known: dict[tuple[int, ...], CompactedGroup],
+    planned_groups: dict[tuple[int, ...], CompactedGroup],
     backup: Backup | None,
     progress: Progress | None,
     report: CompactionReport,
@@ -520,10 +520,10 @@ def _run_pass(
     total, done = sum(info.size for group in current.groups for info in group), 0
     pending = []
     for group in current.groups:
-        planned = known.get(tuple(info.base_offset for info in group))
+        planned = planned_groups.get(tuple(info.base_offset for info in group))
         pending.append((group, planned or CompactedGroup.unmeasured(group)))
     while pending:
-        group, planned = pending.pop(_next(state, [each for _, each in pending]))
+        group, planned = pending.pop(_next(state, [group_infos for _, group_infos in pending]))
         if planned.changes:
             if backup is not None:
                 keep_group(state, group, backup)

@@ -155,14 +155,19 @@ def producers_at(
         end_offset: up to here.
         config: of the log.
         now_ms: producers of the snapshot that have expired by then are left out.
+
+    Raises:
+        CorruptRecordError: the segment with that offset ends in damage, or one in front of it does.
+        OSError: a segment cannot be read.
     """
     state = ProducerState(expiration_ms=config.producer_id_expiration_ms)
-    found = SnapshotFiles.of(view.files).newest_sound(at_most=end_offset)
-    if found is not None and found.offset >= view.first_offset:
-        state.load(found.entries, found.offset, now_ms=now_ms)
+    snapshot = SnapshotFiles.of(view.files).newest_sound(at_most=end_offset)
+    if snapshot is not None and snapshot.offset >= view.first_offset:
+        state.load(snapshot.entries, snapshot.offset, now_ms=now_ms)
     ignored: list[KsegError] = []
-    infos = view.segments_from(state.map_end_offset) if state.map_end_offset < end_offset else ()
-    for info in infos:
+    for info in view.segments_from(state.map_end_offset):
+        if info.base_offset > end_offset:
+            break
         state.map_end_offset = max(state.map_end_offset, info.base_offset)
         with view.open_segment(info) as segment:
             feed_segment(state, segment, end_offset, ignored.append)

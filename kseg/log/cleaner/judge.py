@@ -71,13 +71,13 @@ class Decisions:
 
     def discardable(self, table: BatchTable) -> Bools:
         """bool[n]: batches of aborted data, and markers that have nothing left to decide."""
-        found = self.aborted.within(table)
+        discardable = self.aborted.within(table)
         control = table.is_control
         if control.any():
             # A marker without a record decides nothing any more.
-            found |= control & (table.record_count == 0)
-            found |= control & np.isin(table.base_offset, self.bare)
-        return found
+            discardable |= control & (table.record_count == 0)
+            discardable |= control & np.isin(table.base_offset, self.bare)
+        return discardable
 
 
 class _Walk(TransactionWalk):
@@ -313,7 +313,7 @@ def read_keys(
         FormatError, LimitExceededError: a batch is damaged.
         OSError: a file cannot be read.
     """
-    found = LastOffsets(map_bytes, dirty, decisions.records)
+    last_offsets = LastOffsets(map_bytes, dirty, decisions.records)
     workspace = Workspace()
     segments = inputs.between(dirty.start, dirty.stop)
     bases = [*(info.base_offset for info in segments), dirty.stop]
@@ -321,35 +321,37 @@ def read_keys(
         with inputs.view.open_segment(info) as segment:
             start = segment.start_for_offset(dirty.start).position
             for tile in walk_sound(segment, start=start, on_bad_crc=inputs.on_bad_crc):
-                _take_tile(found, tile, decisions, workspace)
-                if found.full:
-                    return found
+                _take_tile(last_offsets, tile, decisions, workspace)
+                if last_offsets.full:
+                    return last_offsets
         # Where offsets are missing at the end of a segment, nothing more is to come.
-        found.latest_offset = following - 1
-    return found
+        last_offsets.latest_offset = following - 1
+    return last_offsets
 
 
-def _take_tile(found: LastOffsets, tile: Tile, decisions: Decisions, workspace: Workspace) -> None:
+def _take_tile(
+    last_offsets: LastOffsets, tile: Tile, decisions: Decisions, workspace: Workspace
+) -> None:
     """Put in the keys of a tile; `latest_offset` is then that of its last batch, unless full."""
     table = tile.table
     if not len(table):
         return
-    dirty = table.last_offset >= found.start_offset
+    dirty = table.last_offset >= last_offsets.start_offset
     rows = np.flatnonzero(dirty & ~table.is_control & ~decisions.aborted.within(table))
     dirty_ones = table if len(rows) == len(table) else table.take(rows)
-    at, last = found.put_batches(tile.data, tile.base, dirty_ones, workspace.located)
-    if not found.full and at < len(rows):
-        at, last = _take_columns(found, tile, dirty_ones, at, workspace)
-    if not found.full:
-        found.reach(table, len(table))
+    at, last = last_offsets.put_batches(tile.data, tile.base, dirty_ones, workspace.located)
+    if not last_offsets.full and at < len(rows):
+        at, last = _take_columns(last_offsets, tile, dirty_ones, at, workspace)
+    if not last_offsets.full:
+        last_offsets.reach(table, len(table))
         return
-    found.reach(table, int(rows[at]))
+    last_offsets.reach(table, int(rows[at]))
     if last >= 0:
-        found.latest_offset = last
+        last_offsets.latest_offset = last
 
 
 def _take_columns(
-    found: LastOffsets,
+    last_offsets: LastOffsets,
     tile: Tile,
     dirty_ones: BatchTable,
     at: int,
@@ -366,12 +368,12 @@ def _take_columns(
         workspace=workspace,
     )
     for piece in pieces:
-        done = found.put(piece, table)
-        if found.full:
+        done = last_offsets.put(piece, table)
+        if last_offsets.full:
             number = int(np.searchsorted(piece.ends, done, "right")) - 1
             taken = slice(int(piece.ends[number]), done)
             offsets = piece.columns["offset"][taken]
-            keyed = piece.columns["key"].is_valid()[taken] & (offsets >= found.start_offset)
+            keyed = piece.columns["key"].is_valid()[taken] & (offsets >= last_offsets.start_offset)
             last = int(offsets[keyed][-1]) if keyed.any() else -1
             return at + int(piece.batches[number]), last
     return len(dirty_ones), -1
@@ -421,10 +423,10 @@ class LastBatches:
         at = np.searchsorted(self.producer_ids, ids)
         at[at == len(self.producer_ids)] = 0
         last, epoch = self.last_offsets[at], self.epochs[at]
-        known = (ids >= 0) & (self.producer_ids[at] == ids)
+        is_listed = (ids >= 0) & (self.producer_ids[at] == ids)
         marked = (last < 0) & table.is_control & (table.producer_epoch == epoch)
-        found: Bools = known & ((last >= 0) & (table.last_offset == last) | marked)
-        return found
+        among: Bools = is_listed & ((last >= 0) & (table.last_offset == last) | marked)
+        return among
 
 
 @dataclass(slots=True, eq=False)
@@ -465,9 +467,9 @@ class Judge:
         retention = np.where(discarded, Retention.DELETE, Retention.DELETE_EMPTY)
         retention[is_last] = Retention.RETAIN_EMPTY
         self._judged = table, discarded, np.where(old, self.old_tombstones, ~due)
-        known = self.last_offsets.known(table)
-        known[control | discarded | old] = Known.NOTHING
-        return Verdict(retention.astype(np.uint8), discardable & control, known)
+        fates = self.last_offsets.known(table)
+        fates[control | discarded | old] = Known.NOTHING
+        return Verdict(retention.astype(np.uint8), discardable & control, fates)
 
     @property
     def located(self) -> KeepLatest:

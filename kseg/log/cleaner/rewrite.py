@@ -153,10 +153,10 @@ class Pass:
         for info in group:
             modified = os.stat(info.path).st_mtime_ns
             self.judge.old_tombstones = modified > self.old_tombstones_since_ns
-            kept = 0
+            retained = 0
             with self.inputs.view.open_segment(info) as segment:
                 for result in rewritten(segment, self._filter, self.inputs.on_bad_crc):
-                    kept += result.bytes_retained
+                    retained += result.bytes_retained
                     records += result.messages_read
                     kept_records += result.messages_retained
                     copied += result.bytes_copied
@@ -165,7 +165,7 @@ class Pass:
                     if writer is not None and result.bytes_retained:
                         parts = result.parts
                         _append(writer, parts[0] if len(parts) == 1 else result.data)
-            segments.append(CompactedSegment(info.base_offset, info.path, info.size, kept))
+            segments.append(CompactedSegment(info.base_offset, info.path, info.size, retained))
         removes = self.judge.removed_tombstones > removed
         changes = len(group) > 1 or copied != group[0].size
         return CompactedGroup(tuple(segments), records, kept_records, removes, changes)

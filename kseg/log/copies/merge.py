@@ -996,7 +996,7 @@ def merge_of(topic: str, partition: int, paths: Sequence[Path]) -> PartitionMerg
     Raises:
         KsegError, OSError: as `plan_merge`.
     """
-    joined = [replace(each, topic=topic, partition=partition) for each in join_copies(paths)]
+    joined = [replace(copies, topic=topic, partition=partition) for copies in join_copies(paths)]
     _check(joined)
     return _plan(joined[0], frozenset(), Tier.beside())
 

@@ -165,8 +165,8 @@ def joined(parts: Iterable[Lost]) -> Lost | None:
 
 def sum_of(numbers: Iterable[int | None]) -> int | None:
     """The sum; None if one of them is not known."""
-    known = [*numbers]
-    return None if None in known else sum(number or 0 for number in known)
+    numbers_listed = [*numbers]
+    return None if None in numbers_listed else sum(number or 0 for number in numbers_listed)
 
 
 def _pieces(

@@ -355,10 +355,10 @@ class Segment(Closing):
         start = IndexEntry(self.base_offset, 0)
         if self.kafka07:
             return start
-        wanted = min(offset, INT64_MAX)
+        target = min(offset, INT64_MAX)
         try:
             for _ in range(_ENTRIES_TRIED_MAX):
-                entry = self.offset_index.lookup(wanted)
+                entry = self.offset_index.lookup(target)
                 if entry.position <= 0 or entry.position >= self.size:
                     return start
                 header = self._batch_at(entry.position)
@@ -366,7 +366,7 @@ class Segment(Closing):
                     return start
                 if header.last_offset <= offset or 0 <= header.base_offset <= offset:
                     return entry
-                wanted = entry.offset - 1
+                target = entry.offset - 1
         except CorruptIndexError:
             return start
         return start
@@ -413,9 +413,9 @@ class Segment(Closing):
             CorruptRecordError: damage lies before any such batch, and might hide it.
         """
         for table in self.headers(start=start.position):
-            found = np.flatnonzero(table.last_offset >= offset)
-            if len(found):
-                return table[int(found[0])]
+            rows = np.flatnonzero(table.last_offset >= offset)
+            if len(rows):
+                return table[int(rows[0])]
         fault = self.stop_fault(table)
         if fault is not None:
             raise fault
@@ -775,11 +775,11 @@ class _Reading:
             table = table[int(np.searchsorted(table.position, start)) :]
         if self._on_offset is not None and len(table):
             self._on_offset(int(table.last_offset.max()))
-        kept = table if chosen or self._keep is None else self._keep(table)
+        visible = table if chosen or self._keep is None else self._keep(table)
         try:
             yield from decode(
                 tile.data,
-                kept,
+                visible,
                 self._request,
                 base=tile.base,
                 source=self._source,
@@ -805,15 +805,15 @@ class _Ahead:
     is_past: bool = False
 
     @classmethod
-    def of(cls, table: BatchTable, kept: BatchTable, offset_end: int) -> _Ahead:
+    def of(cls, table: BatchTable, visible: BatchTable, offset_end: int) -> _Ahead:
         is_past = int(table.base_offset[-1]) >= offset_end
-        if kept is table:
+        if visible is table:
             run = (int(table.position[0]), table.end_position)
             return cls(table.end_position, (run,), is_past)
-        starts, ends = kept.position, kept.position + kept.size
+        starts, ends = visible.position, visible.position + visible.size
         breaks = np.flatnonzero(starts[1:] != ends[:-1])
-        firsts = starts[np.append(0, breaks + 1)] if len(kept) else starts
-        lasts = ends[np.append(breaks, -1)] if len(kept) else ends
+        firsts = starts[np.append(0, breaks + 1)] if len(visible) else starts
+        lasts = ends[np.append(breaks, -1)] if len(visible) else ends
         runs = tuple(zip(firsts.tolist(), lasts.tolist(), strict=True))
         return cls(table.end_position, runs, is_past)
 

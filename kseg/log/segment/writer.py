@@ -205,8 +205,8 @@ class SegmentWriter(Closing):
 
         Source: Kafka `LogSegment.largestTimestamp`.
         """
-        known = self.max_timestamp
-        return known if known >= 0 else os.fstat(self.log.file.fd).st_mtime_ns // 1_000_000
+        latest = self.max_timestamp
+        return latest if latest >= 0 else os.fstat(self.log.file.fd).st_mtime_ns // 1_000_000
 
     @property
     def rolling_timestamp(self) -> int | None:
@@ -471,13 +471,13 @@ class SegmentWriter(Closing):
         """
         self._leave_lane()
         with self.reader(mapping="never") as reader:
-            found = reader.lookup(offset)
+            location = reader.lookup(offset)
         latest = self.latest
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)
         self.resize_indexes(self.config.segment_index_bytes)
-        removed = 0 if found is None else self.log.truncate(found.position)
+        removed = 0 if location is None else self.log.truncate(location.position)
         if not self.log.size:
             self._rolling = None
             self.created_ms = self.created_ms if now_ms is None else now_ms

@@ -105,20 +105,20 @@ class AppendResult(NamedTuple):
     trimmed_bytes: int = 0
 
 
-def merged(one: AppendResult, next_one: AppendResult) -> AppendResult:
+def merged(result: AppendResult, next_one: AppendResult) -> AppendResult:
     """Join the results of two appends in a row; a duplicate only if both are."""
-    later = next_one.max_timestamp > one.max_timestamp
-    counts = one.record_count, next_one.record_count
+    later = next_one.max_timestamp > result.max_timestamp
+    counts = result.record_count, next_one.record_count
     return next_one._replace(
-        first_offset=one.first_offset if one.first_offset >= 0 else next_one.first_offset,
-        last_offset=next_one.last_offset if next_one.last_offset >= 0 else one.last_offset,
+        first_offset=result.first_offset if result.first_offset >= 0 else next_one.first_offset,
+        last_offset=next_one.last_offset if next_one.last_offset >= 0 else result.last_offset,
         record_count=-1 if min(counts) < 0 else sum(counts),
-        valid_bytes=one.valid_bytes + next_one.valid_bytes,
-        max_timestamp=next_one.max_timestamp if later else one.max_timestamp,
-        offset_of_max_timestamp=(next_one if later else one).offset_of_max_timestamp,
-        duplicate=one.duplicate and next_one.duplicate,
-        stats=one.stats + next_one.stats,
-        trimmed_bytes=one.trimmed_bytes + next_one.trimmed_bytes,
+        valid_bytes=result.valid_bytes + next_one.valid_bytes,
+        max_timestamp=next_one.max_timestamp if later else result.max_timestamp,
+        offset_of_max_timestamp=(next_one if later else result).offset_of_max_timestamp,
+        duplicate=result.duplicate and next_one.duplicate,
+        stats=result.stats + next_one.stats,
+        trimmed_bytes=result.trimmed_bytes + next_one.trimmed_bytes,
     )
 
 
@@ -187,8 +187,10 @@ def append_all(
     with state.lock:
         state.check()
         for batch in batches:
-            one = append_as_leader(state, batch, leader_epoch, origin, guard, transaction_version)
-            result = one if result is None else merged(result, one)
+            appended = append_as_leader(
+                state, batch, leader_epoch, origin, guard, transaction_version
+            )
+            result = appended if result is None else merged(result, appended)
     return nothing_appended(state) if result is None else result
 
 
@@ -258,10 +260,10 @@ def _lead_as_usual(
     places, producers = state.active.places(state.roll_ms), state.producers.unguarded
     if places is None:
         return None
-    found = places.lead(view, rules, first, now_ms, producers, inflate_records)
-    if found is None:
+    placement = places.lead(view, rules, first, now_ms, producers, inflate_records)
+    if placement is None:
         return None
-    (head, records, last, latest, latest_at, appended_ms, inflated_bytes), batches = found
+    (head, records, last, latest, latest_at, appended_ms, inflated_bytes), batches = placement
     size, start = len(view), state.log_start_offset
     cost = ConversionStats(inflated_bytes) if inflated_bytes else NOTHING_CONVERTED
     answer = first, last, records, size, latest, latest_at, appended_ms, start, -1, False, cost, 0
@@ -282,10 +284,10 @@ def _follow_as_usual(
     places, producers = state.active.places(state.roll_ms), state.producers.unguarded
     if places is None:
         return None
-    found = places.follow(view, state.log_end.offset, epoch, producers)
-    if found is None:
+    placement = places.follow(view, state.log_end.offset, epoch, producers)
+    if placement is None:
         return None
-    first, last, records, latest, latest_at, batches = found
+    first, last, records, latest, latest_at, batches = placement
     size, start, none, cost = len(view), state.log_start_offset, NO_TIMESTAMP, NOTHING_CONVERTED
     answer = first, last, records, size, latest, latest_at, none, start, epoch, False, cost, 0
     _write(state, places, (view,), size, last + 1, batches, None)
@@ -546,7 +548,7 @@ _WANTED = (
 
 
 def batches_of(
-    given: Batch | Iterable[Batch] | RecordSource | Iterable[RecordColumns] | ArrowStream,
+    source: Batch | Iterable[Batch] | RecordSource | Iterable[RecordColumns] | ArrowStream,
     options: OptionsLike | None,
     batch_bytes: int | None,
     clock: Callable[[], int],
@@ -554,7 +556,7 @@ def batches_of(
     """The given batches, or batches made from records: without offsets, and with times.
 
     Args:
-        given: the argument of `Log.append`.
+        source: the argument of `Log.append`.
         options: of new batches; `BatchOptions()` if None.
         batch_bytes: of new batches, as for `encode_batches`; its own if None.
         clock: the time of records that bring none.
@@ -563,26 +565,26 @@ def batches_of(
         TypeError: it is neither; or options are given for batches, which have their own.
         ValueError, InvalidRecordError: as `encode_batches`, some only when their batch is due.
     """
-    frame = has_arrow(given) and not isinstance(given, Frames)
-    if isinstance(given, (str, bytes, bytearray, memoryview, EncodedBatch)) or not (
-        frame or isinstance(given, (Iterable, RecordColumns))
+    frame = has_arrow(source) and not isinstance(source, Frames)
+    if isinstance(source, (str, bytes, bytearray, memoryview, EncodedBatch)) or not (
+        frame or isinstance(source, (Iterable, RecordColumns))
     ):
-        raise TypeError(f"{_WANTED}{_but_not(given)}")
-    if not frame and not isinstance(given, (RecordColumns, Mapping)):
-        assert isinstance(given, Iterable)
-        each: Iterator[Any] = iter(given)
-        first = next(each, None)
+        raise TypeError(f"{_WANTED}{_but_not(source)}")
+    if not frame and not isinstance(source, (RecordColumns, Mapping)):
+        assert isinstance(source, Iterable)
+        items: Iterator[Any] = iter(source)
+        first = next(items, None)
         if first is None:
             return ()
-        given = chain((first,), each)
+        source = chain((first,), items)
         if isinstance(first, str):
             raise TypeError(f"{_WANTED}, not a list of texts")
         if not isinstance(first, (tuple, list, Mapping, RecordColumns)):
             if options is not None or batch_bytes is not None:
                 raise TypeError("options and batch_bytes are for records; batches have their own")
-            return given
+            return source
     encoded = partial(_encoded, options=options, batch_bytes=batch_bytes, clock=clock)
-    return chain.from_iterable(map(encoded, pieces_of(given)))
+    return chain.from_iterable(map(encoded, pieces_of(source)))
 
 
 def pieces_of(source: Any, names: Mapping[str, str] | None = None) -> Iterator[Mapping[str, Any]]:
@@ -596,8 +598,8 @@ def pieces_of(source: Any, names: Mapping[str, str] | None = None) -> Iterator[M
         TypeError, ValueError: it has none of these forms, or its columns do not match.
     """
     if isinstance(source, RecordColumns):
-        found = {name: source.arrays[name] for name in SOURCE_FIELDS if name in source.arrays}
-        yield found if names is None else _renamed(found, names)
+        arrays = {name: source.arrays[name] for name in SOURCE_FIELDS if name in source.arrays}
+        yield arrays if names is None else _renamed(arrays, names)
     elif has_arrow(source) and not isinstance(source, Frames):
         from kseg.arrow import from_arrow  # needs pyarrow
 
@@ -606,29 +608,29 @@ def pieces_of(source: Any, names: Mapping[str, str] | None = None) -> Iterator[M
     elif isinstance(source, Mapping):
         yield source if names is None else _renamed(source, names)
     else:
-        each: Iterator[Any] = iter(source if isinstance(source, Iterable) else columns_of(source))
-        first = next(each, None)
+        items: Iterator[Any] = iter(source if isinstance(source, Iterable) else columns_of(source))
+        first = next(items, None)
         if isinstance(first, RecordColumns):
-            for columns in chain((first,), each):
+            for columns in chain((first,), items):
                 yield from pieces_of(columns, names)
         elif first is not None:
-            yield from pieces_of(columns_of(chain((first,), each)), names)
+            yield from pieces_of(columns_of(chain((first,), items)), names)
 
 
-def _renamed(given: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, Any]:
-    found = {name: given[own] for name, own in names.items() if own in given}
-    if len({len(column) for column in found.values()}) != 1:
-        sizes = ", ".join(f"{names[name]}: {len(column)}" for name, column in found.items())
-        wanted = ", ".join(names.values())
-        raise ValueError(f"columns of one length, out of {wanted}, are wanted; not {{{sizes}}}")
-    check_names(list(given), names)
-    return found
+def _renamed(fields: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, Any]:
+    renamed = {name: fields[own] for name, own in names.items() if own in fields}
+    if len({len(column) for column in renamed.values()}) != 1:
+        sizes = ", ".join(f"{names[name]}: {len(column)}" for name, column in renamed.items())
+        choices = ", ".join(names.values())
+        raise ValueError(f"columns of one length, out of {choices}, are wanted; not {{{sizes}}}")
+    check_names(list(fields), names)
+    return renamed
 
 
-def _but_not(given: object) -> str:
-    if isinstance(given, (bytes, bytearray, memoryview, EncodedBatch)):
+def _but_not(source: object) -> str:
+    if isinstance(source, (bytes, bytearray, memoryview, EncodedBatch)):
         return "; options are for records"
-    return f", not {type(given).__name__}"
+    return f", not {type(source).__name__}"
 
 
 def _encoded(
@@ -638,6 +640,6 @@ def _encoded(
     clock: Callable[[], int],
 ) -> Iterator[EncodedBatch]:
     """Batches from columns; of columns that kseg read, only the parts of a record."""
-    kept = {name: column for name, column in columns.items() if name != "offset"}
-    rows = rows_of(kept, timestamp_ms=clock())
+    named = {name: column for name, column in columns.items() if name != "offset"}
+    rows = rows_of(named, timestamp_ms=clock())
     return encode_batches(rows, options, batch_bytes=batch_bytes or BATCH_BYTES)

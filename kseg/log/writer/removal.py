@@ -80,9 +80,9 @@ def unlink_segment(state: LogState, info: SegmentInfo, *, snapshot: bool = True)
     state.note_names_gone()
     for path in files_of_segment(info.files):
         state.deletions.unlink(path)
-    known = state.snapshots.path(info.base_offset) if snapshot else None
-    if known is not None:
-        freed = io.bytes_given_back(known)
+    snapshot_path = state.snapshots.path(info.base_offset) if snapshot else None
+    if snapshot_path is not None:
+        freed = io.bytes_given_back(snapshot_path)
         state.snapshots.delete(info.base_offset)
         state.deletions.add_freed(freed)
 

@@ -257,7 +257,7 @@ class RetentionPlan(Plan[RetentionReport]):
 
     def table_rows(self) -> TableRows:
         """The segments that go, oldest first."""
-        return [asdict(each) | {"path": str(each.path)} for each in self.segments]
+        return [asdict(segment) | {"path": str(segment.path)} for segment in self.segments]
 
     def __str__(self) -> str:
         """A line a segment, one for the log's start, and one for the high watermark's effect."""
@@ -267,7 +267,10 @@ class RetentionPlan(Plan[RetentionReport]):
         if self.is_noop:
             nothing = f"{self.title}: {self.why}" if self.why else self.title
             return "\n".join([nothing, *held])
-        lines = [f"delete {each.path} ({each.bytes} bytes): {each.why}" for each in self.segments]
+        lines = [
+            f"delete {segment.path} ({segment.bytes} bytes): {segment.why}"
+            for segment in self.segments
+        ]
         start = f"{self.path}: log start {self.log_start_offset} -> {self.new_log_start_offset}"
         return "\n".join([start, *(["a new segment first"] if self.rolls else []), *lines, *held])
 
@@ -417,7 +420,7 @@ def _plan(
             whole = replace(bounds, high_watermark=bounds.log_end_offset)
             held = chosen(whole, copied=copied)[len(retired) :]
         if tier is not None:
-            uncopied = [each.bytes for each in chosen(bounds)[len(retired) :]]
+            uncopied = [segment.bytes for segment in chosen(bounds)[len(retired) :]]
             deleted, first = expired(tier, rules.config, now_ms)
             remote = history_of(tier, uncopied=uncopied, deleted=deleted, start=first)
     count = len(retired)
@@ -434,7 +437,7 @@ def _plan(
         log_end_offset=bounds.log_end_offset,
         kept_bytes=sum(info.size for info in segments[count:]),
         high_watermark=bounds.high_watermark,
-        held_bytes=sum(each.bytes for each in held),
+        held_bytes=sum(segment.bytes for segment in held),
         skipped=rules.skipped,
         why=rules.why,
         remote=remote,
@@ -493,7 +496,7 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
         if plan.is_noop:
             return RetentionReport(plan, log_start_offset=state.log_start_offset)
         freed_before = state.deletions.freed_bytes
-        going = {each.base_offset for each in plan.segments}
+        going = {segment.base_offset for segment in plan.segments}
         if plan.remote is None:
             removal.free_oldest(state, [info for info in state.sealed if info.base_offset in going])
         if plan.rolls:
@@ -525,18 +528,20 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
 def before_recovery(plan: RetentionPlan) -> RetentionPlan:
     """The part of a plan that needs no recovery: closed segments in front of the recovery point."""
     point = data_directory.offsets_beside(plan.path).recovery_point
-    bases = [each.base_offset for each in list_partition(plan.path).segments]
+    bases = [segment.base_offset for segment in list_partition(plan.path).segments]
     flushed = max((base for base in bases if base <= point), default=0)
-    going = tuple(each for each in plan.segments if each.base_offset < flushed)
+    going = tuple(segment for segment in plan.segments if segment.base_offset < flushed)
     left = plan.segments[len(going) :]
-    start = min([plan.new_log_start_offset, *(one.base_offset for one in left)])
+    start = min(
+        [plan.new_log_start_offset, *(staying_segment.base_offset for staying_segment in left)]
+    )
     return replace(
         plan,
         segments=going,
         rolls=False,
         new_log_start_offset=max(plan.log_start_offset, start),
-        kept_bytes=plan.kept_bytes + sum(one.bytes for one in left),
-        held_bytes=sum(one.bytes for one in left),
+        kept_bytes=plan.kept_bytes + sum(staying_segment.bytes for staying_segment in left),
+        held_bytes=sum(staying_segment.bytes for staying_segment in left),
         high_watermark=flushed,
         is_unclean=True,
     )
@@ -561,17 +566,17 @@ def apply_unloaded(plan: RetentionPlan) -> RetentionReport:
     try:
         lease.claim(directory.name)
         files = list_partition(directory).segments[: len(plan.segments)]
-        found = [(each.base_offset, io.size_at(each.log)) for each in files]
-        if found != [(each.base_offset, each.bytes) for each in plan.segments]:
-            raise StalePlanError(f"the oldest segments are {found}", path=directory)
+        present = [(segment.base_offset, io.size_at(segment.log)) for segment in files]
+        if present != [(segment.base_offset, segment.bytes) for segment in plan.segments]:
+            raise StalePlanError(f"the oldest segments are {present}", path=directory)
         epochs = LeaderEpochs.load(directory / EPOCHS_NAME)
         start = first if plan.remote is None else plan.remote.log_start_offset
         lease.note(partition, log_start_offset=start)
         if io.has_room(directory, disk_room.least_bytes(directory)):
             lease.write_checkpoints()
-        for each in files:
-            snapshot = directory / segment_name(each.base_offset, FileKind.SNAPSHOT)
-            for path in (*files_of_segment(each), snapshot):
+        for segment in files:
+            snapshot = directory / segment_name(segment.base_offset, FileKind.SNAPSHOT)
+            for path in (*files_of_segment(segment), snapshot):
                 freed += io.bytes_given_back(path)
                 io.unlink(path, missing_ok=True)
             io.flush_directory(directory)
@@ -601,13 +606,13 @@ def _delete(state: LogState, gone: Sequence[SegmentInfo]) -> tuple[Path, ...]:
 
 def _check_fresh(state: LogState, plan: RetentionPlan) -> None:
     """Refuse a plan whose segments are not the oldest any more, or may not go any more."""
-    found = [(info.base_offset, info.size) for info in state.segments[: len(plan.segments)]]
-    planned = [(each.base_offset, each.bytes) for each in plan.segments]
+    present = [(info.base_offset, info.size) for info in state.segments[: len(plan.segments)]]
+    planned = [(segment.base_offset, segment.bytes) for segment in plan.segments]
     if plan.path.resolve() != state.path.resolve():
         raise StalePlanError(f"the plan is for {plan.path}", path=state.path)
-    if found != planned:
+    if present != planned:
         raise StalePlanError(
-            f"the oldest segments are {found}, and the plan is for {planned}", path=state.path
+            f"the oldest segments are {present}, and the plan is for {planned}", path=state.path
         )
     if plan.rolls and state.log_end_offset != plan.log_end_offset:
         raise StalePlanError(
@@ -669,17 +674,20 @@ def staying(
         CorruptIndexError, FormatError: a segment's times cannot be read.
         OSError: a file cannot be read.
     """
-    going = {each.base_offset for each in plan.segments}
+    going = {segment.base_offset for segment in plan.segments}
     pairs = with_ends(segments, plan.log_end_offset)
     left = [pair for pair in pairs if pair[0].base_offset not in going]
     if not config.deletes:
         return tuple(
             StayingSegment(
-                each.base_offset, each.path, each.size, ACTIVE if each.is_last else NO_LIMIT
+                segment.base_offset,
+                segment.path,
+                segment.size,
+                ACTIVE if segment.is_last else NO_LIMIT,
             )
-            for each, _ in left
+            for segment, _ in left
         )
-    behind = sum(each.size for each, _ in left)
+    behind = sum(segment.size for segment, _ in left)
     holder: tuple[TimeIndexEntry, Path] | None = None
     answer = []
     for info, end in left:

@@ -609,13 +609,13 @@ class LogState:
             The removed segments.
         """
         gone = tuple(info for info in self.sealed if info.base_offset in removed)
-        kept = [info for info in self.sealed if info.base_offset not in removed]
+        remaining = [info for info in self.sealed if info.base_offset not in removed]
         for info in gone:
             self._created.pop(info.base_offset, None)
             writer = self.pop_unflushed(info.base_offset)
             if writer is not None:
                 writer.close(trim=False)
-        self.sealed = tuple(sorted([*kept, *added], key=lambda info: info.base_offset))
+        self.sealed = tuple(sorted([*remaining, *added], key=lambda info: info.base_offset))
         return gone
 
     def __repr__(self) -> str:
@@ -725,20 +725,27 @@ def _has_segments(directory: Path) -> bool:
         return any(entry.name.partition(".")[2].startswith("log") for entry in entries)
 
 
-def high_watermark_of(view: LogView, given: HighWatermark | None) -> int:
-    """Up to where replicas have a log that is open for reading; `given` as for `Log.open`."""
+def high_watermark_of(view: LogView, high_watermark: HighWatermark | None) -> int:
+    """Up to where replicas have a log that is open for reading.
+
+    Args:
+        view: of the log.
+        high_watermark: as for `Log.open`.
+    """
     path, end = view.path, view.log_end_offset
-    mark = _replicated(given, path.resolve().parent, lambda: data_directory.offsets_beside(path))
+    mark = _replicated(
+        high_watermark, path.resolve().parent, lambda: data_directory.offsets_beside(path)
+    )
     return end if mark is None else min(max(mark, view.log_start_offset), end)
 
 
 def _replicated(
-    given: HighWatermark | None, home: StrPath, stored: Callable[[], PartitionOffsets]
+    high_watermark: HighWatermark | None, home: StrPath, stored: Callable[[], PartitionOffsets]
 ) -> int | None:
     """See `LogState.replicated`; without a line a broker takes the log's start, and no less."""
-    if given is None and metadata.is_of_broker(home):
+    if high_watermark is None and metadata.is_of_broker(home):
         return stored().high_watermark or 0
-    return None if given == END else given
+    return None if high_watermark == END else high_watermark
 
 
 def _last_segment(

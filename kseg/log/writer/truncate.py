@@ -124,7 +124,8 @@ class TruncationPlan(Plan[TruncationReport]):
         if self.is_noop:
             return self.title
         lines = [
-            f"{each.action} {each.path} ({each.bytes} bytes): {each.why}" for each in self.actions
+            f"{action.action} {action.path} ({action.bytes} bytes): {action.why}"
+            for action in self.actions
         ]
         offsets = f"offsets {self.log_start_offset} to {self.log_end_offset}"
         lines.append(f"{self.path}: {offsets}, {self.truncated_bytes} bytes are cut")
@@ -243,9 +244,9 @@ def plan_of(path: Path, version: Version, offset: int) -> TruncationPlan:
     above = [info for info in segments if info.base_offset > offset]
     actions = _deletions(above, offset)
     with io.opened(last.path) as fd:
-        found = find_batch(fd, last, offset)
+        batch = find_batch(fd, last, offset)
     # Where the segment is cut so that no batch reaches the offset.
-    position = last.size if found is None else found.position
+    position = last.size if batch is None else batch.position
     if position < last.size:
         why = f"the batch at {position} has offset {offset}, or is the first behind it"
         actions = (*actions, Action("truncate", str(last.path), last.size - position, why))
@@ -358,8 +359,10 @@ def _is_too_full(state: LogState, plan: TruncationPlan, last: SegmentInfo) -> bo
     if removal.has_room(state):
         return False
     above = [info for info in state.segments if info.base_offset > last.base_offset]
-    given = disk_room.of_segments(above) + io.bytes_given_back(last.path, cut_at=plan.position)
-    disk_room.refuse_less(state.path, given, "cutting the log there")
+    freed_bytes = disk_room.of_segments(above) + io.bytes_given_back(
+        last.path, cut_at=plan.position
+    )
+    disk_room.refuse_less(state.path, freed_bytes, "cutting the log there")
     state.deletions.remove_due(2**63)  # files that wait for their time
     return True
 
@@ -393,10 +396,10 @@ def _truncate(
     still_full = full and not removal.has_room(state)
     if full and not still_full:
         _write_end(state, offset)
-    given = io.bytes_given_back(last.path, cut_at=plan.position)
+    freed_bytes = io.bytes_given_back(last.path, cut_at=plan.position)
     state.active.truncate_to(offset, now_ms=state.now_ms())
     state.active.flush()
-    state.deletions.add_freed(given)
+    state.deletions.add_freed(freed_bytes)
     state.move_end(offset)
     if still_full:
         # A load before this is done finds the end by walking the last segment.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -403,6 +404,19 @@ def test_clm_01_damage_stops_the_log_and_names_it(opened: Opened) -> None:
         assert (str(caught.value.path), caught.value.position) == (str(path), 70)
     assert {one.name: one.read_bytes() for one in log.path.glob("*.log")} == before
     assert not log.state.failed
+
+
+@pytest.mark.damages("bytes are behind the end of a closed log")
+def test_damage_behind_the_last_snapshot_stops_the_log(opened: Opened) -> None:
+    log = opened(segment_bytes=10_000)
+    fill(log, keyed(b"a"), keyed(b"b"))
+    log.close()
+    path = log.segments[-1].path
+    with path.open("ab") as file:
+        file.write(struct.pack(">qiib", log.log_end_offset, 60, 0, 9) + bytes(60))
+    with pytest.raises(CorruptRecordError) as caught:
+        kseg.plan_compaction(log.path, config={"cleanup.policy": "compact"})
+    assert str(caught.value.path) == str(path)
 
 
 def test_a_plan_for_another_state_is_refused(opened: Opened, tmp_path: Path) -> None:
