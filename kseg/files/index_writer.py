@@ -302,12 +302,6 @@ class IndexSlots(Closing):
             file.close()
             self._file = None
 
-    def renamed(self, path: str) -> None:
-        """Note that the file has, or will have, another name."""
-        self.path = path
-        if self._file is not None:
-            self._file.path = path
-
 
 class OffsetIndexWriter(IndexSlots):
     """The `.index` of a segment that is written to."""

@@ -233,10 +233,6 @@ class LogWriter(Closing):
         finally:
             self.file.close()
 
-    def renamed(self, path: str) -> None:
-        """Note that the file has another name now."""
-        self.file.path = path
-
     def _refuse(self) -> None:
         raise PoisonedFileError(
             f"an append failed ({self._failure}) and could not be undone: open the log again, "

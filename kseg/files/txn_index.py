@@ -310,9 +310,3 @@ class TxnIndexWriter(Closing):
         if self._file is not None:
             self._file.close()
             self._file = None
-
-    def renamed(self, path: str) -> None:
-        """Note that the file has, or will have, another name."""
-        self.path = path
-        if self._file is not None:
-            self._file.path = path

@@ -63,6 +63,8 @@ NOT_ASKED = {
     "sgs 7": "a partition's directory is not renamed under an open log",
     "loc 5": "a partition's directory is not renamed under an open log",
     "loc 9": _HANDLES,
+    "txi 7": "a segment is closed before its files are renamed",
+    "txi 8": "a partition's directory is not renamed under an open log",
     "loc 25": "the end of a log cannot be forced below its active segment",
     "lom 1": "offsets with places are not compared: a fetch takes its limit from one moment",
     "psm 8": "nothing asks whether a transaction is open for too long",

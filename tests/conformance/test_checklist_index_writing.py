@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from kseg.errors import OffsetsOutOfOrderError
-from kseg.files import io
 from kseg.files.index import OffsetIndex
 from kseg.files.index_writer import OffsetIndexWriter, TimeIndexWriter
 from kseg.files.names import list_partition
@@ -130,15 +129,6 @@ def test_txi_05_entries_from_an_offset_on_are_cut_off(aborted: TxnIndexWriter) -
     aborted.clear()
     assert txn_entries(Path(aborted.path)) == []
     aborted.append(AbortedTxn(9, 0, 1, 0))
-
-
-def test_txi_07_08_a_renamed_index_goes_on(aborted: TxnIndexWriter) -> None:
-    path = aborted.path + ".deleted"
-    io.rename(aborted.path, path)
-    aborted.renamed(path)
-    aborted.append(AbortedTxn(4, 50, 60, 55))
-    assert aborted.path == path
-    assert txn_entries(Path(path)) == [*FOUR, (4, 50, 60, 55)]
 
 
 def test_txi_09_flushing_makes_no_file(tmp_path: Path) -> None:

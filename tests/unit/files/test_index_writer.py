@@ -223,11 +223,3 @@ def test_a_closed_index_is_trimmed_and_lasting(kind: Any, tmp_path: Path) -> Non
         index.close()
         index.close()
     assert done == ["cut", "fl"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_index_is_made_under_the_name_it_got(kind: Any, tmp_path: Path) -> None:
-    with kind.open(tmp_path / "x", 0, bytes_max=80) as index:
-        index.renamed(str(tmp_path / "y"))
-        index.trim()
-        assert [path.name for path in tmp_path.iterdir()] == ["y"]

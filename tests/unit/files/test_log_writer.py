@@ -156,14 +156,6 @@ def test_a_close_without_trimming_changes_nothing(tmp_path: Path) -> None:
     assert content(log) == b"first".ljust(100, b"\0")
 
 
-def test_a_writer_is_called_by_its_new_name(log: LogWriter, tmp_path: Path) -> None:
-    path = str(tmp_path / "x.log.deleted")
-    io.rename(log.path, path)
-    log.renamed(path)
-    log.append(b"second")
-    assert (log.path, content(log)) == (path, b"firstsecond")
-
-
 # ---- blocks ahead --------------------------------------------------------------------------------
 
 Taken = list[tuple[int, int]]
