@@ -66,9 +66,9 @@ def change_of(
     command_settings: CommandSettings,
     *,
     apply: bool,
-    output_dir: str | None,
     backup_dir: str | None,
     no_backup: bool,
+    output_dir: str | None = None,
 ) -> ChangeOptions:
     """The values of `kseg.cli.options.change_options` as one.
 

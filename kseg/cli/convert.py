@@ -411,11 +411,7 @@ def _recode(
     if codec is None:
         raise click.UsageError("Give --codec, for segments in place; or -o OUT.")
     options = change_of(
-        command_settings,
-        apply=apply,
-        output_dir=None,
-        backup_dir=backup_dir,
-        no_backup=backup_dir is None,
+        command_settings, apply=apply, backup_dir=backup_dir, no_backup=backup_dir is None
     )
     kind = Compression(CODECS.index(codec))
     if level is not None:

@@ -64,11 +64,7 @@ def erase(
 ) -> int:
     """Run `kseg erase`; returns the exit code."""
     options = change_of(
-        command_settings,
-        apply=apply,
-        output_dir=None,
-        backup_dir=backup_dir,
-        no_backup=backup_dir is None,
+        command_settings, apply=apply, backup_dir=backup_dir, no_backup=backup_dir is None
     )
     with usage_errors():
         targets = _targets(**asked)
