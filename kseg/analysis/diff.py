@@ -520,7 +520,11 @@ class Pair:
             self._batches.append((of_first, of_other))
 
     def _feed_records(self, differing: _Sides, lacking: _Sides) -> None:
-        """Compare the records of differing batches, and of batches that one side lacks."""
+        """Compare the records of differing batches, and of batches that one side lacks.
+
+        Adds the offsets to the answer: of records that differ, that differ in their leader epoch
+        alone, that one side lacks, and that compaction has removed on one side.
+        """
         sides = (_merged(differing[0], lacking[0]), _merged(differing[1], lacking[1]))
         pieces = (_pieces(copy, rows) for copy, rows in zip(self._copies, sides, strict=True))
         for aligned in _aligned(*pieces):

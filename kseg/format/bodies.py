@@ -256,9 +256,18 @@ def _spans(messages: Int64s, source: int, shift: int) -> Int64s:
 
 
 def _inner(entry: memoryview, arena: codec.Arena, ceiling: int, *, depth: int) -> Iterator[Int64s]:
-    """Payloads of a compressed message, sets within sets unpacked, some thousand at a time.
+    """Inflate a compressed message of Kafka 0.7, and compressed ones in it, into an arena.
 
     The set is inflated whole, its messages are not listed whole: the smallest has 9 bytes.
+
+    Args:
+        entry: the message.
+        arena: receives the set.
+        ceiling: the most bytes that the arena may hold.
+        depth: how many messages this one lies in.
+
+    Yields:
+        Where payloads begin and end in the arena, some thousand at a time.
     """
     if depth > NESTING_MAX:
         raise LimitExceededError(f"compressed messages nested deeper than {NESTING_MAX}")

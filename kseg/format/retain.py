@@ -390,7 +390,7 @@ def filter_walked(
 
 
 def _raise_damage(pieces: Iterator[WholeBatches], end: int) -> None:
-    """Raise the error of the last batch given, which was only the front of a damaged one."""
+    """Go on with `pieces` once, so that damage in front of the position `end` is raised."""
     try:
         next(pieces, None)
     except KsegError as error:

@@ -75,7 +75,16 @@ def commit_rows(columns: RecordColumns) -> tuple[Bools, dict[str, Any]]:
 
 
 def _values(column: BinaryColumn, rows: Intps, kind: Int64s) -> tuple[dict[str, Any], Bools]:
-    """The fields of the values of rows, and which of them were read."""
+    """Decode the values of `OffsetCommit` records, all at once.
+
+    Args:
+        column: the values.
+        rows: those to be decoded.
+        kind: int64[n], the version of each row's key; values of a key of version 0 have version 0.
+
+    Returns:
+        An array for each field, and bool[n]: the rows that could be decoded.
+    """
     data, starts, ends = _padded(column)
     at = starts[rows]
     end = ends[rows]

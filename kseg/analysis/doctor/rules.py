@@ -158,10 +158,16 @@ def _of_checkpoints(directory: BrokerDirectory, loads: Sequence[PartitionOutlook
 def _of_checkpoint(
     error: CorruptIndexError, path: Path, loads: Sequence[PartitionOutlook]
 ) -> BrokerFinding:
-    """A malformed line takes the directory offline; a bad number may only be a warning.
+    """The finding about a malformed checkpoint: it is read over, or a directory or a broker stops.
 
-    A directory that a checkpoint takes offline is loaded nevertheless. A load that then deletes a
-    segment, or reads where an open transaction begins, stops the broker.
+    A malformed line takes the directory offline; a bad number may only be a warning. A directory
+    that a checkpoint takes offline is loaded nevertheless. A load that then deletes a segment, or
+    reads where an open transaction begins, stops the broker.
+
+    Args:
+        error: of reading the file.
+        path: of the file.
+        loads: of the partitions of its directory.
 
     Source: Kafka `LogManager.loadLogs`, `LocalLog.maybeHandleIOException`.
     """
@@ -252,7 +258,10 @@ _OF_DIRECTORY: Final[
 
 
 def _in_the_way(node: Node, directory: BrokerDirectory) -> Findings:
-    """Files of a data directory at whose place a start makes or renames a partition.
+    """Findings about paths that a broker needs for itself when it starts.
+
+    Where it has to make an assigned partition is something that is no log; or a log is where it has
+    to rename a `-future` directory to.
 
     Source: Kafka `LogManager.createLogDirectory`, `LogManager.recoverAbandonedFutureLogs`.
     """

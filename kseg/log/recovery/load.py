@@ -274,7 +274,14 @@ WHY_CUT: Final = {
 
 
 def cut_clean_end(context: LoadContext, index_end: LogEnd) -> tuple[int, bool]:
-    """Cut off bytes behind the last whole batch; nothing in front of it.
+    """After a clean stop, cut what follows the last whole batch of the last segment.
+
+    If the log is damaged in front of the end that its indexes name, that end counts: the log keeps
+    its bytes up to there, and the indexes are trimmed to it.
+
+    Args:
+        context: the load.
+        index_end: the end of the log by its indexes.
 
     Returns:
         The offset behind the last batch, and whether the indexes of the segment are to be rebuilt.

@@ -342,7 +342,15 @@ def _agrees(
     compacted_to: int,
     run: Span,
 ) -> bool:
-    """Whether something beside the log has the offsets of a batch."""
+    """Whether something else than its bytes confirms the offsets of a run of batches.
+
+    Args:
+        files: of the segments, rising.
+        proved: positions of sound batches that another copy has, too, by the path of the log.
+        compacted_to: the offset up to which the cleaner has gone, by its checkpoint; offsets in
+            front of it may have gaps.
+        run: the batches. The name of a segment, or an entry of an index, may have their offsets.
+    """
     if run.position in proved.get(run.path, ()) or compacted_to >= run.first_offset:
         return True
     bases = [segment_files.base_offset for segment_files in files]
