@@ -93,11 +93,9 @@ def plan_compaction(
     source = state_or_view(log, high_watermark)
     if config is None and isinstance(source, LogState):
         config = source.config
-    topic_rules = (
-        config
-        if isinstance(config, RetentionRules)
-        else rules_beside(source.path, compaction_rules, LogConfig.of(config))
-    )
+    if not isinstance(config, RetentionRules):
+        config = LogConfig.of(config)
+    topic_rules = rules_beside(source.path, compaction_rules, config)
     if isinstance(source, LogState):
         inputs = CleanerInputs.of_state(source, topic_rules.config, now)
     else:

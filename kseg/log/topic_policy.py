@@ -120,16 +120,21 @@ def known_topics(data_directory: StrPath) -> KnownTopics:
 
 
 def rules_beside(
-    path: Path, rules: Callable[..., RetentionRules], config: LogConfig, **how: bool
+    path: Path,
+    rules: Callable[..., RetentionRules],
+    config: LogConfig | RetentionRules,
+    **how: bool,
 ) -> RetentionRules:
     """The rules for a log, by the facts in its data directory.
 
     Args:
         path: the partition directory.
         rules: `retention_rules` or `compaction_rules`.
-        config: the settings of the log.
+        config: the settings of the log, or its rules.
         how: further arguments of that function.
     """
+    if isinstance(config, RetentionRules):
+        return config
     directory = path.resolve()
     partition = partition_of(directory)
     return rules(known_topics(directory.parent), partition and partition.topic, config, **how)

@@ -395,11 +395,7 @@ def _plan(
     tier: TierLog | None,
 ) -> RetentionPlan:
     segments = view.segments
-    rules = (
-        config
-        if isinstance(config, RetentionRules)
-        else rules_beside(view.path, retention_rules, config, of_one_log=True)
-    )
+    rules = rules_beside(view.path, retention_rules, config, of_one_log=True)
     bounds = LogBounds(view.log_start_offset, view.log_end_offset, high_watermark)
     retired: tuple[RetiredSegment, ...] = ()
     held: tuple[RetiredSegment, ...] = ()
