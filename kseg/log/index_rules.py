@@ -34,6 +34,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar, Final
 
 import numpy as np
@@ -193,7 +194,7 @@ class IndexCheck:
             findings: receives the findings; None if the first fault suffices.
         """
         self.fault: Finding | None = None
-        self._place, self._found = place, findings
+        self._place, self._findings = place, findings
 
     def note(
         self,
@@ -219,8 +220,8 @@ class IndexCheck:
         code, path = f"{word}-{name.partition('.')[0]}", self._place.path
         finding = Finding(code, path, sentence, position, offset, severity, why)
         self.fault = self.fault or finding
-        if self._found is not None:
-            self._found.note(finding)
+        if self._findings is not None:
+            self._findings.note(finding)
 
 
 class EntriesCheck(IndexCheck):
@@ -353,9 +354,9 @@ class EntriesCheck(IndexCheck):
 
     def _report(self, name: str, numbers: Int64s, *, mild: bool) -> None:
         """One finding for each entry."""
-        if self._found is not None:
+        if self._findings is not None:
             code = f"{self.word}-{name.partition('.')[0]}"
-            self._found.count_more(code, self._place.path, len(numbers) - PER_CODE_MAX)
+            self._findings.count_more(code, self._place.path, len(numbers) - PER_CODE_MAX)
         for at in numbers[:PER_CODE_MAX].tolist():
             number = self._first + at
             self.note(
@@ -568,19 +569,20 @@ def fault_in(files: SegmentFiles) -> Finding | None:
         )
 
 
-def has_unused_times(files: SegmentFiles) -> bool:
-    """Whether the time index ends with an unused entry; a last part of an entry does not count.
+def has_unused_times(path: Path, base_offset: int) -> bool:
+    """Whether a time index ends with an unused entry; a last part of an entry does not count.
+
+    Args:
+        path: of the index.
+        base_offset: of its segment.
 
     Raises:
         OSError: it cannot be read.
     """
-    path = files.time_index
-    if path is None:
-        return False
     with io.opened(path) as fd:
         size = io.file_size(fd)
         size -= size % TimeIndex.LAYOUT.itemsize
-        place = IndexPlace(str(path), files.base_offset, is_last=False, size=size)
+        place = IndexPlace(str(path), base_offset, is_last=False, size=size)
         check = TimeIndexCheck(
             place, None, read=lambda _kind, position, size: io.read_at(fd, position, size, path)
         )

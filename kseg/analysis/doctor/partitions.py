@@ -376,8 +376,9 @@ def _of_unused_times(unit: PartitionUnit) -> Iterator[BrokerFinding]:
         ends_at = segments[number + 1].base_offset if number + 1 < len(segments) else INT64_MAX
         if segment.kafka07 or not (unit.clean or ends_at <= unit.recovery_point):
             continue
-        if segment.time_index is not None and index_rules.has_unused_times(segment):
-            yield finding("index-unused", unit.path, index=segment.time_index.name)
+        path = segment.time_index
+        if path is not None and index_rules.has_unused_times(path, segment.base_offset):
+            yield finding("index-unused", unit.path, index=path.name)
             return
 
 
