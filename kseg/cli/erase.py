@@ -94,7 +94,8 @@ def erase(
         on_lost_mark=report_lost_mark,
     )
     _say_refusals(plans, damage)
-    if not (as_json or any(plan.segments for plan in going)):
+    is_found = any(plan.segments for plan in going)
+    if not (as_json or is_found):
         output.write_line("no such record, nothing to do")
         return Exit.FOUND
     if not as_json:
@@ -119,7 +120,6 @@ def erase(
     )
     if any(done.kept for done in reports):
         complain(f"kseg: {backup_dir} is a copy of what was erased: remove it, too")
-    is_found = any(plan.segments for plan in going)
     return Exit.FOUND if damage or len(going) < len(plans) or not is_found else code
 
 
