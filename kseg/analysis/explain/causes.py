@@ -446,16 +446,20 @@ def _compacted(
         for cleaned in group.segments
     }
     young = _young_until(log, plan)
+    untouched = {staying.base_offset: staying.why for staying in plan.staying}
     ends = (*(segment.base_offset for segment in left[1:]), end_offset)
     for segment, end in zip(left, ends, strict=True):
-        cause = _cause_of(segment, end, plan, is_last=segment is left[-1])
+        why_untouched = untouched.get(segment.base_offset, "unchanged")
+        cause = _cause_of(segment, end, plan, why_untouched, is_last=segment is left[-1])
         row = _staying(segment, cause, _why(cause, plan), sizes)
         if cause == "min-compaction-lag":
             row = replace(row, until_ms=young)
         yield from _in_two_parts(row, max(saved.get(segment.base_offset) or 0, 0))
 
 
-def _cause_of(segment: StayingSegment, end: int, plan: CompactionPlan, *, is_last: bool) -> str:
+def _cause_of(
+    segment: StayingSegment, end: int, plan: CompactionPlan, why_untouched: str, *, is_last: bool
+) -> str:
     """The cause for which the cleaner leaves a segment."""
     if is_last:
         return "active"
@@ -465,8 +469,7 @@ def _cause_of(segment: StayingSegment, end: int, plan: CompactionPlan, *, is_las
         return "newest-of-key"
     if plan.skipped is not None:
         return "dirty-ratio"
-    untouched = {staying.base_offset: staying.why for staying in plan.staying}
-    return _UNCLEANED[untouched.get(segment.base_offset, "unchanged")]
+    return _UNCLEANED[why_untouched]
 
 
 def _why(cause: str, plan: CompactionPlan) -> str:
