@@ -43,7 +43,7 @@ from kseg.frozen import frozen_dataclass
 from kseg.internal import InternalRecord
 from kseg.internal.commits import NO_COMMITS, NONE, commit_rows, joined, none_for_minus_one
 from kseg.internal.ids import id_text
-from kseg.internal.log_rows import InternalRow
+from kseg.internal.records import InternalRow
 from kseg.internal.registry import SchemaFinding
 from kseg.log.clock import now_of
 from kseg.log.reader import LogView

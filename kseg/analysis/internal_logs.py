@@ -41,8 +41,7 @@ from kseg.frames import Listed, Table, TableRows, html_table
 from kseg.frozen import frozen_dataclass
 from kseg.internal.commits import NONE
 from kseg.internal.last_values import COLUMNS, LastValues
-from kseg.internal.log_rows import InternalRow, decode_or_keep
-from kseg.internal.records import InternalRecord
+from kseg.internal.records import InternalRecord, InternalRow, decode_or_keep
 from kseg.internal.registry import PER_CODE_MAX, SchemaFinding, Severity
 from kseg.log.clean_offsets import read_clean_offset
 from kseg.log.data_directory import DirectoryFiles, partition_of

@@ -20,7 +20,7 @@ from kseg.cli import output
 from kseg.cli.cleanup import logs_with_settings
 from kseg.cli.closed import change_of, report, share_out
 from kseg.cli.failures import Exit, complain, complain_of, one_line, usage_errors
-from kseg.cli.owners import owner_lines
+from kseg.cli.output import owner_lines
 from kseg.cli.parsing import CODECS, CommandSettings, Paths
 from kseg.cli.paths import batch_files, catalog_of
 from kseg.cli.records import stream_tiles

@@ -17,7 +17,6 @@ import numpy as np
 
 from kseg.cli import output
 from kseg.cli.failures import complain, one_line
-from kseg.cli.kafka_options import refuse_kafka_options
 from kseg.cli.parsing import Paths
 from kseg.cli.paths import InputFile, batch_files, catalog_of
 from kseg.cli.records import (
@@ -38,6 +37,7 @@ from kseg.cli.rows import (
     batch_rows,
     dump_workspace,
 )
+from kseg.cli.verbs.move import refuse_kafka_options
 from kseg.commands import printable
 from kseg.constants import INT64_MIN, ConnectTopic, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, UnreadableError, at_path
@@ -251,7 +251,7 @@ class Dump(RecordLines):
             self.find(error, source.path, put)
 
     def _write_entries(self, source: InputFile, put: Put) -> None:
-        from kseg.cli.entries import dump_entries  # the readers of every other file; logs need none
+        from kseg.cli.decoded import dump_entries
 
         style = self.style_of(source.directory, source.path.name)
         dump_entries(source, style, RowWriter(put), put)

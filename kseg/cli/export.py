@@ -14,7 +14,7 @@ import click
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, complain_of, tell_replaced, usage_errors
-from kseg.cli.owners import owner_lines
+from kseg.cli.output import owner_lines
 from kseg.cli.parsing import Paths, check_names
 from kseg.cli.paths import tier_of_run
 from kseg.cli.rows import RECORD_FIELDS, Field, RowWriter, Style, csv_head
@@ -29,7 +29,7 @@ from kseg.records.scan import Scan
 from kseg.stores.path import RemotePath, out_path
 
 if TYPE_CHECKING:
-    from kseg.stores.new_object import Sink
+    from kseg.stores.path import Sink
 
 
 def export(

@@ -13,11 +13,11 @@ import numpy as np
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
+from kseg.cli.main import ReaderGone
 from kseg.cli.options import LOCAL_PATH
 from kseg.cli.parsing import Paths
 from kseg.cli.paths import one_partition
 from kseg.cli.records import ROW_FIELDS, RecordLines, decoding, row_style, within
-from kseg.cli.starting import ReaderGone
 from kseg.cli.typed import scanned
 from kseg.files.selection import Selection
 from kseg.format.take import first_rows, take_rows

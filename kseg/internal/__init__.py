@@ -3,8 +3,7 @@
     ids             ids as Kafka prints them
     topics          their names
     schemas         `schemas.json` compiled into readers: one for each message and version
-    records         the frame around a message: `decode`, for one record
-    log_rows        `rows`: the records of a scan, of a log or of record columns, one by one
+    records         the frame around a message: `decode` for one record; `rows` for many, one by one
     releases        the metadata versions and settings of each release; which values may be shown
     last_values     the last value of each key of a coordinator's topic, column by column
     commits         committed offsets out of these, likewise

@@ -29,14 +29,7 @@ import numpy as np
 
 from kseg.arrow import TYPES, timestamp_array
 from kseg.extras import require
-from kseg.internal.log_rows import (
-    InternalRow,
-    Source,
-    check_on_error,
-    piece_rows,
-    pieces_of,
-    plain,
-)
+from kseg.internal.records import InternalRow, Source, check_on_error, piece_rows, pieces_of, plain
 from kseg.internal.schemas import RecordType, Schema, load, record_types
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ from kseg.stores.path import RemotePath, out_path
 
 if TYPE_CHECKING:
     from kseg.format.values import RecordColumns
-    from kseg.stores.new_object import Sink
+    from kseg.stores.path import Sink
 
     Write = Callable[[RecordColumns], None]
     Begin = Callable[[Path, RecordColumns], AbstractContextManager[Write]]
@@ -306,7 +306,7 @@ def open_target(
         refuse_loss(target, file_format.form, file_format.selected)
     with ExitStack() as stack:
         if isinstance(target, RemotePath):
-            from kseg.stores.new_object import whole_object
+            from kseg.stores.path import whole_object
 
             new = not (replaces or file_format.replace)
             sink: Sink = stack.enter_context(whole_object(target, new=new))

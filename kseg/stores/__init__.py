@@ -1,10 +1,8 @@
 """Files in object stores: `s3://bucket/data-dir/orders-0`.
 
-store       one store: requests, retries, errors, listings
-ranges      a file that is read by ranges, several of them ahead of the reader
-new_object  a file of an export, which appears when it is complete
-path        a URL as a path that lists and opens itself
-url         the schemes of stores, and the parts that a URL must not have
+store    one store: requests, retries, errors, listings
+ranges   a file that is read by ranges, several of them ahead of the reader
+path     a URL as a path that lists and opens itself; a file of an export, which appears whole
 
 A path of a store opens itself (`kseg.files.io.Elsewhere`), so everything above reads it as it reads
 a file of this machine. obstore speaks with S3, Google's and Microsoft's stores and with web

@@ -1,24 +1,43 @@
-"""A URL as a path: it opens itself, and lists what lies below it as a directory of Kafka's."""
+"""A URL as a path: it opens itself, lists what lies below it, and takes a whole new object.
+
+What lies below a URL is listed as a directory of Kafka's.
+
+A new object is written from front to back: it is complete under its name, or absent. A small one is
+written with one request. A larger one is an upload of parts: the store joins them when the last has
+arrived, and no reader sees the object earlier. There is no copy on the disk of this machine. An
+error removes the parts. A killed run leaves them; a rule for incomplete uploads lets the store
+remove them.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from io import RawIOBase
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from kseg.constants import StrPath
-from kseg.errors import NotALogError
+from kseg.errors import KsegError, LimitExceededError, NotALogError
 from kseg.files import names
 from kseg.files.grammar import is_url
 from kseg.files.names import KnownPath, Partition, PartitionFiles, PathKind
-from kseg.stores.store import SCHEMES, check_url
+from kseg.files.whole_file import FileSink
+from kseg.stores.store import (
+    MADE_MEANWHILE,
+    PART_BYTES,
+    SCHEMES,
+    Store,
+    StoredObject,
+    Upload,
+    check_url,
+)
 
 if TYPE_CHECKING:
     from kseg.stores.ranges import StoredFile
-    from kseg.stores.store import Store, StoredObject
 
 
 #: The schemes of web servers.
@@ -27,8 +46,6 @@ _WEB: Final = ("http", "https")
 
 def _store(url: str) -> Store:
     """The store of a URL; the module of stores is loaded for URLs only."""
-    from kseg.stores.store import Store
-
     return Store.of(url)
 
 
@@ -255,3 +272,96 @@ def _files(directory: Path, paths: Iterable[RemotePath]) -> PartitionFiles:
         else:
             named_files.append(names.NamedFile(name, path))
     return names.sort_partition(directory, named_files, foreign)
+
+
+#: Parts of an object, as S3 and Google's store have it.
+_PARTS_MAX: Final = 10_000
+
+
+class ObjectSink(RawIOBase):
+    """The object while it is written, by pyarrow too.
+
+    Attributes:
+        target: its path.
+    """
+
+    def __init__(self, target: RemotePath) -> None:
+        """Ask for nothing yet."""
+        self.target: Final = target
+        self._url: Final = str(target)
+        self._store: Final = Store.of(self._url)
+        self._upload: Upload | None = None
+        self._held = bytearray()
+        self._size = 0
+
+    def writable(self) -> bool:
+        """Always true: bytes are written in order, and cannot be read."""
+        return True
+
+    def tell(self) -> int:
+        """How many bytes there are."""
+        return self._size
+
+    def write(self, data: Any, /) -> int:
+        """Add bytes at the end.
+
+        Raises:
+            LimitExceededError: no store takes so large an object.
+            OSError: the store refuses a part.
+        """
+        view = memoryview(data).cast("B")
+        self._size += len(view)
+        if self._size > PART_BYTES * _PARTS_MAX:
+            reason = f"more than {_PARTS_MAX} parts of {PART_BYTES >> 20} MiB; write several files"
+            raise LimitExceededError(reason, path=self._url)
+        self._held += view
+        while len(self._held) >= PART_BYTES:
+            self._upload = self._upload or self._store.upload(self._url)
+            part = self._held[:PART_BYTES]  # the upload keeps it until it is sent
+            del self._held[:PART_BYTES]
+            self._upload.write(part)
+        return len(view)
+
+    def complete(self, *, new: bool) -> None:
+        """Make the object appear; see `whole_object` for the errors."""
+        if self._upload is None:
+            self._store.put(self._url, self._held, new=new)
+            return
+        if self._held:
+            self._upload.write(self._held)
+        if new and self.target.exists():  # an upload has no condition
+            raise FileExistsError(errno.EEXIST, MADE_MEANWHILE, self._url)
+        self._upload.complete()
+
+    def abort(self) -> None:
+        """Remove what was written; a failure of that is ignored."""
+        if self._upload is not None:
+            with suppress(OSError, KsegError):
+                self._upload.abort()
+
+
+#: A new file, of this machine or of a store.
+Sink = FileSink | ObjectSink
+
+
+@contextmanager
+def whole_object(target: RemotePath, *, new: bool) -> Iterator[ObjectSink]:
+    """An object that appears, replacing an existing one, when the block ends without error.
+
+    Args:
+        target: its path.
+        new: refuse an object that another program made meanwhile.
+
+    Raises:
+        FileExistsError: it exists.
+        LimitExceededError: the object is larger than stores allow.
+        OSError: the store refuses; an existing object stays.
+    """
+    sink = ObjectSink(target)
+    try:
+        yield sink
+        sink.complete(new=new)
+    except BaseException:
+        sink.abort()
+        raise
+    target.stored = StoredObject(str(target), sink.tell())

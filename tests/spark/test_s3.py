@@ -29,10 +29,9 @@ from kseg.spark.options import parse_options
 from kseg.spark.plan import list_logs, make_plan
 from kseg.spark.reading import read_split
 from kseg.spark.sink import parse_sink_options
-from kseg.stores import new_object
+from kseg.stores import path as object_path
 from kseg.stores import store as stores
-from kseg.stores.new_object import whole_object
-from kseg.stores.path import RemotePath, place
+from kseg.stores.path import RemotePath, place, whole_object
 from kseg.stores.store import Store
 from tests import tiers
 from tests.builders import batch, record, write_segment
@@ -312,7 +311,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     from moto.s3 import models
 
     monkeypatch.setattr(models, "S3_UPLOAD_PART_MIN_SIZE", 1)
-    for module in (new_object, stores):
+    for module in (object_path, stores):
         monkeypatch.setattr(module, "PART_BYTES", 64 << 10)
 
 

@@ -111,7 +111,6 @@ NOT_FOR_A_DUMP = (
     "rich",
     "kseg.cli.decoded",
     "kseg.cli.kafka_dump.decoders",
-    "kseg.cli.kafka_dump.indexes",
     "kseg.files.index",
     "kseg.format.compress",
     "kseg.legacy",

@@ -1,8 +1,7 @@
 """Why is the disk full: the cause that keeps each byte, and until when.
 
-values       the answer as values; the causes that can keep bytes, in words
+values       the answer as values; the causes that can keep bytes; sizes with another codec
 causes       the cause that keeps each file of one partition, and the room of files
-codecs       the sizes of topics with another codec, from a sample
 answer       `explain`: the answer for the data directories of a broker
 
 Nothing is changed, and nothing is locked. Causes and dates come from the plans of retention and

@@ -1,9 +1,9 @@
 from kseg.analysis.explain.answer import explain as explain
 from kseg.analysis.explain.causes import KeepUnit as KeepUnit
 from kseg.analysis.explain.causes import examine as examine
-from kseg.analysis.explain.codecs import CodecEstimate as CodecEstimate
 from kseg.analysis.explain.values import CAUSES as CAUSES
 from kseg.analysis.explain.values import ROLLS as ROLLS
+from kseg.analysis.explain.values import CodecEstimate as CodecEstimate
 from kseg.analysis.explain.values import ExplainReport as ExplainReport
 from kseg.analysis.explain.values import KeptFile as KeptFile
 from kseg.analysis.explain.values import NewestRecord as NewestRecord

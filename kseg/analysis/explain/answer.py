@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kseg._door import renamed
-from kseg.analysis.explain import codecs
+from kseg.analysis.explain import values
 from kseg.analysis.explain.causes import KeepUnit, examine, open_deleted, unknown, whole
 from kseg.analysis.explain.values import (
     COMPACTION_DUE,
@@ -246,19 +246,19 @@ def _parted(
     """
     of_codecs, others = (
         {
-            topic: {name: text for name, text in of_topic.items() if (name in codecs.WORDS) is part}
+            topic: {name: text for name, text in of_topic.items() if (name in values.WORDS) is part}
             for topic, of_topic in words.items()
         }
         for part in (True, False)
     )
     for settings in of_codecs.values():
-        codecs.choices_of(settings)
+        values.choices_of(settings)
     return of_codecs, others
 
 
 def _estimates(
     keeps: Sequence[PartitionKeeps], words: Mapping[str, Mapping[str, str]], threads: int
-) -> Iterator[codecs.CodecEstimate]:
+) -> Iterator[values.CodecEstimate]:
     """Estimates for other codecs; Kafka's own topics only if they are named."""
     places: dict[str, list[Path]] = {}
     for partition in keeps:
@@ -266,9 +266,9 @@ def _estimates(
             places.setdefault(partition.topic, []).append(Path(partition.path))
     for topic, paths in places.items():
         general = {} if is_internal(topic) else words[""]
-        choices = codecs.choices_of({**general, **words.get(topic, {})})
+        choices = values.choices_of({**general, **words.get(topic, {})})
         if choices:
-            yield from codecs.estimate(topic, paths, choices, threads=threads)
+            yield from values.estimate(topic, paths, choices, threads=threads)
 
 
 def _chosen(homes: list[_Directory], selection: Selection) -> list[_Directory]:

@@ -2,8 +2,7 @@
 
     run        a dump whose rows are these lines: files, batches and records
     lines      the lines of each release, as templates of the text kernel; keys and values
-    decoders   records of internal topics, and control records
-    indexes    entries of indexes and producer snapshots
+    decoders   records of internal topics, control records, entries of indexes and snapshots
 
 Lines are Kafka's byte for byte, but for a terminal, where bytes that could steer it are escaped.
 Damage is reported as by any dump, and the lines go on behind it.

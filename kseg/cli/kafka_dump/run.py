@@ -31,16 +31,12 @@ from kseg.cli.kafka_dump.lines import (
     style_of,
     where,
 )
-from kseg.cli.kafka_options import (
-    DECODER_NAMES,
-    TOPIC_DECODERS,
-    refuse_own_options,
-)
 from kseg.cli.options import LOCAL_PATH
 from kseg.cli.output import binary_stdout
 from kseg.cli.parsing import Paths
 from kseg.cli.paths import InputFile
 from kseg.cli.rows import Piece, RowWriter, Style, Template, bytes_piece, headers_piece
+from kseg.cli.verbs.move import DECODER_NAMES, TOPIC_DECODERS, refuse_own_options
 from kseg.commands import printable
 from kseg.constants import Int64s, StopReason
 from kseg.errors import InvalidRecordError, KsegError, NotALogError
@@ -252,16 +248,16 @@ class KafkaDump(Dump):
         complain(line)
 
     def _write_entries(self, source: InputFile, put: Put) -> None:
-        from kseg.cli.kafka_dump import indexes  # logs do without
+        from kseg.cli.kafka_dump import decoders
 
         if source.name.kind in (FileKind.INDEX, FileKind.TIMEINDEX):
             sanity_only = self._options.sanity_only
             log = source.path.with_suffix(".log")
             if log not in self._findings:  # of a segment with two indexes
-                self._findings[log] = indexes.findings_of(log)
-            faults = indexes.faults_of(source.path, self._findings[log], of_length=sanity_only)
+                self._findings[log] = decoders.findings_of(log)
+            faults = decoders.faults_of(source.path, self._findings[log], of_length=sanity_only)
             shows = not (sanity_only or self._options.verify_only)
-            has_entries = indexes.print_index(source.path, RowWriter(put) if shows else None)
+            has_entries = decoders.print_index(source.path, RowWriter(put) if shows else None)
             if not has_entries and source.name.kind is FileKind.INDEX:
                 put(self._line(f"{source.path} is empty."))
             elif sanity_only and not faults:
@@ -269,7 +265,7 @@ class KafkaDump(Dump):
             for fault in faults:
                 self.find(fault, source.path, put)
             return
-        for line in indexes.lines_of(source.path, self._options.lines):
+        for line in decoders.lines_of(source.path, self._options.lines):
             put(self._line(line))
 
     def _end(self, table: BatchTable, source: Source, put: Put) -> None:

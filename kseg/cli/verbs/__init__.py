@@ -8,5 +8,5 @@
 
 These modules load click and nothing heavy, so that help, completion and a usage error are quick.
 The function that carries out a verb is in `kseg.cli.<verb>`, or in the module that `home` names;
-`kseg.cli.starting.verb` imports it for the call.
+`kseg.cli.main.verb` imports it for the call.
 """

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from kseg.cli.main import verb
 from kseg.cli.options import (
     NEW_PATH,
     OFFSET,
@@ -39,7 +40,6 @@ from kseg.cli.options import (
     topics_option,
 )
 from kseg.cli.parsing import parse_names
-from kseg.cli.starting import verb
 from kseg.constants import NEWEST_RELEASE
 
 
@@ -79,6 +79,7 @@ def info() -> None:
     mapping_option,
     now_option(),
     json_option,
+    home="doctor",
 )
 def verify() -> None:
     """Check every byte: checksums, structure, offsets, indexes, snapshots, checkpoints, names.
@@ -152,6 +153,7 @@ def grep() -> None:
     selection_options,
     tier_options,
     json_option,
+    home="info",
 )
 def lookup() -> None:
     """Show the place of the first record at or after an offset or a time.
@@ -178,7 +180,7 @@ def lookup() -> None:
         ),
     ),
     json_option,
-    home="lookup",
+    home="info",
 )
 def partition() -> None:
     """Name the partition that producers send a key to.

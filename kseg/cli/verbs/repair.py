@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from kseg.cli.main import verb
 from kseg.cli.options import (
     LOCAL_PATH,
     OFFSET,
@@ -25,7 +26,6 @@ from kseg.cli.options import (
     settings_options,
     tier_options,
 )
-from kseg.cli.starting import verb
 from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES
 from kseg.records.query import parse_key, parse_offset_range
 

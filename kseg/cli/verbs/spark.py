@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from kseg.cli.failures import refuse_verb
+from kseg.cli.main import Verb
 from kseg.cli.options import (
     PATH,
     Parsed,
@@ -26,7 +27,6 @@ from kseg.cli.options import (
     selection_options,
 )
 from kseg.cli.parsing import CommandSettings
-from kseg.cli.starting import Verb
 from kseg.cli.verbs.look import diff, doctor, explain, stats, verify
 from kseg.cli.verbs.repair import compact, reindex
 from kseg.extras import check_pyspark

@@ -11,7 +11,7 @@ import pytest
 
 import kseg
 from kseg import explain
-from kseg.analysis.explain import codecs
+from kseg.analysis.explain import values
 from kseg.constants import Compression
 from kseg.format.convert import Converter, Target
 from kseg.log.segment.reader import Segment
@@ -62,14 +62,14 @@ def converted(directory: Path, codec: Compression, level: int | None = None) -> 
 def test_the_truth_lies_within_the_error(
     tmp_path: Path, corpus: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(codecs, "RUNS", 24)
+    monkeypatch.setattr(values, "RUNS", 24)
     log = tmp_path / "t-0"
     size = write_log(log, CORPORA[corpus])
     truth = converted(log, Compression.ZSTD)
-    choices = codecs.choices_of({"compression.type": "zstd"})
+    choices = values.choices_of({"compression.type": "zstd"})
     inside = 0
     for seed in range(SAMPLES):
-        (one,) = codecs.estimate("t", [log], choices, seed=seed, sample_bytes=size // 6)
+        (one,) = values.estimate("t", [log], choices, seed=seed, sample_bytes=size // 6)
         assert one.bytes == size
         assert 0 < one.sampled_bytes < size // 2
         inside += abs(one.new_bytes - truth) <= one.error_bytes

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import kseg as library
-from kseg.cli.owners import put_back
+from kseg.cli.output import put_back
 from tests.golden import made
 from tests.unit.analysis.copied import told, write_copy
 from tests.unit.cli.conftest import Kseg, made_in

@@ -9,10 +9,9 @@ import pytest
 
 import kseg
 from kseg.errors import LimitExceededError
-from kseg.stores import new_object
+from kseg.stores import path as object_path
 from kseg.stores import store as stores
-from kseg.stores.new_object import whole_object
-from kseg.stores.path import RemotePath
+from kseg.stores.path import RemotePath, whole_object
 from kseg.stores.store import Store, Upload, _Said
 from tests.builders import batch, record, write_segment
 
@@ -25,7 +24,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """fsspec's store in memory, and parts of few bytes."""
     import fsspec
 
-    monkeypatch.setattr(new_object, "PART_BYTES", PART)
+    monkeypatch.setattr(object_path, "PART_BYTES", PART)
     system = fsspec.filesystem("memory")
     yield system
     if system.exists("/new-objects"):
@@ -92,7 +91,7 @@ def test_an_object_that_another_program_made_meanwhile_stays(memory: Any, size: 
 def test_no_object_has_more_parts_than_stores_take(
     memory: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(new_object, "_PARTS_MAX", 3)
+    monkeypatch.setattr(object_path, "_PARTS_MAX", 3)
     write(bytes(3 * PART))
     with pytest.raises(LimitExceededError, match=r"out\.bin: more than 3 parts"):
         write(bytes(3 * PART), b"x", new=False)
@@ -145,7 +144,7 @@ class Failing:
 def test_a_request_that_fails_is_an_error_with_the_object_and_leaves_none(
     monkeypatch: pytest.MonkeyPatch, size: int, also_abort: bool
 ) -> None:
-    monkeypatch.setattr(new_object, "PART_BYTES", PART)
+    monkeypatch.setattr(object_path, "PART_BYTES", PART)
     for fails_at in range(1, 9):
         backend = Failing(fails_at, also_abort=also_abort)
         monkeypatch.setattr(stores, "_opened", lambda _root, one=backend: Store("s3://b", one))

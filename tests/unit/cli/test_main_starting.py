@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from click import Context
 
-from kseg.cli.main import VERBS, cli, run
-from kseg.cli.starting import Verb
+from kseg.cli.main import VERBS, Verb, cli, run
 from kseg.cli.verbs.spark import spark
 from tests.builders import batch, record, write_segment
 
