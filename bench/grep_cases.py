@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 from bench import peers
 from bench.case import Case, made, per_record
 from bench.pairs import Contest, Versus
-from kseg.records.grep import grep
-from kseg.records.scan import scan
+from kseg.records.scan import grep, scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -38,7 +38,7 @@ def groups_cases() -> list[Case]:
 
 def _prepare(_: ExitStack, *, at: int | None) -> Contest:
     from kseg.analysis.groups import groups
-    from kseg.internal.last_values import COLUMNS
+    from kseg.internal.coordinators import COLUMNS
     from kseg.records.scan import scan
 
     path = partition(COMMITS)

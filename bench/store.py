@@ -24,7 +24,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import kseg
-from kseg.analysis.tiers import describe
+from kseg.analysis.info import describe
 from kseg.format.builder import BatchBuilder
 from kseg.log.tier import Tier
 from kseg.log.tier.aiven import ChunkedFile, parse_manifest

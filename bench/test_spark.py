@@ -44,7 +44,7 @@ from bench.spark_pairs import (
 )
 from kseg.analysis.units import plan as plan_units
 from kseg.analysis.verify import verify as verify_here
-from kseg.catalog.catalog import Catalog
+from kseg.catalog import Catalog
 from kseg.spark import jobs
 from kseg.spark.options import parse_options
 from kseg.spark.plan import list_logs, make_plan
@@ -70,7 +70,7 @@ TASKS_MAX = 16
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    from kseg.spark.demo import quiet_spark
+    from kseg.cli.demo import quiet_spark
 
     with quiet_spark(2) as session:
         session.dataSource.register(dummy_source())

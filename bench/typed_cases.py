@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
-    from kseg.decode.blocks import Decoder
+    from kseg.decode.payloads import Decoder
 
 RECORDS = 200_000
 PEER_RECORDS = 5_000

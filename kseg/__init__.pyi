@@ -20,7 +20,7 @@ from kseg.analysis.schemas import schemas as schemas
 from kseg.analysis.stats import stats as stats
 from kseg.analysis.transactions import transactions as transactions
 from kseg.analysis.verify import verify as verify
-from kseg.catalog.catalog import Catalog as Catalog
+from kseg.catalog import Catalog as Catalog
 from kseg.change.adopt import plan_adoption as plan_adoption
 from kseg.change.compact import plan_compaction as plan_compaction
 from kseg.change.erase import plan_erasure as plan_erasure
@@ -70,11 +70,11 @@ from kseg.log.segment.reader import Segment as Segment
 from kseg.log.settings.joined import settings as settings
 from kseg.log.tier.tier import Tier as Tier
 from kseg.log.writer.append import AppendResult as AppendResult
-from kseg.records.grep import grep as grep
 from kseg.records.partitioners import partition_for as partition_for
-from kseg.records.scan import Scan as Scan
 from kseg.records.scan import dataset as dataset
+from kseg.records.scan import grep as grep
 from kseg.records.scan import scan as scan
+from kseg.records.stream import Scan as Scan
 from kseg.records.topic_writer import write_topic as write_topic
 
 __version__: str

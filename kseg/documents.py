@@ -2,10 +2,13 @@
 
 A class derives from `Documented`. Its document has all fields of the dataclass, in their order; or
 those that `DOCUMENT` names, which may be properties too. `name=attribute` renames one.
+
+An id is as Kafka prints it: 16 bytes in URL-safe base64 without padding.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from enum import Enum
@@ -14,8 +17,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, cast
 from uuid import UUID
-
-from kseg.internal.ids import id_text
 
 
 class Documented:
@@ -81,3 +82,21 @@ def document(value: Any) -> Any:
         case Iterable():
             return [document(item) for item in value]
     raise TypeError(f"a {type(value).__name__} has no JSON document")
+
+
+def id_text(uuid: UUID) -> str:
+    """An id as text of 22 characters.
+
+    >>> id_text(UUID(int=1))
+    'AAAAAAAAAAAAAAAAAAAAAQ'
+    """
+    return base64.urlsafe_b64encode(uuid.bytes).decode().rstrip("=")
+
+
+def id_of(text: str) -> UUID:
+    """Parse an id.
+
+    Raises:
+        ValueError: it is not 16 bytes in base64.
+    """
+    return UUID(bytes=base64.urlsafe_b64decode(text + "=="))

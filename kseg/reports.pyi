@@ -1,12 +1,12 @@
 from kseg.analysis.diff import Diff as Diff
 from kseg.analysis.doctor.values import DoctorReport as DoctorReport
 from kseg.analysis.explain.values import ExplainReport as ExplainReport
+from kseg.analysis.group_records import Group as Group
+from kseg.analysis.group_records import Member as Member
+from kseg.analysis.group_records import ShareState as ShareState
 from kseg.analysis.groups import Commits as Commits
-from kseg.analysis.groups import Group as Group
 from kseg.analysis.groups import GroupChange as GroupChange
 from kseg.analysis.groups import Groups as Groups
-from kseg.analysis.groups import Member as Member
-from kseg.analysis.groups import ShareState as ShareState
 from kseg.analysis.info import Infos as Infos
 from kseg.analysis.info import PartitionInfo as PartitionInfo
 from kseg.analysis.info import SegmentFacts as SegmentFacts

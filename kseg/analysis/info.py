@@ -1,12 +1,12 @@
 """Contents of logs, by headers and indexes alone: `info`, as `kseg info` prints it.
 
 `Summary` sums up the headers of any number of batches: counts, times, codecs, formats.
-`topics` has the topics of data directories, in a small table.
+`topics` has the topics of data directories, in a small table; `describe` a partition and its tier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from os import fspath
 from pathlib import Path
@@ -16,10 +16,10 @@ import numpy as np
 
 from kseg import Segment
 from kseg.analysis.units import Unit, UnitKind, all_files, run_units
-from kseg.catalog.catalog import Catalog, OnError
+from kseg.catalog import Catalog, OnError
 from kseg.constants import NO_TIMESTAMP, Progress, codec_label
 from kseg.documents import fields_of
-from kseg.errors import KsegError, NotALogError
+from kseg.errors import KsegError, NotALogError, os_reason
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.names import (
     LeftOut,
@@ -32,7 +32,9 @@ from kseg.frames import Listed, TableRows
 from kseg.frozen import frozen_dataclass
 from kseg.log.log import Log
 from kseg.log.reader import LogView
-from kseg.stores.path import name_of, path_at
+from kseg.log.tier import Tier, TierLog, holes
+from kseg.stores.path import is_remote, name_of, path_at
+from kseg.stores.store import Store
 
 _Value = TypeVar("_Value")
 
@@ -449,10 +451,10 @@ class TopicSize:
     offsets: int = 0
 
 
-@frozen_dataclass(repr=False)
 class Topics(Listed[TopicSize]):
     """The topics by name; a table with a row for each."""
 
+    __slots__ = ()
     COLUMNS = "topic partitions segments bytes offsets"
 
     @property
@@ -501,3 +503,58 @@ def topics(
         if progress is not None:
             progress(done, len(directories))
     return Topics(tuple(sizes[name] for name in sorted(sizes)))
+
+
+def describe(tier: Tier, log: TierLog) -> dict[str, Any]:
+    """A partition and its tier as the document of `kseg info --tier` has them.
+
+    Raises:
+        KsegError, OSError: the log's end cannot be read.
+    """
+    local = () if log.local is None else log.local.segments
+    spans = log.spans
+    view = log.view
+    first = None if log.local is None else log.local.first_offset
+    finished = log.finished
+    ids = {span.segment.id for span in spans}
+    read = _sums([copy for copy in finished if copy.id in ids])
+    overlap = [copy for copy in finished if first is not None and copy.end_offset >= first]
+    document: dict[str, Any] = {
+        "path": str(view.path),
+        **fields_of(view, "topic partition"),
+        **fields_of(log, "topic_id layout source"),
+        **fields_of(view, "log_start_offset log_end_offset"),
+        "local_start_offset": first,
+        "highest_remote_offset": log.highest_remote,
+        "local": _sums(local),
+        "remote": {
+            **_sums(finished),
+            **{f"read_{name}": number for name, number in read.items()},
+        },
+        "overlap": _sums(overlap),
+        "holes": [list(hole) for hole in holes_of(log)],
+        "unread_objects": len(log.strays),
+        "faults": [
+            str(fault) if isinstance(fault, KsegError) else f"{fault.filename}: {os_reason(fault)}"
+            for fault in log.faults
+        ],
+    }
+    return document | traffic(tier)
+
+
+def _sums(segments: Sequence[Any]) -> dict[str, int]:
+    return {"segments": len(segments), "bytes": sum(segment.size for segment in segments)}
+
+
+def traffic(tier: Tier) -> dict[str, int]:
+    """Requests that a store was sent so far, and bytes that it gave; 0 for a directory."""
+    if not is_remote(tier.root):
+        return {"requests": 0, "bytes_read": 0}
+    store = Store.of(tier.root)
+    return {"requests": store.requests, "bytes_read": store.bytes}
+
+
+def holes_of(log: TierLog) -> list[tuple[int, int]]:
+    """The first and last offsets of ranges that neither the log nor its tier has."""
+    end = log.view.log_end_offset if log.local is None else log.local.first_offset
+    return holes(log.spans, log.view.log_start_offset, max(end, log.view.log_start_offset))

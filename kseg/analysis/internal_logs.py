@@ -19,7 +19,7 @@ from uuid import UUID
 
 import numpy as np
 
-from kseg.catalog.catalog import Catalog
+from kseg.catalog import Catalog
 from kseg.constants import INT64_MAX, NEWEST_RELEASE, Bools, InternalTopic, Progress
 from kseg.documents import document
 from kseg.errors import (
@@ -39,8 +39,7 @@ from kseg.format.header import BatchTable
 from kseg.format.values import RecordColumns
 from kseg.frames import Listed, Table, TableRows, html_table
 from kseg.frozen import frozen_dataclass
-from kseg.internal.commits import NONE
-from kseg.internal.last_values import COLUMNS, LastValues
+from kseg.internal.coordinators import COLUMNS, NONE, LastValues
 from kseg.internal.records import InternalRecord, InternalRow, decode_or_keep
 from kseg.internal.registry import PER_CODE_MAX, SchemaFinding, Severity
 from kseg.log.clean_offsets import read_clean_offset

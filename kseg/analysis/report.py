@@ -39,7 +39,7 @@ from kseg.analysis.stats import (
 from kseg.analysis.transactions import Transactions, transactions
 from kseg.analysis.units import Unit, plan, run_units
 from kseg.analysis.values import Examined, Report
-from kseg.catalog.catalog import Catalog, paths_of
+from kseg.catalog import Catalog, paths_of
 from kseg.constants import Compression, Progress, StrPath
 from kseg.documents import VerbReport, document, fields_of
 from kseg.errors import KsegError, NotALogError

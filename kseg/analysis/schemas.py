@@ -29,7 +29,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 from urllib.request import HTTPErrorProcessor, OpenerDirector, build_opener
 
-from kseg.catalog.catalog import paths_of
+from kseg.catalog import paths_of
 from kseg.constants import Progress
 from kseg.errors import LimitExceededError, NotALogError
 from kseg.files import io

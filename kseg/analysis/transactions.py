@@ -38,7 +38,7 @@ from kseg.format.header import COLUMN, BatchTable
 from kseg.format.times import Time, bound_ms
 from kseg.frames import Listed
 from kseg.frozen import frozen_dataclass
-from kseg.internal.commits import joined
+from kseg.internal.coordinators import joined
 from kseg.internal.registry import SchemaFinding
 from kseg.log.clean_offsets import read_clean_offset
 from kseg.log.clock import now_of

@@ -14,7 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from kseg.catalog.catalog import Catalog, OnError
+from kseg.catalog import Catalog, OnError
 from kseg.constants import Progress
 from kseg.files import io
 from kseg.files.grammar import OF_SEGMENTS

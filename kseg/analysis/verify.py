@@ -6,7 +6,7 @@
     report(examined) -> Report               adds the checks across files
 
 Nothing is changed and nothing is locked. A log that a broker writes to at the same time may seem to
-have a torn tail, which is a warning.
+have a torn tail, which is a warning. `examine_tier` examines the copies of segments in a tier.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from typing import Any, Final
 import numpy as np
 
 from kseg._door import renamed
-from kseg.analysis.checks import (
-    INFLATED_BYTES_MAX,
-    VerifyOptions,
+from kseg.analysis.checks import INFLATED_BYTES_MAX, VerifyOptions, examine_segment
+from kseg.analysis.files import (
     check_across,
     examine_data_directory,
     examine_file,
     examine_partition,
-    examine_segment,
 )
+from kseg.analysis.info import holes_of
 from kseg.analysis.units import (
     Listings,
     Threads,
@@ -48,9 +47,9 @@ from kseg.analysis.values import (
     Report,
     SegmentSummary,
 )
-from kseg.catalog.catalog import Catalog, OnError
+from kseg.catalog import Catalog, OnError
 from kseg.constants import Compression, Progress
-from kseg.errors import CorruptRecordError
+from kseg.errors import CorruptRecordError, KsegError, os_reason
 from kseg.files.mapping import Mapping
 from kseg.files.names import (
     CLUSTER_METADATA,
@@ -67,7 +66,9 @@ from kseg.log.config import RECORD_BYTES_MAX
 from kseg.log.reader import LogView
 from kseg.log.recovery import Finding
 from kseg.log.settings import SettingSources
-from kseg.stores.path import is_remote
+from kseg.log.tier import TierLog, TierPath
+from kseg.stores.path import is_remote, name_of
+from kseg.workers import Work, run_in_order
 
 #: Attributes, two differences, two lengths and the number of headers.
 _RECORD_BYTES_MIN: Final = 6
@@ -366,3 +367,81 @@ def report(examined: Examined) -> Report:
         findings=tuple(findings),
         lost=tuple(sorted(examined.lost, key=lambda lost: (path_order(lost.path), lost.position))),
     )
+
+
+#: What a batch may inflate to with `deep`.
+_TIER_INFLATED_MAX = 1 << 30
+
+
+def _tier_fault(log: TierLog, fault: KsegError | OSError) -> tuple[str, str, str]:
+    """A fault as a finding: its code, the object, the reason."""
+    if isinstance(fault, KsegError):
+        return "tier-metadata", fault.path or str(log.view.path), fault.reason
+    return "unreadable", str(fault.filename or log.view.path), os_reason(fault)
+
+
+def examine_tier(log: TierLog, *, deep: bool, now_ms: int, threads: int = 1) -> Examined:
+    """Examine every copy of a partition's segments in a tier, whether it is read or not.
+
+    Args:
+        log: of the partition.
+        deep: decode every record.
+        now_ms: times ahead of it are found.
+        threads: segments that are read at a time.
+    """
+    findings = Findings()
+    for fault in log.faults:
+        findings.add(*_tier_fault(log, fault))
+    for url in log.strays:
+        findings.say("tier-orphan", url)
+    for first, last in holes_of(log):
+        findings.say("tier-hole", str(log.view.path), offset=first, last=last)
+    answers = [Examined(findings=findings.taken())]
+    options = VerifyOptions(deep, _TIER_INFLATED_MAX, "never", now_ms)
+
+    def work(id_: str) -> Work:
+        return lambda put: put(_examine_copy(log, id_, options))
+
+    works = [work(copy.id) for copy in log.finished]
+    run_in_order(works, answers.append, threads=min(threads, len(works)) or 1)
+    return merge_all(answers)
+
+
+def _examine_copy(log: TierLog, id_: str, options: VerifyOptions) -> Examined:
+    """Examine one copy: its objects, their sizes, every batch and index."""
+    segment, objects = log.copies[id_]
+    findings = Findings()
+    path = TierPath.of(objects, "log")
+    names = ("index", "timeindex", "txnindex")
+    try:
+        size = objects.size("log")  # this reads the manifest, which says the indexes that there are
+        index, time_index, txn_index = (
+            name_of(TierPath.of(objects, name)) if objects.has(name) else None for name in names
+        )
+        if size != segment.size:
+            findings.say("tier-size", str(path), size=size, stated=segment.size)
+        for needed in names[:2]:
+            objects.size(needed)
+        unit = Unit(
+            UnitKind.SEGMENT,
+            name_of(path),
+            base_offset=segment.start_offset,
+            index=index,
+            time_index=time_index,
+            txn_index=txn_index,
+        )
+        seen = examine_segment(unit, options)
+    except FileNotFoundError as error:
+        findings.say("tier-object", str(error.filename), id=id_, reason=os_reason(error))
+        return Examined(findings=findings.taken())
+    except (KsegError, OSError) as error:
+        findings.add(*_tier_fault(log, error))
+        return Examined(findings=findings.taken())
+    if log.layout == "pinterest":  # it keeps no transaction indexes
+        other_findings = (
+            finding for finding in seen.findings if not finding.code.startswith("txn-index")
+        )
+        seen = replace(seen, findings=tuple(other_findings))
+    elif any((summary.last_offset or 0) > segment.end_offset for summary in seen.segments):
+        findings.say("tier-metadata.end", str(path), end=segment.end_offset)
+    return merge_all((seen, Examined(findings=findings.taken())))

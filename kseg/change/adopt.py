@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from kseg.catalog.catalog import Catalog, take_replicas
+from kseg.catalog import Catalog, take_replicas
 from kseg.change import swap
 from kseg.change.adopted_log import (
     AdoptedSegment,

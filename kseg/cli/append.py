@@ -23,11 +23,11 @@ from typing import IO, Any, NoReturn
 
 import numpy as np
 
-from kseg.catalog.catalog import partition_at
+from kseg.catalog import partition_at
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
-from kseg.cli.parsing import CODECS, CommandSettings
-from kseg.cli.settings import known_configs
+from kseg.cli.options import CODECS, CommandSettings
+from kseg.cli.paths import known_configs
 from kseg.constants import BATCH_BYTES, INT64_MAX, NO_TIMESTAMP, Compression
 from kseg.errors import (
     InvalidRecordError,

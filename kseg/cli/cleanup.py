@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kseg import KsegError
-from kseg.catalog.catalog import partition_at
+from kseg.catalog import partition_at
 from kseg.change.compact import (
     CleanupOptions,
     ClosedPartition,
@@ -25,14 +25,15 @@ from kseg.change.run import ChangeOptions, has_segments
 from kseg.cli import output
 from kseg.cli.closed import change_of, report, report_lost_mark
 from kseg.cli.failures import Exit, complain, one_line
-from kseg.cli.parsing import CommandSettings, Paths
-from kseg.cli.paths import catalog_of, tier_of_plans
-from kseg.cli.settings import (
+from kseg.cli.options import CommandSettings, Paths
+from kseg.cli.paths import (
+    catalog_of,
     data_directories,
     have_damage,
     known_settings,
     say_of_settings,
     settings_fields,
+    tier_of_plans,
 )
 from kseg.commands import command_line
 from kseg.documents import fields_of

@@ -20,11 +20,14 @@ from kseg.change.recover import recover_all
 from kseg.change.run import ChangeOptions, home_of, homes_of, run
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, usage_errors
-from kseg.cli.parsing import CommandSettings, Paths
-from kseg.cli.paths import catalog_of, one_partition, tier_of_plans, tier_of_run
-from kseg.cli.settings import (
+from kseg.cli.options import CommandSettings, Paths
+from kseg.cli.paths import (
+    catalog_of,
     data_directories,
     known_configs,
+    one_partition,
+    tier_of_plans,
+    tier_of_run,
 )
 from kseg.commands import command_line, printable
 from kseg.constants import Progress

@@ -50,7 +50,7 @@ def partitions(ctx: click.Context, _parameter: click.Parameter, incomplete: str)
 
 def fields(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names of fields of records; behind a comma, one more."""
-    from kseg.cli.typed import FIELD_NAMES  # they are those of the kernels
+    from kseg.cli.rows import FIELD_NAMES
 
     return _listed(FIELD_NAMES, incomplete)
 

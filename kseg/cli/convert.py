@@ -13,18 +13,17 @@ from typing import Any
 import click
 
 from kseg import Segment
-from kseg.catalog.catalog import Catalog
+from kseg.catalog import Catalog
 from kseg.change.recode import RecodingPlan, plan_recoding
 from kseg.change.run import run
 from kseg.cli import output
 from kseg.cli.cleanup import logs_with_settings
 from kseg.cli.closed import change_of, report, share_out
 from kseg.cli.failures import Exit, complain, complain_of, one_line, usage_errors
+from kseg.cli.options import CODECS, CommandSettings, Paths
 from kseg.cli.output import owner_lines
-from kseg.cli.parsing import CODECS, CommandSettings, Paths
-from kseg.cli.paths import batch_files, catalog_of
+from kseg.cli.paths import batch_files, catalog_of, have_damage, say_of_settings
 from kseg.cli.records import stream_tiles
-from kseg.cli.settings import have_damage, say_of_settings
 from kseg.commands import command_line
 from kseg.constants import SEGMENT_BYTES_MAX, TAILS, WHOLE_ENDS, Compression
 from kseg.documents import fields_of

@@ -12,8 +12,8 @@ from kseg import plan_adoption
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, usage_errors
 from kseg.cli.internal import unreset_share, write_resets
+from kseg.cli.options import Paths
 from kseg.cli.output import ITEMS_MAX, more_line, put_back
-from kseg.cli.parsing import Paths
 from kseg.cli.paths import tier_of_plans, tier_of_run
 from kseg.files.names import parse_partition_dir
 from kseg.files.selection import Selection
@@ -21,7 +21,8 @@ from kseg.format.times import iso_text
 from kseg.reports import AdoptionPlan
 
 if TYPE_CHECKING:
-    from kseg.analysis.diff import Compared, CopySeen, Diff, PartitionDiff, Ranges
+    from kseg.analysis.diff import Diff, PartitionDiff
+    from kseg.analysis.pairs import Compared, CopySeen, Ranges
     from kseg.files.mapping import Mapping
     from kseg.log.copies import BatchSeen, MergedCopy, PartitionMerge
     from kseg.log.salvage import LostOffsets

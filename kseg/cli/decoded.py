@@ -34,13 +34,13 @@ from kseg.cli.rows import (
 )
 from kseg.commands import csv_field, printable
 from kseg.constants import Array, ConnectTopic, Int64s, InternalTopic
+from kseg.documents import id_text
 from kseg.errors import InvalidRecordError, NotALogError
 from kseg.files import checkpoints, metadata, producer_snapshot
 from kseg.files.index import OffsetIndex, TimeIndex
 from kseg.files.names import FileKind
 from kseg.files.txn_index import TxnIndex
 from kseg.format.values import RecordColumns, binary_column
-from kseg.internal.ids import id_text
 from kseg.internal.records import InternalRecord, decode_or_keep
 
 #: Records decoded at a time: their rows stay in memory until they are written.

@@ -19,9 +19,8 @@ import click
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.internal import mention
-from kseg.cli.parsing import CommandSettings, Paths, Setting
-from kseg.cli.paths import catalog_of, tier_of_run
-from kseg.cli.settings import check_settings, data_directories
+from kseg.cli.options import CommandSettings, Paths, Setting
+from kseg.cli.paths import catalog_of, check_settings, data_directories, tier_of_run
 from kseg.files.selection import Selection, some_of
 from kseg.files.whole_file import refuse_in_data_directory
 from kseg.format.times import iso_text
@@ -377,7 +376,7 @@ def _of_tier(
     paths: Paths, selection: Selection, deep: bool, jobs: int, now_ms: int | None
 ) -> Iterator[Examined]:
     """Examine what the tier has of the partitions."""
-    from kseg.analysis.tiers import examine_tier
+    from kseg.analysis.verify import examine_tier
     from kseg.log.clock import now_of
 
     tier = tier_of_run()

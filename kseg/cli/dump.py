@@ -17,7 +17,7 @@ import numpy as np
 
 from kseg.cli import output
 from kseg.cli.failures import complain, one_line
-from kseg.cli.parsing import Paths
+from kseg.cli.options import Paths
 from kseg.cli.paths import InputFile, batch_files, catalog_of
 from kseg.cli.records import (
     RecordLines,
@@ -236,7 +236,7 @@ class Dump(RecordLines):
         """The files that can hold the wanted offsets, and the place to begin in the first one."""
         takes_all = self.request.bounds == (ALL, ALL) and self._key is None
         if self.last is not None and takes_all and not self._batches_only:
-            from kseg.records.tail import tail_of  # it opens segments
+            from kseg.records.narrowing import tail_of
 
             skipped, start = tail_of(
                 [source.path for source in logs], self.last, mapping=self._mapping

@@ -19,15 +19,14 @@ from typing import Any, Final
 
 import click
 
-from kseg.catalog.catalog import partition_at
+from kseg.catalog import partition_at
 from kseg.change.erase import ErasurePlan, compare_digests, digests, plan_erasure
 from kseg.change.run import DAMAGE, run
 from kseg.cli import output
 from kseg.cli.closed import change_of, report, report_lost_mark, share_out
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
-from kseg.cli.parsing import CommandSettings, Paths
-from kseg.cli.paths import catalog_of
-from kseg.cli.settings import data_directories, known_configs
+from kseg.cli.options import CommandSettings, Paths
+from kseg.cli.paths import catalog_of, data_directories, known_configs
 from kseg.commands import command_line, printable
 from kseg.constants import Progress
 from kseg.documents import fields_of

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
-from kseg.cli.parsing import CommandSettings, Paths, Setting, by_topic
-from kseg.cli.paths import tier_of_plans
-from kseg.cli.settings import check_settings, data_directories, defaults_lines
+from kseg.cli.options import CommandSettings, Paths, Setting, by_topic
+from kseg.cli.paths import check_settings, data_directories, defaults_lines, tier_of_plans
 from kseg.files.selection import some_of
 from kseg.format.times import iso_text
 

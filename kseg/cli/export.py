@@ -14,18 +14,26 @@ import click
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, complain_of, tell_replaced, usage_errors
+from kseg.cli.options import Paths, check_names
 from kseg.cli.output import owner_lines
-from kseg.cli.parsing import Paths, check_names
-from kseg.cli.paths import tier_of_run
-from kseg.cli.rows import RECORD_FIELDS, Field, RowWriter, Style, csv_head
-from kseg.cli.typed import FIELD_NAMES, record_rows, scanned, typed_fields
+from kseg.cli.paths import scanned, tier_of_run
+from kseg.cli.rows import (
+    FIELD_NAMES,
+    RECORD_FIELDS,
+    Field,
+    RowWriter,
+    Style,
+    csv_head,
+    record_rows,
+    typed_fields,
+)
 from kseg.constants import EXTENSIONS
 from kseg.format.values import RecordColumns
 from kseg.frozen import frozen_dataclass
 from kseg.log.reader import LogView
 from kseg.records.exports import Export, Written, exports_of, write_all
 from kseg.records.lake import FileFormat, refuse_other_files
-from kseg.records.scan import Scan
+from kseg.records.stream import Scan
 from kseg.stores.path import RemotePath, out_path
 
 if TYPE_CHECKING:

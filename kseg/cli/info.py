@@ -14,8 +14,8 @@ from kseg.analysis.info import info_of
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, complain_of, pass_over
 from kseg.cli.internal import mention
+from kseg.cli.options import Paths
 from kseg.cli.output import human_bytes, human_count
-from kseg.cli.parsing import Paths
 from kseg.cli.paths import catalog_of, one_partition, tier_of_run
 from kseg.commands import printable
 from kseg.documents import fields_of
@@ -87,7 +87,7 @@ _TIER_HEAD: Final = (
 
 def _info_of_tier(paths: Paths, selection: Selection, *, as_json: bool) -> int:
     """Print where the segments of each partition are: here, or in the tier."""
-    from kseg.analysis.tiers import describe, traffic
+    from kseg.analysis.info import describe, traffic
 
     tier = tier_of_run()
     assert tier is not None
@@ -256,7 +256,7 @@ def _print_stats(report: StatsReport) -> None:
 
 def _draw(report: StatsReport) -> None:
     """Bars of records by time, and by size."""
-    from kseg.analysis.stats import SizeHistogram, Timeline
+    from kseg.analysis.sketches import SizeHistogram, Timeline
 
     counted = [
         partition.stats.records
@@ -280,7 +280,7 @@ def _draw(report: StatsReport) -> None:
 
 
 def _estimates(*, with_errors: bool) -> Iterator[str]:
-    from kseg.analysis.stats import DISTINCT_ERROR, QUANTILE_ERROR
+    from kseg.analysis.sketches import DISTINCT_ERROR, QUANTILE_ERROR
 
     yield f"p50 and p99 are estimates, at most {QUANTILE_ERROR:.2%} too large; max is exact"
     yield f"keys, the different ones, are estimated with a standard error of {DISTINCT_ERROR:.1%}"

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import kseg
-from kseg.catalog.catalog import Catalog
+from kseg.catalog import Catalog
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, usage_errors
-from kseg.cli.options import TIME
-from kseg.cli.parsing import Paths, Setting
+from kseg.cli.options import TIME, Paths, Setting
 from kseg.commands import command_line, printable
 from kseg.errors import KsegError
 from kseg.files.selection import Selection, some_of

@@ -1,24 +1,30 @@
-"""Options that several verbs share; `kseg.cli.parsing` has the meaning of their words."""
+"""Options that several verbs share, and the meaning of their words: sizes, settings, names, times.
+
+A function `parse_*` parses the text of one option. It raises ValueError with the expected form.
+Nothing here is slow to load.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from time import time_ns
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 import click
 
 from kseg.cli.failures import usage_errors
-from kseg.cli.parsing import DECODED, CommandSettings, clock_of, parse_setting
-from kseg.constants import BATCH_BYTES
-from kseg.files.grammar import OFFSET_MAX, URL_REFUSAL, is_url
+from kseg.constants import BATCH_BYTES, Compression
+from kseg.files.grammar import OFFSET_MAX, URL_REFUSAL, is_topic_name, is_url
 from kseg.files.selection import Selection
+from kseg.format.times import duration_ms
 from kseg.records.query import (
     BY_NAME,
     KINDS,
     QUESTIONS,
+    Clock,
     Question,
     check,
     parse_time,
@@ -39,6 +45,144 @@ Option = Callable[[Any], Any]
 
 #: Where a context keeps the value of `--now`.
 _NOW = "kseg.now_ms"
+
+
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) *([KMGTP]?)(?:iB|B)?", re.ASCII | re.IGNORECASE)
+#: The values of `--codec`.
+CODECS = [codec.label for codec in Compression]
+#: The values of `--decode`.
+DECODED = (
+    "offsets",
+    "transactions",
+    "metadata",
+    "share",
+    "remote",
+    "connect-offsets",
+    "offset-syncs",
+    "checkpoints",
+)
+#: The paths of a command line, as they were typed.
+Paths = tuple[str, ...]
+
+
+def parse_size(text: str) -> int:
+    """Bytes, in units of 1024.
+
+    >>> parse_size("100G"), parse_size("1.5 KiB")
+    (107374182400, 1536)
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("a size is a number with K, M, G or T, such as 100G")
+    return int(float(match[1]) * 1024 ** " KMGTP".index(match[2].upper() or " "))
+
+
+def parse_names(text: str, noun: str, allowed: Sequence[str]) -> tuple[str, ...]:
+    """`NAME,...`: names out of the known ones, each at most once.
+
+    >>> parse_names("day, topic", "key", ("day", "topic"))
+    ('day', 'topic')
+    """
+    return check_names(tuple(name.strip() for name in text.split(",")), noun, allowed)
+
+
+def check_names(names: tuple[str, ...], noun: str, allowed: Sequence[str]) -> tuple[str, ...]:
+    """The names, if each is one of the known ones and is there once.
+
+    Raises:
+        ValueError: one is unknown, or there twice.
+    """
+    unknown = [name or repr(name) for name in names if name not in allowed]
+    if unknown:
+        raise ValueError(f"no {noun} {', '.join(unknown)}; there are: {', '.join(allowed)}")
+    if len(set(names)) < len(names):
+        raise ValueError("a name is there twice")
+    return names
+
+
+class Setting(NamedTuple):
+    """A topic setting in Kafka's spelling; for every topic if `topic` is None."""
+
+    name: str
+    value: str
+    topic: str | None = None
+
+
+def parse_setting(text: str) -> Setting:
+    """`NAME=VALUE` for every topic, or `TOPIC:NAME=VALUE` for one.
+
+    >>> parse_setting("segment.bytes=1048576")
+    Setting(name='segment.bytes', value='1048576', topic=None)
+    >>> parse_setting("orders:retention.ms=7d")
+    Setting(name='retention.ms', value='604800000', topic='orders')
+    """
+    left, equals, value = text.partition("=")
+    topic, colon, name = left.rpartition(":")
+    if not (name.strip() and equals):
+        raise ValueError("a setting is [TOPIC:]NAME=VALUE, such as segment.bytes=1048576")
+    if colon and not is_topic_name(topic):
+        raise ValueError(f"{topic!r} is not the name of a topic")
+    return Setting(name.strip(), _plain(name.strip(), value), topic if colon else None)
+
+
+def _plain(name: str, value: str) -> str:
+    """A value as Kafka spells it: of a time in ms, or a size in bytes, with a unit, the number."""
+    text = value.strip()
+    if not text[-1:].isalpha():
+        return value
+    duration = duration_ms(text) if name.endswith(".ms") else None
+    if duration is not None:
+        return str(duration)
+    return str(parse_size(text)) if name.endswith(".bytes") and _SIZE.fullmatch(text) else value
+
+
+def by_topic(settings: Sequence[Setting]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """Settings for every topic, and settings of single topics; the last of a name counts."""
+    plain: dict[str, str] = {}
+    of_topics: dict[str, dict[str, str]] = {}
+    for setting in settings:
+        values = plain if setting.topic is None else of_topics.setdefault(setting.topic, {})
+        values[setting.name] = setting.value
+    return plain, of_topics
+
+
+def clock_of(now_ms: int | None) -> Clock:
+    """A clock in ms: the machine's, or one that always gives `--now`."""
+    if now_ms is None:
+        return lambda: time_ns() // 1_000_000
+    return lambda: now_ms
+
+
+class CommandSettings(NamedTuple):
+    """The settings of a command line, and the time.
+
+    Attributes:
+        settings: of `--config`.
+        broker_config: of `--broker-config`.
+        metadata_dir: of `--metadata-dir`.
+        now_ms: of `--now`; None for the clock's.
+    """
+
+    settings: tuple[Setting, ...] = ()
+    broker_config: str | None = None
+    metadata_dir: str | None = None
+    now_ms: int | None = None
+
+    @property
+    def clock(self) -> Clock:
+        """The time in ms."""
+        return clock_of(self.now_ms)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """All but the time, as arguments of `kseg.settings`, `kseg.doctor` and others."""
+        plain, of_topics = by_topic(self.settings)
+        return {
+            "config": plain,
+            "topic_config": of_topics,
+            "broker_config": self.broker_config,
+            "metadata_directory": self.metadata_dir,
+        }
 
 
 class Parsed(_ParamType):
@@ -387,35 +531,6 @@ json_option = flag("--json", "as_json", help_text="One JSON document.")
 codes_option = flag("--codes", help_text="List every code of a finding with its meaning.")
 
 
-_METAVARS = {"directories": "DIR...", "paths": "PATH..."}
-
-
-def codes_of(module: str, argument: str = "") -> Option:
-    """Declare `--codes`, which lists `CODES` of a module in place of the verb's work.
-
-    Args:
-        module: `kseg.analysis.x`; a code has its severity, its meaning and perhaps more.
-        argument: must be given unless the codes are listed.
-    """
-
-    def declare(function: Any) -> Any:
-        @wraps(function)
-        def list_or_run(*, codes: bool, **words: Any) -> Any:
-            if not codes:
-                if argument and not words[argument]:
-                    raise click.UsageError(f"Missing argument '{_METAVARS[argument]}'.")
-                return function(**words)
-            from kseg.cli import output
-
-            table = import_module(module).CODES
-            output.write_codes(function.__name__, table, as_json=words["as_json"])
-            return 0
-
-        return codes_option(list_or_run)
-
-    return declare
-
-
 level_option = click.option(
     "--level", type=int, metavar="N", help="The codec's level, if not Kafka's default."
 )
@@ -441,7 +556,7 @@ broker_options = together(
         help="The data directory with __cluster_metadata-0, if it is elsewhere.",
     ),
 )
-#: The options of `kseg.cli.parsing.CommandSettings`, one parameter each.
+#: The options of `CommandSettings`, one parameter each.
 _settings_options = together(
     click.option(
         "--config",

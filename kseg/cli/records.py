@@ -1,14 +1,15 @@
-"""Records of logs as lines: the part that `kseg dump` and `kseg read` share.
+"""`kseg read`, `kseg grep`, and records as lines: the part that `kseg dump` shares with them.
 
-A run chooses records by a `Request`, a key and a count, and writes each as a row. Records of
-Kafka's internal topics are decoded, by the topic that is given, or by the name of their log. This
-loads no schema, since few logs belong to such a topic: their rows are made in `decoded`.
+`read` shows the records of a log as a consumer would see them, `grep` those that match. A run
+chooses records by a `Request`, a key and a count, and writes each as a row. Records of Kafka's
+internal topics are decoded, by the topic that is given, or by the name of their log. This loads no
+schema, since few logs belong to such a topic: their rows are made in `decoded`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,29 +19,39 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 import click
 import numpy as np
 
-from kseg.catalog.catalog import partition_at
+from kseg.catalog import partition_at
 from kseg.cli import output
-from kseg.cli.failures import Exit, complain, complain_of, tell_replaced
-from kseg.cli.paths import tier_of_run
-from kseg.cli.rows import RECORD_FIELDS, Field, RowWriter, Style, csv_head
-from kseg.cli.typed import record_rows, typed_fields
+from kseg.cli.failures import Exit, complain, complain_of, tell_replaced, usage_errors
+from kseg.cli.main import ReaderGone
+from kseg.cli.options import LOCAL_PATH, Paths
+from kseg.cli.paths import one_partition, scanned, tier_of_run
+from kseg.cli.rows import (
+    RECORD_FIELDS,
+    Field,
+    RowWriter,
+    Style,
+    csv_head,
+    record_rows,
+    typed_fields,
+)
 from kseg.constants import Bools, ConnectTopic, StopReason, topic_named
 from kseg.errors import KsegError, at_path
 from kseg.files.grammar import FileKind, parse_name
 from kseg.files.log_file import Tile
+from kseg.files.selection import Selection
 from kseg.format.header import scan
 from kseg.format.request import Request
+from kseg.format.take import first_rows, take_rows
 from kseg.format.times import iso_text
 from kseg.format.values import RecordColumns
 from kseg.format.workspace import PIECE_BYTES
 from kseg.internal import InternalTopic
-from kseg.records.query import ALL
+from kseg.records.query import ALL, parse_key
 from kseg.stores.path import RemotePath, path_at
 from kseg.workers import At, PerThread, Put, Results, run_in_order
 
 if TYPE_CHECKING:
-    from kseg.records.scan import Scan
-
+    from kseg.records.stream import Scan
 
 #: The values of `--decode`.
 NAMES: Final = {
@@ -397,3 +408,149 @@ def _plain(bound: Any) -> str:
 
 def _iso(bound: Any) -> str:
     return iso_text(bound) or _plain(bound)
+
+
+def read(
+    paths: Paths,
+    query: dict[str, Any],
+    form: str,
+    encoding: str | None,
+    decode_as: str | None,
+    raw: bool,
+    follow: bool,
+    recreated: str,
+) -> int:
+    """Run the verb; returns the exit code."""
+    if "decode" in query and decode_as is not None:
+        raise click.UsageError("--decode and --decode-key or --decode-value exclude each other.")
+    if recreated == "start" and not follow:
+        raise click.UsageError("--recreated wants --follow.")
+    if follow and query["on_corrupt"] == "skip":
+        raise click.UsageError("--follow ends at damage: --on-corrupt skip is for other reads.")
+    if follow and ("partitioner" in query or query.get("control")):
+        raise click.UsageError("--partitioner and --control are for reads without --follow.")
+    lines = _lines(query, form, encoding, decode_as, raw)
+    jobs = 1 if "limit" in query or "last" in query else query["threads"]
+    query |= {"threads": 1, "columns": ROW_FIELDS}
+    if follow:
+        LOCAL_PATH.convert(paths[0], None, None)  # nothing tells of changes in a store
+        selection = Selection.of(query.get("topics"), query.get("partitions"))
+        path = one_partition(paths, selection).path
+        _follow(lines, path, scanned((str(path),), query), query.get("limit"), recreated)
+    else:
+        records = scanned(paths, query)
+        lines.is_of_many = len(paths) > 1 or [*map(str, paths)] != [str(records.sources[0].path)]
+        lines.write(records, jobs)
+    return lines.end()
+
+
+def _lines(
+    query: dict[str, Any], form: str, encoding: str | None, decode_as: str | None, raw: bool
+) -> RecordLines:
+    """The lines on standard output; they note the faults that the query passes over."""
+    how = decoding(decode_as, raw=raw or "decode" in query)
+    lines = RecordLines(row_style(form, encoding), output.binary_stdout(), **how)
+    if query["on_corrupt"] == "skip":
+        query["on_corrupt"] = lines.note
+    return lines
+
+
+def _follow(
+    lines: RecordLines, path: Path, records: Scan, limit: int | None, recreated: str
+) -> None:
+    """Write the records of a partition, and then new ones as they come."""
+    from kseg.log.log import Log  # a dump does without
+
+    request = records.request
+    committed = request.isolation == "read_committed"
+    with Log.open(path) as log:
+        log_end = log.last_stable_offset if committed else log.log_end_offset
+        begin = max(log.log_start_offset, request.offset_start)
+        if log_end >= request.offset_end or records.counts[1] is not None:
+            # The tail is shown once; from there on nothing is held back any more.
+            lines.write(records.at({records.sources[0].path: log.view}))
+            if log_end >= request.offset_end:
+                return
+            begin = max(log_end, request.offset_start)
+        lines.out.flush()
+        new = log.follow(
+            begin,
+            stop=ReaderGone(),
+            recreated=recreated,
+            isolation=request.isolation,
+            columns=request.columns,
+        )
+        lines.write_pieces(records, first_rows(_within(records, new), limit))
+
+
+def _within(records: Scan, new: Iterator[RecordColumns]) -> Generator[RecordColumns]:
+    """New records within the bounds of a scan; only the isolation was applied before."""
+    request = records.request
+    source = records.sources[0]
+    for columns in new:
+        offsets = columns["offset"]
+        times = columns["timestamp_ms"]
+        keep = within(request, len(columns), (offsets, offsets), (times, times))
+        yield records.chosen(source, take_rows(columns, np.flatnonzero(keep)))
+        if int(offsets[-1]) >= request.offset_end - 1:
+            return
+
+
+def grep(
+    pattern: str,
+    paths: Paths,
+    query: dict[str, Any],
+    regex: bool,
+    is_hex: bool,
+    fields: tuple[str, ...],
+    ignore_case: bool,
+    whole: bool,
+    invert: bool,
+    with_count: bool,
+    list_only: bool,
+    context: int,
+    form: str,
+    encoding: str | None,
+    decode_as: str | None,
+    raw: bool,
+) -> int:
+    """Run the verb; returns the exit code."""
+    from kseg.records.patterns import Pattern  # likewise
+
+    only = with_count or list_only
+    with usage_errors("--hex" if is_hex else ""):
+        data = parse_key(f"hex:{pattern}") if is_hex else os.fsencode(pattern)
+        searched = Pattern(data, fields, regex, ignore_case, whole, invert)
+    if with_count + list_only + (context > 0 or form == "csv") > 1:
+        raise click.UsageError(
+            "--count and -l exclude each other, --context and --format csv: they write no records."
+        )
+    lines = _lines(query, form, encoding, decode_as, raw)
+    with output.progress("grep", 0, in_bytes=True) as bar:
+        query |= {"columns": ("offset",) if only else ROW_FIELDS, "progress": bar.to}
+        with usage_errors():
+            matches = scanned(paths, query).holding(searched, context)
+        lines.is_of_many = len(matches.sources) > 1
+        if only:
+            has_any = _write_places(matches, form, list_only) > 0
+        else:
+            lines.write(matches)
+            has_any = not lines.is_empty
+    return lines.end() or (Exit.OK if has_any else Exit.FOUND)
+
+
+def _write_places(matches: Scan, form: str, list_only: bool) -> int:
+    """Write each partition or file with matching records, or all with counts; return the sum."""
+    total = 0
+    for source in matches.sources:
+        of_source = replace(matches.head(1) if list_only else matches, sources=(source,))
+        path = str(source.path)
+        count = sum(map(len, of_source))
+        total += count
+        if list_only and not count:
+            continue
+        if form == "jsonl":
+            output.write_json({"path": path} if list_only else {"path": path, "count": count})
+        else:
+            output.write_line(path if list_only else f"{path}: {count}")
+    return total

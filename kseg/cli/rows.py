@@ -3,12 +3,16 @@
 A row is a template of pieces, which the text kernel fills in for thousands of rows per call, into
 one buffer however large a row is. A row that may not fit the buffer is written piece by piece, its
 values in parts; that is the only case in which Python runs per row.
+
+Of decoded keys and values, JSON stays in a row as it is, on one line and in ASCII; a number as JSON
+has it. Reasons for values that do not decode are words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -16,7 +20,15 @@ from kseg.commands import csv_field, json_string, printable
 from kseg.constants import Array, Compression, ControlType, TimestampType
 from kseg.format import text as _text
 from kseg.format.header import BatchTable
-from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
+from kseg.format.typed import BYTES, ERRORS, SCHEMA_IDS, SCHEMA_NAMES, Kinds
+from kseg.format.values import (
+    BinaryColumn,
+    HeadersColumn,
+    Kind,
+    RecordColumns,
+    TypedColumn,
+    binary_column,
+)
 from kseg.format.workspace import Workspace
 from kseg.workers import Buffer
 
@@ -438,3 +450,113 @@ def _header_rows(
     name = (_text.BYTES, lead, b"", key_style, key_offsets, key_data, None)
     value = (_text.BYTES, b",", b"null", nested, value_offsets, value_data, validity)
     return (name, value, (_text.TEXT, b"]"))
+
+
+if TYPE_CHECKING:
+    pass
+#: Fields that say where a record lies, which only files have.
+PLACE_FIELDS: Final = ("topic", "partition")
+#: The values of `kseg export --fields`.
+FIELD_NAMES: Final = (
+    *PLACE_FIELDS,
+    *(field.name for field in RECORD_FIELDS),
+    "timestamp_ms",
+    *ERRORS.values(),
+    *SCHEMA_IDS.values(),
+    *SCHEMA_NAMES.values(),
+)
+_WORDS: Final = (Kind.TEXT, Kind.UUID)
+_SPACES: Final = (0x09, 0x0A, 0x0D)
+_ASCII_MAX: Final = 0x7E
+_NOT_ASCII: Final = re.compile(r"[^ -~]")
+#: A float as text: sign, 17 digits, point and exponent.
+_NUMBER_BYTES_MAX: Final = 32
+
+
+def typed_fields(kinds: Kinds, *, keep_bytes: bool = False) -> tuple[Field, ...]:
+    """The fields of a record's line; the reasons of decoded fields follow them.
+
+    Args:
+        kinds: of the decoded fields.
+        keep_bytes: add the fields on request: the bytes of values that do not decode, and the id
+            and the name of the schema.
+    """
+    return tuple(_fields(kinds, keep_bytes=keep_bytes))
+
+
+def _fields(kinds: Kinds, *, keep_bytes: bool) -> Iterator[Field]:
+    for field in RECORD_FIELDS:
+        if field.name not in kinds:
+            yield field
+            continue
+        yield Field(field.name, "text" if kinds[field.name] in _WORDS else "json")
+        yield Field(ERRORS[field.name], "text")
+        if keep_bytes:
+            yield Field(BYTES[field.name], "bytes")
+            yield Field(SCHEMA_IDS[field.name], "json")
+            yield Field(SCHEMA_NAMES[field.name], "text")
+
+
+def record_rows(
+    columns: RecordColumns, style: Style, fields: tuple[Field, ...] = RECORD_FIELDS
+) -> Template:
+    """The template for a piece of records; fields that it does not hold are empty in CSV only."""
+    held = held_columns(columns)
+    for name, column in columns.arrays.items():
+        if isinstance(column, TypedColumn):
+            held[name] = _shown(column)
+    return rows_of(held, style, fields)
+
+
+def _shown(column: TypedColumn) -> BinaryColumn:
+    if not isinstance(column.kind, Kind):
+        from kseg.decode.registry import json_columns
+
+        return json_columns(column.values)
+    if not isinstance(column.values, BinaryColumn):
+        return _numbers(column)
+    return _plain_json(column.values) if column.kind is Kind.JSON else column.values
+
+
+def _plain_json(column: BinaryColumn) -> BinaryColumn:
+    """JSON on one line, in ASCII: nothing in it ends a row or steers a terminal.
+
+    Line ends and tabs stand between its parts only, since strings escape them; text outside of
+    ASCII stands in strings only.
+    """
+    if not len(column.data):
+        return column
+    if int(column.data.max()) > _ASCII_MAX:
+        return binary_column(
+            [text and _NOT_ASCII.sub(_escaped, text.decode()).encode() for text in column]
+        )
+    data = np.where(np.isin(column.data, _SPACES), np.uint8(0x20), column.data)
+    return BinaryColumn(column.offsets, data, column.validity, column.null_count)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    letter = match[0]
+    if letter in "\t\n\r":
+        return " "
+    units = letter.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def _numbers(column: TypedColumn) -> BinaryColumn:
+    """Numbers as JSON has them; floats that JSON lacks as words, as Kafka prints them."""
+    values: Any = column.values
+    texts = values.astype(f"S{_NUMBER_BYTES_MAX}")
+    if values.dtype.kind == "f":
+        for chosen, word in (
+            (np.isnan(values), b'"NaN"'),
+            (np.isposinf(values), b'"Infinity"'),
+            (np.isneginf(values), b'"-Infinity"'),
+        ):
+            texts[chosen] = word
+    valid = np.ones(len(values), np.bool_) if column.valid is None else column.valid
+    shown = texts.view(np.uint8).reshape(len(values), _NUMBER_BYTES_MAX)
+    is_digit = (shown != 0) & valid[:, None]
+    ends = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(np.count_nonzero(is_digit, axis=1), out=ends[1:])
+    bits = np.packbits(valid, bitorder="little")
+    return BinaryColumn(ends, shown[is_digit], bits, column.null_count)

@@ -9,8 +9,8 @@ from shlex import quote
 from kseg import plan_salvage
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
+from kseg.cli.options import Paths
 from kseg.cli.output import put_back, without_line
-from kseg.cli.parsing import Paths
 from kseg.cli.paths import tier_of_plans
 from kseg.files.names import CLUSTER_METADATA
 from kseg.files.selection import Selection

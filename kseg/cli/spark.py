@@ -19,19 +19,18 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from kseg.catalog.catalog import partition_at
+from kseg.catalog import partition_at
 from kseg.change.compact import CompactionOptions
 from kseg.cli import closed, output
 from kseg.cli.cleanup import write_compaction
+from kseg.cli.demo import quiet_spark
 from kseg.cli.doctor import write_reports
 from kseg.cli.failures import MARK, Exit, complain, complain_of, usage_errors
-from kseg.cli.parsing import CommandSettings, Paths, parse_names
-from kseg.cli.paths import catalog_of
-from kseg.cli.settings import check_named
+from kseg.cli.options import CommandSettings, Paths, parse_names
+from kseg.cli.paths import catalog_of, check_named
 from kseg.files.selection import Selection
 from kseg.records.query import ALL, Range
 from kseg.spark import jobs
-from kseg.spark.demo import quiet_spark
 from kseg.spark.jobs import CompactOptions, ExportResult, ReindexOptions, SparkRunner
 from kseg.spark.plan import local_paths
 

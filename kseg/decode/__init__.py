@@ -4,8 +4,7 @@
     avro            Avro, with the writer's schema resolved to the reader's
     protobuf        messages of a `.proto` text
     json_struct     JSON, whose type a JSON Schema, the caller or a sample gives
-    blocks          most payloads at once, the others one by one
-    wire            the schema that each payload names: prefixes and headers, split by NumPy
+    payloads        the schema that each names; most are decoded at once, the others one by one
     registry        `decodings`: the schema of a column, and its values
 
 Payloads and schemas are hostile bytes: a payload that does not decode is null with its reason, a

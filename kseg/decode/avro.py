@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from kseg._kernels import avro as kernel
 from kseg.constants import INT32_MAX, INT64_MAX, INT64_MIN
-from kseg.decode.blocks import Reasons
+from kseg.decode.payloads import Reasons
 from kseg.errors import SchemaError
 from kseg.extras import require
 from kseg.format.times import DATETIMES_MS, DAY_MS

@@ -30,7 +30,7 @@ import numpy as np
 
 from kseg._kernels.protobuf import DEPTH_MAX, SLOTS_MAX, mark_messages
 from kseg.constants import Bools, Uint8s
-from kseg.decode.blocks import ODD, VALUES_MAX, Block, Reasons, decode_blocks
+from kseg.decode.payloads import ODD, VALUES_MAX, Block, Reasons, decode_blocks
 from kseg.errors import KsegError, LimitExceededError, SchemaError
 from kseg.extras import require
 from kseg.internal.registry import Schema

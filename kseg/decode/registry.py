@@ -23,8 +23,14 @@ from uuid import UUID
 import numpy as np
 
 from kseg.constants import INT32_MAX, Bools
-from kseg.decode import wire
-from kseg.decode.blocks import Decoder, Reasons
+from kseg.decode.payloads import (
+    Decoder,
+    Group,
+    Reasons,
+    SchemaNames,
+    split_by_schema,
+    with_indexes,
+)
 from kseg.errors import LimitExceededError, SchemaError
 from kseg.extras import require
 from kseg.format.typed import Kinds, has_schemas, kinds_of, reason_column
@@ -165,7 +171,7 @@ def _messages(choice: Choice, column: Schema, payloads: Any, name: str) -> list[
     arrow: Any = require("kseg.arrow", extra="arrow")
     protobuf: Any = require("kseg.decode.protobuf", extra="protobuf")
     finder, names = Decoding("registry", None, choice, column), dict[str, None]()
-    groups, _reasons = wire.split(arrow.binary_column_of(payloads, name), None, name)
+    groups, _reasons = split_by_schema(arrow.binary_column_of(payloads, name), None, name)
     for group, schema_names in groups:
         schema = finder.schema_of(group.schema)
         if schema is None or schema.type != "PROTOBUF":
@@ -265,7 +271,9 @@ class Decoding:
         types = _Types(column)
         if self.needs:
             headers = columns.arrays.get("headers")
-            values, reasons = self._framed(payloads, wire.split(column, headers, name), ids, types)
+            values, reasons = self._framed(
+                payloads, split_by_schema(column, headers, name), ids, types
+            )
         else:
             assert self.column is not None or self.bare is not None
             made: Any = self.bare or self.decoder_of(self.column, ())  # type: ignore[arg-type]
@@ -283,7 +291,7 @@ class Decoding:
     def _framed(
         self,
         payloads: pa.Array,
-        parts: tuple[list[tuple[wire.Group, wire.SchemaNames]], Reasons],
+        parts: tuple[list[tuple[Group, SchemaNames]], Reasons],
         ids: Any,
         types: _Types,
     ) -> tuple[pa.Array, Reasons]:
@@ -315,11 +323,11 @@ class Decoding:
 
     def _groups(
         self,
-        groups: list[tuple[wire.Group, wire.SchemaNames]],
+        groups: list[tuple[Group, SchemaNames]],
         reasons: Reasons,
         ids: Any,
         types: _Types,
-    ) -> Iterator[tuple[wire.Group, Decoder]]:
+    ) -> Iterator[tuple[Group, Decoder]]:
         """The groups that have a decoder; the others have reasons."""
         new: list[int | UUID] = []
         for group, schema_names in groups:
@@ -371,13 +379,11 @@ class Decoding:
             self._made[key] = schema
         return self._made[key]  # type: ignore[no-any-return]
 
-    def by_message(
-        self, group: wire.Group, schema_names: wire.SchemaNames
-    ) -> tuple[list[wire.Group], Reasons]:
+    def by_message(self, group: Group, schema_names: SchemaNames) -> tuple[list[Group], Reasons]:
         """The rows of a Protobuf schema by their messages, and reasons of damaged ones."""
         if self.choice.indexes == "no-indexes":
             return [group], {}
-        return wire.with_indexes(group, schema_names, has_sign=not self.choice.indexes)
+        return with_indexes(group, schema_names, has_sign=not self.choice.indexes)
 
     def _type_names(self, schema: Schema, indexes: tuple[int, ...]) -> list[str]:
         """The name of the record, message or JSON schema; those of a union of Avro, in order."""
@@ -459,7 +465,7 @@ class _Types:
         self.codes = np.full(len(payloads), -1, np.int32)
         self.names: list[str] = []
 
-    def add(self, part: wire.Group, names: list[str]) -> None:
+    def add(self, part: Group, names: list[str]) -> None:
         """Note the types of some rows: of a union, by the branch that each payload names."""
         branches: Any = 0
         if len(names) > 1:  # the first byte of a value has the number of a branch: there are few
@@ -489,7 +495,7 @@ class _Types:
         return TypedColumn(Kind.TEXT, arrow.binary_column_of(texts.take(codes), name))
 
 
-def _id(group: wire.Group) -> str:
+def _id(group: Group) -> str:
     return f"{'GUID' if isinstance(group.schema, UUID) else 'id'} {group.schema}"
 
 

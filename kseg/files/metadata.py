@@ -28,11 +28,11 @@ from typing import Final
 from uuid import UUID
 
 from kseg.constants import INT32S, INT64S, StrPath
+from kseg.documents import id_of, id_text
 from kseg.errors import CorruptIndexError, InconsistentTopicIdError
 from kseg.files import atomic, io
 from kseg.files.names import FileKind
 from kseg.frozen import frozen_dataclass
-from kseg.internal.ids import id_of, id_text
 
 #: The broker epoch of a mark that no broker made; Kafka's value for an unknown epoch.
 BROKER_EPOCH_UNKNOWN: Final = -1

@@ -1,12 +1,9 @@
 """The records of Kafka's internal topics, from bytes to values.
 
-    ids             ids as Kafka prints them
-    topics          their names
     schemas         `schemas.json` compiled into readers: one for each message and version
     records         the frame around a message: `decode` for one record; `rows` for many, one by one
     releases        the metadata versions and settings of each release; which values may be shown
-    last_values     the last value of each key of a coordinator's topic, column by column
-    commits         committed offsets out of these, likewise
+    coordinators    the last value of each key, and committed offsets, column by column
     registry        the schemas of a schema registry, from its topic `_schemas`
     arrow_tables    `tables`, `record_batches`: the same in Arrow, a table for each record type
 

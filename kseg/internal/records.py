@@ -18,9 +18,9 @@ from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from kseg.constants import ConnectTopic, InternalTopic
+from kseg.documents import id_text
 from kseg.errors import InvalidRecordError
 from kseg.format.values import RecordColumns
-from kseg.internal.ids import id_text
 from kseg.internal.schemas import Cursor, RecordType, load, message_reader, record_types
 
 _INT16: Final = struct.Struct(">h")

@@ -27,7 +27,7 @@ from kseg.workers import At, Put, at_file, check, in_order
 
 if TYPE_CHECKING:
     from kseg.format.request import Request
-    from kseg.records.scan import Scan
+    from kseg.records.stream import Scan
 
 
 @frozen_dataclass

@@ -10,6 +10,7 @@ signature of `scan`, the options of the verbs and of Spark, and the page of ques
 from __future__ import annotations
 
 import inspect
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, TypeVar
@@ -27,7 +28,7 @@ from kseg.constants import (
 from kseg.format.times import time_ms
 
 if TYPE_CHECKING:
-    from kseg.catalog.catalog import Replicas
+    from kseg.catalog import Replicas
     from kseg.constants import Progress
     from kseg.errors import KsegError
     from kseg.files.mapping import Mapping as FileMapping
@@ -669,3 +670,21 @@ def asks(function: _FunctionT) -> _FunctionT:
     ]
     function.__signature__ = seen.replace(parameters=[*positional, *questions])  # type: ignore[attr-defined]
     return function
+
+
+def count_of(name: str, count: int | None) -> int | None:
+    """A number of records; None stays None.
+
+    Raises:
+        TypeError: `count` is not a whole number.
+        ValueError: it is negative.
+    """
+    if count is None:
+        return None
+    try:
+        number = operator.index(count)
+    except TypeError:
+        raise TypeError(f"{name} is a whole number, not {count!r}") from None
+    if number < 0:
+        raise ValueError(f"{name} is 0 or more, not {number}")
+    return number

@@ -31,7 +31,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from kseg import Segment
-from kseg.catalog.catalog import (
+from kseg.catalog import (
     Catalog,
     ReplicasError,
     partition_at,

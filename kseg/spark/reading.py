@@ -52,7 +52,7 @@ from kseg.format.request import Request, narrow
 from kseg.format.typed import Kinds, decoded_fields
 from kseg.format.values import BinaryColumn, RecordColumns, TypedColumn
 from kseg.log.recovery import Finding
-from kseg.records.scan import Scan
+from kseg.records.stream import Scan
 from kseg.spark.options import SourceOptions, field_of
 from kseg.spark.plan import Split
 from kseg.spark.schema import Projection

@@ -9,7 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from pathlib import Path
@@ -48,7 +48,7 @@ class StoredObject:
     """An object as the store described it.
 
     Attributes:
-        url: of the object.
+        url: of the object; its key, where a library describes it.
         size: in bytes.
         etag: changes with the contents; None where the store has none.
         modified_ms: the time of the last change, in ms; -1 where the store does not say.
@@ -60,31 +60,18 @@ class StoredObject:
     modified_ms: int = -1
 
 
-class _Said(NamedTuple):
-    """A store's description of an object, by its key."""
-
-    key: str
-    size: int
-    etag: str | None
-    modified_ms: int
-
-    def at(self, url: str) -> StoredObject:
-        """The object at a URL."""
-        return StoredObject(url, self.size, self.etag, self.modified_ms)
-
-
 class _Backend(Protocol):
     """A library that speaks with a store. Keys have no slash in front."""
 
     errors: tuple[type[Exception], ...]
 
-    def head(self, key: str) -> _Said:
+    def head(self, key: str) -> StoredObject:
         """Describe an object."""
 
     def read(self, key: str, start: int, end: int, stored: StoredObject) -> memoryview:
         """Bytes of an object; an error if it is another one than it was."""
 
-    def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:
+    def pages(self, key: str, after: str | None) -> Iterator[Sequence[StoredObject]]:
         """All objects below a key; those after another key, if the store lists in order."""
 
     def put(self, key: str, data: bytearray, *, new: bool) -> None:
@@ -126,7 +113,7 @@ class _Obstore:
         )
         self.errors: tuple[type[Exception], ...] = (obstore.exceptions.BaseError, OSError)
 
-    def head(self, key: str) -> _Said:
+    def head(self, key: str) -> StoredObject:
         return _said(self._module.head(self._store, key))
 
     def read(self, key: str, start: int, end: int, stored: StoredObject) -> memoryview:
@@ -149,7 +136,7 @@ class _Obstore:
                 break
         return data[:filled].toreadonly()
 
-    def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:
+    def pages(self, key: str, after: str | None) -> Iterator[Sequence[StoredObject]]:
         stream = self._module.list(self._store, key or None, offset=after, chunk_size=PAGE_KEYS)
         for page in stream:
             yield [_said(entry) for entry in page]
@@ -169,11 +156,13 @@ class _Obstore:
         return Upload(writer.write, writer.close, abort)
 
 
-def _said(entry: Any) -> _Said:
-    return _Said(entry["path"], int(entry["size"]), entry["e_tag"], _ms(entry["last_modified"]))
+def _said(entry: Any) -> StoredObject:
+    return StoredObject(
+        entry["path"], int(entry["size"]), entry["e_tag"], _ms(entry["last_modified"])
+    )
 
 
-def _refuse_changed(said: _Said, stored: StoredObject) -> None:
+def _refuse_changed(said: StoredObject, stored: StoredObject) -> None:
     """Compare an object with its earlier description: a store may ignore `If-Match`.
 
     Raises:
@@ -210,23 +199,23 @@ class _Fsspec:
     def _path(self, key: str) -> str:
         return f"{self._top.rstrip('/')}/{key}"
 
-    def head(self, key: str) -> _Said:
+    def head(self, key: str) -> StoredObject:
         said = self._system.info(self._path(key))
         if said.get("type") != "file":
             raise FileNotFoundError(errno.ENOENT, "not an object")
         return self._known(said)
 
-    def _known(self, said: dict[str, Any]) -> _Said:
+    def _known(self, said: dict[str, Any]) -> StoredObject:
         name = str(said["name"]).removeprefix(self._top.rstrip("/")).lstrip("/")
         etag = said.get("ETag")
         when = _ms(said.get("created") or said.get("mtime"))
-        return _Said(name, int(said["size"]), etag, when)
+        return StoredObject(name, int(said["size"]), etag, when)
 
     def read(self, key: str, start: int, end: int, stored: StoredObject) -> memoryview:
         _refuse_changed(self.head(key), stored)
         return memoryview(self._system.cat_file(self._path(key), start=start, end=end))
 
-    def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:
+    def pages(self, key: str, after: str | None) -> Iterator[Sequence[StoredObject]]:
         entries = self._system.find(self._path(key), detail=True)
         yield [self._known(said) for said in entries.values() if said.get("type") == "file"]
 
@@ -383,7 +372,7 @@ class Store:
         Raises:
             OSError: the object does not exist, or the store refuses.
         """
-        return self._ask(url, lambda: self._backend.head(_key_of(url))).at(url)
+        return replace(self._ask(url, lambda: self._backend.head(_key_of(url))), url=url)
 
     def read(self, stored: StoredObject, start: int, end: int) -> memoryview:
         """A range of an object, which lies in it.
@@ -415,9 +404,9 @@ class Store:
             OSError: the store refuses, did not answer in time, or repeats objects.
         """
         key, seen, last = _key_of(url).rstrip("/"), 0, None
-        pages: list[Iterator[Sequence[_Said]]] = []
+        pages: list[Iterator[Sequence[StoredObject]]] = []
 
-        def page() -> Sequence[_Said] | None:
+        def page() -> Sequence[StoredObject] | None:
             if not pages:
                 pages.append(iter(self._backend.pages(key, last)))
             try:
@@ -427,18 +416,18 @@ class Store:
                 raise
 
         while (answer := self._ask(url, lambda: _in_time(page, url))) is not None:
-            keys = {said.key for said in answer}
+            keys = {said.url for said in answer}
             if last in keys or len(keys) < len(answer):
                 raise OSError(errno.EIO, "the store lists objects twice, without an end", url)
-            last, seen = answer[-1].key if answer else last, seen + len(answer)
+            last, seen = answer[-1].url if answer else last, seen + len(answer)
             if seen > LISTED_MAX:
                 raise LimitExceededError(
                     f"more than {LISTED_MAX} objects; name a URL with fewer below it", path=url
                 )
             for said in answer:
-                is_plain = not {"", ".", ".."} & set(said.key.split("/"))
-                if is_plain and said.key.startswith(f"{key}/" if key else ""):
-                    yield said.at(f"{self.root}/{said.key}")
+                is_plain = not {"", ".", ".."} & set(said.url.split("/"))
+                if is_plain and said.url.startswith(f"{key}/" if key else ""):
+                    yield replace(said, url=f"{self.root}/{said.url}")
 
     def put(self, url: str, data: bytearray, *, new: bool) -> None:
         """Write an object of few bytes: one request.

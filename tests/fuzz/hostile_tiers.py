@@ -23,7 +23,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import kseg
-from kseg.analysis.tiers import describe, examine_tier
+from kseg.analysis.info import describe
+from kseg.analysis.verify import examine_tier
 from kseg.errors import KsegError
 from kseg.format.codec import zstd_library
 from kseg.log.tier.tier import Tier

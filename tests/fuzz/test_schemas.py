@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from kseg.decode.avro import DECIMAL_DIGITS_MAX
-from kseg.decode.blocks import Decoder
+from kseg.decode.payloads import Decoder
 from kseg.decode.registry import Choice, Decoding
 from kseg.internal.registry import Reference, Schema, Schemas
 from tests import json_payloads

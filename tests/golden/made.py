@@ -11,10 +11,10 @@ from struct import pack
 from uuid import UUID
 
 import kseg
+from kseg.documents import id_text
 from kseg.files import producer_snapshot
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import AbortedTxn, pack_entries
-from kseg.internal.ids import id_text
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
 from kseg.log.log import Log

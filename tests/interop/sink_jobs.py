@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kseg.spark.demo import quiet_spark
+from kseg.cli.demo import quiet_spark
 from tests.spark.streaming import JAVA
 
 if TYPE_CHECKING:

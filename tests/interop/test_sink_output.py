@@ -19,7 +19,8 @@ import pytest
 
 from kseg.analysis.verify import verify
 from kseg.log.log import Log
-from kseg.spark.sink import SinkPaths, commit, parse_sink_options, stage
+from kseg.spark.sink import SinkPaths, commit
+from kseg.spark.staging import parse_sink_options, stage
 from tests.builders import batch, record
 from tests.interop import sink_jobs
 from tests.interop.contents import contents

@@ -12,8 +12,8 @@ from uuid import UUID
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from kseg.documents import id_text
 from kseg.format.codec import zstd_library
-from kseg.internal.ids import id_text
 from tests.memory.served import Repeated
 
 CHUNK_BYTES: Final = 4 << 20

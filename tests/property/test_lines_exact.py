@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from kseg._kernels import text as _text
 from kseg.cli.append import AppendOptions, read_lines
-from kseg.cli.rows import RECORD_FIELDS, RowWriter, Style, csv_head
-from kseg.cli.typed import record_rows
+from kseg.cli.rows import RECORD_FIELDS, RowWriter, Style, csv_head, record_rows
 from kseg.format.columns import decode
 from kseg.format.encode import encode_batch
 from kseg.format.header import scan

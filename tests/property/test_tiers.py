@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import kseg
-from kseg.analysis.tiers import examine_tier
+from kseg.analysis.verify import examine_tier
 from kseg.files.checkpoints import read_leader_epochs
 from kseg.log.reader.find import EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD, LATEST_TIERED
 from kseg.log.reader.view import LogView

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from kseg.spark.demo import quiet_spark
+from kseg.cli.demo import quiet_spark
 
 #: Programs this short end before the second compiler has paid for itself.
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -28,7 +28,8 @@ from kseg.analysis.verify import verify
 from kseg.records.scan import scan
 from kseg.spark import jobs
 from kseg.spark.jobs import running
-from kseg.spark.sink import SinkPaths, parse_sink_options
+from kseg.spark.sink import SinkPaths
+from kseg.spark.staging import parse_sink_options
 from tests.builders import batch, record, write_segment
 from tests.spark.streaming import descendants, processes
 from tests.spark.test_modes import kseg_rows

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import stat
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kseg.cli.demo import check_java, summarise_locally
 from kseg.errors import KsegError, MissingExtraError
 from kseg.extras import check_pyspark
-from kseg.spark.demo import check_java, summarise_locally
 from tests.builders import batch, record, write_segment
 
 
@@ -88,12 +87,10 @@ def test_the_local_sums_are_those_of_the_records(tmp_path: Path) -> None:
     ]
     write_segment(tmp_path / "orders-0", 0, batch(given))
     found = summarise_locally(tmp_path)
-    assert (found.records, found.key_bytes, found.value_bytes, found.offset_sum) == (3, 1, 4, 3)
-    assert (found.first_timestamp, found.last_timestamp) == (5, 7)
-    assert found != replace(found, records=4)
+    assert list(found.values()) == [3, 1, 4, 3, 5, 7]
 
 
 def test_sums_of_nothing_have_no_times(tmp_path: Path) -> None:
     write_segment(tmp_path / "orders-0", 0)
     found = summarise_locally(tmp_path)
-    assert (found.records, found.first_timestamp, found.last_timestamp) == (0, None, None)
+    assert list(found.values()) == [0, 0, 0, 0, None, None]

@@ -15,7 +15,7 @@ import pytest
 from kseg import diff, doctor, explain, stats, verify
 from kseg.analysis.doctor import BrokerFinding, Outcome
 from kseg.analysis.units import plan
-from kseg.catalog.catalog import Catalog
+from kseg.catalog import Catalog
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError, NotALogError
 from kseg.files.checkpoints import TopicPartition
 from kseg.spark.jobs import analyses

@@ -376,7 +376,7 @@ def older(entries: bytes) -> bytes:
 def test_planning_needs_no_pyspark() -> None:
     code = (
         "import sys, kseg.spark.plan, kseg.spark.plan, kseg.spark.options, kseg.spark.schema\n"
-        "import kseg.spark.plan, kseg.spark.reading, kseg.spark.demo\n"
+        "import kseg.spark.plan, kseg.spark.reading, kseg.cli.demo\n"
         "sys.exit('pyspark' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -28,7 +28,7 @@ from kseg.spark import jobs
 from kseg.spark.options import parse_options
 from kseg.spark.plan import list_logs, make_plan
 from kseg.spark.reading import read_split
-from kseg.spark.sink import parse_sink_options
+from kseg.spark.staging import parse_sink_options
 from kseg.stores import path as object_path
 from kseg.stores import store as stores
 from kseg.stores.path import RemotePath, place, whole_object

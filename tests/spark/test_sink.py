@@ -25,7 +25,8 @@ from kseg.analysis.verify import verify
 from kseg.log.log import Log
 from kseg.records.partitioners import partition_for
 from kseg.records.scan import scan
-from kseg.spark.sink import check_schema, parse_sink_options, query_of, stage
+from kseg.spark.sink import check_schema, query_of
+from kseg.spark.staging import parse_sink_options, stage
 from tests.builders import batch, record, write_segment
 from tests.spark.streaming import descendants
 

@@ -25,15 +25,8 @@ from kseg.errors import (
 from kseg.log.log import Log
 from kseg.records.scan import scan
 from kseg.spark import sink
-from kseg.spark.sink import (
-    SinkOptions,
-    SinkPaths,
-    StagedTask,
-    abort,
-    commit,
-    parse_sink_options,
-    stage,
-)
+from kseg.spark.sink import SinkPaths, abort, commit
+from kseg.spark.staging import SinkOptions, StagedTask, parse_sink_options, stage
 from tests.stopping import Stopped, stopping_at
 
 RECORD = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")

@@ -11,7 +11,18 @@ import pytest
 from tests.tidy import tree
 
 KSEG = tree.ROOT / "kseg"
-LAYERED = {"cli", "spark", "analysis", "log", "files", "internal", "parquet", "arrow", "format"} | {
+LAYERED = {
+    "cli",
+    "spark",
+    "analysis",
+    "log",
+    "files",
+    "internal",
+    "parquet",
+    "arrow",
+    "arrow_columns",
+    "format",
+} | {
     *("broker", "control", "legacy", "reports", "times"),
     "decode",
     "documents",

@@ -13,12 +13,12 @@ import polars
 import pyarrow as pa
 import pytest
 
-from kseg import Log, Segment, arrow, scan
+from kseg import Log, Segment, arrow, arrow_columns, scan
 from kseg.constants import Compression
 from kseg.errors import InvalidRecordError
 from kseg.format.request import FIELDS, FIELDS_DEFAULT
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
-from kseg.records.scan import PLACE_FIELDS
+from kseg.records.stream import PLACE_FIELDS
 from tests.builders import (
     ABORT,
     COMMIT,
@@ -637,7 +637,7 @@ TALL = {
 def test_more_bytes_than_a_piece_holds_are_cut(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = arrow.from_record_batch(pa.record_batch(TALL[name]))
     ((field, column),) = whole.arrays.items()
-    monkeypatch.setattr(arrow, "_BYTES_MAX", 100)
+    monkeypatch.setattr(arrow_columns, "_BYTES_MAX", 100)
     pieces = list(arrow.from_arrow(pa.table(TALL[name])))
     assert len(pieces) > 1
     assert [value for piece in pieces for value in piece[field]] == list(column)
@@ -646,7 +646,7 @@ def test_more_bytes_than_a_piece_holds_are_cut(name: str, monkeypatch: pytest.Mo
 
 
 def test_a_record_that_no_piece_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow, "_BYTES_MAX", 100)
+    monkeypatch.setattr(arrow_columns, "_BYTES_MAX", 100)
     table = pa.table({"value": [b"a", b"x" * 100, b"y" * 101]})
     pieces = arrow.from_arrow(table)
     assert [value for _ in range(2) for value in next(pieces).value] == [b"a", b"x" * 100]

@@ -7,9 +7,10 @@ The facts of the directories are read first (`facts`), then each partition is lo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,7 @@ from kseg.analysis.doctor.values import DirectoryOutlook, DoctorReport, Partitio
 from kseg.analysis.doctor.words import Outcome
 from kseg.analysis.units import Threads, run_units
 from kseg.analysis.values import KnownSettings
-from kseg.catalog.catalog import local_paths_of
+from kseg.catalog import local_paths_of
 from kseg.commands import command_line
 from kseg.constants import NEWEST_RELEASE, Progress, StrPath
 from kseg.errors import NotALogError
@@ -36,7 +37,6 @@ from kseg.files import metadata
 from kseg.files.names import FileKind, PathKind, classify_path
 from kseg.files.selection import Selection, StrPaths
 from kseg.format.times import Time
-from kseg.frozen import frozen_dataclass
 from kseg.internal.releases import COMPARED, FOLLOWED, metadata_versions
 from kseg.log.clock import now_of
 from kseg.log.config import COMPACT, LogConfig
@@ -45,27 +45,6 @@ from kseg.log.settings import Cluster, SettingSources
 
 #: Less than this says nothing about a rate.
 _RATE_BYTES_MIN: Final = 1 << 20
-
-
-@frozen_dataclass
-class DoctorPlan:
-    """A question about one broker: its directories, its settings and the loads to examine.
-
-    Attributes:
-        release: of Kafka.
-        compared: the entry of `COMPARED` for it; None for another release.
-        directories: the data directories.
-        server: the settings of `server.properties`.
-        settings: of the partitions.
-        units: partitions to load, each once.
-    """
-
-    release: str
-    compared: str | None
-    directories: tuple[BrokerDirectory, ...]
-    server: BrokerFile
-    settings: KnownSettings
-    units: tuple[PartitionUnit, ...]
 
 
 @renamed(data_directories="paths", now_ms="now")
@@ -156,13 +135,10 @@ def doctor_of(
     """
     selection = Selection.of(topics, partitions)
     plans = [plan(paths, release=release, sources=sources, now=now) for paths in brokers]
-    units = {unit.path: unit for broker_plan in plans for unit in broker_plan.units}
+    units = {unit.path: unit for of_broker, _ in plans for unit in of_broker}
     answers = run_units([*units.values()], examine, threads=threads, progress=progress)
     loaded = {outlook.path: outlook for outlook in answers}
-    reports = [
-        report(broker_plan, [loaded[unit.path] for unit in broker_plan.units])
-        for broker_plan in plans
-    ]
+    reports = [report([loaded[unit.path] for unit in of_broker]) for of_broker, report in plans]
     if not selection:
         return tuple(reports)
     parts = (_chosen_of(whole, selection) for whole in reports)
@@ -192,8 +168,13 @@ def plan(
     release: str | None,
     sources: SettingSources,
     now: Time | None = None,
-) -> DoctorPlan:
-    """Examine everything but the logs; for the arguments and errors see `doctor`."""
+) -> tuple[tuple[PartitionUnit, ...], Callable[[Iterable[PartitionOutlook]], DoctorReport]]:
+    """Examine everything but the logs; for the arguments and errors see `doctor`.
+
+    Returns:
+        The partitions to load, each once; and a function that makes the report, out of the answers
+        for all of these in any order.
+    """
     if release is not None and not all(part.isdecimal() for part in release.split(".")):
         raise ValueError(f"{release!r} is not a release of Kafka, such as {NEWEST_RELEASE}")
     if not paths:
@@ -213,19 +194,18 @@ def plan(
     }
     release = release or _release_of(settings.cluster)
     compared = next((minor for minor in COMPARED if f"{release}.".startswith(f"{minor}.")), None)
-    return DoctorPlan(release, compared, directories, server, settings, tuple(units.values()))
+    facts = release, directories, server, settings
+    return tuple(units.values()), partial(_report, facts, compared)
 
 
-def report(broker_plan: DoctorPlan, answers: Iterable[PartitionOutlook]) -> DoctorReport:
-    """The answer, out of those for all units in any order."""
+def _report(
+    facts: tuple[str, tuple[BrokerDirectory, ...], BrokerFile, KnownSettings],
+    compared: str | None,
+    answers: Iterable[PartitionOutlook],
+) -> DoctorReport:
+    """The answer, compared with the release of `COMPARED`, if it is one of these."""
     loads = {load.path: load for load in answers}
-    node = Node.of(
-        broker_plan.release,
-        broker_plan.directories,
-        broker_plan.server,
-        broker_plan.settings,
-        loads,
-    )
+    node = Node.of(*facts, loads)
     rate = _rate(loads.values())
     loads |= {load.path: load for load in rules.judged(node)}
     directories = tuple(_directory(node, directory, loads, rate) for directory in node.directories)
@@ -236,8 +216,8 @@ def report(broker_plan: DoctorPlan, answers: Iterable[PartitionOutlook]) -> Doct
     findings = tuple(rules.of_node(node, outcomes))
     outcome = Outcome.worst([*outcomes.values(), *(finding.outcome for finding in findings)])
     as_of_ms = None if node.before is None else node.before.time_ms
-    whole = DoctorReport(broker_plan.release, outcome, rate, directories, findings, as_of_ms)
-    return _for_release(whole, compared=broker_plan.compared)
+    whole = DoctorReport(node.release, outcome, rate, directories, findings, as_of_ms)
+    return _for_release(whole, compared=compared)
 
 
 def _release_of(cluster: Cluster | None) -> str:

@@ -51,13 +51,13 @@ from kseg.analysis.doctor.words import (
     finding,
 )
 from kseg.commands import command_line
+from kseg.documents import id_of, id_text
 from kseg.errors import CorruptIndexError, KsegError
 from kseg.files import io, lock
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.names import FileKind
 from kseg.files.selection import some_of
 from kseg.format.times import iso_text
-from kseg.internal.ids import id_of, id_text
 from kseg.internal.releases import definitions, refused_settings
 from kseg.log.data_directory import DirectoryEntry, EntryKind
 from kseg.log.settings import (

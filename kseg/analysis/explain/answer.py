@@ -26,7 +26,7 @@ from kseg.analysis.explain.values import (
 )
 from kseg.analysis.units import Threads, run_units
 from kseg.analysis.values import KnownSettings
-from kseg.catalog.catalog import local_paths_of
+from kseg.catalog import local_paths_of
 from kseg.constants import Progress, StrPath
 from kseg.errors import KsegError
 from kseg.files.names import (

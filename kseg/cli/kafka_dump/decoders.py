@@ -26,6 +26,7 @@ from kseg.analysis.transactions import STATES
 from kseg.cli.kafka_dump.lines import Contents, Lines, Note, line_pieces, texts_of
 from kseg.cli.rows import RowWriter
 from kseg.constants import Bools, ControlType, Int64s
+from kseg.documents import id_text
 from kseg.errors import CorruptIndexError, InvalidRecordError
 from kseg.files import producer_snapshot
 from kseg.files.grammar import FileKind, file_name
@@ -34,7 +35,6 @@ from kseg.files.txn_index import TxnIndex
 from kseg.format.control import EndMarker, parse_control_key
 from kseg.format.values import BinaryColumn, binary_column
 from kseg.internal import InternalTopic, decode
-from kseg.internal.ids import id_text
 from kseg.internal.schemas import Cursor, Schema, load, message_reader, record_types
 from kseg.log.recovery import Finding
 

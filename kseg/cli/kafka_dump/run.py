@@ -31,9 +31,8 @@ from kseg.cli.kafka_dump.lines import (
     style_of,
     where,
 )
-from kseg.cli.options import LOCAL_PATH
+from kseg.cli.options import LOCAL_PATH, Paths
 from kseg.cli.output import binary_stdout
-from kseg.cli.parsing import Paths
 from kseg.cli.paths import InputFile
 from kseg.cli.rows import Piece, RowWriter, Style, Template, bytes_piece, headers_piece
 from kseg.cli.verbs.move import DECODER_NAMES, TOPIC_DECODERS, refuse_own_options

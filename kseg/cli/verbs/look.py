@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, wraps
+from importlib import import_module
 from typing import Any
 
 import click
@@ -14,12 +15,13 @@ from kseg.cli.options import (
     PATH,
     SETTING,
     TIME,
+    Option,
     Parsed,
     WholeNumber,
     at_since_options,
     bytes_option,
     choice,
-    codes_of,
+    codes_option,
     copies_argument,
     decode_options,
     directories_argument,
@@ -31,6 +33,7 @@ from kseg.cli.options import (
     mapping_option,
     moment_options,
     now_option,
+    parse_names,
     paths_argument,
     plain_option,
     query_options,
@@ -39,8 +42,35 @@ from kseg.cli.options import (
     tier_options,
     topics_option,
 )
-from kseg.cli.parsing import parse_names
 from kseg.constants import NEWEST_RELEASE
+
+_METAVARS = {"directories": "DIR...", "paths": "PATH..."}
+
+
+def codes_of(module: str, argument: str = "") -> Option:
+    """Declare `--codes`, which lists `CODES` of a module in place of the verb's work.
+
+    Args:
+        module: `kseg.analysis.x`; a code has its severity, its meaning and perhaps more.
+        argument: must be given unless the codes are listed.
+    """
+
+    def declare(function: Any) -> Any:
+        @wraps(function)
+        def list_or_run(*, codes: bool, **words: Any) -> Any:
+            if not codes:
+                if argument and not words[argument]:
+                    raise click.UsageError(f"Missing argument '{_METAVARS[argument]}'.")
+                return function(**words)
+            from kseg.cli import output
+
+            table = import_module(module).CODES
+            output.write_codes(function.__name__, table, as_json=words["as_json"])
+            return 0
+
+        return codes_option(list_or_run)
+
+    return declare
 
 
 @verb(
@@ -130,7 +160,7 @@ def verify() -> None:
     bytes_option,
     query_options("grep"),
     decode_options,
-    home="read",
+    home="records",
 )
 def grep() -> None:
     r"""Print the records with PATTERN in their key, value or headers.

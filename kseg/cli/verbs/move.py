@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from kseg.cli.main import Verb, verb
 from kseg.cli.options import (
+    CODECS,
     LOCAL_PATH,
     NEW_PATH,
     OFFSET,
@@ -36,6 +37,7 @@ from kseg.cli.options import (
     now_option,
     on_corrupt_option,
     out_option,
+    parse_names,
     paths_argument,
     query_options,
     segments_backup_option,
@@ -43,7 +45,6 @@ from kseg.cli.options import (
     settings_options,
     tier_options,
 )
-from kseg.cli.parsing import CODECS, parse_names
 from kseg.constants import EXTENSIONS, INT32_MAX, PARTITION_KEYS
 from kseg.internal.releases import DUMP_RELEASE, DUMP_RELEASES
 
@@ -187,6 +188,7 @@ def dump(context: click.Context, /, **words: Any) -> int:
             "and goes on at its start."
         ),
     ),
+    home="records",
 )
 def read() -> None:
     """Print records from an offset or a time on, as a consumer would get them.

@@ -14,6 +14,7 @@ from kseg.cli.failures import refuse_verb
 from kseg.cli.main import Verb
 from kseg.cli.options import (
     PATH,
+    CommandSettings,
     Parsed,
     choice,
     completed,
@@ -26,7 +27,6 @@ from kseg.cli.options import (
     paths_argument,
     selection_options,
 )
-from kseg.cli.parsing import CommandSettings
 from kseg.cli.verbs.look import diff, doctor, explain, stats, verify
 from kseg.cli.verbs.repair import compact, reindex
 from kseg.extras import check_pyspark

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
-from kseg.catalog.catalog import Catalog, partition_at
+from kseg.catalog import Catalog, partition_at
 from kseg.constants import StrPath
 from kseg.errors import NotALogError, os_reason
 from kseg.files.names import list_partition

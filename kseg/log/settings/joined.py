@@ -16,7 +16,7 @@ from typing import Final
 from uuid import UUID
 
 from kseg._door import renamed
-from kseg.catalog.catalog import paths_of
+from kseg.catalog import paths_of
 from kseg.commands import command_line
 from kseg.constants import StrPath
 from kseg.errors import CorruptIndexError, KsegError, LimitExceededError, NotALogError

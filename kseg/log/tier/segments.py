@@ -14,9 +14,9 @@ from typing import Any, Final
 from uuid import UUID
 
 from kseg.constants import InternalTopic
+from kseg.documents import id_text
 from kseg.errors import InvalidRecordError, KsegError, TierError
 from kseg.files.checkpoints import EpochEntry
-from kseg.internal.ids import id_text
 from kseg.internal.records import decode
 from kseg.log.reader.view import LogView
 from kseg.log.tier.lineage import EpochIndex, RemoteSegment, SegmentState
@@ -149,7 +149,7 @@ def _apply(partition_replay: Replay, fields: dict[str, Any]) -> None:
 
 def parse_id(text: str) -> UUID | None:
     """The id that a text of 22 characters is; None for another text."""
-    from kseg.internal.ids import id_of
+    from kseg.documents import id_of
 
     try:
         uuid = id_of(text)

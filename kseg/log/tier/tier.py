@@ -15,7 +15,7 @@ from os import fspath
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from kseg.catalog.catalog import matches
+from kseg.catalog import matches
 from kseg.constants import INT64_MAX, InternalTopic, StrPath
 from kseg.errors import CorruptIndexError, KsegError, NotALogError, TierError
 from kseg.files import checkpoints

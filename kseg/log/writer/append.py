@@ -601,7 +601,7 @@ def pieces_of(source: Any, names: Mapping[str, str] | None = None) -> Iterator[M
         arrays = {name: source.arrays[name] for name in SOURCE_FIELDS if name in source.arrays}
         yield arrays if names is None else _renamed(arrays, names)
     elif has_arrow(source) and not isinstance(source, Frames):
-        from kseg.arrow import from_arrow  # needs pyarrow
+        from kseg.arrow import from_arrow
 
         for columns in from_arrow(source, names, check=partial(check_names, names=names)):
             yield from pieces_of(columns)

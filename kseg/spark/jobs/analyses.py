@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from kseg._door import renamed
 from kseg.analysis import diff as diffs
+from kseg.analysis import pairs, sketches, values
 from kseg.analysis import stats as counts
-from kseg.analysis import values
 from kseg.analysis.doctor import (
     BrokerFinding,
     DoctorReport,
@@ -33,7 +33,7 @@ from kseg.analysis.explain import explain as explain_here
 from kseg.analysis.info import Summary
 from kseg.analysis.units import Unit, UnitKind
 from kseg.analysis.verify import verify as verify_here
-from kseg.catalog.catalog import paths_of
+from kseg.catalog import paths_of
 from kseg.change.compact import PLAN_CLASSES
 from kseg.constants import Progress, StrPath
 from kseg.files import io
@@ -77,14 +77,14 @@ CLASSES: Final[Mapping[str, tuple[type, ...]]] = {
         *(values.CheckpointSummary, Finding, Lost, ProducerSnapshotEntry, *TRAIL_CLASSES),
     ),
     "stats": (
-        *(counts.PartitionStats, Summary, counts.RecordStats, counts.SizeHistogram),
-        *(counts.KeyTotals, counts.DistinctCount, counts.Timeline),
+        *(counts.PartitionStats, Summary, counts.RecordStats, sketches.SizeHistogram),
+        *(sketches.KeyTotals, sketches.DistinctCount, sketches.Timeline),
     ),
     "doctor": (PartitionOutlook, BrokerFinding, Outcome, Lost),
     "explain": (PartitionKeeps, KeptFile, NewestRecord, SettingValue, RemoteHistory),
     "diff": (
-        *(diffs.PartitionDiff, diffs.CopySeen, diffs.Compared, diffs.Difference, diffs.Ranges),
-        *(diffs.OffsetRange, BatchSeen, BatchHeader, LostOffsets),
+        *(diffs.PartitionDiff, pairs.CopySeen, pairs.Compared, pairs.Difference, pairs.Ranges),
+        *(pairs.OffsetRange, BatchSeen, BatchHeader, LostOffsets),
     ),
     "compact": PLAN_CLASSES,
     "reindex": REINDEX_CLASSES,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kseg import plan_reindex
 from kseg.analysis.units import run_units
-from kseg.catalog.catalog import Catalog
+from kseg.catalog import Catalog
 from kseg.change.compact import (
     CleanupOptions,
     ClosedPartition,

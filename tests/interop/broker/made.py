@@ -23,7 +23,8 @@ from kseg.broker import AppendOrigin
 from kseg.change.recode import plan_recoding
 from kseg.control import ControlType
 from kseg.log.topic_policy import RetentionRules
-from kseg.spark.sink import SinkPaths, commit, parse_sink_options, stage
+from kseg.spark.sink import SinkPaths, commit
+from kseg.spark.staging import parse_sink_options, stage
 from tests.interop.broker.broker import Row
 
 BEGIN_MS = 1_790_000_000_000

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from kseg import diff
-from kseg.analysis.diff import Compared, Diff, diff_of, examine, plan, report
+from kseg.analysis.diff import Diff, diff_of, examine, plan, report
+from kseg.analysis.pairs import Compared
 from kseg.errors import NotALogError
 from kseg.log.copies import Copy, DoubtError
 from tests.bad_sectors import bad_sectors

@@ -12,7 +12,7 @@ import pytest
 
 import kseg
 from kseg.analysis.internal_logs import NONE, ColumnTable
-from kseg.internal.ids import id_text
+from kseg.documents import id_text
 from kseg.log.reader import LogView
 from kseg.reports import Groups
 from tests.coordinators import OFFSETS, SHARE, LogWriter, Pair, commit, group, pair

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import kseg
+from kseg.documents import id_text
 from kseg.errors import KsegError
-from kseg.internal.ids import id_text
 from tests.unit.log.settings.made import (
     FIRST,
     Broker,

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import kseg
-from kseg.analysis.stats import BINS_MAX, WIDTHS_MS, Timeline
+from kseg.analysis.sketches import BINS_MAX, WIDTHS_MS, Timeline
 from kseg.format.typed import payload_kinds
 from kseg.format.values import binary_column
 from tests.builders import batch, record, write_segment

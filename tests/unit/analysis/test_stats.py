@@ -20,7 +20,7 @@ from kseg.analysis.stats import (
     report,
     stats,
 )
-from kseg.catalog.catalog import Catalog
+from kseg.catalog import Catalog
 from kseg.errors import NotALogError
 from kseg.files import io
 from kseg.log.log import Log

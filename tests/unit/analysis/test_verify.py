@@ -26,7 +26,7 @@ from kseg.analysis.verify import (
     report,
     verify,
 )
-from kseg.catalog.catalog import Catalog
+from kseg.catalog import Catalog
 from kseg.errors import KsegError, NotALogError
 from kseg.format.header import scan
 from kseg.log.settings import settings

@@ -9,7 +9,7 @@ import pytest
 import kseg
 from kseg import BatchBuilder, BatchOptions
 from kseg.broker import AppendOrigin
-from kseg.catalog.catalog import Catalog
+from kseg.catalog import Catalog
 from kseg.change.transactions import AdoptedTransaction, decide
 from kseg.control import ControlType
 from kseg.log.log import Log

@@ -102,7 +102,7 @@ def test_one_partition_that_cannot_be_read_is_the_file_system_s_no(
     kseg: Kseg, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     no = PermissionError(errno.EACCES, "Permission denied", "x")
-    monkeypatch.setattr("kseg.catalog.catalog._why_unreadable", lambda _entry: no)
+    monkeypatch.setattr("kseg.catalog._why_unreadable", lambda _entry: no)
     ran = kseg("lookup", data / "orders-0", "--offset", "0")
     assert (ran.code, ran.out) == (3, b"")
     assert ran.err.startswith("kseg: x: Permission denied; this shows whose it is: ls -ld ")

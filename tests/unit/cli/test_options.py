@@ -6,8 +6,8 @@ import click
 import pytest
 
 from kseg.cli.main import cli
-from kseg.cli.parsing import clock_of, parse_setting, parse_size
-from kseg.cli.settings import config_of
+from kseg.cli.options import clock_of, parse_setting, parse_size
+from kseg.cli.paths import config_of
 from kseg.cli.verbs.repair import reindex
 from kseg.cli.verbs.spark import spark
 from kseg.files.selection import Selection

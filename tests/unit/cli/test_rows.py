@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 import kseg as package
-from kseg.cli.rows import RECORD_FIELDS, RowWriter, Style, csv_head
-from kseg.cli.typed import record_rows
+from kseg.cli.rows import RECORD_FIELDS, RowWriter, Style, csv_head, record_rows
 from kseg.format.columns import decode
 from kseg.format.header import scan
 from kseg.format.request import Request

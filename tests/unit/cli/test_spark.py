@@ -24,7 +24,7 @@ DEMO = Path(package.__file__).parent / "demo_data"
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[SparkSession]:
-    from kseg.spark.demo import quiet_spark
+    from kseg.cli.demo import quiet_spark
 
     with quiet_spark(2, java_options="-XX:TieredStopAtLevel=1") as spark:
         yield spark

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from kseg.decode import protobuf
-from kseg.decode.blocks import block_at
+from kseg.decode.payloads import block_at
 from kseg.decode.protobuf import ProtobufDecoder, decoder
 from kseg.errors import LimitExceededError, SchemaError
 from tests.protobuf_payloads import OLD, REFERENCES, SHOP, message, schema

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import kseg
-from kseg.catalog.catalog import Catalog, matches, paths_of
+from kseg.catalog import Catalog, matches, paths_of
 from kseg.errors import NotALogError
 from kseg.files.names import PathKind, classify_path
 from kseg.stores.path import RemotePath, place

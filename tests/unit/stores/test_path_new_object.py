@@ -12,7 +12,7 @@ from kseg.errors import LimitExceededError
 from kseg.stores import path as object_path
 from kseg.stores import store as stores
 from kseg.stores.path import RemotePath, whole_object
-from kseg.stores.store import Store, Upload, _Said
+from kseg.stores.store import Store, StoredObject, Upload
 from tests.builders import batch, record, write_segment
 
 URL = "memory://new-objects/dir/out.bin"
@@ -115,11 +115,11 @@ class Failing:
         if len(self.calls) == self.fails_at or (name == "abort" and self.also_abort):
             raise RuntimeError(f"{name} - Server returned status code: 500 secret")
 
-    def head(self, key: str) -> _Said:
+    def head(self, key: str) -> StoredObject:
         self._call("head")
         if key not in self.objects:
             raise RuntimeError("status code: 404")
-        return _Said(key, len(self.objects[key]), None, -1)
+        return StoredObject(key, len(self.objects[key]), None, -1)
 
     def put(self, key: str, data: bytearray, *, new: bool) -> None:
         self._call("put")

@@ -11,7 +11,7 @@ import pytest
 
 from kseg.errors import CorruptRecordError, LimitExceededError, MissingExtraError
 from kseg.stores import store as stores
-from kseg.stores.store import Store, StoredObject, _Said
+from kseg.stores.store import Store, StoredObject
 
 ONE = StoredObject("s3://bucket/key", 100, '"etag"')
 
@@ -25,7 +25,7 @@ class Backend:
         self.answers = list(answers)
         self.calls = 0
 
-    def head(self, key: str) -> _Said:
+    def head(self, key: str) -> StoredObject:
         raise AssertionError
 
     def read(self, key: str, start: int, end: int, stored: StoredObject) -> memoryview:
@@ -36,12 +36,12 @@ class Backend:
         assert isinstance(answer, bytes)
         return memoryview(answer)
 
-    def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:
+    def pages(self, key: str, after: str | None) -> Iterator[Sequence[StoredObject]]:
         while True:
             if self.answers == ["stall"]:
                 time.sleep(5)
             self.calls += 1
-            yield [_Said(f"{key}/{self.calls}-{n}", 1, None, -1) for n in range(1000)]
+            yield [StoredObject(f"{key}/{self.calls}-{n}", 1, None, -1) for n in range(1000)]
 
 
 def status(number: int, code: str = "") -> RuntimeError:
@@ -112,14 +112,14 @@ def test_a_listing_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 class Interrupted(Backend):
     """Six objects, two in a page; a listing fails at its second page, and one at the first."""
 
-    def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:
+    def pages(self, key: str, after: str | None) -> Iterator[Sequence[StoredObject]]:
         self.calls += 1
         if self.calls == 1:
             raise OSError(errno.EIO, "no answer")
         keys = [
             f"{key}/{number}" for number in range(6) if after is None or f"{key}/{number}" > after
         ]
-        yield [_Said(one, 1, None, -1) for one in keys[:2]]
+        yield [StoredObject(one, 1, None, -1) for one in keys[:2]]
         if len(keys) > 2:
             raise OSError(errno.EIO, "cut short")
 
@@ -134,9 +134,9 @@ def test_a_listing_that_fails_goes_on_where_it_was(monkeypatch: pytest.MonkeyPat
 
 def test_keys_that_lie_elsewhere_are_left_out() -> None:
     class Stray(Backend):
-        def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:
+        def pages(self, key: str, after: str | None) -> Iterator[Sequence[StoredObject]]:
             names = ("a/../b", "/a/b", "a//b", "a/./b", "ab/c", "b", "a", "a/b", "a/b/", "a/c/d")
-            yield [_Said(name, 1, None, -1) for name in names]
+            yield [StoredObject(name, 1, None, -1) for name in names]
 
     found = [one.url for one in Store("s3://bucket", Stray()).listed("s3://bucket/a")]
     assert found == ["s3://bucket/a/b", "s3://bucket/a/c/d"]
@@ -144,9 +144,9 @@ def test_keys_that_lie_elsewhere_are_left_out() -> None:
 
 def test_the_same_objects_again_are_a_listing_without_an_end() -> None:
     class Again(Backend):
-        def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:
+        def pages(self, key: str, after: str | None) -> Iterator[Sequence[StoredObject]]:
             while True:
-                yield [_Said("a/b", 1, None, -1), _Said("a/c", 1, None, -1)]
+                yield [StoredObject("a/b", 1, None, -1), StoredObject("a/c", 1, None, -1)]
 
     with pytest.raises(OSError, match="lists objects twice") as caught:
         list(Store("s3://bucket", Again()).listed("s3://bucket/a"))

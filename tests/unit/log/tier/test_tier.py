@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import kseg
-from kseg.analysis.tiers import describe, examine_tier
+from kseg.analysis.info import describe
+from kseg.analysis.verify import examine_tier
 from kseg.errors import NotALogError
 from kseg.log.tier.tier import Tier
 from kseg.stores import store as stores

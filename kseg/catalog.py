@@ -1,8 +1,10 @@
 """`Catalog`: the partitions at paths, each once, and what was left out of them.
 
-Paths are files, partition directories and data directories of this machine, URLs, and globs over
-all of these. The order is that of the paths, then that of a data directory's listing. Logs are
-opened elsewhere (`kseg.log.reader.LogView.at`).
+Every verb, function and Spark task asks `Catalog.of`. Paths are files, partition directories and
+data directories of this machine, URLs, and globs over all of these. The order is that of the paths,
+then that of a data directory's listing. Left out are copies that a broker has set aside, replicas,
+and what cannot be read. It knows names and directories alone: `kseg.files.names` sorts the names of
+one directory, `kseg.log.reader.LogView.at` opens a partition.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from kseg.analysis.stats import KeyCounter, KeyTotals, SizeHistogram
+from kseg.analysis.sketches import KeyCounter, KeyTotals, SizeHistogram
 from kseg.format.values import BinaryColumn
 
 
@@ -148,7 +148,7 @@ def test_joined_totals_are_the_same_in_every_order_and_hold_the_truth() -> None:
 
 
 def test_joined_totals_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kseg.analysis.stats.MERGED_KEYS_MAX", 64)
+    monkeypatch.setattr("kseg.analysis.sketches.MERGED_KEYS_MAX", 64)
     sides = [
         counted([(b"%d-%d" % (n, i), i) for i in range(50)], kept=50, limit=100, piece=50)
         for n in range(4)

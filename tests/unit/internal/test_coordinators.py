@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from kseg.internal import InternalTopic, decode, last_values
-from kseg.internal.last_values import COLUMNS, LastValues
+from kseg.internal import InternalTopic, coordinators, decode
+from kseg.internal.coordinators import COLUMNS, LastValues
 from kseg.log.log import Log
 from tests.coordinators import OFFSETS, SHARE, LogWriter, commit, pair
 
@@ -55,7 +55,7 @@ class Model:
 def test_a_replay_is_that_of_kafka(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(last_values, "_FRESH_BYTES_MIN", seed % 3 * 4000)
+    monkeypatch.setattr(coordinators, "_FRESH_BYTES_MIN", seed % 3 * 4000)
     rng, model, log = random.Random(seed), Model(), LogWriter(tmp_path / "t-0")
     for _ in range(250):
         producer_id = rng.choice([None, None, 5, 6, 7])

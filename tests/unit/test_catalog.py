@@ -11,7 +11,7 @@ import pytest
 
 import kseg
 from kseg.analysis.units import UnitKind, plan
-from kseg.catalog.catalog import Catalog, ReplicasError
+from kseg.catalog import Catalog, ReplicasError
 from kseg.commands import note
 from kseg.errors import NotALogError
 from kseg.files.selection import Selection

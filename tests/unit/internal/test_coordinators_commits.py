@@ -12,7 +12,7 @@ import pytest
 from kseg.arrow import from_record_batch
 from kseg.format.values import RecordColumns
 from kseg.internal import decode
-from kseg.internal.commits import NONE, commit_rows
+from kseg.internal.coordinators import NONE, commit_rows
 from tests.coordinators import OFFSETS, Pair, commit, pair
 
 #: The names of a value's fields, as a commit's columns have them.

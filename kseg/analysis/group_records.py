@@ -1,0 +1,433 @@
+"""Groups out of their last records: states, members, assignments, and the state of shares.
+
+| type | state by |
+|---|---|
+| Classic | the members of the last generation |
+| Consumer (KIP-848), Streams (KIP-1071) | members, and their epochs beside the target's |
+| Share (KIP-932) | members |
+
+A group of commits alone is Classic and Empty, as for Kafka's tools.
+
+Source: Kafka `GroupMetadataManager`, `ConsumerGroup.maybeUpdateGroupState`, `StreamsGroup`,
+`ShareCoordinatorShard`, `PersisterStateBatchCombiner`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from kseg.documents import id_text
+from kseg.frozen import frozen_dataclass
+from kseg.internal import InternalRecord
+
+_KINDS: Final = {"CONSUMER_GROUP": "Consumer", "SHARE_GROUP": "Share", "STREAMS_GROUP": "Streams"}
+_CLASSIC: Final = "GROUP_METADATA"
+#: The state of a member that has all that it is to have, by the type of its group.
+_STABLE: Final = {"Consumer": 0, "Share": 0, "Streams": 1}
+_TASKS: Final = {"activeTasks": "active", "standbyTasks": "standby", "warmupTasks": "warmup"}
+#: `StateBatch.deliveryState`.
+_DELIVERY: Final = {0: "available", 1: "acquired", 2: "acknowledged", 3: "archiving", 4: "archived"}
+Fields = dict[str, Any]
+Names = Mapping[UUID, str]
+
+
+class Group(NamedTuple):
+    """A group.
+
+    Attributes:
+        group: its id.
+        type: Classic, Consumer, Share or Streams; "" for a group of which tombstones are left.
+        state: Stable, Empty, Dead; of the newer protocols also Assigning, Reconciling, NotReady.
+        protocol_type: consumer, share or streams; for a classic group also others, such as connect,
+            and "" for commits alone.
+        protocol: of a classic group, the assignor; of a consumer group, the server's.
+        epoch: the generation of a classic group, else the group epoch.
+        assignment_epoch: of the target assignment; None for a classic group.
+        state_timestamp_ms: of the last change of state; None where records do not say.
+        members: how many there are.
+        commits: how many offsets are committed.
+        pending: how many commits wait for the end of a transaction.
+        lag: the sum over the commits, or share partitions, whose log is here; None without any,
+            where a partition of a member has no commit, and where a commit is behind the end.
+        expires_ms: the first of its commits to expire; None for none.
+        log_partition: the partition of `__consumer_offsets` that has it.
+    """
+
+    group: str
+    type: str
+    state: str
+    protocol_type: str | None = None
+    protocol: str | None = None
+    epoch: int | None = None
+    assignment_epoch: int | None = None
+    state_timestamp_ms: int | None = None
+    members: int = 0
+    commits: int = 0
+    pending: int = 0
+    lag: int | None = None
+    expires_ms: int | None = None
+    log_partition: int | None = None
+
+
+class Member(NamedTuple):
+    """A member of a group.
+
+    Attributes:
+        group, member_id, instance_id, client_id, host, rack: names.
+        epoch: of the member; None in a classic group.
+        state: of the member, Kafka's number; None in a classic group.
+        topics: that it subscribes to; None where they cannot be read.
+        regex: that it subscribes to.
+        assignment: its `topic` (for a streams group, the subtopology), `partitions`, and `role`
+            (active, standby or warmup, for a streams group).
+        target: the assignment to reach; None in a classic group.
+        user_data_bytes: the size of its additions to subscription and assignment.
+    """
+
+    group: str
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    rack: str | None
+    epoch: int | None
+    state: int | None
+    topics: tuple[str, ...] | None
+    regex: str | None
+    assignment: tuple[dict[str, Any], ...] | None
+    target: tuple[dict[str, Any], ...] | None
+    user_data_bytes: int
+
+
+class ShareState(NamedTuple):
+    """How far a share group has come in a partition.
+
+    Attributes:
+        group, topic, partition: which; the topic's id where its name is not known.
+        start_offset: the first offset that may be delivered; -1 before the first one.
+        end_offset, end_from: as for commits.
+        lag: records to the end that are not yet done.
+        delivery_complete_count: records from the start on that are done; None before Kafka 4.2.
+        in_flight: records from the start on that have a state.
+        available, acquired, acknowledged, archiving, archived: how many of them are in each.
+        snapshot_epoch, state_epoch, leader_epoch: of the last snapshot and the updates after it.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int | None
+    end_from: str | None
+    lag: int | None
+    delivery_complete_count: int | None
+    in_flight: int
+    available: int
+    acquired: int
+    acknowledged: int
+    archiving: int
+    archived: int
+    snapshot_epoch: int
+    state_epoch: int | None
+    leader_epoch: int
+
+
+@dataclass(slots=True)
+class GroupRecords:
+    """The last records of one group: values by the record's name, then by member or expression."""
+
+    log_partition: int
+    values: dict[str, dict[str, Fields | None]] = field(
+        default_factory=lambda: defaultdict(dict[str, "Fields | None"])
+    )
+
+    def live(self, name: str) -> dict[str, Fields]:
+        """The values of a record that is not a tombstone."""
+        return {key: value for key, value in self.values.get(name, {}).items() if value is not None}
+
+
+@frozen_dataclass
+class Built:
+    """A group out of its records.
+
+    Attributes:
+        group, members: the group, without its commits.
+        expires_from: "commit" if commits expire by their own time, "state" by that of the group's
+            last change; "" if none expires.
+        subscribed: topics whose commits do not expire.
+    """
+
+    group: Group
+    members: tuple[Member, ...] = ()
+    expires_from: str = "commit"
+    subscribed: frozenset[str] = frozenset()
+
+
+def file_record(record: InternalRecord, log_partition: int, into: dict[str, GroupRecords]) -> None:
+    """Add a record of `__consumer_offsets` to its group."""
+    key: Any = record.key
+    group = key.get("groupId", key.get("group"))
+    records = into.setdefault(group, GroupRecords(log_partition))
+    member: str = key.get("memberId", key.get("regularExpression", ""))
+    value: Any = record.value
+    records.values[record.name or ""][member] = value
+
+
+def build(name: str, records: GroupRecords, names: Names) -> Built:
+    """The group of a name."""
+    for prefix, kind in _KINDS.items():
+        if records.live(f"{prefix}_METADATA"):
+            return _modern(name, kind, prefix, records, names)
+    classic = records.live(_CLASSIC)
+    if classic:
+        return _classic(name, classic[""], records.log_partition)
+    return Built(Group(name, "", "Dead", log_partition=records.log_partition))
+
+
+def _classic(name: str, value: Fields, log_partition: int) -> Built:
+    members = tuple(_classic_member(name, member) for member in value["members"])
+    kind = value["protocolType"] or ""
+    changed = value.get("currentStateTimestamp", -1)
+    group = Group(
+        name,
+        "Classic",
+        "Stable" if members else "Empty",
+        kind,
+        value["protocol"],
+        epoch=value["generation"],
+        state_timestamp_ms=None if changed == -1 else changed,
+        members=len(members),
+        log_partition=log_partition,
+    )
+    topics = [member.topics for member in members]
+    if not kind or (not members and changed == -1):
+        return Built(group, members)
+    if not members:
+        return Built(group, members, "state")
+    if kind != "consumer" or value["protocol"] is None or None in topics:
+        return Built(group, members, "")
+    return Built(
+        group,
+        members,
+        subscribed=frozenset(topic for subscription in topics for topic in subscription or ()),
+    )
+
+
+def _classic_member(group: str, value: Fields) -> Member:
+    subscription = value["subscription"]
+    assignment = value["assignment"]
+    parts = None
+    if isinstance(assignment, dict):
+        parts = tuple(
+            {"topic": topic["topic"], "partitions": list(topic["partitions"]), "role": None}
+            for topic in assignment["assignedPartitions"]
+        )
+    return Member(
+        group,
+        value["memberId"],
+        value.get("groupInstanceId"),
+        value["clientId"],
+        value["clientHost"],
+        None,
+        None,
+        None,
+        tuple(subscription["topics"]) if isinstance(subscription, dict) else None,
+        None,
+        parts,
+        None,
+        _user_bytes(subscription) + _user_bytes(assignment),
+    )
+
+
+def _user_bytes(part: Fields | bytes) -> int:
+    return len(part if isinstance(part, bytes) else part["userData"] or b"")
+
+
+def _modern(name: str, kind: str, prefix: str, records: GroupRecords, names: Names) -> Built:
+    """A group of one of the newer protocols."""
+    value = records.live(f"{prefix}_METADATA")[""]
+    target = records.live(f"{prefix}_TARGET_ASSIGNMENT_METADATA").get("", {})
+    assignment_epoch = target.get("assignmentEpoch", 0)
+    targets = records.live(f"{prefix}_TARGET_ASSIGNMENT_MEMBER")
+    current = records.live(f"{prefix}_CURRENT_MEMBER_ASSIGNMENT")
+    metadata = records.live(f"{prefix}_MEMBER_METADATA")
+    members = tuple(
+        _member(
+            name,
+            member_id,
+            metadata[member_id],
+            current.get(member_id, {}),
+            targets.get(member_id),
+            names,
+        )
+        for member_id in sorted(metadata)
+    )
+    topology = records.live("STREAMS_GROUP_TOPOLOGY").get("")
+    has_topology = topology and topology["epoch"] == value.get("validatedTopologyEpoch")
+    settled = all(
+        (member.state, member.epoch) == (_STABLE[kind], assignment_epoch) for member in members
+    )
+    if not members:
+        state = "Empty"
+    elif kind == "Streams" and not has_topology:
+        state = "NotReady"
+    elif kind != "Share" and value["epoch"] > assignment_epoch:
+        state = "Assigning"
+    else:
+        state = "Stable" if settled or kind == "Share" else "Reconciling"
+    group = Group(
+        name,
+        kind,
+        state,
+        kind.lower(),
+        next(
+            (assignor for value in metadata.values() if (assignor := value.get("serverAssignor"))),
+            None,
+        ),
+        value["epoch"],
+        assignment_epoch,
+        None,
+        len(members),
+        log_partition=records.log_partition,
+    )
+    subscribed = {topic for member in members for topic in member.topics or ()}
+    for expression in records.live(f"{prefix}_REGULAR_EXPRESSION").values():
+        subscribed.update(expression["topics"])
+    if topology and members:
+        for part in topology["subtopologies"]:
+            subscribed.update(part["sourceTopics"])
+    return Built(group, members, subscribed=frozenset(subscribed))
+
+
+def _member(
+    group: str, name: str, value: Fields, current: Fields, target: Fields | None, names: Names
+) -> Member:
+    topics = value.get("subscribedTopicNames")
+    return Member(
+        group,
+        name,
+        value.get("instanceId"),
+        value["clientId"],
+        value["clientHost"],
+        value["rackId"],
+        current.get("memberEpoch"),
+        current.get("state"),
+        None if topics is None else tuple(topics),
+        value.get("subscribedTopicRegex"),
+        _parts(current, names),
+        None if target is None else _parts(target, names),
+        0,
+    )
+
+
+def _parts(value: Fields, names: Names) -> tuple[Fields, ...]:
+    """The partitions, or tasks, of an assignment."""
+    parts = [
+        {
+            "topic": names.get(part["topicId"]) or id_text(part["topicId"]),
+            "partitions": list(part["partitions"]),
+            "role": None,
+        }
+        for part in (*value.get("assignedPartitions", ()), *value.get("topicPartitions", ()))
+    ]
+    for tasks, role in _TASKS.items():
+        for task in value.get(tasks, ()):
+            partitions = list(task["partitions"])
+            parts.append({"topic": task["subtopologyId"], "partitions": partitions, "role": role})
+    return tuple(parts)
+
+
+@dataclass(slots=True)
+class Delivery:
+    """The last snapshot of a share partition, and the updates behind it.
+
+    Attributes:
+        last: fields of the snapshot, with the changes of the updates.
+        batches: first and last offset, delivery count and state, of all of these records.
+    """
+
+    last: Fields
+    batches: list[tuple[int, int, int, int]]
+
+    def counts(self) -> dict[str, int]:
+        """The records from the start offset on in each state.
+
+        Where batches overlap, the higher delivery count is right, then the higher state.
+        """
+        start = self.last["startOffset"]
+        begun = sorted(
+            (max(first, start), last, -count, -state)
+            for first, last, count, state in self.batches
+            if max(first, start) <= last
+        )
+        bounds = sorted({offset for batch in begun for offset in (batch[0], batch[1] + 1)})
+        counts, open_batches, at = (
+            dict.fromkeys(_DELIVERY.values(), 0),
+            list[tuple[int, int, int]](),
+            0,
+        )
+        for first, end in pairwise(bounds):
+            while at < len(begun) and begun[at][0] <= first:
+                heappush(open_batches, (*begun[at][2:], begun[at][1]))
+                at += 1
+            while open_batches and open_batches[0][2] < first:
+                heappop(open_batches)
+            if open_batches and (state := _DELIVERY.get(-open_batches[0][1])):
+                counts[state] += end - first
+        return counts
+
+    def row(self, group: str, topic: str, partition: int, end: int | None, word: Any) -> ShareState:
+        """The state, beside the end of its partition."""
+        start = self.last["startOffset"]
+        done = self.last.get("deliveryCompleteCount", -1)
+        has_lag = end is not None and start >= 0 and done >= 0
+        counts: dict[str, Any] = self.counts()
+        return ShareState(
+            group,
+            topic,
+            partition,
+            start,
+            end,
+            word,
+            max((end or 0) - start - done, 0) if has_lag else None,
+            None if done < 0 else done,
+            sum(counts.values()),
+            **counts,
+            snapshot_epoch=self.last["snapshotEpoch"],
+            state_epoch=self.last.get("stateEpoch"),
+            leader_epoch=self.last["leaderEpoch"],
+        )
+
+
+def deliver(record: InternalRecord, into: dict[tuple[str, UUID, int], Delivery]) -> None:
+    """Apply a record of `__share_group_state`, in the order of the log."""
+    key: Any = record.key
+    value: Any = record.value
+    partition = (key["groupId"], key["topicId"], key["partition"])
+    if value is None:
+        if record.name == "SHARE_SNAPSHOT":
+            into.pop(partition, None)
+        return
+    batches = [
+        (batch["firstOffset"], batch["lastOffset"], batch["deliveryCount"], batch["deliveryState"])
+        for batch in value["stateBatches"]
+    ]
+    if record.name == "SHARE_SNAPSHOT" or partition not in into:
+        into[partition] = Delivery(value, batches)
+        return
+    delivery = into[partition]
+    unchanged = ("snapshotEpoch", "stateEpoch")
+    changed = {
+        name: field_value
+        for name, field_value in value.items()
+        if name not in unchanged
+        and not (field_value == -1 and name in ("startOffset", "leaderEpoch"))
+    }
+    delivery.last = delivery.last | changed
+    delivery.batches += batches
