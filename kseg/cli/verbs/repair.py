@@ -360,6 +360,7 @@ def compact() -> None:
     settings_options,
     jobs_option,
     json_option,
+    home="cleanup",
 )
 def erase() -> None:
     """Show which records with some keys, or at some offsets, would be erased from closed logs.
