@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kseg.constants import INT64_MAX
-from kseg.spark import options, schema, sink
+from kseg.spark import options, schema, staging
 from tests.tidy import tree
 
 PAGE = (tree.ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
@@ -33,7 +33,7 @@ def table(title: str) -> dict[str, str]:
     ("title", "parse", "known"),
     [
         ("Options of the source", options.parse_options, options.OPTIONS),
-        ("Options of the sink", sink.parse_sink_options, sink.OPTIONS),
+        ("Options of the sink", staging.parse_sink_options, staging.OPTIONS),
     ],
 )
 def test_the_page_has_every_option_and_no_other(title: str, parse: Any, known: Any) -> None:

@@ -15,7 +15,7 @@ from kseg.analysis.verify import examine_tier
 from kseg.errors import NotALogError
 from kseg.log.tier.tier import Tier
 from kseg.stores import store as stores
-from kseg.stores.store import Store, StoredObject, _Said
+from kseg.stores.store import Store, StoredObject
 from tests import tiers
 
 
@@ -29,14 +29,14 @@ class Served:
             str(path.relative_to(top)): path for path in sorted(top.rglob("*")) if path.is_file()
         }
 
-    def head(self, key: str) -> _Said:
-        return _Said(key, self.files[key].stat().st_size, "e", 1)
+    def head(self, key: str) -> StoredObject:
+        return StoredObject(key, self.files[key].stat().st_size, "e", 1)
 
     def read(self, key: str, start: int, end: int, stored: StoredObject) -> memoryview:
         return memoryview(self.files[key].read_bytes()[start:end])
 
-    def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:
-        yield [_Said(name, path.stat().st_size, "e", 1) for name, path in self.files.items()]
+    def pages(self, key: str, after: str | None) -> Iterator[Sequence[StoredObject]]:
+        yield [StoredObject(name, path.stat().st_size, "e", 1) for name, path in self.files.items()]
 
 
 def opened(monkeypatch: pytest.MonkeyPatch, case: Path) -> tuple[Served, Store]:
