@@ -28,9 +28,9 @@ from kseg.format.header import BatchTable
 from kseg.format.request import NO_END
 from kseg.frozen import frozen_dataclass
 from kseg.log.reader import LogView, SegmentInfo, whole_batches
+from kseg.spark.damage import named
 from kseg.spark.options import SourceOptions
 from kseg.spark.plan import ListedLog, list_logs
-from kseg.spark.reading import named
 
 _VERSION: Final = 1
 _LOGGER = logging.getLogger("kseg.spark")

@@ -22,9 +22,10 @@ from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError
 from kseg.log.log import Log
 from kseg.records.scan import scan
 from kseg.spark import schema
+from kseg.spark.damage import read_report
 from kseg.spark.options import SourceOptions, parse_options
 from kseg.spark.plan import Split, list_logs, make_plan
-from kseg.spark.reading import read_report, read_split, read_task
+from kseg.spark.reading import read_split, read_task
 from tests.builders import batch, control_batch, messages, record, wrapper, write_segment
 from tests.spark.rows import projection, read
 

@@ -39,10 +39,11 @@ from kseg.frozen import frozen_dataclass
 from kseg.log.recovery import Finding
 from kseg.parquet import ParquetFile
 from kseg.records.lake import FileFormat, hive_files
+from kseg.spark.damage import passing_over, report, text_of
 from kseg.spark.jobs.running import Framed, Item, Ran, open_job, run, splits_of
 from kseg.spark.options import SourceOptions, source_options
 from kseg.spark.plan import Split, local_path
-from kseg.spark.reading import passing_over, read_split, report, text_of
+from kseg.spark.reading import read_split
 from kseg.stores.path import is_remote
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from kseg.errors import (
     InvalidRecordError,
     KsegError,
 )
-from kseg.spark.reading import code_of
+from kseg.spark.damage import code_of
 from tests.builders import batch, record, write_segment
 from tests.inner_faults import ERAS, wrong_inner_message
 from tests.shares import share
