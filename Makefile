@@ -91,6 +91,10 @@ soak: $(VENV)/.built $(VENV)/.with-test
 		tests/property/test_merge.py tests/property/test_salvage.py \
 		tests/property/test_salvage_bits.py tests/interop/test_merge.py \
 		tests/unit/analysis/test_metadata.py tests/memory/test_stores.py \
+		tests/unit/log/segment/test_segment_lookup.py tests/unit/log/reader/test_pieces.py \
+		tests/unit/change tests/unit/test_workers.py tests/unit/records/test_lake_tables.py \
+		tests/property/test_coordinators.py tests/property/test_compaction.py \
+		tests/interop/test_salvage.py tests/fuzz/test_schemas.py tests/fuzz/test_typed.py \
 		tests/property/test_faulty_store.py tests/property/test_faulty_tiers.py \
 		tests/property/test_spoilt_tiers.py tests/fuzz/test_hostile_tiers.py \
 		tests/property/test_doors.py tests/spark/test_doors.py \

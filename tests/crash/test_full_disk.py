@@ -79,9 +79,9 @@ def test_kills_while_a_full_disk_is_freed_are_survived(name: str) -> None:
         chosen = [one for one in every_kill(names) if one.how != "after"]
         freeing = [one for one in chosen if one.call >= len(before)]
         assert len(freeing) >= len(names) - len(before) > 30
-        kills(story, root, share(freeing, 20, name), tally)
+        kills(story, root, share(freeing, 8, name), tally)
     looked_at(tally)
-    assert tally.kills >= 20
+    assert tally.kills >= 8
 
 
 @pytest.mark.parametrize("name", STORIES)

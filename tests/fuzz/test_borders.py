@@ -10,8 +10,8 @@ from kseg.errors import KsegError
 from tests.fuzz import borders
 from tests.fuzz.fuzz_borders import search
 
-CASES = 1_000
-STEP = 500
+CASES = 400
+STEP = 400
 
 
 @pytest.mark.parametrize("first", range(0, CASES, STEP))

@@ -1,4 +1,4 @@
-"""A fiftieth of the batches that `make soak` spoils are read in every way each time."""
+"""A share of the batches that `make soak` spoils are read in every way each time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.fuzz.fuzz_columns import Kept, search
 
-CASES = 5_000
+CASES = 1_500
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +14,7 @@ def kept() -> Kept:
     return Kept("suite")
 
 
-@pytest.mark.parametrize("first", range(0, 4000, 2000))
+@pytest.mark.parametrize("first", (0, 3_000))
 def test_every_way_to_read_spoilt_batches_agrees(kept: Kept, first: int) -> None:
     found = search(kept, CASES, first=first)
     assert len(found.kinds) > 13

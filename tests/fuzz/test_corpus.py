@@ -12,8 +12,8 @@ from tests.fuzz import seeds, targets
 from tests.fuzz.fuzz_read import Cases
 
 WAYS = 6
-CASES = 300
-STEP = 100
+CASES = 120
+STEP = 60
 
 
 @pytest.fixture(autouse=True)

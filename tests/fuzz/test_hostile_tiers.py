@@ -10,7 +10,7 @@ from tests.shares import WHOLE
 
 def test_spoilt_manifests_and_metadata_are_read_or_refused() -> None:
     """2,000 of each with KSEG_WHOLE=1."""
-    words = ["--cases", "2000" if WHOLE else "40", "--seed", "4026"]
+    words = ["--cases", "2000" if WHOLE else "16", "--seed", "4026"]
     ran = subprocess.run(
         [sys.executable, "-m", "tests.fuzz.hostile_tiers", *words],
         capture_output=True,

@@ -27,7 +27,7 @@ from tests.protobuf_payloads import MONEY, OLD, SHOP, message, spoil
 from tests.shares import WHOLE
 from tests.unit.decode.test_avro import EVENT, Maker, event, mutated, plain, slow, written
 
-SCHEMAS = 20_000 if WHOLE else 400
+SCHEMAS = 20_000 if WHOLE else 150
 #: Each is compiled by a process.
 PROTOBUF_SCHEMAS = 20_000 if WHOLE else 40
 PAYLOADS = 100

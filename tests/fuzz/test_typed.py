@@ -16,7 +16,7 @@ from tests import json_payloads
 from tests.protobuf_payloads import OLD, REFERENCES, SHOP, message, schema, spoil
 from tests.shares import WHOLE
 
-PAYLOADS = 100_000 if WHOLE else 2_000
+PAYLOADS = 100_000 if WHOLE else 1_000
 AT_ONCE = 1_000
 
 

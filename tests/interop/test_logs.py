@@ -18,8 +18,8 @@ from tests.interop.made import NOW
 from tests.interop.stories import Story, story
 
 SEED = "ci"
-LIVES = 30
-DAMAGED = {"damaged": 100, "kseg-damaged": 50}
+LIVES = 14
+DAMAGED = {"damaged": 50, "kseg-damaged": 25}
 #: Cases that once came out otherwise, and what they are about.
 PINNED = {
     "a finished file without its index": ("damaged", "1", 468),

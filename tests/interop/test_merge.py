@@ -18,7 +18,7 @@ from tests.interop.kafka import Kafka
 from tests.replicas import Written, a_pair, write_replica
 from tests.shares import share
 
-PAIRS = share(range(500), 30, "pairs")
+PAIRS = share(range(500), 14, "pairs")
 Steps = list[dict[str, Any]]
 
 

@@ -18,7 +18,7 @@ from kseg.log.salvage.values import LostOffsets
 from tests.replicas import Made, a_triple
 from tests.shares import share
 
-CASES = share(range(1_000), 20, "triples")
+CASES = share(range(1_000), 8, "triples")
 
 
 def _holds(missing: LostOffsets, one: Made) -> bool:

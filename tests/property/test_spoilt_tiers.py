@@ -160,7 +160,7 @@ SPOILS: dict[Callable[[Spoilt], None], str] = {
 }
 
 
-@pytest.mark.parametrize("spoil", share(SPOILS, 5, "spoils"), ids=lambda one: one.__name__)
+@pytest.mark.parametrize("spoil", share(SPOILS, 3, "spoils"), ids=lambda one: one.__name__)
 def test_a_spoilt_segment_is_named_and_the_rest_goes_on(
     spoilt: Spoilt, ran: Run, spoil: Callable[[Spoilt], None]
 ) -> None:

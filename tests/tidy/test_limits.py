@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 from collections import Counter
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,6 +25,7 @@ _COMMENTS = re.compile(r'/\*.*?\*/|"""(?:.|\n)*?"""', re.DOTALL)
 _DIRECTIVES = ("#include", "#define", "#if", "#el", "#end")
 
 
+@cache
 def sizes() -> Counter[str]:
     """The nodes of the package and what else is limited, but the bytes of the sdist.
 

@@ -38,9 +38,9 @@ REPORTS: dict[str, tuple[Report, set[str]]] = {
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory of 200 partitions, and a few findings."""
+    """A data directory of 50 partitions, and a few findings."""
     home = tmp_path_factory.mktemp("many")
-    for number in range(200):
+    for number in range(50):
         shutil.copytree(DATA / f"orders-{number % 2}", home / f"{'orders' * 9}{number}-0")
     return home
 
@@ -55,8 +55,8 @@ def test_a_report_is_one_short_line(many: Path, name: str) -> None:
 def test_a_comparison_is_one_short_line(many: Path, tmp_path: Path) -> None:
     shutil.copytree(many, tmp_path / "other")
     found = kseg.diff(many, tmp_path / "other")
-    assert repr(found) == "Diff(200 partitions: 200 same)"
-    assert found.to_arrow().num_rows == 200
+    assert repr(found) == "Diff(50 partitions: 50 same)"
+    assert found.to_arrow().num_rows == 50
     assert set(found.to_pandas()["relation"]) == {"same"}
     assert "differs_at" in found.to_polars().columns
 

@@ -106,7 +106,7 @@ def test_there_are_words_for_every_verb() -> None:
 
 @pytest.mark.parametrize(
     ("words", "name"),
-    [(words, name) for words in WORDS for name in share(DAMAGE, 7, words)],
+    [(words, name) for words in WORDS for name in share(DAMAGE, 4, words)],
 )
 def test_damage_is_never_a_wrong_command_line_nor_a_bug(
     kseg: Kseg, data: Path, tmp_path: Path, words: str, name: str
