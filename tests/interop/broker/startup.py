@@ -42,8 +42,6 @@ _VALUE_BYTES, _RECORDS = 10_000, 230
 #: What the doctor says of a partition that a start renames.
 _ASIDE = frozenset({"stray", "partition-lost", "partition-behind"})
 _COPY = re.compile(r"\.[0-9a-f]+-future$")
-#: A JVM that lives for seconds only starts sooner with these.
-_QUICK = ("-XX:TieredStopAtLevel=1", "-Xshare:auto")
 #: A broker that is to stop by itself does so at once.
 _SETTLES_SECONDS = 0.5
 
@@ -87,12 +85,11 @@ class Starts:
         self._write()
 
     def _write(self) -> None:
-        broker, archive = self.broker, self.home / "classes.jsa"
+        broker = self.broker
         boot = self.home / "disk1" / "bootstrap.checkpoint"
         if not boot.exists():  # since Kafka 4.4 only directories of older releases have it
             (snapshot,) = boot.parent.glob("__cluster_metadata-0/*.checkpoint")
             boot.write_bytes(snapshot.read_bytes())
-        broker.java_options = (*_QUICK, f"-XX:ArchiveClassesAtExit={archive}")
         broker.start()
         for topic, partitions in (("orders", 4), ("users", 2), ("txn", 2)):
             policy = "compact" if topic == "users" else "delete"
@@ -102,7 +99,6 @@ class Starts:
             for number in range(partitions):
                 self._fill(topic, number)
         broker.stop()
-        broker.java_options = (*_QUICK, f"-XX:SharedArchiveFile={archive}")
         self._open_transaction()
         broker.start()
         self._keep("killed", broker.kill)
