@@ -67,7 +67,7 @@ def named(name: str | dict[str, str]) -> str:
     return base64.b64decode(name["base64"]).decode("utf-8", "replace")
 
 
-@pytest.mark.one_case_in(2)
+@pytest.mark.one_case_in(4)
 def test_dump_prints_the_records_that_kafka_reads(
     fixture_case: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
@@ -113,7 +113,7 @@ def ended(log: Expected) -> bool:
     return walk(log.path).stop == "end"
 
 
-@pytest.mark.one_case_in(2)
+@pytest.mark.one_case_in(4)
 def test_dump_prints_the_batches_that_kafka_reads(
     fixture_case: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+
+import pytest
 from typing import Any
 
 from tests.conformance.expectations import Expected, expectations
@@ -26,6 +28,7 @@ def same_record(expected: dict[str, Any], got: dict[str, Any], batch: dict[str, 
     }
 
 
+@pytest.mark.one_case_in(2)
 def test_batches_and_records_are_those_that_kafka_reads(fixture_case: Path, reader: Reader) -> None:
     for log in expectations(fixture_case):
         if log.kafka07:

@@ -112,7 +112,7 @@ COMPLAINTS = re.compile(
 )
 
 
-@pytest.mark.one_case_in(2)
+@pytest.mark.one_case_in(4)
 def test_dump_prints_the_lines_of_kafkas_tool(
     fixture_case: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
@@ -121,7 +121,7 @@ def test_dump_prints_the_lines_of_kafkas_tool(
         check(call, capsysbinary, *options)
 
 
-@pytest.mark.one_case_in(3)
+@pytest.mark.one_case_in(6)
 def test_dump_prints_the_lines_that_older_tools_had_for_logs(
     fixture_case: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:

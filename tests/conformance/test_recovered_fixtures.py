@@ -145,6 +145,7 @@ def producers(directory: Path) -> dict[int, ProducerSnapshotEntry]:
     return {entry.producer_id: entry for entry in entries}
 
 
+@pytest.mark.one_case_in(2)
 @MODES
 def test_log_indexes_and_producers_are_those_of_the_broker(
     fixture_case: Path, tmp_path: Path, as_broker: bool

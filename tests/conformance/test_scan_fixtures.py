@@ -57,6 +57,7 @@ def is_sound(log: Expected) -> bool:
     return walk.stop == "end" and all(batch.crc_ok for batch in walk.batches) and not log.refused
 
 
+@pytest.mark.one_case_in(2)
 @pytest.mark.parametrize("mapping", ["always", "never"])
 def test_a_scan_of_a_file_gives_every_record_of_every_sound_batch(
     fixture_case: Path, mapping: Any
@@ -76,7 +77,7 @@ def spread(items: list[Any], count: int) -> list[Any]:
     return [*items[::step], *items[-1:]]
 
 
-@pytest.mark.one_case_in(3)
+@pytest.mark.one_case_in(6)
 @pytest.mark.parametrize(("field", "bound"), [("offset", "offset"), ("timestamp", "time")])
 def test_a_range_is_found_through_the_broker_s_indexes(
     fixture_case: Path, field: str, bound: str

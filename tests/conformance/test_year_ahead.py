@@ -120,7 +120,7 @@ def partitions_of(home: Path) -> list[Path]:
 
 
 @pytest.mark.damages("brokers have left faults")
-@pytest.mark.one_case_in(6)
+@pytest.mark.one_case_in(10)
 def test_a_year_ahead_nothing_goes_that_settings_keep_and_no_last_value(
     kseg: Kseg, fixture_case: Path, fixtures_dir: Path, tmp_path: Path, greedy: bool
 ) -> None:
