@@ -15,11 +15,11 @@ from unittest import mock
 
 from kseg._kernels import inflate
 from kseg.files.atomic import replace_file
+from kseg.files.checkpoints import LeaderEpochs
 from kseg.files.index import OffsetIndex
 from kseg.format import codec
 from kseg.format.header import scan
 from kseg.log.config import LogConfig
-from kseg.log.epochs import LeaderEpochs
 from kseg.log.log import Log
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery.sweep import sweep_segment

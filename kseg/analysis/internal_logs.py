@@ -33,6 +33,7 @@ from kseg.errors import (
 )
 from kseg.extras import require
 from kseg.files import metadata
+from kseg.files.checkpoints import read_clean_offset
 from kseg.files.names import FileKind, Partition
 from kseg.files.selection import StrPaths, some_of
 from kseg.format.header import BatchTable
@@ -42,7 +43,6 @@ from kseg.frozen import frozen_dataclass
 from kseg.internal.coordinators import COLUMNS, NONE, LastValues
 from kseg.internal.records import InternalRecord, InternalRow, decode_or_keep
 from kseg.internal.registry import PER_CODE_MAX, SchemaFinding, Severity
-from kseg.log.clean_offsets import read_clean_offset
 from kseg.log.data_directory import DirectoryFiles, partition_of
 from kseg.log.reader import LogView, WholeBatches, age_of
 from kseg.log.settings import Cluster, read_cluster

@@ -33,6 +33,7 @@ from kseg.analysis.internal_logs import NONE, ColumnTable, Home, LogTaken, Notes
 from kseg.commands import command_line
 from kseg.constants import INT64_MAX, ControlType, Int64s, InternalTopic, Progress
 from kseg.documents import fields_of
+from kseg.files.checkpoints import read_clean_offset
 from kseg.files.selection import NothingChosenError, Selection, StrPaths
 from kseg.format.header import COLUMN, BatchTable
 from kseg.format.times import Time, bound_ms
@@ -40,7 +41,6 @@ from kseg.frames import Listed
 from kseg.frozen import frozen_dataclass
 from kseg.internal.coordinators import joined
 from kseg.internal.registry import SchemaFinding
-from kseg.log.clean_offsets import read_clean_offset
 from kseg.log.clock import now_of
 from kseg.log.data_directory import partition_of
 from kseg.log.reader import LogView

@@ -8,19 +8,32 @@
 UTF-8, one entry a line, fields apart by white space. An empty file, or the version alone, means no
 entries. Anything else is an error: Kafka then takes the directory offline.
 
-Source: Kafka `CheckpointFile`, `OffsetCheckpointFile`, `LeaderEpochCheckpointFile`.
+`cleaner-offset-checkpoint` says up to where each compacted log is clean. A cut of a log lowers it.
+Otherwise the next records there would count as clean: a tombstone would be removed at its horizon,
+and an older value of its key, which no pass has searched for, would become the last one.
+
+`LeaderEpochs` says which leader wrote which records. Both numbers ascend from entry to entry. A new
+epoch is on disk before its records are written. A truncation removes entries in memory first and
+may write that later: a load drops entries beyond the log's end.
+
+Source: Kafka `CheckpointFile`, `OffsetCheckpointFile`, `LeaderEpochCheckpointFile`,
+`LogCleanerManager.updateCheckpoints`, `maybeTruncateCheckpoint`, `LeaderEpochFileCache`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
 from kseg.constants import INT32S, INT64S, StrPath
-from kseg.errors import CorruptIndexError
+from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import atomic, io
-from kseg.files.grammar import INTEGER
+from kseg.files.grammar import INTEGER, FileKind
 from kseg.frozen import frozen_dataclass
 
 CHECKPOINT_VERSION: Final = 0
@@ -224,3 +237,258 @@ class _Reader:
                 self.fail("a line is not UTF-8")
             yield line.rstrip("\r\n")
         self._position = start
+
+
+# ---- the end of the compacted part ---------------------------------------------------------------
+
+
+#: Held between reading and writing: logs of one directory share the file.
+_writing: Final = threading.Lock()
+
+
+def read_clean_offset(directory: Path, partition: TopicPartition | None) -> int | None:
+    """Up to where a log is clean; None if the checkpoint does not say.
+
+    Args:
+        directory: the partition.
+        partition: its name in checkpoints; None for a directory under another name.
+
+    Raises:
+        CorruptIndexError, LimitExceededError: the checkpoint is malformed. Without it a log is
+            compacted from its start.
+        OSError: it cannot be read.
+    """
+    return None if partition is None else _clean_offsets(_cleaner_path(directory)).get(partition)
+
+
+def write_clean_offset(directory: Path, partition: TopicPartition | None, offset: int) -> None:
+    """Note up to where a log is clean, lasting when this returns.
+
+    Raises:
+        CorruptIndexError, LimitExceededError, OSError: the checkpoint cannot be read or written;
+            the old one is there.
+    """
+    _change(directory, partition, lambda _clean: offset)
+
+
+def lower_clean_offset(directory: Path, partition: TopicPartition | None, offset: int) -> None:
+    """Let a log that ends at an offset be clean no further; lasting when this returns.
+
+    A malformed checkpoint stays: nothing is compacted by it.
+
+    Raises:
+        OSError: the checkpoint cannot be read or written; the old one is there.
+    """
+    with suppress(CorruptIndexError, LimitExceededError):
+        _change(directory, partition, lambda clean: None if clean is None else min(clean, offset))
+
+
+def forget_clean_offset(directory: Path, partition: TopicPartition) -> None:
+    """Take a partition that is deleted, or moved away, out of the checkpoint.
+
+    Raises:
+        OSError: as for `lower_clean_offset`.
+    """
+    with suppress(CorruptIndexError, LimitExceededError):
+        _change(directory, partition, lambda _clean: None)
+
+
+def _change(
+    directory: Path,
+    partition: TopicPartition | None,
+    changed: Callable[[int | None], int | None],
+) -> None:
+    """Write another offset for a log, or none; skipped if it is the present one."""
+    if partition is None:
+        return
+    path = _cleaner_path(directory)
+    with _writing:
+        offsets = _clean_offsets(path)
+        before = offsets.pop(partition, None)
+        after = changed(before)
+        if after != before:
+            write_offset_checkpoint(
+                path, offsets if after is None else {**offsets, partition: after}
+            )
+
+
+def _cleaner_path(directory: Path) -> Path:
+    return directory.resolve().parent / FileKind.CLEANER.value
+
+
+def _clean_offsets(path: Path) -> dict[TopicPartition, int]:
+    try:
+        return dict(read_offset_checkpoint(path))
+    except FileNotFoundError:
+        return {}
+
+
+# ---- leader epochs -------------------------------------------------------------------------------
+
+
+UNDEFINED: Final = EpochEntry(-1, -1)
+
+
+class LeaderEpochs:
+    """The epochs of one partition. One thread at a time may change them.
+
+    Attributes:
+        path: the checkpoint; None keeps the epochs in memory only.
+        entries: ascending in both numbers.
+        dirty: whether the file still lacks a change of the entries.
+    """
+
+    __slots__ = ("dirty", "entries", "path")
+
+    def __init__(self, path: Path | None, entries: Iterable[EpochEntry] = ()) -> None:
+        """Start from entries; each is taken as `assign` takes it."""
+        self.path: Final = path
+        self.entries = assign_epochs(entries)
+        self.dirty = False
+
+    @classmethod
+    def load(cls, path: Path) -> LeaderEpochs:
+        """Read the checkpoint; a missing one has no entries.
+
+        Raises:
+            CorruptIndexError: it is malformed.
+            OSError: there is one, but it cannot be read.
+        """
+        with suppress(FileNotFoundError):
+            return cls(path, read_leader_epochs(path).effective)
+        return cls(path)
+
+    # ---- asking ----------------------------------------------------------------------------------
+
+    @property
+    def latest(self) -> EpochEntry | None:
+        """The entry with the highest epoch."""
+        return self.entries[-1] if self.entries else None
+
+    @property
+    def earliest(self) -> EpochEntry | None:
+        """The entry with the lowest epoch."""
+        return self.entries[0] if self.entries else None
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEntry:
+        """The epoch that this log has instead of `epoch`, and where its records end.
+
+        A follower truncates to there. Epoch and offset are -1 where that is unknown.
+        """
+        latest = self.latest
+        if epoch < 0 or latest is None or epoch > latest.epoch:
+            return UNDEFINED
+        if epoch == latest.epoch:
+            return EpochEntry(epoch, log_end_offset)
+        at = bisect_right(self.entries, epoch, key=lambda entry: entry.epoch)
+        below = self.entries[at - 1].epoch if at else epoch
+        return EpochEntry(below, self.entries[at].start_offset)
+
+    def within(self, start_offset: int, end_offset: int) -> tuple[EpochEntry, ...]:
+        """The entries of a log with only these offsets; a negative bound counts as no bound."""
+        part = LeaderEpochs(None, self.entries)
+        if start_offset >= 0:
+            part.truncate_from_start(start_offset)
+        part.truncate_from_end(end_offset)
+        return part.entries
+
+    # ---- changing --------------------------------------------------------------------------------
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Add an epoch; on disk when this returns. Returns whether that changed anything.
+
+        It replaces entries of its own or a higher epoch, and those that start where it does or
+        later. The latest epoch with a later start changes nothing.
+
+        Raises:
+            ValueError: a negative number.
+            OSError: the checkpoint could not be written; nothing is taken note of.
+        """
+        if epoch < 0 or start_offset < 0:
+            raise ValueError(f"epoch {epoch} or start offset {start_offset} is negative")
+        before = self.entries
+        after = assign_epochs([*before, EpochEntry(epoch, start_offset)])
+        if after == before:
+            return False
+        self.replace(after)
+        return True
+
+    def replace(self, entries: tuple[EpochEntry, ...]) -> None:
+        """Replace all entries by these, ascending in both numbers; on disk when this returns.
+
+        Raises:
+            OSError: the checkpoint could not be written; nothing is taken note of.
+        """
+        self._write(entries)
+        self.entries = entries
+
+    def restore(self, entries: tuple[EpochEntry, ...]) -> None:
+        """Restore earlier entries, after the append that replaced them has failed.
+
+        A checkpoint that cannot be written now is written with the next `flush`. Until then it says
+        more than the log has; loading drops epochs that begin at the log's end.
+        """
+        if self._keep(entries):
+            with suppress(OSError):
+                self.flush()
+
+    def note(self, entries: Iterable[EpochEntry]) -> bool:
+        """As `assign` for each, but on disk at the next `flush`; for records that the log has."""
+        return self._keep(assign_epochs([*self.entries, *entries]))
+
+    def truncate_from_end(self, end_offset: int) -> bool:
+        """Drop entries that start at `end_offset` or later; a negative one drops nothing."""
+        remaining = tuple(entry for entry in self.entries if entry.start_offset < end_offset)
+        return self._keep(self.entries if end_offset < 0 else remaining)
+
+    def truncate_from_start(self, start_offset: int) -> bool:
+        """Let the log begin at `start_offset`: its epoch starts there, earlier ones are dropped."""
+        at = bisect_right(self.entries, start_offset, key=lambda entry: entry.start_offset)
+        if not at:
+            return False
+        first = EpochEntry(self.entries[at - 1].epoch, start_offset)
+        return self._keep((first, *self.entries[at:]))
+
+    def clear(self) -> bool:
+        """Drop all entries."""
+        return self._keep(())
+
+    def _keep(self, entries: tuple[EpochEntry, ...]) -> bool:
+        changed = entries != self.entries
+        self.entries = entries
+        self.dirty = self.dirty or changed
+        return changed
+
+    def flush(self) -> None:
+        """Write the entries to the checkpoint, if they have changed.
+
+        Raises:
+            OSError: the old checkpoint is still there.
+        """
+        if self.dirty:
+            self._write(self.entries)
+
+    def _write(self, entries: tuple[EpochEntry, ...]) -> None:
+        if self.path is not None:
+            write_leader_epochs(self.path, entries)
+        self.dirty = False
+
+
+def joined_epochs(
+    history: Iterable[EpochEntry], batches: Sequence[EpochEntry]
+) -> tuple[EpochEntry, ...]:
+    """The epochs of a log: those that its batches have, and older entries that agree with them.
+
+    Batches cannot say which epochs the log had before them, nor in gaps that compaction left.
+
+    Args:
+        history: entries of a checkpoint or of a tier, ascending.
+        batches: the epochs of the batches, ascending.
+    """
+
+    def agrees(entry: EpochEntry) -> bool:
+        at = bisect_right(batches, entry.start_offset, key=lambda item: item.start_offset)
+        lowest = batches[at - 1].epoch if at else 0
+        return lowest <= entry.epoch and (at == len(batches) or entry.epoch <= batches[at].epoch)
+
+    return assign_epochs(sorted([*filter(agrees, history), *batches]))

@@ -19,11 +19,11 @@ Each has a guide of its own, and imports point down this list only:
         entries
     validate    the checks of an append
 
-Several rooms share the modules beside them: `config.py` (settings), `epochs.py` (which leader wrote
-which records), `data_directory.py` (the lock; it writes the mark of a clean shutdown and the
-checkpoints: recovery point, log start, high watermark; the kinds of its sub-directories),
-`topic_policy.py` (the known cleanup policy of a topic), `pending_deletes.py` (`.deleted` files and
-their removal), `disk_room.py` (freeing room on a full disk).
+Several rooms share the modules beside them: `config.py` (settings), `data_directory.py` (the lock;
+it writes the mark of a clean shutdown and the checkpoints: recovery point, log start, high
+watermark; the kinds of its sub-directories), `topic_policy.py` (the known cleanup policy of a
+topic), `pending_deletes.py` (`.deleted` files, their removal, and the room that a change needs on a
+full disk).
 
 The life of a batch
     1. `writer.append` passes it to a kernel: `Places.lead` for a leader, `Places.follow` for a

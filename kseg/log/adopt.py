@@ -35,13 +35,12 @@ import numpy as np
 from kseg.constants import LOG_OVERHEAD, StrPath
 from kseg.errors import AppendError, OffsetsOutOfOrderError, at_path
 from kseg.files import io, metadata
+from kseg.files.checkpoints import LeaderEpochs
 from kseg.files.names import FileKind
 from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import refuse_cluster_metadata
-from kseg.log.epochs import FILE_NAME as EPOCHS_NAME
-from kseg.log.epochs import LeaderEpochs
 from kseg.log.log import Log
 from kseg.log.segment.reader import Segment
 from kseg.log.validate.batches import out_of_order, overlap_error
@@ -152,7 +151,7 @@ def adopt(
             first = waiting[0].first_offset if keep_offsets else end
             if end == 0 < first:  # nothing was ever there, so a gap in front would be none
                 end = _visit(open_log, begin=first)
-            epochs = LeaderEpochs.load(directory / EPOCHS_NAME)
+            epochs = LeaderEpochs.load(directory / FileKind.LEADER_EPOCHS.value)
             latest = 0 if epochs.latest is None else epochs.latest.epoch
             epoch = latest if leader_epoch is None else leader_epoch
             bases = []
@@ -213,7 +212,7 @@ def check_adoptable(
     """
     if topic_id is not None:
         metadata.has_topic_id(directory / FileKind.PARTITION_METADATA.value, topic_id)
-    latest = LeaderEpochs.load(directory / EPOCHS_NAME).latest
+    latest = LeaderEpochs.load(directory / FileKind.LEADER_EPOCHS.value).latest
     if leader_epoch is not None and latest is not None and leader_epoch < latest.epoch:
         raise AppendError(
             f"leader epoch {leader_epoch} is older than the log's latest, {latest.epoch}",

@@ -22,14 +22,13 @@ from uuid import UUID, uuid4
 from kseg.constants import Progress, StrPath
 from kseg.errors import KsegError, NotALogError, UncleanShutdownError
 from kseg.files import io, metadata
-from kseg.files.checkpoints import TopicPartition
+from kseg.files.checkpoints import TopicPartition, forget_clean_offset
 from kseg.files.grammar import is_topic_name, suffixed_directory
 from kseg.files.io import Closing
 from kseg.files.metadata import MetaProperties
 from kseg.files.names import CLUSTER_METADATA, FileKind
 from kseg.format.times import Time
 from kseg.log import data_directory
-from kseg.log.clean_offsets import forget_clean_offset
 from kseg.log.clock import clock_of, now_of
 from kseg.log.config import ConfigLike, LogConfig
 from kseg.log.data_directory import (

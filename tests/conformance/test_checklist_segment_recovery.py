@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from kseg.files import io
-from kseg.files.checkpoints import EpochEntry
+from kseg.files.checkpoints import EpochEntry, LeaderEpochs
 from kseg.files.names import list_partition
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import AbortedTxn
 from kseg.log.config import LogConfig
-from kseg.log.epochs import LeaderEpochs
 from kseg.log.pending_deletes import remove_segment
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery.sweep import Swept, sweep_segment

@@ -12,6 +12,7 @@ from kseg.errors import CorruptIndexError, NotALogError
 from kseg.files import names
 from kseg.files.checkpoints import (
     EpochEntry,
+    LeaderEpochs,
     TopicPartition,
     assign_epochs,
     read_leader_epochs,
@@ -22,7 +23,6 @@ from kseg.files.metadata import read_clean_shutdown, read_partition_metadata
 from kseg.files.producer_snapshot import SNAPSHOT_VERSION
 from kseg.files.producer_snapshot import read as read_snapshot
 from kseg.files.txn_index import TxnIndex
-from kseg.log.epochs import LeaderEpochs
 from tests.segments import index_fault
 
 KINDS = {

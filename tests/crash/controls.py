@@ -12,8 +12,8 @@ from typing import Any, Literal
 from unittest.mock import patch
 
 from kseg.files import io, metadata, producer_snapshot
+from kseg.files.checkpoints import LeaderEpochs
 from kseg.files.log_writer import LogWriter
-from kseg.log.epochs import LeaderEpochs
 from kseg.log.recovery import backup
 from kseg.log.recovery.overlay import Overlay
 from kseg.log.segment.reader import Segment

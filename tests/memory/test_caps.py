@@ -171,7 +171,7 @@ def test_all_that_a_segment_says_takes_the_memory_of_its_index_entries(
 
 _MODULES = (
     "kseg.log.recovery.sweep as sweep, kseg.log.producers.state as producers, "
-    "kseg.log.epochs as epochs"
+    "kseg.files.checkpoints as epochs"
 )
 
 # ---- bombs

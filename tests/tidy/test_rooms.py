@@ -32,7 +32,7 @@ FLOORS = (
     ("segment",),
     ("topic_policy", "data_directory", "pending_deletes"),
     ("index_rules",),
-    ("clean_offsets", "clock", "config", "epochs", "findings"),
+    ("clock", "config", "findings"),
     ("validate",),
 )
 PARTS = ("log", "change", "spark", "analysis", "cli")

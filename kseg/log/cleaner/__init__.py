@@ -7,7 +7,7 @@ clean     the plan with its bounds, the passes that apply it, and the report
 
 One pass: `clean` gives the bounds. The map of `judge` is filled from the dirty part, up to the
 limit of memory. `rewrite` writes each group below the end of the map anew and swaps it in, and the
-checkpoint records the end (`kseg.log.clean_offsets`). A full map makes further passes. Compaction
+checkpoint records the end (`kseg.files.checkpoints`). A full map makes further passes. Compaction
 keeps each record that the map does not know, so a full map costs time and never a record.
 
 `kseg.format.retain` says which bytes a batch has after it lost records.

@@ -52,7 +52,7 @@ from kseg.errors import (
     os_reason,
 )
 from kseg.files.atomic import replace_file
-from kseg.files.checkpoints import EpochEntry, TopicPartition
+from kseg.files.checkpoints import UNDEFINED, EpochEntry, LeaderEpochs, TopicPartition
 from kseg.files.mapping import MappedFile
 from kseg.files.names import CLUSTER_METADATA, FileKind, SegmentFiles, segment_name
 from kseg.files.selection import Selection
@@ -83,7 +83,6 @@ from kseg.log.copies.source import (
     windows,
     without,
 )
-from kseg.log.epochs import UNDEFINED, LeaderEpochs
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.reader.view import LogView, RemotePart
 from kseg.log.salvage.output import (

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 from kseg.constants import NO_TIMESTAMP, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, at_path
 from kseg.files import io
+from kseg.files.checkpoints import LeaderEpochs
 from kseg.files.index import TimeIndex, TimeIndexEntry, probe_offset
 from kseg.files.log_file import BATCH_BYTES_TRUSTED
 from kseg.format.header import (
@@ -40,7 +41,6 @@ from kseg.format.header import (
     stop_error,
 )
 from kseg.format.times import Time, time_ms
-from kseg.log.epochs import LeaderEpochs
 from kseg.log.segment.index_entries import latest_from
 from kseg.log.segment.reader import Segment
 

@@ -27,8 +27,8 @@ from kseg.errors import (
     OnError,
 )
 from kseg.files import checkpoints
+from kseg.files.checkpoints import LeaderEpochs
 from kseg.files.grammar import offset_from_file_name
-from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery import raw_lookups

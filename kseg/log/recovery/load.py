@@ -64,10 +64,9 @@ from kseg.errors import (
     at_path,
 )
 from kseg.files import checkpoints, io
-from kseg.files.checkpoints import EpochEntry
+from kseg.files.checkpoints import EpochEntry, LeaderEpochs
 from kseg.files.grammar import offset_from_file_name, parse_name, split_suffix
 from kseg.format.header import stop_code
-from kseg.log.epochs import LeaderEpochs
 from kseg.log.findings import Finding
 from kseg.log.pending_deletes import DELETED
 from kseg.log.producers.snapshots import (

@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Final
 from kseg.constants import SEGMENT_BYTES_MAX, Progress
 from kseg.documents import Documented
 from kseg.errors import KsegError, LimitExceededError
-from kseg.files.checkpoints import EpochEntry, leader_epochs_bytes
+from kseg.files.checkpoints import EpochEntry, LeaderEpochs, leader_epochs_bytes
 from kseg.files.names import FileKind
 from kseg.files.txn_index import pack_entries
 from kseg.frozen import frozen_dataclass
 from kseg.log.config import LogConfig
-from kseg.log.epochs import LeaderEpochs
 from kseg.log.findings import Finding
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState

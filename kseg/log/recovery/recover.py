@@ -29,12 +29,11 @@ from kseg.constants import INT64_MAX, Progress, StrPath
 from kseg.documents import fields_of
 from kseg.errors import KsegError, NotALogError, TierError
 from kseg.files import io, lock, metadata
-from kseg.files.checkpoints import EpochEntry, TopicPartition
+from kseg.files.checkpoints import EpochEntry, TopicPartition, lower_clean_offset
 from kseg.files.names import PathKind, classify_path, list_partition
 from kseg.format.times import Time
 from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory, disk_room, index_rules
-from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.clock import now_of
 from kseg.log.config import ConfigLike, LogConfig
 from kseg.log.findings import Finding

@@ -26,7 +26,7 @@ from kseg.errors import (
     UnsupportedFormatError,
     at_path,
 )
-from kseg.files.checkpoints import EpochEntry
+from kseg.files.checkpoints import EpochEntry, LeaderEpochs
 from kseg.files.index import OFFSET_ENTRY as OFFSET_ENTRY
 from kseg.files.index import TIME_ENTRY as TIME_ENTRY
 from kseg.files.index import TimeIndexEntry
@@ -35,7 +35,6 @@ from kseg.files.txn_index import AbortedTxn
 from kseg.format.header import COLUMN, FIELDS, BatchTable, stop_error
 from kseg.frozen import frozen_dataclass
 from kseg.log.config import LogConfig
-from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.state import ProducerState
 from kseg.log.segment.index_entries import Indexed, place
 from kseg.log.segment.reader import Segment

@@ -28,7 +28,7 @@ from uuid import UUID
 from kseg.constants import INT32_MAX, Progress, StopReason, StrPath
 from kseg.errors import KsegError, StalePlanError
 from kseg.files import io, metadata, ownership
-from kseg.files.checkpoints import EpochEntry, TopicPartition, write_leader_epochs
+from kseg.files.checkpoints import EpochEntry, TopicPartition, joined_epochs, write_leader_epochs
 from kseg.files.log_file import LogFile
 from kseg.files.names import (
     FileKind,
@@ -40,7 +40,6 @@ from kseg.files.whole_file import (
 )
 from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
-from kseg.log.epochs import joined_epochs
 from kseg.log.recovery.backup import windows
 from kseg.log.recovery.recover import recover
 from kseg.log.salvage.values import Span, add_span, provable_tables, span_of

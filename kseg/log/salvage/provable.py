@@ -49,14 +49,17 @@ from kseg.errors import (
     UnsupportedFormatError,
 )
 from kseg.files import metadata
-from kseg.files.checkpoints import EpochEntry, TopicPartition
+from kseg.files.checkpoints import (
+    EpochEntry,
+    LeaderEpochs,
+    TopicPartition,
+    read_clean_offset,
+)
 from kseg.files.index import OffsetEntries, OffsetIndex
 from kseg.files.log_file import LogFile
-from kseg.files.names import PartitionFiles, PathKind, SegmentFiles, classify_path
+from kseg.files.names import FileKind, PartitionFiles, PathKind, SegmentFiles, classify_path
 from kseg.format.header import ENTRY_BYTES_MIN, HEAD_BYTES, BatchHeader
 from kseg.log import data_directory
-from kseg.log.clean_offsets import read_clean_offset
-from kseg.log.epochs import FILE_NAME, LeaderEpochs
 from kseg.log.recovery.lost import claimed
 from kseg.log.salvage.places import place_runs
 from kseg.log.salvage.values import (
@@ -318,7 +321,7 @@ def read_provable(
 def epochs_of(path: Path) -> Sequence[EpochEntry]:
     """The leader epochs in the checkpoint of a partition; none if it cannot be read."""
     with suppress(KsegError, OSError):
-        return LeaderEpochs.load(path / FILE_NAME).entries
+        return LeaderEpochs.load(path / FileKind.LEADER_EPOCHS.value).entries
     return ()
 
 

@@ -37,7 +37,7 @@ from kseg.errors import (
     UnreadableError,
 )
 from kseg.files import atomic, io
-from kseg.files.checkpoints import TopicPartition
+from kseg.files.checkpoints import LeaderEpochs, TopicPartition
 from kseg.files.mapping import MappedFile
 from kseg.files.names import (
     CLUSTER_METADATA,
@@ -51,7 +51,6 @@ from kseg.format.request import Request
 from kseg.frames import Table, TableRows, counted
 from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
-from kseg.log.epochs import LeaderEpochs
 from kseg.log.recovery.lost import sum_of
 from kseg.log.salvage.output import (
     QUARANTINE,

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Final
 from kseg.constants import INT32_MAX, INT64_MAX, StrPath
 from kseg.documents import Documented
 from kseg.errors import KsegError, NotALogError, TierError
-from kseg.files.checkpoints import EpochEntry
+from kseg.files.checkpoints import EpochEntry, joined_epochs
 from kseg.frozen import frozen_dataclass
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import has_tiers, starts_in_tier
-from kseg.log.epochs import joined_epochs
 from kseg.log.tier.lineage import RemoteSegment, is_within
 from kseg.stores.path import local_path_at
 

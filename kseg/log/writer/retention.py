@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Final
 from kseg.constants import INT64_MAX, Progress
 from kseg.errors import StalePlanError, UncleanShutdownError, UnsupportedFormatError
 from kseg.files import io
+from kseg.files.checkpoints import LeaderEpochs
 from kseg.files.index import TimeIndex, TimeIndexEntry
 from kseg.files.names import FileKind, list_partition, segment_name
 from kseg.format.times import Time
@@ -43,8 +44,6 @@ from kseg.log import data_directory, disk_room
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import partition_of
-from kseg.log.epochs import FILE_NAME as EPOCHS_NAME
-from kseg.log.epochs import LeaderEpochs
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.reader.version import HighWatermark, SegmentInfo
 from kseg.log.reader.view import LogView
@@ -565,7 +564,7 @@ def apply_unloaded(plan: RetentionPlan) -> RetentionReport:
         present = [(segment.base_offset, io.size_at(segment.log)) for segment in files]
         if present != [(segment.base_offset, segment.bytes) for segment in plan.segments]:
             raise StalePlanError(f"the oldest segments are {present}", path=directory)
-        epochs = LeaderEpochs.load(directory / EPOCHS_NAME)
+        epochs = LeaderEpochs.load(directory / FileKind.LEADER_EPOCHS.value)
         start = first if plan.remote is None else plan.remote.log_start_offset
         lease.note(partition, log_start_offset=start)
         if io.has_room(directory, disk_room.least_bytes(directory)):

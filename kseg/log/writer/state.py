@@ -33,11 +33,10 @@ from uuid import UUID
 from kseg.constants import INT64_MAX, AppendOrigin, StrPath
 from kseg.errors import KsegError, NotALogError, PoisonedFileError, UncleanShutdownError
 from kseg.files import io, metadata
-from kseg.files.checkpoints import TopicPartition
+from kseg.files.checkpoints import TopicPartition, lower_clean_offset
 from kseg.files.mapping import Mapping
 from kseg.files.names import FileKind, SegmentFiles, parse_partition_dir, segment_name
 from kseg.log import data_directory
-from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import DataDirectoryLease, PartitionOffsets
 from kseg.log.pending_deletes import Deletions

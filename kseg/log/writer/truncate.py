@@ -34,11 +34,11 @@ from typing import TYPE_CHECKING
 from kseg.constants import Progress
 from kseg.errors import OffsetOutOfRangeError
 from kseg.files import io
+from kseg.files.checkpoints import lower_clean_offset
 from kseg.files.names import list_partition
 from kseg.format.times import Time
 from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory, disk_room
-from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.config import LogConfig
 from kseg.log.pending_deletes import files_of_segment, remove_segment
 from kseg.log.producers.entry import OffsetMetadata

@@ -21,11 +21,10 @@ from kseg.errors import (
     OffsetsOutOfOrderError,
     UnsupportedFormatError,
 )
-from kseg.files.checkpoints import EpochEntry
+from kseg.files.checkpoints import EpochEntry, LeaderEpochs
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.header import BatchHeader
 from kseg.log.config import LogConfig
-from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery.sweep import Swept, sweep_segment
 from kseg.log.segment.reader import Segment

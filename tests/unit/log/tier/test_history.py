@@ -11,10 +11,9 @@ import pytest
 
 import kseg
 from kseg.errors import TierError
-from kseg.files.checkpoints import EpochEntry, read_offset_checkpoint
+from kseg.files.checkpoints import EpochEntry, LeaderEpochs, read_offset_checkpoint
 from kseg.files.names import list_partition
 from kseg.log.config import LogConfig
-from kseg.log.epochs import LeaderEpochs
 from kseg.log.tier.history import expired, history_of, tiered, unreferenced
 from kseg.log.tier.lineage import SegmentState
 from kseg.log.tier.tier import Tier, TierLike

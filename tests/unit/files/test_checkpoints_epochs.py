@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kseg.files.checkpoints import EpochEntry, read_leader_epochs
-from kseg.log.epochs import UNDEFINED, LeaderEpochs, joined_epochs
+from kseg.files.checkpoints import (
+    UNDEFINED,
+    EpochEntry,
+    LeaderEpochs,
+    joined_epochs,
+    read_leader_epochs,
+)
 from tests.stopping import refusing
 
 Pairs = list[tuple[int, int]]
