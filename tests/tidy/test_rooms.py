@@ -24,7 +24,6 @@ FLOORS = (
     ("cleaner",),
     ("writer",),
     ("recovery",),
-    ("disk_room",),
     ("tier",),
     ("reader",),
     ("producers",),

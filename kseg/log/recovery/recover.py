@@ -33,11 +33,11 @@ from kseg.files.checkpoints import EpochEntry, TopicPartition, lower_clean_offse
 from kseg.files.names import PathKind, classify_path, list_partition
 from kseg.format.times import Time
 from kseg.frozen import frozen_dataclass
-from kseg.log import data_directory, disk_room, index_rules
+from kseg.log import data_directory, index_rules
 from kseg.log.clock import now_of
 from kseg.log.config import ConfigLike, LogConfig
 from kseg.log.findings import Finding
-from kseg.log.pending_deletes import files_of_segment
+from kseg.log.pending_deletes import files_of_segment, least_bytes, refuse_less
 from kseg.log.recovery.as_broker import AsBroker
 from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.load import Loading, load_partition
@@ -443,7 +443,7 @@ def _check_room(plan: RecoveryPlan) -> None:
     directory = Path(plan.path)
     block = os.statvfs(directory).f_frsize
     written = [action.bytes for action in plan.actions if action.action in ("create", "replace")]
-    needed = sum(-(-size // block) * block for size in written) + disk_room.least_bytes(directory)
+    needed = sum(-(-size // block) * block for size in written) + least_bytes(directory)
     if io.has_room(directory, needed):
         return
     freed = 0
@@ -453,7 +453,7 @@ def _check_room(plan: RecoveryPlan) -> None:
         elif action.action == "truncate":
             size = os.stat(action.path).st_size
             freed += io.bytes_given_back(action.path, cut_at=size - action.bytes)
-    disk_room.refuse_less(directory, freed, "what goes", needed=needed)
+    refuse_less(directory, freed, "what goes", needed=needed)
 
 
 def _flush(directory: Path, recovery_point: int) -> None:

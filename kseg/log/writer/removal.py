@@ -27,8 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from kseg.files import io
-from kseg.log.disk_room import checkpoint_sizes, of_segments, refuse_less
-from kseg.log.pending_deletes import files_of_segment
+from kseg.log.pending_deletes import checkpoint_sizes, files_of_segment, freed_by, refuse_less
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.writer import flush
 from kseg.log.writer.state import LogState
@@ -114,7 +113,8 @@ def free_oldest(state: LogState, candidates: Sequence[SegmentInfo]) -> None:
     """
     if has_room(state):
         return
-    refuse_less(state.path, of_segments(candidates), f"deleting {len(candidates)} whole segments")
+    freed_bytes = freed_by(info.files for info in candidates)
+    refuse_less(state.path, freed_bytes, f"deleting {len(candidates)} whole segments")
     state.deletions.remove_due(2**63)  # files that wait for their time
     bases = [info.base_offset for info in (*candidates, *state.segments[len(candidates) :][:1])]
     # The state of producers is durable before the records that it came from are removed.

@@ -40,11 +40,11 @@ from kseg.files.names import FileKind, list_partition, segment_name
 from kseg.format.times import Time
 from kseg.frames import TableRows
 from kseg.frozen import frozen_dataclass
-from kseg.log import data_directory, disk_room
+from kseg.log import data_directory
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import partition_of
-from kseg.log.pending_deletes import files_of_segment
+from kseg.log.pending_deletes import files_of_segment, least_bytes
 from kseg.log.reader.version import HighWatermark, SegmentInfo
 from kseg.log.reader.view import LogView
 from kseg.log.recovery.backup import Backup
@@ -53,13 +53,7 @@ from kseg.log.segment.index_entries import latest_from
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.writer import KINDS
 from kseg.log.tier.history import RemoteHistory, expired, history_of, tiered
-from kseg.log.topic_policy import (
-    REMOTE,
-    UNTOUCHED,
-    RetentionRules,
-    retention_rules,
-    rules_beside,
-)
+from kseg.log.topic_policy import REMOTE, UNTOUCHED, RetentionRules, retention_rules, rules_beside
 from kseg.log.writer import flush, removal
 from kseg.log.writer.removal import delete_segments
 from kseg.log.writer.state import LogState, high_watermark_of
@@ -567,7 +561,7 @@ def apply_unloaded(plan: RetentionPlan) -> RetentionReport:
         epochs = LeaderEpochs.load(directory / FileKind.LEADER_EPOCHS.value)
         start = first if plan.remote is None else plan.remote.log_start_offset
         lease.note(partition, log_start_offset=start)
-        if io.has_room(directory, disk_room.least_bytes(directory)):
+        if io.has_room(directory, least_bytes(directory)):
             lease.write_checkpoints()
         for segment in files:
             snapshot = directory / segment_name(segment.base_offset, FileKind.SNAPSHOT)

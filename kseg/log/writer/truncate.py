@@ -38,9 +38,9 @@ from kseg.files.checkpoints import lower_clean_offset
 from kseg.files.names import list_partition
 from kseg.format.times import Time
 from kseg.frozen import frozen_dataclass
-from kseg.log import data_directory, disk_room
+from kseg.log import data_directory
 from kseg.log.config import LogConfig
-from kseg.log.pending_deletes import files_of_segment, remove_segment
+from kseg.log.pending_deletes import files_of_segment, freed_by, refuse_less, remove_segment
 from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.producers.snapshots import rebuild
 from kseg.log.reader.find import find_batch
@@ -359,10 +359,10 @@ def _is_too_full(state: LogState, plan: TruncationPlan, last: SegmentInfo) -> bo
     if removal.has_room(state):
         return False
     above = [info for info in state.segments if info.base_offset > last.base_offset]
-    freed_bytes = disk_room.of_segments(above) + io.bytes_given_back(
+    freed_bytes = freed_by(info.files for info in above) + io.bytes_given_back(
         last.path, cut_at=plan.position
     )
-    disk_room.refuse_less(state.path, freed_bytes, "cutting the log there")
+    refuse_less(state.path, freed_bytes, "cutting the log there")
     state.deletions.remove_due(2**63)  # files that wait for their time
     return True
 
@@ -492,7 +492,7 @@ def truncate_fully_and_start_at(
     with state.changing():
         # A new start cannot be stored on a full disk: all files but one name are removed.
         if not (removal.has_room(state) or truncate_to(state, state.first_base_offset)):
-            disk_room.refuse_less(state.path, 0, "an empty log")
+            refuse_less(state.path, 0, "an empty log")
         _begin_anew(state, offset, start)
 
 
