@@ -31,9 +31,8 @@ from bench import datagen
 from kseg._core import crc32c
 from kseg.cli.main import main as kseg_main
 from kseg.format.header import scan
-from kseg.format.reader import End, PieceReader
+from kseg.format.reader import End, PieceReader, Workspace
 from kseg.format.request import Request
-from kseg.format.workspace import Workspace
 from kseg.log.config import LogConfig
 
 _PARTITIONS = 10

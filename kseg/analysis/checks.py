@@ -55,9 +55,9 @@ from kseg.format.header import (
     stop_code,
     stop_error,
 )
+from kseg.format.reader import Workspace
 from kseg.format.request import Request
 from kseg.format.times import DAY_MS, iso_text
-from kseg.format.workspace import Workspace
 from kseg.frozen import frozen_dataclass
 from kseg.log import settings
 from kseg.log.clock import now_of

@@ -40,11 +40,11 @@ from kseg.files.grammar import FileKind, parse_name
 from kseg.files.log_file import Tile
 from kseg.files.selection import Selection
 from kseg.format.header import scan
+from kseg.format.reader import PIECE_BYTES
 from kseg.format.request import Request
 from kseg.format.take import first_rows, take_rows
 from kseg.format.times import iso_text
 from kseg.format.values import RecordColumns
-from kseg.format.workspace import PIECE_BYTES
 from kseg.internal import InternalTopic
 from kseg.records.query import ALL, parse_key
 from kseg.stores.path import RemotePath, path_at

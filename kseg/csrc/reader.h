@@ -66,7 +66,7 @@ enum {
     KSEG_STATE_FIELDS
 };
 
-/* What a request is to this pass; kseg.format.workspace fills it in this order. */
+/* What a request is to this pass; kseg.format.reader fills it in this order. */
 enum {
     KSEG_ASK_FIELDS,
     KSEG_ASK_CONTROL,

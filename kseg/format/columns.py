@@ -20,15 +20,8 @@ import numpy as np
 from kseg.constants import INT32_MAX, Array, Int64s, StopReason
 from kseg.errors import FormatError, KsegError, LimitExceededError, OnError
 from kseg.format.bodies import Payloads, at_batch, body_of, each_payload, record_error
-from kseg.format.header import (
-    CODEC_MASK,
-    BatchHeader,
-    BatchTable,
-    Shared,
-    crc_error,
-    stop_error,
-)
-from kseg.format.reader import End, PieceReader
+from kseg.format.header import CODEC_MASK, BatchHeader, BatchTable, Shared, crc_error, stop_error
+from kseg.format.reader import End, PieceReader, Workspace
 from kseg.format.request import (
     ANY_RECORD,
     FIELDS_DEFAULT,
@@ -38,13 +31,7 @@ from kseg.format.request import (
     narrow,
 )
 from kseg.format.take import gather
-from kseg.format.values import (
-    BinaryColumn,
-    HeadersColumn,
-    RecordColumns,
-    freeze,
-)
-from kseg.format.workspace import Workspace
+from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, freeze
 from kseg.frozen import frozen_dataclass
 
 

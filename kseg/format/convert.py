@@ -53,10 +53,10 @@ from kseg.format.compress import compress
 from kseg.format.encode import encode_batch, rows_of
 from kseg.format.header import CODEC_MASK, LOG_APPEND, BatchHeader, BatchTable, crc_error, scan_all
 from kseg.format.options import BatchOptions, no_append_time, options_for
+from kseg.format.reader import Workspace
 from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX
 from kseg.format.take import runs
 from kseg.format.values import RecordColumns
-from kseg.format.workspace import Workspace
 from kseg.frozen import frozen_dataclass
 
 #: The approximate size of a record without its key and value.

@@ -59,10 +59,10 @@ from kseg.format.header import (
     scan_all,
 )
 from kseg.format.options import BatchOptions, options_for
+from kseg.format.reader import Workspace
 from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX, OLD_FIELDS
 from kseg.format.take import runs, take_rows
 from kseg.format.values import RecordColumns
-from kseg.format.workspace import Workspace
 from kseg.frozen import frozen_dataclass
 
 Decide: TypeAlias = "Callable[[BatchTable], Verdict]"

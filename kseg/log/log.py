@@ -18,15 +18,9 @@ from kseg.errors import KsegError
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.mapping import Mapping, private_memory
 from kseg.format.header import EncodedBatch
-from kseg.format.request import (
-    FETCH_BYTES,
-    FIELDS_DEFAULT,
-    Request,
-    RequestOptions,
-    check_word,
-)
+from kseg.format.reader import Workspace
+from kseg.format.request import FETCH_BYTES, FIELDS_DEFAULT, Request, RequestOptions, check_word
 from kseg.format.times import Time
-from kseg.format.workspace import Workspace
 from kseg.log.clock import clock_of, now_of
 from kseg.log.reader.version import HighWatermark, SegmentInfo, Version
 from kseg.log.reader.view import ISOLATIONS, LogView

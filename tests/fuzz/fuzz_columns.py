@@ -34,9 +34,9 @@ from kseg.files import log_file
 from kseg.format import reader
 from kseg.format.columns import decode, decode_with_care
 from kseg.format.header import BatchTable, scan
+from kseg.format.reader import Workspace
 from kseg.format.request import FIELDS, Request, narrow
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
-from kseg.format.workspace import Workspace
 from kseg.log.segment.reader import Segment
 from tests import places
 from tests.fuzz import batches, mutate, seeds

@@ -30,8 +30,8 @@ from kseg.files import io
 from kseg.files.log_file import Tile
 from kseg.files.names import segment_name
 from kseg.format.header import scan_all
+from kseg.format.reader import Workspace
 from kseg.format.retain import Filtered, filter_walked
-from kseg.format.workspace import Workspace
 from kseg.frozen import frozen_dataclass
 from kseg.log.cleaner.inputs import (
     CleanerInputs,

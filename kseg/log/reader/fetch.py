@@ -28,9 +28,9 @@ from kseg.files.index import probe_upper_bound
 from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.format.columns import decode
 from kseg.format.header import BatchTable, scan, stop_error
+from kseg.format.reader import Workspace
 from kseg.format.request import FETCH_BYTES, Request, RequestOptions, check_word
 from kseg.format.values import RecordColumns
-from kseg.format.workspace import Workspace
 from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.reader.find import (
     WINDOW_BYTES,

@@ -19,9 +19,9 @@ from kseg.log.reader.visible import first_offsets
 from kseg.workers import PerThread, Results, SharedUse, in_order
 
 if TYPE_CHECKING:
+    from kseg.format.reader import Workspace
     from kseg.format.request import Request
     from kseg.format.values import RecordColumns
-    from kseg.format.workspace import Workspace
     from kseg.log.reader.view import LogView
     from kseg.log.segment.reader import Segment
 

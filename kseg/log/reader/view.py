@@ -36,10 +36,10 @@ from kseg.files.names import (
     list_partition,
     parse_partition_dir,
 )
+from kseg.format.reader import Workspace
 from kseg.format.request import Request, RequestOptions
 from kseg.format.times import Time, iso_text, time_ms
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
-from kseg.format.workspace import Workspace
 from kseg.log.clock import with_now
 from kseg.log.reader import visible
 from kseg.log.reader.version import SegmentInfo, Version

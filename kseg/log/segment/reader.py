@@ -27,11 +27,10 @@ from kseg.files.log_file import BATCH_BYTES_TRUSTED, LogFile, OnUnreadable, Tile
 from kseg.files.mapping import Mapping, private_memory
 from kseg.files.names import list_partition
 from kseg.format.header import BatchHeader, BatchTable, join_tables, scan, stop_error
-from kseg.format.reader import End, PieceReader
+from kseg.format.reader import End, PieceReader, Workspace
 from kseg.format.request import FIELDS_DEFAULT, Request, RequestOptions
 from kseg.format.times import Time, time_ms
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
-from kseg.format.workspace import Workspace
 from kseg.frozen import frozen_dataclass
 from kseg.log.clock import with_now
 

@@ -12,8 +12,8 @@ from kseg._kernels.reader import BatchReader
 from kseg.errors import KsegError
 from kseg.format.columns import decode_with_care
 from kseg.format.header import scan
+from kseg.format.reader import Plan, Workspace
 from kseg.format.request import Request
-from kseg.format.workspace import Plan, Workspace
 from tests.builders import GZIP, NONE, ZSTD, batch, message, messages, record, wrapper
 
 FIELDS = ("offset", "timestamp", "key", "value", "headers")

@@ -10,9 +10,8 @@ import pytest
 from kseg._kernels.blocks import Blocks
 from kseg._kernels.reader import BatchReader, Inflated
 from kseg.format.header import scan
-from kseg.format.reader import End
+from kseg.format.reader import End, Plan, Workspace
 from kseg.format.request import Request
-from kseg.format.workspace import Plan, Workspace
 from tests.builders import GZIP, LZ4, SNAPPY, ZSTD, batch, message, messages, record, wrapper
 
 FIELDS = ("offset", "timestamp", "key", "value", "headers")

@@ -21,18 +21,10 @@ from kseg.errors import (
 )
 from kseg.format.columns import decode
 from kseg.format.header import scan
+from kseg.format.reader import Workspace
 from kseg.format.request import FIELDS, Request
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
-from kseg.format.workspace import Workspace
-from tests.builders import (
-    GZIP,
-    LZ4,
-    batch,
-    record,
-    records_of,
-    wrapper,
-    write_segment,
-)
+from tests.builders import GZIP, LZ4, batch, record, records_of, wrapper, write_segment
 
 DTYPES = {
     "position": np.int64,

@@ -14,6 +14,7 @@ from kseg._kernels.offset_map import KeepLatest, OffsetMap
 from kseg.errors import KsegError
 from kseg.format.columns import WholeBatches
 from kseg.format.header import BatchTable, scan_all
+from kseg.format.reader import Workspace
 from kseg.format.retain import (
     FATE_FIELDS,
     LEFT,
@@ -24,7 +25,6 @@ from kseg.format.retain import (
     filter_walked,
     rewrite_located,
 )
-from kseg.format.workspace import Workspace
 from tests.builders import GZIP, LZ4, NONE, SNAPPY, ZSTD, Record, batch, record
 
 KEYS = [b"a", b"b", b"c", b"", None, b"a longer key than eight bytes", b"x" * 200]

@@ -14,7 +14,7 @@ from kseg import CorruptRecordError, NotALogError, Segment
 from kseg.constants import StopReason
 from kseg.errors import InvalidRecordError, LimitExceededError
 from kseg.files import log_file
-from kseg.format import workspace
+from kseg.format import reader as piece_reader
 from kseg.format.header import BATCHES_MAX, join_tables
 from kseg.format.request import FIELDS
 from kseg.log.segment import reader
@@ -325,7 +325,7 @@ def test_batches_without_rows_in_front_of_a_large_one_give_none(
     path = write_segment(tmp_path, 0, control_batch(COMMIT), control_batch(COMMIT), large)
     undefined = np.full
     monkeypatch.setattr(
-        workspace, "np", Undefined(np, empty=lambda size, kind: undefined(size, 3, kind))
+        piece_reader, "np", Undefined(np, empty=lambda size, kind: undefined(size, 3, kind))
     )
     with Segment.open(path) as segment:
         read = list(segment.read(columns=("value", "producer_id")))

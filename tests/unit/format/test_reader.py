@@ -13,8 +13,8 @@ import pytest
 from kseg import Log, Segment, scan
 from kseg.files import mapping
 from kseg.files.mapping import HUGE_BYTES, private_memory
-from kseg.format import workspace
-from kseg.format.workspace import PIECE_BYTES, STREAMED_BYTES, Use, Workspace
+from kseg.format import reader
+from kseg.format.reader import PIECE_BYTES, STREAMED_BYTES, Use, Workspace
 from tests.builders import batch, record, write_segment
 
 FIELDS = ("offset", "timestamp", "key", "value")
@@ -101,7 +101,7 @@ def test_a_system_without_private_maps_gives_other_memory(monkeypatch: pytest.Mo
 def test_tables_have_few_chunks_and_the_rows_of_the_pieces(
     orders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(workspace.GROWTH["streamed"], "least_kept", 2)
+    monkeypatch.setitem(reader.GROWTH["streamed"], "least_kept", 2)
     found = scan(orders, columns=FIELDS)
     pieces = [piece for piece in found]
     expected = pa.concat_tables([scan(orders, columns=FIELDS, max_rows=700).to_arrow()])
@@ -125,7 +125,7 @@ def test_bounds_that_are_set_hold_for_streams_and_tables(orders: Path) -> None:
 
 
 def test_logs_and_segments_grow_too(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(workspace.GROWTH["streamed"], "least_kept", 2)
+    monkeypatch.setitem(reader.GROWTH["streamed"], "least_kept", 2)
     with Log.open(orders) as log, Segment.open(orders / f"{0:020}.log") as segment:
         assert pa.table(log)["value"].num_chunks <= 10
         assert pa.table(segment)["value"].num_chunks <= 7
