@@ -28,12 +28,13 @@ from kseg.catalog import Catalog, take_replicas
 from kseg.change import swap
 from kseg.change.adopted_log import (
     AdoptedSegment,
+    AdoptedTransaction,
     PartitionAdoption,
     Walk,
+    decide,
     stage,
     tiles_of,
 )
-from kseg.change.transactions import AdoptedTransaction, decide
 from kseg.change.truncate import Cut, cut_at
 from kseg.commands import command_line
 from kseg.constants import INT64_MAX, TAILS, InternalTopic, Progress, StrPath
