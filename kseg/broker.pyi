@@ -1,6 +1,6 @@
 from kseg.constants import AppendOrigin as AppendOrigin
 from kseg.format.compress import RatioEstimator as RatioEstimator
-from kseg.legacy.kafka_0_10 import validate_append_010 as validate_append_010
+from kseg.legacy.old_brokers import validate_append_010 as validate_append_010
 from kseg.log.validate.append import validate_append as validate_append
 from kseg.log.validate.append import validate_replica as validate_replica
 from kseg.log.validate.rules import AppendRules as AppendRules

@@ -6,7 +6,7 @@ from typing import Any
 
 from kseg.broker import AppendRules, ValidatedBatch
 from kseg.constants import Compression
-from kseg.legacy import kafka_0_10
+from kseg.legacy import old_brokers
 
 
 def validate_0_10(
@@ -20,11 +20,11 @@ def validate_0_10(
     timestamp_difference_max_ms: int = 2**63 - 1,
     **rules: Any,
 ) -> ValidatedBatch:
-    """`kseg.legacy.kafka_0_10.validate_0_10`, its rules as arguments."""
+    """`kseg.legacy.old_brokers.validate_0_10`, its rules as arguments."""
     bounds = dict.fromkeys(
         ("timestamp_before_max_ms", "timestamp_after_max_ms"), timestamp_difference_max_ms
     )
-    return kafka_0_10.validate_0_10(
+    return old_brokers.validate_0_10(
         data,
         AppendRules(magic=magic, compression=target, **bounds, **rules),
         source=source,

@@ -2,8 +2,8 @@
 
     message        messages of magic 0 and 1, and sets of them
     message07      messages and sets of Kafka 0.7
-    conversion     what brokers up to 3.9 sent to old consumers
-    kafka_0_10     what a broker of 0.10.1 made of a produced set
+    old_brokers    what a broker of 0.10.1 made of a produced set, and what brokers up to 3.9 sent
+                   to old consumers
 
 Nothing else of kseg imports these modules: logs are read and written without message objects.
 """

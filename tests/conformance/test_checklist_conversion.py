@@ -12,17 +12,8 @@ from typing import Any
 import pytest
 
 from kseg.errors import UnsupportedFormatError
-from kseg.legacy.conversion import down_convert
-from tests.builders import (
-    COMMIT,
-    GZIP,
-    NONE,
-    ZSTD,
-    batch,
-    control_batch,
-    record,
-    records_of,
-)
+from kseg.legacy.old_brokers import down_convert
+from tests.builders import COMMIT, GZIP, NONE, ZSTD, batch, control_batch, record, records_of
 from tests.conformance.outputs import batches_of, records_in
 
 

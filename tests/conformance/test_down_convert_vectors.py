@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kseg.errors import UnsupportedFormatError
-from kseg.legacy.conversion import down_convert
+from kseg.legacy.old_brokers import down_convert
 from tests.conformance.outputs import same_output
 
 REFUSALS = {"UnsupportedCompressionTypeException": UnsupportedFormatError}

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 import kseg
-from kseg.change.retain import plan_retention
+from kseg.change.cleanup import plan_retention
 from kseg.cli.failures import Exit
 from kseg.constants import Compression, TimestampType
 from kseg.errors import KsegError, TierError
@@ -35,8 +35,8 @@ from kseg.format.encode import encode_batch, encode_batches
 from kseg.format.header import scan
 from kseg.format.options import BatchOptions
 from kseg.format.request import Request
-from kseg.legacy.conversion import down_convert
 from kseg.legacy.message import Message, MessageSet
+from kseg.legacy.old_brokers import down_convert
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import PartitionOffsets, starts_in_tier
 from kseg.log.log import Log

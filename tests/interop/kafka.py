@@ -1,7 +1,7 @@
 """Kafka's own classes, asked over a pipe: `Kafka("3.9.1").ask([{"op": "parse", "data": b"..."}])`.
 
 3.9.1 is the last line that writes magic 0 and 1 and converts downwards; `RELEASE` tells what
-changed; 0.10.1.1 is what `kseg.legacy.kafka_0_10` does again. The environment variable KSEG_KAFKA
+changed; 0.10.1.1 is what `kseg.legacy.old_brokers` does again. The environment variable KSEG_KAFKA
 names another release than 4.2.0: 4.4.0, whose classes have moved. The jars come through Maven, from
 the repositories that the machine's settings name; the driver in `tests/interop/java` is compiled
 against them. Both are kept in `build/interop`.

@@ -21,8 +21,8 @@ from kseg.format.options import BatchOptions
 from kseg.format.request import Request as Wanted
 from kseg.format.retain import Retention, Verdict, filter_batches
 from kseg.format.values import RecordColumns
-from kseg.legacy.conversion import down_convert
 from kseg.legacy.message import Message
+from kseg.legacy.old_brokers import down_convert
 from kseg.log.validate.append import validate as validate_bytes
 from kseg.log.validate.append import validate_append
 from kseg.log.validate.rules import AppendOrigin, AppendRules, ValidatedBatch, ValidationMetrics

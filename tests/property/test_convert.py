@@ -15,7 +15,7 @@ from kseg.format.convert import convert
 from kseg.format.header import BatchTable
 from kseg.format.retain import Filtered, Retention, Verdict, filter_batches
 from kseg.format.values import RecordColumns
-from kseg.legacy.conversion import down_convert
+from kseg.legacy.old_brokers import down_convert
 from tests import reference
 from tests.builders import GZIP, NONE, record, records_of
 from tests.property.oracle import rows_of

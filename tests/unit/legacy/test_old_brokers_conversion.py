@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kseg.errors import CorruptRecordError, InvalidRecordError
-from kseg.legacy.conversion import down_convert
+from kseg.legacy.old_brokers import down_convert
 from tests.builders import batch, messages, record
 from tests.conformance.outputs import records_in
 
