@@ -22,10 +22,9 @@ from kseg.analysis.transactions import transactions as transactions
 from kseg.analysis.verify import verify as verify
 from kseg.catalog import Catalog as Catalog
 from kseg.change.adopt import plan_adoption as plan_adoption
-from kseg.change.compact import plan_compaction as plan_compaction
+from kseg.change.cleanup import plan_compaction as plan_compaction
+from kseg.change.cleanup import plan_retention as plan_retention
 from kseg.change.erase import plan_erasure as plan_erasure
-from kseg.change.retain import plan_retention as plan_retention
-from kseg.change.truncate import plan_truncation as plan_truncation
 from kseg.constants import Compression as Compression
 from kseg.constants import StopReason as StopReason
 from kseg.constants import TimestampType as TimestampType

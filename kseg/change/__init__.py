@@ -6,13 +6,11 @@ around `do` is `kseg.log.recovery.plan`: refusals, lock, freshness, room, backup
 run         plans of many partitions, applied in place or to copies, under the locks of the data
             directories
 recover     recoveries of many partitions
-truncate    the plan of a cut back to an offset
 adopt       logs of another place, brought into the empty topics of a stopped broker
-adopted_log one such log: read as far as it is taken, and made anew for its place
-transactions  how transactions end that are open there
+adopted_log one such log: read as far as it is taken, its open transactions ended, and made anew for
+            its place
 swap        logs made beside a data directory, and put in the place of empty partitions
-retain      the plan of a retention
-compact     the plan of a compaction; compaction and retention of closed partitions
+cleanup     the plans of a compaction and of a retention; both of closed partitions
 erase       records gone by key or by offset
 recode      closed segments in another codec
 """

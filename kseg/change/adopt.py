@@ -35,7 +35,6 @@ from kseg.change.adopted_log import (
     stage,
     tiles_of,
 )
-from kseg.change.truncate import Cut, cut_at
 from kseg.commands import command_line
 from kseg.constants import INT64_MAX, TAILS, InternalTopic, Progress, StrPath
 from kseg.documents import VerbReport, fields_of
@@ -60,6 +59,7 @@ from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.copies.merge import LEFT_OUT, PartitionMerge, merge_of
 from kseg.log.data_directory import lower_start
+from kseg.log.reader.find import Cut, cut_at
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.reader.view import LogView, age_of
 from kseg.log.recovery.plan import FileSeen, look_at

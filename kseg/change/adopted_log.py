@@ -29,7 +29,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from kseg.change import swap
-from kseg.change.truncate import records_of
 from kseg.constants import INT64_MAX, Buffer, ControlType, Int64s, InternalTopic
 from kseg.documents import Documented
 from kseg.errors import FormatError, InvalidRecordError, StalePlanError, at_path
@@ -43,6 +42,7 @@ from kseg.frozen import frozen_dataclass
 from kseg.internal.records import decode
 from kseg.log.config import LogConfig
 from kseg.log.producers.state import ProducerState
+from kseg.log.reader.find import records_of
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.reader.view import LogView
 from kseg.log.recovery.sweep import pass_over

@@ -28,6 +28,8 @@ from kseg.change.compact import (
     CleanupOptions,
     ClosedPartition,
     CompactionOptions,
+    RetiredSegment,
+    StayingSegment,
     plan_cleanup,
     run_cleanup,
 )

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from kseg._door import renamed
-from kseg.change.retain import plan_retention
+from kseg.change.cleanup import plan_retention
 from kseg.constants import BATCH_BYTES, Int32s, Intps, StrPath
 from kseg.errors import KsegError
 from kseg.files.grammar import is_topic_name

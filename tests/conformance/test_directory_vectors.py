@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kseg.change.compact import plan_compaction
+from kseg.change.cleanup import plan_compaction
 from kseg.errors import UncleanShutdownError
 from kseg.files.checkpoints import TopicPartition, write_offset_checkpoint
 from kseg.files.metadata import write_clean_shutdown

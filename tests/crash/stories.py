@@ -21,11 +21,9 @@ from pathlib import Path
 from typing import NoReturn
 from unittest.mock import patch
 
-from kseg.change.compact import plan_compaction
+from kseg.change.cleanup import plan_compaction, plan_retention
 from kseg.change.erase import erase, plan_erasure
 from kseg.change.recode import plan_recoding, recode
-from kseg.change.retain import plan_retention
-from kseg.change.truncate import plan_truncation
 from kseg.constants import Compression
 from kseg.errors import KsegError
 from kseg.files import io, log_writer
@@ -37,6 +35,7 @@ from kseg.log.topic_policy import RetentionRules
 from kseg.log.validate.rules import AppendOrigin
 from kseg.log.writer import truncate
 from kseg.log.writer.retention import before_recovery
+from kseg.log.writer.truncate import plan_truncation
 from tests.builders import ABORT, COMMIT, NONE, batch, record
 from tests.crash.history import Ident, Kind, Told, Version
 from tests.crash.kills import Remarks

@@ -184,7 +184,7 @@ def test_inside_of_the_log_nobody_goes_through_the_doors_of_rooms() -> None:
         "kseg.log.recovery.SnapshotFiles": False,
         "kseg.log.writer.state._x": False,
         "kseg._core.crc32": False,
-        "kseg.change.retain.retention": False,
+        "kseg.change.cleanup.renamed": False,
     }.items(),
 )
 def test_a_door_is_told_from_a_wall(name: str, *, public: bool) -> None:

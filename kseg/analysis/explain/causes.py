@@ -26,8 +26,13 @@ from kseg.analysis.explain.values import (
     NewestRecord,
     PartitionKeeps,
 )
-from kseg.change.compact import plan_compaction
-from kseg.change.retain import StayingSegment, latest_of, plan_retention, segments_that_stay
+from kseg.change.cleanup import (
+    StayingSegment,
+    latest_of,
+    plan_compaction,
+    plan_retention,
+    segments_that_stay,
+)
 from kseg.constants import StrPath
 from kseg.errors import KsegError, text_of
 from kseg.files import io

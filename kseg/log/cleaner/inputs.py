@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from kseg.constants import INT32_MAX, WHOLE_ENDS
-from kseg.errors import KsegError, OffsetsOutOfOrderError, UnsupportedFormatError, at_path
+from kseg.errors import OffsetsOutOfOrderError, UnsupportedFormatError, at_path
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from kseg.files.log_file import Tile
@@ -28,8 +28,7 @@ from kseg.frozen import frozen_dataclass
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.producers.entry import ProducerEntry
-from kseg.log.producers.snapshots import SnapshotFiles, feed_segment
-from kseg.log.producers.state import ProducerState
+from kseg.log.producers.snapshots import producers_at
 from kseg.log.reader.version import HighWatermark, SegmentInfo
 from kseg.log.reader.view import LogView
 from kseg.log.recovery.lost import sum_of
@@ -102,13 +101,19 @@ class CleanerInputs:
         name, partition = view.name, None
         if name is not None and name.suffix is None:
             partition = TopicPartition(name.topic, name.partition)
+        state = producers_at(
+            view,
+            view.log_end_offset,
+            expiration_ms=config.producer_id_expiration_ms,
+            now_ms=now,
+        )
         return cls(
             view,
             partition,
             config,
             now,
             high_watermark_of(view, high_watermark),
-            producers_at(view, view.log_end_offset, config, now).entries,
+            state.entries,
         )
 
     def between(self, start_offset: int, end_offset: int) -> tuple[SegmentInfo, ...]:
@@ -143,35 +148,6 @@ def walk_sound(
                 raise at_path(error, segment.path) from None
             last = int(table.last_offset[-1])
         yield tile
-
-
-def producers_at(
-    view: LogView, end_offset: int, config: LogConfig, now_ms: int = 0
-) -> ProducerState:
-    """The producers at an offset, by the newest snapshot in front and the batches behind it.
-
-    Args:
-        view: of the log.
-        end_offset: up to here.
-        config: of the log.
-        now_ms: producers of the snapshot that have expired by then are left out.
-
-    Raises:
-        CorruptRecordError: the segment with that offset ends in damage, or one in front of it does.
-        OSError: a segment cannot be read.
-    """
-    state = ProducerState(expiration_ms=config.producer_id_expiration_ms)
-    snapshot = SnapshotFiles.of(view.files).newest_sound(at_most=end_offset)
-    if snapshot is not None and snapshot.offset >= view.first_offset:
-        state.load(snapshot.entries, snapshot.offset, now_ms=now_ms)
-    ignored: list[KsegError] = []
-    for info in view.segments_from(state.map_end_offset):
-        if info.base_offset > end_offset:
-            break
-        state.map_end_offset = max(state.map_end_offset, info.base_offset)
-        with view.open_segment(info) as segment:
-            feed_segment(state, segment, end_offset, ignored.append)
-    return state
 
 
 def group_segments(

@@ -13,10 +13,10 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from kseg.constants import StrPath
-from kseg.errors import CorruptIndexError, LimitExceededError, OnError
+from kseg.errors import CorruptIndexError, KsegError, LimitExceededError, OnError
 from kseg.files import io, producer_snapshot
 from kseg.files.names import FileKind, PartitionFiles, list_partition, segment_name
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
@@ -395,11 +395,59 @@ def feed_segment(
         raise fault
 
 
+class LogSeen(Protocol):
+    """A log that is open for reading; a `LogView`."""
+
+    @property
+    def files(self) -> PartitionFiles:
+        """The files of its directory."""
+
+    @property
+    def first_offset(self) -> int:
+        """Base offset of the first segment."""
+
+    def segments_from(self, offset: int, /) -> Sequence[Any]:
+        """The segment that can hold `offset`, and those after it, with their base offsets."""
+
+    def open_segment(self, info: Any, /) -> Segment:
+        """Open one of them."""
+
+
+def producers_at(
+    view: LogSeen, end_offset: int, *, expiration_ms: int, now_ms: int = 0
+) -> ProducerState:
+    """The producers at an offset, by the newest snapshot in front and the batches behind it.
+
+    Args:
+        view: of the log.
+        end_offset: up to here.
+        expiration_ms: `producer_id_expiration_ms` of the log.
+        now_ms: producers of the snapshot that have expired by then are left out.
+
+    Raises:
+        CorruptRecordError: the segment with that offset ends in damage, or one in front of it does.
+        OSError: a segment cannot be read.
+    """
+    state = ProducerState(expiration_ms=expiration_ms)
+    snapshot = SnapshotFiles.of(view.files).newest_sound(at_most=end_offset)
+    if snapshot is not None and snapshot.offset >= view.first_offset:
+        state.load(snapshot.entries, snapshot.offset, now_ms=now_ms)
+    ignored: list[KsegError] = []
+    for info in view.segments_from(state.map_end_offset):
+        if info.base_offset > end_offset:
+            break
+        state.map_end_offset = max(state.map_end_offset, info.base_offset)
+        with view.open_segment(info) as segment:
+            feed_segment(state, segment, end_offset, ignored.append)
+    return state
+
+
 __all__ = [
     "DELETED",
     "SnapshotFiles",
     "SoundSnapshot",
     "feed_segment",
     "is_bare_first",
+    "producers_at",
     "rebuild",
 ]

@@ -24,22 +24,17 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeVar
 
-from kseg.constants import NO_TIMESTAMP, StopReason
+import numpy as np
+
+from kseg.constants import INT64_MAX, NO_TIMESTAMP, Int64s, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, at_path
 from kseg.files import io
 from kseg.files.checkpoints import LeaderEpochs
 from kseg.files.index import TimeIndex, TimeIndexEntry, probe_offset
 from kseg.files.log_file import BATCH_BYTES_TRUSTED
-from kseg.format.header import (
-    COLUMN,
-    HEAD_BYTES,
-    BatchTable,
-    checksum_rule,
-    scan,
-    stop_error,
-)
+from kseg.format.header import COLUMN, HEAD_BYTES, BatchTable, checksum_rule, scan, stop_error
 from kseg.format.times import Time, time_ms
 from kseg.log.segment.index_entries import latest_from
 from kseg.log.segment.reader import Segment
@@ -47,6 +42,7 @@ from kseg.log.segment.reader import Segment
 if TYPE_CHECKING:
     from kseg.files.checkpoints import EpochEntry
     from kseg.log.reader.version import SegmentInfo, Version
+    from kseg.log.reader.view import LogView
 
 
 _BASE_OFFSET: Final = COLUMN["base_offset"]
@@ -405,3 +401,57 @@ def _largest(info: SegmentInfo) -> TimeIndexEntry:
     with _open(info) as segment:
         start = segment.start_for_offset(indexed.offset).position if indexed.timestamp >= 0 else 0
         return latest_from(segment, start, indexed)
+
+
+# ---- a cut at a time -----------------------------------------------------------------------------
+
+#: Where a log ends that is cut at a time; see `cut_at`.
+Cut = Literal["first", "last"]
+
+
+def records_of(table: BatchTable) -> Int64s:
+    """int64[n]: the records of each batch, by its header, or else by its offsets."""
+    spans = np.where(table.magic >= 2, table.last_offset - table.base_offset + 1, 1)
+    return np.where(table.record_count >= 0, table.record_count, spans)
+
+
+def cut_at(view: LogView, start: int, at_ms: int, cut: Cut) -> tuple[int, dict[str, int]]:
+    """The end of a log that is cut at a time, by headers alone.
+
+    Args:
+        view: of the log.
+        start: from the segment of this offset on.
+        at_ms: the time in ms.
+        cut: "first" in front of the first batch with a later time; "last" behind the last batch
+            that began no later.
+
+    Returns:
+        The offset, 2^63 - 1 for no cut; and on the other side of both cuts, the records of batches
+        with no later time that lie behind, and those with a later one that lie in front.
+
+    Raises:
+        KsegError, OSError: a segment cannot be read.
+    """
+    ends = {"first": INT64_MAX, "last": start}
+    behind = {"first": 0, "last": 0}
+    late_so_far = 0
+    for info in view.segments_from(start):
+        with view.open_segment(info) as segment:
+            for table in segment.headers():
+                if not len(table):
+                    continue
+                records = np.where(table.is_control, 0, records_of(table))
+                later = table.max_timestamp > at_ms
+                if ends["first"] == INT64_MAX and later.any():
+                    ends["first"] = int(table.last_offset[later.argmax()])
+                passed = np.full(len(table), ends["first"] < INT64_MAX)
+                passed &= table.last_offset >= ends["first"]
+                behind["first"] += int(records[passed & ~later].sum())
+                begun = table.base_timestamp <= at_ms
+                late = np.cumsum(np.where(later, records, 0)) + late_so_far
+                if begun.any():
+                    row = int(np.flatnonzero(begun)[-1])
+                    ends["last"] = int(table.last_offset[row]) + 1
+                    behind["last"] = int(late[row])
+                late_so_far = int(late[-1])
+    return ends[cut], behind

@@ -352,7 +352,7 @@ def plan_view(
     high_watermark: HighWatermark | None = None,
     tier: TierLog | None = None,
 ) -> RetentionPlan:
-    """As `kseg.change.retain.plan_retention`, for a log that is open for reading."""
+    """As `kseg.change.cleanup.plan_retention`, for a log that is open for reading."""
     if any(info.files.kafka07 for info in view.segments):
         raise UnsupportedFormatError("a log of Kafka 0.7 is only read here", path=view.path)
     mark, now = high_watermark_of(view, high_watermark), now_of(now_ms)
@@ -366,7 +366,7 @@ def plan_state(
     now_ms: Time | None = None,
     tier: TierLog | None = None,
 ) -> RetentionPlan:
-    """As `kseg.change.retain.plan_retention`, for a log open for appending."""
+    """As `kseg.change.cleanup.plan_retention`, for a log open for appending."""
     with state.lock:
 
         def largest_timestamp(info: SegmentInfo) -> int:
@@ -615,106 +615,3 @@ def _check_fresh(state: LogState, plan: RetentionPlan) -> None:
             f"{plan.new_log_start_offset}",
             path=state.path,
         )
-
-
-#: Why a segment stays.
-ACTIVE: Final = "active"
-YOUNG: Final = "younger-than-retention"
-FUTURE: Final = "future-timestamp"
-UNDER_SIZE: Final = "under-size-limit"
-HIGH_WATERMARK: Final = "high-watermark"
-NO_LIMIT: Final = "no-limit"
-UNCOPIED: Final = "not-copied"
-
-
-@frozen_dataclass
-class StayingSegment:
-    """A segment that stays.
-
-    Attributes:
-        base_offset: from the file's name.
-        path: the log file.
-        bytes: of the log file.
-        why: a word of this module.
-        until_ms: when it expires by time, if nothing changes; None for never by time.
-        holder: the newest record up to it, and the log file that has it.
-        grows_bytes: bytes that the log has to grow before it expires by size; None without that
-            limit.
-        is_held: whether a segment reaches above the high watermark, or is not in its tier, and so
-            could not go anyway.
-    """
-
-    base_offset: int
-    path: Path
-    bytes: int
-    why: str
-    until_ms: int | None = None
-    holder: tuple[TimeIndexEntry, Path] | None = None
-    grows_bytes: int | None = None
-    is_held: bool = False
-
-
-def staying(
-    segments: Sequence[SegmentInfo], plan: RetentionPlan, config: LogConfig
-) -> tuple[StayingSegment, ...]:
-    """Say why each segment stays that a plan leaves, oldest first.
-
-    Raises:
-        CorruptIndexError, FormatError: a segment's times cannot be read.
-        OSError: a file cannot be read.
-    """
-    going = {segment.base_offset for segment in plan.segments}
-    pairs = with_ends(segments, plan.log_end_offset)
-    left = [pair for pair in pairs if pair[0].base_offset not in going]
-    if not config.deletes:
-        return tuple(
-            StayingSegment(
-                segment.base_offset,
-                segment.path,
-                segment.size,
-                ACTIVE if segment.is_last else NO_LIMIT,
-            )
-            for segment, _ in left
-        )
-    behind = sum(segment.size for segment, _ in left)
-    holder: tuple[TimeIndexEntry, Path] | None = None
-    answer = []
-    for info, end in left:
-        behind -= info.size
-        newest = latest_of(info)
-        if holder is None or newest.timestamp > holder[0].timestamp:
-            holder = newest, info.path
-        until = holder[0].timestamp + config.retention_ms + 1 if config.retention_ms >= 0 else None
-        grows = config.retention_bytes - behind if config.retention_bytes >= 0 else None
-        lacks = plan.remote is not None and end - 1 > plan.remote.highest_offset
-        is_held = plan.high_watermark < end or lacks
-        why = _why(info, plan, until, grows, is_held=is_held, lacks=lacks)
-        if why == YOUNG and holder[0].timestamp > plan.now_ms:
-            why = FUTURE
-        answer.append(
-            StayingSegment(
-                info.base_offset, info.path, info.size, why, until, holder, grows, is_held
-            )
-        )
-    return tuple(answer)
-
-
-def _why(
-    info: SegmentInfo,
-    plan: RetentionPlan,
-    until: int | None,
-    grows: int | None,
-    *,
-    is_held: bool,
-    lacks: bool,
-) -> str:
-    is_due = (until is not None and until <= plan.now_ms) or (grows is not None and grows <= 0)
-    if is_due and lacks and info.size:
-        return UNCOPIED
-    if is_due and is_held and info.size:
-        return HIGH_WATERMARK
-    if info.is_last:
-        return ACTIVE
-    if until is not None:
-        return HIGH_WATERMARK if is_due else YOUNG
-    return NO_LIMIT if grows is None else UNDER_SIZE

@@ -25,36 +25,45 @@ Source: Kafka `UnifiedLog.truncateTo`, `UnifiedLog.truncateFullyAndStartAt`,
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kseg.constants import Progress
-from kseg.errors import OffsetOutOfRangeError
+from kseg.constants import Progress, StrPath
+from kseg.errors import KsegError, NotALogError, OffsetOutOfRangeError
 from kseg.files import io
 from kseg.files.checkpoints import lower_clean_offset
 from kseg.files.names import list_partition
-from kseg.format.times import Time
+from kseg.format.times import Time, bound_ms
 from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.config import LogConfig
+from kseg.log.data_directory import refuse_cluster_metadata
 from kseg.log.pending_deletes import files_of_segment, freed_by, refuse_less, remove_segment
 from kseg.log.producers.entry import OffsetMetadata
-from kseg.log.producers.snapshots import rebuild
-from kseg.log.reader.find import find_batch
+from kseg.log.producers.snapshots import producers_at, rebuild
+from kseg.log.reader.find import cut_at, find_batch
 from kseg.log.reader.follow import seen_log
 from kseg.log.reader.version import SegmentInfo, Version
 from kseg.log.reader.view import LogView
 from kseg.log.recovery.backup import Backup
-from kseg.log.recovery.plan import Action, CutReport, FileSeen, Plan, claimed
+from kseg.log.recovery.plan import Action, CutReport, FileSeen, Plan, claimed, look_at
+from kseg.log.segment.index_entries import next_offset
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.writer import SegmentWriter
+from kseg.log.tier.history import history_of, tiered
 from kseg.log.validate.rules import LAST_OFFSET_MAX
 from kseg.log.writer import flush, removal
 from kseg.log.writer.removal import delete_segments, unlink_segment
 from kseg.log.writer.state import LogState
+from kseg.stores.path import local_path_at
+
+if TYPE_CHECKING:
+    from kseg.log.tier.tier import TierLike
 
 if TYPE_CHECKING:
     from kseg.log.tier.history import RemoteHistory
@@ -572,3 +581,88 @@ def increment_log_start(state: LogState, offset: int) -> bool:
         state.epochs.truncate_from_start(offset)
         state.epochs.flush()
         return True
+
+
+# ---- the plan of a cut, and the cut at a time ----------------------------------------------------
+
+
+def plan_truncation(
+    path: StrPath,
+    offset: int | None = None,
+    *,
+    time: Time | None = None,
+    tier: TierLike | None = None,
+) -> TruncationPlan:
+    """Plan a cut of a log back to an offset; changes nothing, and takes no lock.
+
+    Args:
+        path: a partition directory, or a `Log`.
+        offset: the new end of the log: batches with this offset or larger ones are removed whole,
+            so the end may lie in front of it. Below the first segment the whole log is removed, and
+            begins again there.
+        time: the log as it stood then, instead: it ends in front of the first batch with a later
+            time.
+        tier: as for `plan_retention`.
+
+    Raises:
+        ValueError: the offset is negative, or there is an offset and a time, or neither.
+        TierError: what a tier says of its segments cannot be used.
+        NotALogError: not a partition directory, or that of KRaft.
+        CorruptRecordError: damage lies between the place the index leads to and the offset.
+        OSError: it cannot be read.
+
+    Example:
+        >>> plan_truncation("orders-0", 1_200).truncated_bytes  # doctest: +SKIP
+        65536
+    """
+    if (offset is None) == (time is None):
+        raise ValueError("a log is cut at an offset or at a time")
+    directory = local_path_at(path)
+    if not directory.is_dir():
+        os.stat(directory)
+        raise NotALogError("not a partition directory", path=path)
+    refuse_cluster_metadata(directory)
+    seen = look_at(directory)
+    view = LogView.open(directory, mapping="never")
+    version = seen_log(view).version
+    if offset is None:
+        at_ms = bound_ms(time)
+        assert at_ms is not None
+        offset, _ = cut_at(view, view.first_offset, at_ms, "first")
+    plan = plan_of(directory, version, offset)
+    if plan.position is not None:
+        end = _end_at(version.segments_from(offset)[0], plan.position, offset)
+        plan = replace(plan, log_end_offset=end)
+    if not (plan.is_noop or is_unfollowed(version)):
+        plan = replace(plan, left_open=_left_open(view, plan.log_end_offset))
+    log, remote = tiered(directory, tier), None
+    if log is not None and plan.whole:  # no epoch is left, by which a copy counts
+        remote = history_of(log, deleted=log.finished, start=offset)
+    elif log is not None:
+        remote = history_of(log, end=plan.log_end_offset)
+    return replace(plan, seen=seen, remote=remote)
+
+
+def _end_at(info: SegmentInfo, position: int, offset: int) -> int:
+    """The end of a log that is cut at a position, as the next load finds it."""
+    with Segment.open(info.path, mapping="never", size=position, is_last=True) as segment:
+        start = segment.start_for_offset(offset - 1).position
+        return next_offset(segment, offset - 1 if start < position else info.base_offset)
+
+
+def _left_open(view: LogView, end: int) -> tuple[tuple[int, int], ...]:
+    """Transactions that are open at the new end and have ended by the old one.
+
+    Each is the producer's id, and the first offset.
+    """
+    expiration_ms = LogConfig().producer_id_expiration_ms
+    with suppress(KsegError):
+        now, before = (
+            {(producer_id, place.offset) for producer_id, place in state.ongoing}
+            for state in (
+                producers_at(view, at, expiration_ms=expiration_ms)
+                for at in (end, view.log_end_offset)
+            )
+        )
+        return tuple(sorted(now - before))
+    return ()

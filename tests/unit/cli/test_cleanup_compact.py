@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kseg.change import compact
-from kseg.change.compact import CompactionPlan, plan_compaction
+from kseg.change import cleanup
+from kseg.change.cleanup import CompactionPlan, plan_compaction
 from kseg.change.run import ChangeOptions
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
@@ -55,7 +55,7 @@ def test_apply_does_what_was_planned_without_planning_again(
         planned.append(args)
         return plan_compaction(*args, **how)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(compact, "plan_compaction", plan)
+    monkeypatch.setattr(cleanup, "plan_compaction", plan)
     ran = kseg("compact", data / "users-0", *COMPACT, "--now", NOW, "--apply")
     assert ran.code == 0
     assert len(planned) == 1
@@ -67,11 +67,11 @@ def test_a_log_that_changed_after_its_plan_is_planned_again(data: Path, count: i
     path = data / "users-0"
     config = {"cleanup.policy": "compact", "segment.bytes": "1000"}
     found = settings([data], config=config).of(path)
-    planned = compact.plan_cleanup(path, found, compact.CleanupOptions(NOW_MS))
+    planned = cleanup.plan_cleanup(path, found, cleanup.CleanupOptions(NOW_MS))
     with Log.open(path, mode="append", config=CONFIG, now_ms=lambda: NOW_MS) as log:
         log.clean(force=True)
         fill(log, count, 4)
-    (done,) = compact.run_cleanup([planned], ChangeOptions(NOW_MS, apply=True, keep=False))
+    (done,) = cleanup.run_cleanup([planned], ChangeOptions(NOW_MS, apply=True, keep=False))
     assert done.plan.finding is None
     assert len(keys_of(path)) == 4
     assert offsets_of(path) == [36 + count + each for each in range(4)]

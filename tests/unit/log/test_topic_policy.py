@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.change.retain import plan_retention
+from kseg.change.cleanup import plan_retention
 from kseg.errors import NotALogError
 from kseg.files import checkpoints
 from kseg.files.checkpoints import TopicPartition

@@ -12,7 +12,6 @@ import pytest
 from kseg.analysis.doctor import doctor
 from kseg.analysis.verify import verify
 from kseg.change.run import copy_partition
-from kseg.change.truncate import plan_truncation
 from kseg.files import metadata
 from kseg.log import index_rules
 from kseg.log.config import LogConfig
@@ -20,6 +19,7 @@ from kseg.log.data_directory import TopicPartition, enter
 from kseg.log.log import Log
 from kseg.log.recovery.recover import recover
 from kseg.log.recovery.reindex import plan_reindex
+from kseg.log.writer.truncate import plan_truncation
 from tests.builders import batch, record
 from tests.unit.cli.conftest import Kseg
 from tests.unit.cli.conftest import kseg as kseg

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kseg.change.retain import plan_retention
+from kseg.change.cleanup import plan_retention
 from kseg.errors import StalePlanError, UnsupportedFormatError
 from kseg.files import io
 from kseg.files.names import SegmentFiles

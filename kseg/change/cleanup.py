@@ -1,4 +1,4 @@
-"""Plans of compaction; `kseg.log.cleaner` has the rules, and compacts.
+"""Plans of compaction and retention; `kseg.log.cleaner` and `kseg.log.writer.retention` do them.
 
 `plan_cleanup` plans compaction and retention of a partition that no process has open, as one
 change: a broker's cleaner does both for a topic with the policy `compact,delete`. Damage stops the
@@ -14,35 +14,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kseg._door import renamed
-from kseg.change.retain import opening_of, plan_retention, segments_that_stay, state_or_view
 from kseg.change.run import DAMAGE, ChangeOptions, run
 from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES, Progress, StopReason, StrPath
 from kseg.errors import KsegError, UncleanShutdownError
+from kseg.files.index import TimeIndexEntry
 from kseg.format.times import Time
 from kseg.frozen import frozen_dataclass
-from kseg.log.cleaner.clean import (
-    CompactionOptions,
-    CompactionPlan,
-    CompactionReport,
-    plan_inputs,
-)
+from kseg.log.cleaner.clean import CompactionOptions, CompactionPlan, CompactionReport, plan_inputs
 from kseg.log.cleaner.inputs import CleanerInputs, CompactedGroup, CompactedSegment
 from kseg.log.config import CONFIG_CLASSES, ConfigLike, LogConfig
 from kseg.log.log import Log
-from kseg.log.reader.version import HighWatermark
+from kseg.log.reader.version import HighWatermark, SegmentInfo
+from kseg.log.reader.view import LogView
 from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.plan import Plan, Report
 from kseg.log.tier.history import RemoteHistory, tiered
 from kseg.log.topic_policy import RetentionRules, compaction_rules, rules_beside
 from kseg.log.writer.flush import Opening
 from kseg.log.writer.retention import (
+    LOG_START,
+    SIZE,
+    TIME,
     RetentionPlan,
     RetiredSegment,
-    StayingSegment,
     before_recovery,
+    latest_of,
     plan_state,
+    plan_view,
+    with_ends,
 )
 from kseg.log.writer.state import LogState
+from kseg.stores.path import local_path_at
 
 if TYPE_CHECKING:
     from kseg.log.settings.joined import PartitionSettings
@@ -103,6 +105,194 @@ def plan_compaction(
     inputs = replace(inputs, on_bad_crc="stop" if verify_crc else "ignore")
     plan = plan_inputs(inputs, topic_rules, options)
     return replace(plan, opening=opening_of(source, topic_rules.config, high_watermark))
+
+
+@renamed(now_ms="now")
+def plan_retention(
+    log: Log | StrPath,
+    *,
+    config: ConfigLike | RetentionRules | None = None,
+    now: Time | None = None,
+    high_watermark: HighWatermark | None = None,
+    tier: TierLike | None = None,
+) -> RetentionPlan:
+    """Plan the retention of a log; changes nothing.
+
+    For a log with segments in a tier, local segments expire by `local.retention.*`, once the tier
+    has them, as on a broker. `plan.remote` describes the remote segments, those that a broker
+    deletes by `retention.*`, and the expired ones that are not copied yet.
+
+    Args:
+        log: a partition directory, or a log that is open for reading or for appending.
+        config: the settings, or the answer of `retention_rules` for one log. None means the log's
+            own, or no setting for a log that is open for reading.
+        now: the time that counts; None for the log's clock, or the machine's.
+        high_watermark: as for `Log.open`, which takes it for a log that is open for appending.
+        tier: a URL or a directory with older segments; by default `__remote_log_metadata` beside
+            the partition decides.
+
+    Raises:
+        ValueError: a high watermark for a log that is open for appending.
+        TierError: what a tier says of its segments cannot be used.
+        CorruptIndexError, FormatError: a segment's times cannot be read.
+        UnsupportedFormatError: the log is one of Kafka 0.7.
+        OSError: a file cannot be read.
+    """
+    remote = tiered(log, tier)
+    if config is not None and not isinstance(config, RetentionRules):
+        config = LogConfig.of(config)
+    source = state_or_view(log, high_watermark)
+    if isinstance(source, LogState):
+        plan = plan_state(source, config=config, now_ms=now, tier=remote)
+    else:
+        plan = plan_view(
+            source, config=config, now_ms=now, high_watermark=high_watermark, tier=remote
+        )
+    settings = config.config if isinstance(config, RetentionRules) else config or LogConfig()
+    return replace(plan, opening=opening_of(source, settings, high_watermark))
+
+
+#: Why a segment stays.
+ACTIVE: Final = "active"
+YOUNG: Final = "younger-than-retention"
+FUTURE: Final = "future-timestamp"
+UNDER_SIZE: Final = "under-size-limit"
+HIGH_WATERMARK: Final = "high-watermark"
+NO_LIMIT: Final = "no-limit"
+UNCOPIED: Final = "not-copied"
+
+
+@frozen_dataclass
+class StayingSegment:
+    """A segment that stays.
+
+    Attributes:
+        base_offset: from the file's name.
+        path: the log file.
+        bytes: of the log file.
+        why: a word of this module.
+        until_ms: when it expires by time, if nothing changes; None for never by time.
+        holder: the newest record up to it, and the log file that has it.
+        grows_bytes: bytes that the log has to grow before it expires by size; None without that
+            limit.
+        is_held: whether a segment reaches above the high watermark, or is not in its tier, and so
+            could not go anyway.
+    """
+
+    base_offset: int
+    path: Path
+    bytes: int
+    why: str
+    until_ms: int | None = None
+    holder: tuple[TimeIndexEntry, Path] | None = None
+    grows_bytes: int | None = None
+    is_held: bool = False
+
+
+def segments_that_stay(
+    log: Log, plan: RetentionPlan, *, config: LogConfig
+) -> tuple[StayingSegment, ...]:
+    """Say why each segment stays that a plan leaves, oldest first, of a log open for reading.
+
+    Args:
+        log: the log of the plan.
+        plan: from `plan_retention`.
+        config: the settings behind the plan, as `RetentionRules.config` has them.
+
+    Raises:
+        CorruptIndexError, FormatError: a segment's times cannot be read.
+        OSError: a file cannot be read.
+    """
+    if plan.remote is not None:
+        config = config.local
+    going = {segment.base_offset for segment in plan.segments}
+    pairs = with_ends(log.view.segments, plan.log_end_offset)
+    left = [pair for pair in pairs if pair[0].base_offset not in going]
+    if not config.deletes:
+        return tuple(
+            StayingSegment(
+                segment.base_offset,
+                segment.path,
+                segment.size,
+                ACTIVE if segment.is_last else NO_LIMIT,
+            )
+            for segment, _ in left
+        )
+    behind = sum(segment.size for segment, _ in left)
+    holder: tuple[TimeIndexEntry, Path] | None = None
+    answer = []
+    for info, end in left:
+        behind -= info.size
+        newest = latest_of(info)
+        if holder is None or newest.timestamp > holder[0].timestamp:
+            holder = newest, info.path
+        until = holder[0].timestamp + config.retention_ms + 1 if config.retention_ms >= 0 else None
+        grows = config.retention_bytes - behind if config.retention_bytes >= 0 else None
+        lacks = plan.remote is not None and end - 1 > plan.remote.highest_offset
+        is_held = plan.high_watermark < end or lacks
+        why = _why(info, plan, until, grows, is_held=is_held, lacks=lacks)
+        if why == YOUNG and holder[0].timestamp > plan.now_ms:
+            why = FUTURE
+        answer.append(
+            StayingSegment(
+                info.base_offset, info.path, info.size, why, until, holder, grows, is_held
+            )
+        )
+    return tuple(answer)
+
+
+def _why(
+    info: SegmentInfo,
+    plan: RetentionPlan,
+    until: int | None,
+    grows: int | None,
+    *,
+    is_held: bool,
+    lacks: bool,
+) -> str:
+    is_due = (until is not None and until <= plan.now_ms) or (grows is not None and grows <= 0)
+    if is_due and lacks and info.size:
+        return UNCOPIED
+    if is_due and is_held and info.size:
+        return HIGH_WATERMARK
+    if info.is_last:
+        return ACTIVE
+    if until is not None:
+        return HIGH_WATERMARK if is_due else YOUNG
+    return NO_LIMIT if grows is None else UNDER_SIZE
+
+
+def state_or_view(log: Log | StrPath, high_watermark: HighWatermark | None) -> LogState | LogView:
+    """The state of a log that is open for appending; the view of any other, or of a path.
+
+    Args:
+        log: as for `plan_retention`.
+        high_watermark: of the caller.
+
+    Raises:
+        ValueError: a high watermark for a log that is open for appending.
+        NotALogError, OSError: as for `Log.open`.
+    """
+    if not isinstance(log, Log):
+        return LogView.open(local_path_at(log))
+    if log.mode != "append":
+        return log.view
+    if high_watermark is not None:
+        raise ValueError("a log open for appending has the high watermark of its opening")
+    return log.state
+
+
+def opening_of(
+    source: LogState | LogView, config: LogConfig, high_watermark: HighWatermark | None
+) -> Opening:
+    """The way in which a plan opens its log.
+
+    Args:
+        source: from `state_or_view`.
+        config, high_watermark: as for `Log.open`.
+    """
+    state = source if isinstance(source, LogState) else None
+    return Opening(source.path, config, high_watermark, state)
 
 
 # ---- compaction and retention of closed partitions -----------------------------------------------
@@ -328,14 +518,24 @@ PLAN_CLASSES: Final = (
     *(RetiredSegment, RemoteHistory, Opening, StopReason, *CONFIG_CLASSES),
 )
 
+
 __all__ = [
+    "LOG_START",
     "PLAN_CLASSES",
+    "SIZE",
+    "TIME",
     "CleanupOptions",
     "ClosedPartition",
     "CompactionOptions",
     "CompactionPlan",
+    "RetentionPlan",
+    "RetiredSegment",
+    "StayingSegment",
     "closed_partition",
+    "latest_of",
     "plan_cleanup",
     "plan_compaction",
+    "plan_retention",
     "run_cleanup",
+    "segments_that_stay",
 ]
