@@ -49,15 +49,13 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
-from kseg.constants import INT32_MAX, INT64_MAX, Progress, StopReason, StrPath
+from kseg.constants import Progress, StrPath
 from kseg.errors import (
     CorruptIndexError,
     CorruptRecordError,
     KsegError,
     LimitExceededError,
     NotALogError,
-    OffsetOverflowError,
-    OffsetsOutOfOrderError,
     OnError,
     UnreadableError,
     UnsupportedFormatError,
@@ -65,37 +63,36 @@ from kseg.errors import (
 )
 from kseg.files import checkpoints, io
 from kseg.files.checkpoints import EpochEntry, LeaderEpochs
-from kseg.files.grammar import offset_from_file_name, parse_name, split_suffix
 from kseg.format.header import stop_code
 from kseg.log.findings import Finding
-from kseg.log.pending_deletes import DELETED
-from kseg.log.producers.snapshots import (
-    SnapshotFiles,
-    feed_segment,
-    is_bare_first,
-    rebuild,
-)
+from kseg.log.producers.snapshots import SnapshotFiles, feed_segment, is_bare_first, rebuild
 from kseg.log.producers.state import ProducerState
-from kseg.log.recovery import raw_lookups
 from kseg.log.recovery.backup import Backup
-from kseg.log.recovery.index_check import LogEnd, end_of, has_abort_marker, index_fault_of
+from kseg.log.recovery.index_check import (
+    cut_clean_end,
+    end_of,
+    has_abort_marker,
+    index_fault_of,
+    keep_entries,
+)
 from kseg.log.recovery.load_context import (
-    CLEANED,
     DELETE_SUFFIX,
-    ENTRIES,
     EPOCHS,
     INDEX,
     INDEX_SUFFIXES,
     LOG,
     SNAPSHOT,
-    SWAP,
     TIMEINDEX,
     TXNINDEX,
+    WHY_CUT,
     CutPlace,
     LoadContext,
     LoadedLog,
     RecoveryInputs,
+    _offset,
+    clear,
     file_of,
+    refuse_unrepaired,
 )
 from kseg.log.recovery.overlay import NOT_SAID, Applier, Overlay
 from kseg.log.recovery.sweep import (
@@ -106,248 +103,13 @@ from kseg.log.recovery.sweep import (
     sweep_segment,
     unfollowed,
 )
-from kseg.log.segment.index_entries import next_offset
 from kseg.log.segment.reader import Segment
 from kseg.log.tier.history import with_tier_epochs
 from kseg.log.validate.rules import LAST_OFFSET_MAX
 
-# ---- temporary files -----------------------------------------------------------------------------
-# Files of an interrupted deletion, compaction, or split by a broker:
-#
-#     S.log.deleted   deleted; to be removed. Any file may have this end.
-#     S.log.cleaned   not finished; the files from which it was made are there.
-#     S.log.swap      finished; takes the place of those files, unless a `.cleaned` at its offset or
-#                     in front of it says that the same piece of work is not finished.
-#
-# A `.swap` replaces all files from its offset up to the end of its last batch. Names become durable
-# between the steps, and logs are renamed before their indexes. So a run that begins again after an
-# interruption gives the same result.
-#
-# Source: Kafka `LogLoader.removeTempFilesAndCollectSwapFiles`, `LogLoader.load`.
-
-#: The end of a finished log's name.
-_FINISHED_LOG: Final = f".{LOG}{SWAP}"
-#: A KRaft snapshot that was deleted; the raft log removes it.
-_KRAFT_DELETED: Final = ".checkpoint.deleted"
-
-
-def clear(overlay: Overlay, *, careful: bool, index_bytes: int = 0) -> tuple[str, ...]:
-    """Remove the temporary files, or let them take their places.
-
-    Args:
-        overlay: the partition; changed.
-        index_bytes: the size of an offset index with all its room, for a broker.
-        careful: remove half-written checkpoints (`.tmp`), and skip names without an offset.
-            Otherwise, as in Kafka, the first ones stay and the second ones fail. Kafka writes no
-            index or snapshot through a `.tmp`; such a file is kseg's own.
-
-    Returns:
-        The names of the temporary files.
-
-    Raises:
-        NotALogError: a `.cleaned` or `.swap` file without an offset in its name, for a broker.
-        FormatError: a `.swap` log cannot be walked.
-        OSError: the disk refuses.
-    """
-    temporary = set()
-    for name in overlay.names():
-        is_deleted = name.endswith(DELETED) and not name.endswith(_KRAFT_DELETED)
-        if is_deleted or _is_half_written(name, careful=careful):
-            why = "its segment was deleted" if is_deleted else "not finished"
-            overlay.remove(name, why, keep=False)
-            temporary.add(name)
-    swaps = _valid_swaps(overlay, temporary, careful=careful)
-    if swaps:
-        overlay.settle()
-        _make_room(overlay, swaps, careful=careful, index_bytes=index_bytes)
-        overlay.settle()
-        _take_places(overlay, swaps)
-    overlay.settle()
-    return tuple(sorted(temporary))
-
-
-def _is_half_written(name: str, *, careful: bool) -> bool:
-    """Whether a file is an unfinished one that was to take the place of another.
-
-    Kafka looks only for files with an offset in their names, `careful` for all.
-    """
-    if name == io.ROOM_NAME:
-        return careful
-    try:
-        parsed = parse_name(name) if split_suffix(name)[1] == "tmp" else None
-    except NotALogError:
-        return False
-    return parsed is not None and (careful or parsed.base_offset is not None)
-
-
-def _valid_swaps(overlay: Overlay, temporary: set[str], *, careful: bool) -> list[str]:
-    """The `.swap` files that are complete; the others are removed, and then each `.cleaned`."""
-    cleaned, swaps = (
-        {name: _offset(name, careful) for name in overlay.names() if name.endswith(suffix)}
-        for suffix in (CLEANED, SWAP)
-    )
-    temporary.update(cleaned, swaps)
-    first = min((offset for offset in cleaned.values() if offset is not None), default=None)
-    valid = []
-    for name, offset in swaps.items():
-        if offset is None or first is None or offset < first:
-            valid.append(name)
-        else:
-            overlay.remove(name, "other files that belong to it are not finished", keep=False)
-    overlay.settle()
-    for name in cleaned:
-        overlay.remove(name, "not finished", keep=False)
-    return valid
-
-
-def _offset(name: str, careful: bool = True) -> int | None:
-    """The offset in a file's name; None for a name without one."""
-    try:
-        return offset_from_file_name(name)
-    except NotALogError:
-        if not careful:
-            raise
-        return None
-
-
-def _make_room(overlay: Overlay, swaps: list[str], *, careful: bool, index_bytes: int) -> None:
-    """Remove the files that finished ones replace: those with an offset in their range."""
-    start, end = INT64_MAX, -INT64_MAX
-    for name in [name for name in swaps if name.endswith(_FINISHED_LOG)]:
-        offset = _offset(name, careful)
-        if offset is None:
-            continue
-        index = name.removesuffix(_FINISHED_LOG) + f".{INDEX}{SWAP}"
-        with overlay.open_log(name, is_last=True) as segment:
-            if careful:
-                behind = next_offset(segment, segment.base_offset)
-            else:
-                entries = overlay.read(index) if index in overlay.files else b""
-                behind = raw_lookups.next_offset(segment, entries)
-        start, end = min(start, offset), max(end, behind)
-        if not careful and index not in overlay.files:
-            # Kafka has made it, in looking for the end, and so nothing is missing later on; but all
-            # its room counts as entries, and the next append begins another segment.
-            overlay.put(index, bytes(index_bytes), "one full of zeros in place of none")
-            swaps.append(index)
-    for name in overlay.names():
-        offset = None if name in swaps else _offset(name)
-        if offset is not None and start <= offset < end:
-            overlay.remove(name, "a finished file takes its place", keep=True)
-
-
-def _take_places(overlay: Overlay, swaps: list[str]) -> None:
-    """Give finished files their plain names, the logs first."""
-    logs = [name for name in swaps if name.endswith(_FINISHED_LOG)]
-    for names in (logs, [name for name in swaps if name not in logs]):
-        for name in names:
-            target = name.removesuffix(SWAP)
-            if target in overlay.files:
-                overlay.remove(target, "a finished file takes its place", keep=True)
-                overlay.settle()
-            overlay.rename(name, target, "finished")
-        overlay.settle()
-
-
-# ---- the end of a log that was closed cleanly ----------------------------------------------------
-# The cut takes what follows the last whole batch. The index of the last segment leads there, past
-# everything in front. So the whole segment is walked:
-#
-#     all of it is sound       the indexes are rebuilt
-#     the index misled         the end is where the walk over all of the segment ends
-#     damage is in front       stays, and so does everything behind it up to the cut: the indexes
-#                              keep their entries, since without them the log would seem to end at
-#                              the damage
-
-
-#: Why the log is cut, in a few words.
-WHY_CUT: Final = {
-    StopReason.TORN_TAIL: "the last batch is incomplete",
-    StopReason.ZERO_TAIL: "only zeros follow",
-    StopReason.BAD_LENGTH: "no batch can have the size that follows",
-    StopReason.BAD_MAGIC: "no release wrote the magic that follows",
-    StopReason.BAD_CRC: "the next batch does not match its checksum",
-    StopReason.LIMIT: "the offsets of the next batch are out of order",
-    StopReason.END: "too few bytes for a batch follow",
-}
-
-
-def cut_clean_end(context: LoadContext, index_end: LogEnd) -> tuple[int, bool]:
-    """After a clean stop, cut what follows the last whole batch of the last segment.
-
-    If the log is damaged in front of the end that its indexes name, that end counts: the log keeps
-    its bytes up to there, and the indexes are trimmed to it.
-
-    Args:
-        context: the load.
-        index_end: the end of the log by its indexes.
-
-    Returns:
-        The offset behind the last batch, and whether the indexes of the segment are to be rebuilt.
-
-    Raises:
-        KsegError: the segment cannot be walked; nothing is changed.
-        OSError: the disk refuses.
-    """
-    base, end = index_end.base_offset, index_end
-    with context.open(base) as segment:
-        swept = sweep_segment(segment, config=context.inputs.config)
-    _refuse_unrepaired(context, swept)
-    sound = swept.valid_bytes >= index_end.position
-    if not sound:
-        sound_end = (swept.valid_bytes, swept.next_offset)
-        _note_end(context, base, swept.stop, "; left as it is", *sound_end)
-        _trim_indexes(context, index_end)
-    elif swept.valid_bytes > index_end.position:
-        end = LogEnd(base, swept.next_offset, swept.valid_bytes, swept.stop)
-    reason = end.cut_reason
-    if reason is not None and end.position < context.size(base):
-        done = ", though the log was closed in good order; cut"
-        _note_end(context, base, reason, done, end.position, end.next_offset)
-        if sound and file_of(base, INDEX) in context.overlay.files:
-            # Its absence says, after an interruption, that indexes are to be rebuilt.
-            context.overlay.remove(file_of(base, INDEX), WHY_CUT[reason], keep=False)
-            context.overlay.settle()
-        context.cut_log(base, end.position, end.next_offset, WHY_CUT[reason])
-    return end.next_offset, sound
-
-
-def _note_end(
-    context: LoadContext, base: int, stop: StopReason, done: str, position: int, offset: int
-) -> None:
-    code, message = stop_code(stop), WHY_CUT[stop] + done
-    context.note_fault(code, context.path(base), message, position, offset)
-
-
-def _trim_indexes(context: LoadContext, index_end: LogEnd) -> None:
-    """Let no entry lead past the cut; the one by which the end was found is the last."""
-    base, end = index_end.base_offset, index_end.next_offset
-    aborted, times, offsets = (context.entries(base, kind) for kind in (TXNINDEX, TIMEINDEX, INDEX))
-    below = (entry[3] < end for entry in aborted)
-    in_front = (any(entry) and 0 <= entry[1] < end - base for entry in times)
-    leading = [number for number, entry in enumerate(offsets) if 0 < entry[1] == index_end.start]
-    _keep_entries(context, base, TXNINDEX, sum(takewhile(bool, below)))
-    _keep_entries(context, base, TIMEINDEX, sum(takewhile(bool, in_front)))
-    _keep_entries(context, base, INDEX, leading[-1] + 1 if leading else 0)
-
-
-def _keep_entries(context: LoadContext, base: int, kind: str, count: int) -> None:
-    """Let an index have so many of its entries."""
-    name, why = file_of(base, kind), "entries lead past the log's end"
-    if name in context.overlay.files:
-        data = context.overlay.read(name, size=count * ENTRIES[kind].size)
-        if not context.has(name, data):
-            context.overlay.put(name, data, why, held=kind == INDEX)
-
-
 # ---- the steps -----------------------------------------------------------------------------------
 
 
-#: What to do with a segment whose offsets overflow.
-_SPLIT: Final = (
-    "kseg salvage copies the records into segments that hold them, or a broker splits this one "
-    "if its .index is missing"
-)
 #: Why a segment is walked from the recovery point on.
 WALKED: Final = "it may not have been flushed"
 
@@ -590,7 +352,7 @@ class Loading(LoadContext):
                 used = 1 + sum(takewhile(bool, is_used))
                 if used == 1 and not (entries and any(entries[0])):
                     used = 0
-                _keep_entries(self, base, kind, used)
+                keep_entries(self, base, kind, used)
             return
         self.install(swept, "it does not fit its log", last=self._doubtful.get(base, INDEX))
 
@@ -651,7 +413,7 @@ class Loading(LoadContext):
         swept = self.sweep(base, state, epochs)
         for fault in swept.findings:
             self.note_fault("batch-producer", self.path(base), fault.reason, fault.position)
-        _refuse_unrepaired(self, swept)
+        refuse_unrepaired(self, swept)
         return swept
 
     # ---- producers -------------------------------------------------------------------------------
@@ -773,47 +535,6 @@ def check_followed(end_offset: int, path: StrPath) -> None:
     """
     if end_offset > LAST_OFFSET_MAX + 1:
         raise at_path(unfollowed(), path)
-
-
-def _refuse_unrepaired(context: LoadContext, swept: Swept) -> None:
-    """Raise the error of a walk, unless a cut in front of its batch repairs the segment."""
-    base, error = swept.base_offset, swept.error
-    if error is None:
-        return
-    if error.offset == LAST_OFFSET_MAX + 1:
-        raise at_path(unfollowed(error.position), context.path(base))
-    if isinstance(error, OffsetOverflowError):
-        refuse_overflow(context, base, error)
-    elif not isinstance(error, OffsetsOutOfOrderError):
-        raise error
-    if not swept.valid_bytes:
-        raise error
-
-
-def refuse_overflow(context: LoadContext, base: int, error: OffsetOverflowError) -> None:
-    """Refuse a segment whose last offset overflows, as compaction before Kafka 1.1 could leave it.
-
-    Offsets that overflow in front of others, or that reach into the segments behind, are damage.
-    Kafka does not ask for the second.
-
-    Raises:
-        OffsetOverflowError: the last offset overflows; the text says what to do.
-
-    Source: Kafka `LogSegment.hasOverflow`, `LocalLog.splitOverflowedSegment`.
-    """
-    last = base
-    with context.open(base) as segment:
-        for table in segment.headers(policy="file"):
-            if len(table):
-                last = int(table.last_offset[-1])
-    is_over_others = context.careful and any(base < other <= last for other in context.bases)
-    if last > base + INT32_MAX and not is_over_others:
-        raise OffsetOverflowError(
-            f"{error.reason}, where its segment begins: {_SPLIT}",
-            path=error.path,
-            position=error.position,
-            offset=error.offset,
-        )
 
 
 # ---- epochs --------------------------------------------------------------------------------------

@@ -17,21 +17,40 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kseg.constants import SEGMENT_BYTES_MAX, Progress
+from kseg.constants import INT32_MAX, INT64_MAX, SEGMENT_BYTES_MAX, Progress, StopReason
 from kseg.documents import Documented
-from kseg.errors import KsegError, LimitExceededError
+from kseg.errors import (
+    KsegError,
+    LimitExceededError,
+    NotALogError,
+    OffsetOverflowError,
+    OffsetsOutOfOrderError,
+    at_path,
+)
+from kseg.files import io
 from kseg.files.checkpoints import EpochEntry, LeaderEpochs, leader_epochs_bytes
+from kseg.files.grammar import offset_from_file_name, parse_name, split_suffix
 from kseg.files.names import FileKind
 from kseg.files.txn_index import pack_entries
 from kseg.frozen import frozen_dataclass
 from kseg.log.config import LogConfig
 from kseg.log.findings import Finding
+from kseg.log.pending_deletes import DELETED
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
-from kseg.log.recovery import lost
+from kseg.log.recovery import lost, raw_lookups
 from kseg.log.recovery.overlay import NOT_SAID, Overlay, OverlaySnapshots
-from kseg.log.recovery.sweep import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, Swept, sweep_segment
+from kseg.log.recovery.sweep import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    TXN_ENTRY,
+    Swept,
+    sweep_segment,
+    unfollowed,
+)
+from kseg.log.segment.index_entries import next_offset
 from kseg.log.segment.reader import Segment
+from kseg.log.validate.rules import LAST_OFFSET_MAX
 
 if TYPE_CHECKING:
     from kseg.log.tier.tier import TierLike
@@ -453,3 +472,205 @@ class LoadContext:
         self.overlay.settle()
         self.outcomes.pop(base_offset, None)
         self.add(base_offset)
+
+
+# ---- temporary files -----------------------------------------------------------------------------
+# Files of an interrupted deletion, compaction, or split by a broker:
+#
+#     S.log.deleted   deleted; to be removed. Any file may have this end.
+#     S.log.cleaned   not finished; the files from which it was made are there.
+#     S.log.swap      finished; takes the place of those files, unless a `.cleaned` at its offset or
+#                     in front of it says that the same piece of work is not finished.
+#
+# A `.swap` replaces all files from its offset up to the end of its last batch. Names become durable
+# between the steps, and logs are renamed before their indexes. So a run that begins again after an
+# interruption gives the same result.
+#
+# Source: Kafka `LogLoader.removeTempFilesAndCollectSwapFiles`, `LogLoader.load`.
+
+
+#: The end of a finished log's name.
+_FINISHED_LOG: Final = f".{LOG}{SWAP}"
+#: A KRaft snapshot that was deleted; the raft log removes it.
+_KRAFT_DELETED: Final = ".checkpoint.deleted"
+
+
+def clear(overlay: Overlay, *, careful: bool, index_bytes: int = 0) -> tuple[str, ...]:
+    """Remove the temporary files, or let them take their places.
+
+    Args:
+        overlay: the partition; changed.
+        index_bytes: the size of an offset index with all its room, for a broker.
+        careful: remove half-written checkpoints (`.tmp`), and skip names without an offset.
+            Otherwise, as in Kafka, the first ones stay and the second ones fail. Kafka writes no
+            index or snapshot through a `.tmp`; such a file is kseg's own.
+
+    Returns:
+        The names of the temporary files.
+
+    Raises:
+        NotALogError: a `.cleaned` or `.swap` file without an offset in its name, for a broker.
+        FormatError: a `.swap` log cannot be walked.
+        OSError: the disk refuses.
+    """
+    temporary = set()
+    for name in overlay.names():
+        is_deleted = name.endswith(DELETED) and not name.endswith(_KRAFT_DELETED)
+        if is_deleted or _is_half_written(name, careful=careful):
+            why = "its segment was deleted" if is_deleted else "not finished"
+            overlay.remove(name, why, keep=False)
+            temporary.add(name)
+    swaps = _valid_swaps(overlay, temporary, careful=careful)
+    if swaps:
+        overlay.settle()
+        _make_room(overlay, swaps, careful=careful, index_bytes=index_bytes)
+        overlay.settle()
+        _take_places(overlay, swaps)
+    overlay.settle()
+    return tuple(sorted(temporary))
+
+
+def _is_half_written(name: str, *, careful: bool) -> bool:
+    """Whether a file is an unfinished one that was to take the place of another.
+
+    Kafka looks only for files with an offset in their names, `careful` for all.
+    """
+    if name == io.ROOM_NAME:
+        return careful
+    try:
+        parsed = parse_name(name) if split_suffix(name)[1] == "tmp" else None
+    except NotALogError:
+        return False
+    return parsed is not None and (careful or parsed.base_offset is not None)
+
+
+def _valid_swaps(overlay: Overlay, temporary: set[str], *, careful: bool) -> list[str]:
+    """The `.swap` files that are complete; the others are removed, and then each `.cleaned`."""
+    cleaned, swaps = (
+        {name: _offset(name, careful) for name in overlay.names() if name.endswith(suffix)}
+        for suffix in (CLEANED, SWAP)
+    )
+    temporary.update(cleaned, swaps)
+    first = min((offset for offset in cleaned.values() if offset is not None), default=None)
+    valid = []
+    for name, offset in swaps.items():
+        if offset is None or first is None or offset < first:
+            valid.append(name)
+        else:
+            overlay.remove(name, "other files that belong to it are not finished", keep=False)
+    overlay.settle()
+    for name in cleaned:
+        overlay.remove(name, "not finished", keep=False)
+    return valid
+
+
+def _offset(name: str, careful: bool = True) -> int | None:
+    """The offset in a file's name; None for a name without one."""
+    try:
+        return offset_from_file_name(name)
+    except NotALogError:
+        if not careful:
+            raise
+        return None
+
+
+def _make_room(overlay: Overlay, swaps: list[str], *, careful: bool, index_bytes: int) -> None:
+    """Remove the files that finished ones replace: those with an offset in their range."""
+    start, end = INT64_MAX, -INT64_MAX
+    for name in [name for name in swaps if name.endswith(_FINISHED_LOG)]:
+        offset = _offset(name, careful)
+        if offset is None:
+            continue
+        index = name.removesuffix(_FINISHED_LOG) + f".{INDEX}{SWAP}"
+        with overlay.open_log(name, is_last=True) as segment:
+            if careful:
+                behind = next_offset(segment, segment.base_offset)
+            else:
+                entries = overlay.read(index) if index in overlay.files else b""
+                behind = raw_lookups.next_offset(segment, entries)
+        start, end = min(start, offset), max(end, behind)
+        if not careful and index not in overlay.files:
+            # Kafka has made it, in looking for the end, and so nothing is missing later on; but all
+            # its room counts as entries, and the next append begins another segment.
+            overlay.put(index, bytes(index_bytes), "one full of zeros in place of none")
+            swaps.append(index)
+    for name in overlay.names():
+        offset = None if name in swaps else _offset(name)
+        if offset is not None and start <= offset < end:
+            overlay.remove(name, "a finished file takes its place", keep=True)
+
+
+def _take_places(overlay: Overlay, swaps: list[str]) -> None:
+    """Give finished files their plain names, the logs first."""
+    logs = [name for name in swaps if name.endswith(_FINISHED_LOG)]
+    for names in (logs, [name for name in swaps if name not in logs]):
+        for name in names:
+            target = name.removesuffix(SWAP)
+            if target in overlay.files:
+                overlay.remove(target, "a finished file takes its place", keep=True)
+                overlay.settle()
+            overlay.rename(name, target, "finished")
+        overlay.settle()
+
+
+# ---- refusals ------------------------------------------------------------------------------------
+
+
+#: Why the log is cut, in a few words.
+WHY_CUT: Final = {
+    StopReason.TORN_TAIL: "the last batch is incomplete",
+    StopReason.ZERO_TAIL: "only zeros follow",
+    StopReason.BAD_LENGTH: "no batch can have the size that follows",
+    StopReason.BAD_MAGIC: "no release wrote the magic that follows",
+    StopReason.BAD_CRC: "the next batch does not match its checksum",
+    StopReason.LIMIT: "the offsets of the next batch are out of order",
+    StopReason.END: "too few bytes for a batch follow",
+}
+
+
+#: What to do with a segment whose offsets overflow.
+_SPLIT: Final = (
+    "kseg salvage copies the records into segments that hold them, or a broker splits this one "
+    "if its .index is missing"
+)
+
+
+def refuse_unrepaired(context: LoadContext, swept: Swept) -> None:
+    """Raise the error of a walk, unless a cut in front of its batch repairs the segment."""
+    base, error = swept.base_offset, swept.error
+    if error is None:
+        return
+    if error.offset == LAST_OFFSET_MAX + 1:
+        raise at_path(unfollowed(error.position), context.path(base))
+    if isinstance(error, OffsetOverflowError):
+        refuse_overflow(context, base, error)
+    elif not isinstance(error, OffsetsOutOfOrderError):
+        raise error
+    if not swept.valid_bytes:
+        raise error
+
+
+def refuse_overflow(context: LoadContext, base: int, error: OffsetOverflowError) -> None:
+    """Refuse a segment whose last offset overflows, as compaction before Kafka 1.1 could leave it.
+
+    Offsets that overflow in front of others, or that reach into the segments behind, are damage.
+    Kafka does not ask for the second.
+
+    Raises:
+        OffsetOverflowError: the last offset overflows; the text says what to do.
+
+    Source: Kafka `LogSegment.hasOverflow`, `LocalLog.splitOverflowedSegment`.
+    """
+    last = base
+    with context.open(base) as segment:
+        for table in segment.headers(policy="file"):
+            if len(table):
+                last = int(table.last_offset[-1])
+    is_over_others = context.careful and any(base < other <= last for other in context.bases)
+    if last > base + INT32_MAX and not is_over_others:
+        raise OffsetOverflowError(
+            f"{error.reason}, where its segment begins: {_SPLIT}",
+            path=error.path,
+            position=error.position,
+            offset=error.offset,
+        )

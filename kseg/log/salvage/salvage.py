@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import os
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -39,14 +38,8 @@ from kseg.errors import (
 from kseg.files import atomic, io
 from kseg.files.checkpoints import LeaderEpochs, TopicPartition
 from kseg.files.mapping import MappedFile
-from kseg.files.names import (
-    CLUSTER_METADATA,
-    list_partition,
-    log_bytes,
-)
+from kseg.files.names import CLUSTER_METADATA, list_partition, log_bytes
 from kseg.files.selection import ALL, Chosen, Selection
-from kseg.format.builder import BatchBuilder
-from kseg.format.header import BatchHeader
 from kseg.format.request import Request
 from kseg.frames import Table, TableRows, counted
 from kseg.frozen import frozen_dataclass
@@ -66,9 +59,12 @@ from kseg.log.salvage.provable import epochs_of, lost_offsets, read_provable
 from kseg.log.salvage.values import (
     HARMLESS,
     NO_OFFSET,
+    DamagedTransaction,
     LostOffsets,
     ProvablePartition,
     Span,
+    Transactions,
+    abort_markers,
     gap_columns,
     numbers_of,
     provable_tables,
@@ -368,109 +364,6 @@ class SalvageReport(Table):
     def to_json(self) -> dict[str, Any]:
         """The document of `kseg salvage --json`."""
         return self.plan.to_json()
-
-
-@frozen_dataclass
-class DamagedTransaction(Documented):
-    """A transaction with lost offsets behind its first record.
-
-    Attributes:
-        producer_id, producer_epoch: of its producer.
-        first_offset: of its first record.
-        last_offset: of its marker; of its last record if that is lost.
-        coordinator_epoch: of the last marker of this producer; 0 without one.
-        is_open: its marker is lost. Else offsets in front of the marker are, so records of it may
-            be missing, or it may be two whose first marker is lost.
-    """
-
-    producer_id: int
-    producer_epoch: int
-    first_offset: int
-    last_offset: int
-    coordinator_epoch: int
-    is_open: bool
-
-
-class Transactions:
-    """The transactions of a log that lost offsets may belong to.
-
-    Attributes:
-        damaged: by their first offsets.
-        leader_epoch: of the last batch that has one; -1 without any, or if nothing is lost.
-        max_timestamp: the largest one; 0 likewise.
-    """
-
-    def __init__(self, runs: Sequence[Span], lost: Sequence[LostOffsets]) -> None:
-        """Walk over the batches.
-
-        Args:
-            runs: by offset.
-            lost: between them and behind.
-
-        Raises:
-            CorruptRecordError, UnreadableError: a file has changed since it was read.
-        """
-        self._lost = [lost_range.first_offset for lost_range in lost]
-        self._open: dict[int, tuple[int, int, int]] = {}
-        self._epochs: dict[int, int] = {}
-        self.damaged: list[DamagedTransaction] = []
-        self.leader_epoch, self.max_timestamp = -1, 0
-        for _, table in provable_tables(runs) if lost else ():
-            self.leader_epoch = max(self.leader_epoch, int(table.leader_epoch.max()))
-            self.max_timestamp = max(self.max_timestamp, int(table.max_timestamp.max()))
-            is_transactional = table.is_transactional & (table.producer_id >= 0)
-            if is_transactional.any():
-                for header in table[is_transactional]:
-                    self._note_batch(header)
-        for producer, begun in self._open.items():
-            if self._loses(begun[1], None):
-                self._add_damaged(producer, begun, is_open=True)
-        self.damaged.sort(key=lambda transaction: transaction.first_offset)
-
-    def _note_batch(self, header: BatchHeader) -> None:
-        """Note a batch of a transaction, or the marker that ends it."""
-        producer = header.producer_id
-        if not header.is_control:
-            first = self._open.get(producer, (header.base_offset,))[0]
-            self._open[producer] = first, header.last_offset, header.producer_epoch
-        elif header.control_type in END_MARKERS:
-            self._epochs[producer] = header.coordinator_epoch
-            begun = self._open.pop(producer, None)
-            if begun is not None and self._loses(begun[0], header.last_offset):
-                self._add_damaged(producer, (begun[0], header.last_offset, begun[2]), is_open=False)
-
-    def _loses(self, first: int, last: int | None) -> bool:
-        at = bisect_left(self._lost, first)
-        return at < len(self._lost) and (last is None or self._lost[at] <= last)
-
-    def _add_damaged(self, producer: int, begun: tuple[int, int, int], *, is_open: bool) -> None:
-        first, last, epoch = begun
-        coordinator = self._epochs.get(producer, 0)
-        self.damaged.append(DamagedTransaction(producer, epoch, first, last, coordinator, is_open))
-
-
-def abort_markers(transactions: Transactions, offset: int) -> bytes:
-    """Markers that abort the open transactions, each a batch of its own, from an offset on.
-
-    They have the leader epoch of the log's end and its largest timestamp.
-    """
-    made = []
-    for at, transaction in enumerate(
-        transaction for transaction in transactions.damaged if transaction.is_open
-    ):
-        builder = BatchBuilder(
-            base_offset=offset + at,
-            producer_id=transaction.producer_id,
-            producer_epoch=transaction.producer_epoch,
-            transactional=True,
-            control=True,
-            leader_epoch=transactions.leader_epoch,
-        )
-        builder.append_end_marker(
-            ControlType.ABORT, transaction.coordinator_epoch, timestamp=transactions.max_timestamp
-        )
-        made.append(builder.build().data)
-    return b"".join(made)
 
 
 #: Votes of the controller; without it, it would vote twice in one epoch.

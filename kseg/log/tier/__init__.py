@@ -2,9 +2,9 @@
 
 lineage    copies of segments, and an index of them by leader epoch, cut by a lineage
 segments   remote segments, as `__remote_log_metadata` describes them
-objects    the files of one segment in a tier, each a path that opens itself
+objects    what lies in a tier: the files of each segment, each a path that opens itself
 aiven      manifests, chunks and keys of Aiven's plugin
-tier       the contents of a tier; a partition's local and remote segments as one `LogView`
+tier       a partition's local and remote segments as one `LogView`
 history    the remote history of a log, and the effect of a change of the local part
 
 A reader takes the segments whose copy is finished. Of two copies with one offset the later one

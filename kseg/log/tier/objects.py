@@ -1,4 +1,4 @@
-"""The files of one segment in a tier, each a path that opens itself.
+"""The contents of a tier: the files of each segment, each a path that opens itself.
 
 A path says the object that it is in. Its `name` is the one that Kafka has for the file, whatever
 the object's is, so that it is read as a file of a partition directory.
@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PosixPath
 from typing import TYPE_CHECKING, Any, Final
 
-from kseg.errors import CorruptRecordError, KsegError, LimitExceededError, TierError
+from kseg.errors import CorruptRecordError, KsegError, LimitExceededError, NotALogError, TierError
 from kseg.files import producer_snapshot
+from kseg.files.grammar import parse_partition_dir
 from kseg.files.mapping import MappedFile
 from kseg.files.txn_index import TXN_ENTRY_BYTES, TxnIndex
 from kseg.log.reader.visible import Decided
 from kseg.log.tier import aiven
+from kseg.log.tier.segments import parse_id
 from kseg.stores.path import is_remote
 from kseg.stores.ranges import RangedFile, StoredFile
 from kseg.stores.store import Store, StoredObject
@@ -298,3 +302,112 @@ class TierPath(PosixPath):
             for transaction in index.entries()
         ]
         return Decided(undecided, aborted)
+
+
+# ---- listing -------------------------------------------------------------------------------------
+
+_SEGMENT: Final = re.compile(r"([0-9]{20})-([A-Za-z0-9_-]{22})\.([a-z_-]{3,30})", re.ASCII)
+_PLAIN_SEGMENT: Final = re.compile(r"([0-9]{20})\.(log|index|timeindex)", re.ASCII)
+ID_SIZE: Final = 22
+RAW_SUFFIXES: Final = (
+    *("log", "index", "timeindex", "txnindex"),
+    *("leader_epoch_checkpoint", "snapshot"),
+)
+_CHUNKED_SUFFIXES: Final = ("log", INDEXES, MANIFEST)
+
+
+@dataclass(slots=True)
+class Group:
+    """The objects of one partition under one prefix, by segment: start offset and id.
+
+    Attributes:
+        layout: "local", "aiven" or "pinterest".
+        directory: the prefix.
+        topic: of an Aiven tier with what its key prefix may have put in front.
+        topic_id: None where the layout has none.
+        partition: its number.
+        segments: the objects of each by extension.
+    """
+
+    layout: str
+    directory: str
+    topic: str
+    topic_id: str | None
+    partition: int
+    segments: dict[tuple[int, str], dict[str, StoredObject]] = field(default_factory=dict)
+
+    def holds(self, topic: str, partition: int) -> bool:
+        """Whether the objects may be of a partition."""
+        if self.partition != partition:
+            return False
+        return self.topic == topic or (self.layout == "aiven" and self.topic.endswith(topic))
+
+
+def listed(root: str) -> Iterator[StoredObject]:
+    """Every object below a URL or a directory; links are not followed."""
+    if is_remote(root):
+        yield from Store.of(root).listed(root)
+        return
+    if not os.path.isdir(root):
+        os.stat(root)
+        raise NotALogError("a tier is a directory, or a URL of one", path=root)
+    for directory, inner, files in os.walk(root):
+        inner.sort()
+        for name in sorted(files):
+            path = os.path.join(directory, name)
+            with suppress(FileNotFoundError):
+                status = os.lstat(path)
+                if os.path.isfile(path) and not os.path.islink(path):
+                    modified = status.st_mtime_ns // 1_000_000
+                    yield StoredObject(path, status.st_size, None, modified)
+
+
+def grouped(objects: Iterable[StoredObject]) -> list[Group]:
+    """The objects whose names are those of a layout, by partition."""
+    groups: dict[str, Group | None] = {}
+    for stored in objects:
+        directory, _, name = stored.url.rpartition("/")
+        match, plain = _SEGMENT.fullmatch(name), _PLAIN_SEGMENT.fullmatch(name)
+        if match is None and plain is None and name != "_metadata":
+            continue
+        if directory not in groups:
+            groups[directory] = _group_of(directory, is_plain=match is None)
+        group = groups[directory]
+        if group is None:
+            continue
+        if match is not None and group.layout != "pinterest":
+            suffixes = RAW_SUFFIXES if group.layout == "local" else _CHUNKED_SUFFIXES
+            if match[3] in suffixes:
+                segment_objects = group.segments.setdefault((int(match[1]), match[2]), {})
+                segment_objects[match[3]] = stored
+        elif plain is not None and group.layout == "pinterest":
+            group.segments.setdefault((int(plain[1]), plain[1]), {})[plain[2]] = stored
+    return [group for group in groups.values() if group is not None]
+
+
+def _group_of(directory: str, *, is_plain: bool) -> Group | None:
+    """The partition that a prefix is of, by its last parts."""
+    parts = directory.split("/")
+    name, above = parts[-1], parts[-2] if len(parts) > 1 else ""
+    if is_plain:
+        with suppress(NotALogError):
+            partition_name = parse_partition_dir(name)
+            return Group(
+                "pinterest", directory, partition_name.topic, None, partition_name.partition
+            )
+        return None
+    if name.isascii() and name.isdigit() and len(name) < 11:
+        topic, id_ = above[: -ID_SIZE - 1], above[-ID_SIZE:]
+        is_id = above[-ID_SIZE - 1 : -ID_SIZE] == "-" and parse_id(id_) is not None
+        return Group("aiven", directory, topic, id_, int(name)) if is_id and topic else None
+    if name[-ID_SIZE - 1 : -ID_SIZE] == "-" and parse_id(name[-ID_SIZE:]) is not None:
+        with suppress(NotALogError):
+            partition_name = parse_partition_dir(name[: -ID_SIZE - 1])
+            return Group(
+                "local",
+                directory,
+                partition_name.topic,
+                name[-ID_SIZE:],
+                partition_name.partition,
+            )
+    return None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -41,50 +40,24 @@ from kseg.log.reader.visible import end_of
 from kseg.log.segment.reader import Segment
 from kseg.log.tier.aiven import Keys
 from kseg.log.tier.lineage import EpochIndex, RemoteSegment, SegmentState, Span, clipped, is_within
-from kseg.log.tier.objects import INDEXES, MANIFEST, SegmentObjects, TierPath
+from kseg.log.tier.objects import (
+    ID_SIZE,
+    MANIFEST,
+    RAW_SUFFIXES,
+    Group,
+    SegmentObjects,
+    TierPath,
+    grouped,
+    listed,
+)
 from kseg.log.tier.segments import Place, Replay, parse_id, replay
 from kseg.stores.path import is_remote, path_at, place
-from kseg.stores.store import Store, StoredObject
+from kseg.stores.store import StoredObject
 
 #: Segments whose manifests or ends are looked up at a time.
 _AT_ONCE: Final = 16
 #: The epoch of a layout that knows none.
 _NO_EPOCHS: Final = (EpochEntry(0, 0),)
-_SEGMENT: Final = re.compile(r"([0-9]{20})-([A-Za-z0-9_-]{22})\.([a-z_-]{3,30})", re.ASCII)
-_PLAIN_SEGMENT: Final = re.compile(r"([0-9]{20})\.(log|index|timeindex)", re.ASCII)
-_ID: Final = 22
-_RAW_SUFFIXES: Final = (
-    *("log", "index", "timeindex", "txnindex"),
-    *("leader_epoch_checkpoint", "snapshot"),
-)
-_CHUNKED_SUFFIXES: Final = ("log", INDEXES, MANIFEST)
-
-
-@dataclass(slots=True)
-class _Group:
-    """The objects of one partition under one prefix, by segment: start offset and id.
-
-    Attributes:
-        layout: "local", "aiven" or "pinterest".
-        directory: the prefix.
-        topic: of an Aiven tier with what its key prefix may have put in front.
-        topic_id: None where the layout has none.
-        partition: its number.
-        segments: the objects of each by extension.
-    """
-
-    layout: str
-    directory: str
-    topic: str
-    topic_id: str | None
-    partition: int
-    segments: dict[tuple[int, str], dict[str, StoredObject]] = field(default_factory=dict)
-
-    def holds(self, topic: str, partition: int) -> bool:
-        """Whether the objects may be of a partition."""
-        if self.partition != partition:
-            return False
-        return self.topic == topic or (self.layout == "aiven" and self.topic.endswith(topic))
 
 
 class Copy(NamedTuple):
@@ -194,7 +167,7 @@ class Tier:
     root: str
     keys: Keys = field(default_factory=dict)
     topic_id: str | None = None
-    _groups: list[_Group] | None = field(default=None, repr=False)
+    _groups: list[Group] | None = field(default=None, repr=False)
     _logs: dict[str, TierLog] = field(default_factory=dict, repr=False)
     _replays: dict[str, tuple[dict[Place, Replay], list[KsegError]]] = field(
         default_factory=dict, repr=False
@@ -219,7 +192,7 @@ class Tier:
             ValueError: the URL has credentials, or the topic id is none.
         """
         if topic_id is not None and parse_id(topic_id) is None:
-            raise ValueError(f"{topic_id!r} is not a topic id, which has {_ID} characters")
+            raise ValueError(f"{topic_id!r} is not a topic id, which has {ID_SIZE} characters")
         return cls(fspath(place(fspath(root))), keys or {}, topic_id)
 
     @classmethod
@@ -228,10 +201,10 @@ class Tier:
         return cls("", _groups=[])
 
     @property
-    def groups(self) -> list[_Group]:
+    def groups(self) -> list[Group]:
         """The objects by partition, from the listing."""
         if self._groups is None:
-            self._groups = _grouped(_listed(self.root))
+            self._groups = grouped(listed(self.root))
         return self._groups
 
     @property
@@ -265,72 +238,6 @@ TierLike = StrPath | Tier | TierLog
 
 
 # ---- listing -------------------------------------------------------------------------------------
-
-
-def _listed(root: str) -> Iterator[StoredObject]:
-    """Every object below a URL or a directory; links are not followed."""
-    if is_remote(root):
-        yield from Store.of(root).listed(root)
-        return
-    if not os.path.isdir(root):
-        os.stat(root)
-        raise NotALogError("a tier is a directory, or a URL of one", path=root)
-    for directory, inner, files in os.walk(root):
-        inner.sort()
-        for name in sorted(files):
-            path = os.path.join(directory, name)
-            with suppress(FileNotFoundError):
-                status = os.lstat(path)
-                if os.path.isfile(path) and not os.path.islink(path):
-                    modified = status.st_mtime_ns // 1_000_000
-                    yield StoredObject(path, status.st_size, None, modified)
-
-
-def _grouped(objects: Iterable[StoredObject]) -> list[_Group]:
-    """The objects whose names are those of a layout, by partition."""
-    groups: dict[str, _Group | None] = {}
-    for stored in objects:
-        directory, _, name = stored.url.rpartition("/")
-        match, plain = _SEGMENT.fullmatch(name), _PLAIN_SEGMENT.fullmatch(name)
-        if match is None and plain is None and name != "_metadata":
-            continue
-        if directory not in groups:
-            groups[directory] = _group_of(directory, is_plain=match is None)
-        group = groups[directory]
-        if group is None:
-            continue
-        if match is not None and group.layout != "pinterest":
-            suffixes = _RAW_SUFFIXES if group.layout == "local" else _CHUNKED_SUFFIXES
-            if match[3] in suffixes:
-                segment_objects = group.segments.setdefault((int(match[1]), match[2]), {})
-                segment_objects[match[3]] = stored
-        elif plain is not None and group.layout == "pinterest":
-            group.segments.setdefault((int(plain[1]), plain[1]), {})[plain[2]] = stored
-    return [group for group in groups.values() if group is not None]
-
-
-def _group_of(directory: str, *, is_plain: bool) -> _Group | None:
-    """The partition that a prefix is of, by its last parts."""
-    parts = directory.split("/")
-    name, above = parts[-1], parts[-2] if len(parts) > 1 else ""
-    if is_plain:
-        with suppress(NotALogError):
-            partition_name = parse_partition_dir(name)
-            return _Group(
-                "pinterest", directory, partition_name.topic, None, partition_name.partition
-            )
-        return None
-    if name.isascii() and name.isdigit() and len(name) < 11:
-        topic, id_ = above[: -_ID - 1], above[-_ID:]
-        is_id = above[-_ID - 1 : -_ID] == "-" and parse_id(id_) is not None
-        return _Group("aiven", directory, topic, id_, int(name)) if is_id and topic else None
-    if name[-_ID - 1 : -_ID] == "-" and parse_id(name[-_ID:]) is not None:
-        with suppress(NotALogError):
-            partition_name = parse_partition_dir(name[: -_ID - 1])
-            return _Group(
-                "local", directory, partition_name.topic, name[-_ID:], partition_name.partition
-            )
-    return None
 
 
 # ---- one partition -------------------------------------------------------------------------------
@@ -408,7 +315,7 @@ class _LogBuilder:
             if key[:2] == partition
         }
 
-    def _topic_id(self, groups: list[_Group], replays: dict[str, Replay]) -> str | None:
+    def _topic_id(self, groups: list[Group], replays: dict[str, Replay]) -> str | None:
         """The id of the topic, by the first of those that know it.
 
         Raises:
@@ -434,7 +341,7 @@ class _LogBuilder:
             )
         return next(iter(ids), None)
 
-    def _is_own(self, group: _Group) -> bool:
+    def _is_own(self, group: Group) -> bool:
         """Whether a group is of the topic, and not of one whose name only ends like it."""
         for key, stored_objects in group.segments.items():
             with suppress(KsegError, OSError, KeyError):
@@ -450,7 +357,7 @@ class _LogBuilder:
         log_url = f"{directory}/{start:020d}-{id_}.log"
         return SegmentObjects(start, log_url, stored_objects, self.tier.keys)
 
-    def _by_metadata(self, partition_replay: Replay, groups: list[_Group]) -> list[Copy]:
+    def _by_metadata(self, partition_replay: Replay, groups: list[Group]) -> list[Copy]:
         """The copies that the metadata topic knows, with their objects."""
         objects_by_id = {
             key[1]: (stored_objects, group)
@@ -474,7 +381,7 @@ class _LogBuilder:
     def _note_strays(self, stored_objects: dict[str, StoredObject]) -> None:
         self.strays += sorted(stored.url for stored in stored_objects.values())
 
-    def _by_contents(self, groups: list[_Group]) -> tuple[str, list[Copy]]:
+    def _by_contents(self, groups: list[Group]) -> tuple[str, list[Copy]]:
         """The copies that manifests, names and contents tell of, and which of these it was."""
         if len({group.directory for group in groups if group.layout == "pinterest"}) > 1:
             listed = ", ".join(sorted(group.directory for group in groups))
@@ -525,7 +432,7 @@ class _LogBuilder:
         if manifest.segment is None:
             raise TierError("the manifest does not say which offsets the segment has", path=url)
         segment, topic = manifest.segment, str(manifest.topic)
-        named = objects.log_url.split("/")[-3][: -_ID - 1]
+        named = objects.log_url.split("/")[-3][: -ID_SIZE - 1]
         if topic != self.topic and named != self.topic and named.endswith(topic):
             return None  # another topic, whose name ends like a key prefix and this topic
         if (segment.start_offset, segment.id, manifest.partition, topic) != (
@@ -567,7 +474,7 @@ class _LogBuilder:
 
     # ---- what is read ----------------------------------------------------------------------------
 
-    def _lineage(self, groups: list[_Group], copies: list[Copy]) -> tuple[EpochEntry, ...]:
+    def _lineage(self, groups: list[Group], copies: list[Copy]) -> tuple[EpochEntry, ...]:
         """The log's own epochs; where it has none, those that its newest segment was copied with.
 
         Raises:
@@ -686,7 +593,7 @@ def _is_finished(layout: str, stored_objects: dict[str, StoredObject]) -> bool:
         return len(stored_objects) == 3
     if layout == "aiven":
         return MANIFEST in stored_objects
-    return stored_objects.keys() >= set(_RAW_SUFFIXES) - {"txnindex"}
+    return stored_objects.keys() >= set(RAW_SUFFIXES) - {"txnindex"}
 
 
 def _end(objects: SegmentObjects) -> int | None:
