@@ -16,7 +16,8 @@ The algorithm, for each partition:
 
 Nothing is moved to another offset, and no byte of a batch is changed.
 
-values      a provable partition as values; headers of its batches, read again from their files
+values      a provable partition as values; headers of its batches, read again from their files; its
+            damaged transactions
 places      step 3: which of them have a certain place
 provable    steps 1 to 3 for one copy: provable batches by offset, other bytes, lost offsets; its
             `Chains` are step 2

@@ -1,12 +1,12 @@
 from kseg.log.salvage.output import PUT_BACK as PUT_BACK
 from kseg.log.salvage.provable import read_provable as read_provable
 from kseg.log.salvage.salvage import READABLE as READABLE
-from kseg.log.salvage.salvage import DamagedTransaction as DamagedTransaction
 from kseg.log.salvage.salvage import SalvagedPartition as SalvagedPartition
 from kseg.log.salvage.salvage import SalvagePlan as SalvagePlan
 from kseg.log.salvage.salvage import SalvageReport as SalvageReport
 from kseg.log.salvage.values import HARMLESS as HARMLESS
 from kseg.log.salvage.values import REASONS as REASONS
+from kseg.log.salvage.values import DamagedTransaction as DamagedTransaction
 from kseg.log.salvage.values import LostOffsets as LostOffsets
 from kseg.log.salvage.values import ProvablePartition as ProvablePartition
 from kseg.log.salvage.values import SegmentSeen as SegmentSeen

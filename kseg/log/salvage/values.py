@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -11,12 +12,13 @@ from uuid import UUID
 
 import numpy as np
 
-from kseg.constants import Int64s
+from kseg.constants import END_MARKERS, ControlType, Int64s
 from kseg.documents import Documented
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.log_file import LogFile
 from kseg.files.mapping import Mapping
-from kseg.format.header import BatchTable
+from kseg.format.builder import BatchBuilder
+from kseg.format.header import BatchHeader, BatchTable
 from kseg.frozen import frozen_dataclass
 
 #: Why bytes of a log are not kept, in stable words.
@@ -272,3 +274,109 @@ def gap_columns(run: Span) -> Iterator[tuple[Int64s, Int64s, Int64s]]:
         gaps = np.flatnonzero(end > first)
         yield first[gaps], end[gaps], table.position[gaps]
         before = int(table.last_offset[-1])
+
+
+# ---- transactions --------------------------------------------------------------------------------
+
+
+@frozen_dataclass
+class DamagedTransaction(Documented):
+    """A transaction with lost offsets behind its first record.
+
+    Attributes:
+        producer_id, producer_epoch: of its producer.
+        first_offset: of its first record.
+        last_offset: of its marker; of its last record if that is lost.
+        coordinator_epoch: of the last marker of this producer; 0 without one.
+        is_open: its marker is lost. Else offsets in front of the marker are, so records of it may
+            be missing, or it may be two whose first marker is lost.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    last_offset: int
+    coordinator_epoch: int
+    is_open: bool
+
+
+class Transactions:
+    """The transactions of a log that lost offsets may belong to.
+
+    Attributes:
+        damaged: by their first offsets.
+        leader_epoch: of the last batch that has one; -1 without any, or if nothing is lost.
+        max_timestamp: the largest one; 0 likewise.
+    """
+
+    def __init__(self, runs: Sequence[Span], lost: Sequence[LostOffsets]) -> None:
+        """Walk over the batches.
+
+        Args:
+            runs: by offset.
+            lost: between them and behind.
+
+        Raises:
+            CorruptRecordError, UnreadableError: a file has changed since it was read.
+        """
+        self._lost = [lost_range.first_offset for lost_range in lost]
+        self._open: dict[int, tuple[int, int, int]] = {}
+        self._epochs: dict[int, int] = {}
+        self.damaged: list[DamagedTransaction] = []
+        self.leader_epoch, self.max_timestamp = -1, 0
+        for _, table in provable_tables(runs) if lost else ():
+            self.leader_epoch = max(self.leader_epoch, int(table.leader_epoch.max()))
+            self.max_timestamp = max(self.max_timestamp, int(table.max_timestamp.max()))
+            is_transactional = table.is_transactional & (table.producer_id >= 0)
+            if is_transactional.any():
+                for header in table[is_transactional]:
+                    self._note_batch(header)
+        for producer, begun in self._open.items():
+            if self._loses(begun[1], None):
+                self._add_damaged(producer, begun, is_open=True)
+        self.damaged.sort(key=lambda transaction: transaction.first_offset)
+
+    def _note_batch(self, header: BatchHeader) -> None:
+        """Note a batch of a transaction, or the marker that ends it."""
+        producer = header.producer_id
+        if not header.is_control:
+            first = self._open.get(producer, (header.base_offset,))[0]
+            self._open[producer] = first, header.last_offset, header.producer_epoch
+        elif header.control_type in END_MARKERS:
+            self._epochs[producer] = header.coordinator_epoch
+            begun = self._open.pop(producer, None)
+            if begun is not None and self._loses(begun[0], header.last_offset):
+                self._add_damaged(producer, (begun[0], header.last_offset, begun[2]), is_open=False)
+
+    def _loses(self, first: int, last: int | None) -> bool:
+        at = bisect_left(self._lost, first)
+        return at < len(self._lost) and (last is None or self._lost[at] <= last)
+
+    def _add_damaged(self, producer: int, begun: tuple[int, int, int], *, is_open: bool) -> None:
+        first, last, epoch = begun
+        coordinator = self._epochs.get(producer, 0)
+        self.damaged.append(DamagedTransaction(producer, epoch, first, last, coordinator, is_open))
+
+
+def abort_markers(transactions: Transactions, offset: int) -> bytes:
+    """Markers that abort the open transactions, each a batch of its own, from an offset on.
+
+    They have the leader epoch of the log's end and its largest timestamp.
+    """
+    made = []
+    for at, transaction in enumerate(
+        transaction for transaction in transactions.damaged if transaction.is_open
+    ):
+        builder = BatchBuilder(
+            base_offset=offset + at,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            transactional=True,
+            control=True,
+            leader_epoch=transactions.leader_epoch,
+        )
+        builder.append_end_marker(
+            ControlType.ABORT, transaction.coordinator_epoch, timestamp=transactions.max_timestamp
+        )
+        made.append(builder.build().data)
+    return b"".join(made)
