@@ -18,7 +18,8 @@ from kseg.log.producers.entry import ProducerEntry
 from kseg.log.reader import fetch, find
 from kseg.log.validate.rules import AppendOrigin, ValidatedBatch
 from kseg.log.writer import append, flush, retention, truncate
-from kseg.log.writer.state import LogState, open_state
+from kseg.log.writer.flush import open_state
+from kseg.log.writer.state import LogState
 from tests.interop.kafka import RELEASE, rules_of
 
 Answer = dict[str, Any]

@@ -16,7 +16,6 @@ Example:
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -28,7 +27,6 @@ import numpy as np
 from kseg import _core
 from kseg._kernels import validate as _validate
 from kseg.constants import (
-    BATCH_HEADER_BYTES,
     INT32_MAX,
     LOG_OVERHEAD,
     NO_TIMESTAMP,
@@ -38,7 +36,6 @@ from kseg.constants import (
     TimestampType,
 )
 from kseg.errors import (
-    FormatError,
     InvalidRecordError,
     KsegError,
     LimitExceededError,
@@ -47,8 +44,7 @@ from kseg.errors import (
     UnsupportedFormatError,
 )
 from kseg.format import codec
-from kseg.format.bodies import at_batch, wrapper_value
-from kseg.format.codec import CAPACITY_KEPT_MAX, Arena
+from kseg.format.bodies import at_batch
 from kseg.format.columns import decode
 from kseg.format.encode import encode_batch
 from kseg.format.header import (
@@ -65,6 +61,7 @@ from kseg.format.header import (
 from kseg.format.options import BatchOptions, overhead_bytes
 from kseg.format.request import Request
 from kseg.log.validate.batches import (
+    Inflated,
     RecordCounts,
     analyze,
     check_batch,
@@ -75,6 +72,7 @@ from kseg.log.validate.batches import (
     examine_batch,
     examine_entries,
     examine_wrapper,
+    inflate,
     source_codec,
     too_large,
     walk,
@@ -100,77 +98,6 @@ _WHOLE = Request(
     control=True,
     verify_crc=False,
 )
-
-
-@dataclass(slots=True, eq=False)
-class Inflated:
-    """An append without its codec.
-
-    Attributes:
-        data: plain batches or messages.
-        body: the records in it: behind the header of a batch, or all of the messages.
-        table: of the append as it was given; where there was a codec, `data` differs.
-    """
-
-    data: memoryview
-    body: memoryview
-    table: BatchTable
-
-
-_kept = threading.local()
-
-
-def inflate_records(codec_id: int, data: memoryview, limit: int) -> memoryview | None:
-    """The records of a compressed batch, inflated; None if they cannot be.
-
-    Valid until this thread inflates another one.
-    """
-    try:
-        return _inflated(codec_id, data, magic=2, limit=limit, free=0)
-    except (FormatError, LimitExceededError):
-        return None
-
-
-def inflate(
-    view: memoryview, table: BatchTable, header: BatchHeader, inflated_max: int
-) -> Inflated:
-    """The only batch of an append, inflated; valid until this thread inflates another one.
-
-    Raises:
-        DecompressionError, LimitExceededError, InvalidRecordError: it cannot be inflated.
-    """
-    start = BATCH_HEADER_BYTES if header.magic >= 2 else 0
-    if not header.codec or (header.magic >= 2 and header.record_count <= 0):
-        return Inflated(view, view[start:], table)
-    try:
-        packed = view[start:] if header.magic >= 2 else wrapper_value(view, header.codec)
-        data = _inflated(header.codec, packed, magic=header.magic, limit=inflated_max, free=start)
-    except (FormatError, LimitExceededError) as error:
-        at_batch(error, header)
-        raise
-    return Inflated(data, data[start:], table)
-
-
-def _inflated(
-    codec_id: int, packed: memoryview, *, magic: int, limit: int, free: int
-) -> memoryview:
-    """Some bytes inflated, behind so many free ones.
-
-    They lie in this thread's arena, whose pages are warm from the append before. The memory of a
-    very large batch is released.
-    """
-    arena: Arena | None = getattr(_kept, "arena", None)
-    if arena is None:
-        arena = _kept.arena = Arena()
-    arena.clear()
-    try:
-        if free:
-            arena.append(bytes(free))
-        codec.decompress_into(codec_id, packed, arena, magic=magic, limit=limit)
-        return arena.view()
-    finally:
-        if arena.capacity > CAPACITY_KEPT_MAX:
-            _kept.arena = Arena()
 
 
 def rebuild(

@@ -9,7 +9,9 @@ raises errors with a text for each. It gives no offsets and builds no batches.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -17,6 +19,7 @@ import numpy as np
 
 from kseg._kernels import validate as _validate
 from kseg.constants import (
+    BATCH_HEADER_BYTES,
     LOG_OVERHEAD,
     AppendOrigin,
     Bools,
@@ -28,16 +31,20 @@ from kseg.constants import (
 )
 from kseg.errors import (
     CorruptRecordError,
+    FormatError,
     InvalidRecordError,
     InvalidTimestampError,
     KsegError,
+    LimitExceededError,
     OffsetOverflowError,
     OffsetsOutOfOrderError,
     RecordFault,
     RecordTooLargeError,
     UnsupportedFormatError,
 )
-from kseg.format.bodies import at_batch, record_error
+from kseg.format import codec
+from kseg.format.bodies import at_batch, record_error, wrapper_value
+from kseg.format.codec import CAPACITY_KEPT_MAX, Arena
 from kseg.format.header import (
     CODEC_MASK,
     ENTRY_BYTES_MIN,
@@ -47,11 +54,7 @@ from kseg.format.header import (
     scan,
     stop_error,
 )
-from kseg.log.validate.rules import (
-    LAST_OFFSET_MAX,
-    AppendRules,
-    ValidationMetrics,
-)
+from kseg.log.validate.rules import LAST_OFFSET_MAX, AppendRules, ValidationMetrics
 
 Refusal = tuple["Bools | bool", Callable[[BatchHeader], KsegError]]
 
@@ -557,3 +560,76 @@ def _reason(
         return f"its timestamp {timestamp} is more than {limit} ms older than {now_ms}"
     limit = rules.timestamp_after_max_ms
     return f"its timestamp {timestamp} is more than {limit} ms newer than {now_ms}"
+
+
+# ---- inflating -----------------------------------------------------------------------------------
+
+_kept = threading.local()
+
+
+@dataclass(slots=True, eq=False)
+class Inflated:
+    """An append without its codec.
+
+    Attributes:
+        data: plain batches or messages.
+        body: the records in it: behind the header of a batch, or all of the messages.
+        table: of the append as it was given; where there was a codec, `data` differs.
+    """
+
+    data: memoryview
+    body: memoryview
+    table: BatchTable
+
+
+def inflate_records(codec_id: int, data: memoryview, limit: int) -> memoryview | None:
+    """The records of a compressed batch, inflated; None if they cannot be.
+
+    Valid until this thread inflates another one.
+    """
+    try:
+        return _inflated(codec_id, data, magic=2, limit=limit, free=0)
+    except (FormatError, LimitExceededError):
+        return None
+
+
+def inflate(
+    view: memoryview, table: BatchTable, header: BatchHeader, inflated_max: int
+) -> Inflated:
+    """The only batch of an append, inflated; valid until this thread inflates another one.
+
+    Raises:
+        DecompressionError, LimitExceededError, InvalidRecordError: it cannot be inflated.
+    """
+    start = BATCH_HEADER_BYTES if header.magic >= 2 else 0
+    if not header.codec or (header.magic >= 2 and header.record_count <= 0):
+        return Inflated(view, view[start:], table)
+    try:
+        packed = view[start:] if header.magic >= 2 else wrapper_value(view, header.codec)
+        data = _inflated(header.codec, packed, magic=header.magic, limit=inflated_max, free=start)
+    except (FormatError, LimitExceededError) as error:
+        at_batch(error, header)
+        raise
+    return Inflated(data, data[start:], table)
+
+
+def _inflated(
+    codec_id: int, packed: memoryview, *, magic: int, limit: int, free: int
+) -> memoryview:
+    """Some bytes inflated, behind so many free ones.
+
+    They lie in this thread's arena, whose pages are warm from the append before. The memory of a
+    very large batch is released.
+    """
+    arena: Arena | None = getattr(_kept, "arena", None)
+    if arena is None:
+        arena = _kept.arena = Arena()
+    arena.clear()
+    try:
+        if free:
+            arena.append(bytes(free))
+        codec.decompress_into(codec_id, packed, arena, magic=magic, limit=limit)
+        return arena.view()
+    finally:
+        if arena.capacity > CAPACITY_KEPT_MAX:
+            _kept.arena = Arena()

@@ -29,12 +29,7 @@ import numpy as np
 
 from kseg._kernels.placement import Places
 from kseg.constants import BATCH_BYTES, INT32_MAX, LOG_OVERHEAD, NO_TIMESTAMP, AppendOrigin, Buffer
-from kseg.errors import (
-    InvalidRecordError,
-    KsegError,
-    OffsetOverflowError,
-    RecordBatchTooLargeError,
-)
+from kseg.errors import InvalidRecordError, KsegError, OffsetOverflowError, RecordBatchTooLargeError
 from kseg.files.checkpoints import EpochEntry, assign_epochs
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.encode import (
@@ -51,14 +46,9 @@ from kseg.format.values import RecordColumns
 from kseg.frames import ArrowStream, Frames, has_arrow
 from kseg.log.producers.entry import OffsetMetadata, VerificationGuard
 from kseg.log.producers.state import NOTHING, ProducerUpdate, WrittenBatch
-from kseg.log.validate.append import inflate_records, validate_append, validate_replica
-from kseg.log.validate.batches import check_end, check_rising, walk
-from kseg.log.validate.rules import (
-    NOTHING_CONVERTED,
-    AppendRules,
-    ConversionStats,
-    ValidatedBatch,
-)
+from kseg.log.validate.append import validate_append, validate_replica
+from kseg.log.validate.batches import check_end, check_rising, inflate_records, walk
+from kseg.log.validate.rules import NOTHING_CONVERTED, AppendRules, ConversionStats, ValidatedBatch
 from kseg.log.writer.flush import base_after, flush, roll
 from kseg.log.writer.state import LogState
 

@@ -28,14 +28,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
-from uuid import UUID
 
 from kseg.constants import INT64_MAX, AppendOrigin, StrPath
-from kseg.errors import KsegError, NotALogError, PoisonedFileError, UncleanShutdownError
+from kseg.errors import KsegError, PoisonedFileError
 from kseg.files import io, metadata
-from kseg.files.checkpoints import TopicPartition, lower_clean_offset
+from kseg.files.checkpoints import TopicPartition
 from kseg.files.mapping import Mapping
-from kseg.files.names import FileKind, SegmentFiles, parse_partition_dir, segment_name
+from kseg.files.names import SegmentFiles, segment_name
 from kseg.log import data_directory
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import DataDirectoryLease, PartitionOffsets
@@ -43,11 +42,9 @@ from kseg.log.pending_deletes import Deletions
 from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.reader.version import END, Changes, HighWatermark, SegmentInfo, Truncations, Version
 from kseg.log.reader.view import LogView
-from kseg.log.recovery.load import load
-from kseg.log.recovery.load_context import LoadedLog, RecoveryInputs
+from kseg.log.recovery.load_context import LoadedLog
 from kseg.log.segment.writer import KINDS, SegmentWriter
 from kseg.log.validate.rules import AppendRules
-from kseg.stores.path import local_path_at
 
 #: Makes a named tuple in half the time that its own call takes.
 _tuple: Final = tuple.__new__
@@ -622,108 +619,6 @@ class LogState:
         return f"LogState({str(self.path)!r}, {self.log_start_offset} to {self.log_end_offset})"
 
 
-def open_state(
-    path: StrPath,
-    *,
-    create: bool,
-    recover: bool,
-    config: LogConfig,
-    now_ms: Callable[[], int],
-    mapping: Mapping = "auto",
-    topic_id: UUID | None = None,
-    known: PartitionOffsets | None = None,
-    high_watermark: HighWatermark | None = None,
-    set_aside: bool = False,
-) -> tuple[LogState, DataDirectoryLease]:
-    """Open a log for appending; closing it leaves the lease.
-
-    Args:
-        path: the partition directory, under a name that Kafka takes.
-        create: make it, and its data directory, if they are missing.
-        recover: recover it if it was not closed in good order.
-        config: of the log.
-        now_ms: the clock.
-        mapping: how its readers open files.
-        topic_id: to be recorded, or compared with the recorded one; None to skip this.
-        known: how the log was left, in place of what the data directory says.
-        high_watermark: see `Log.open`.
-        set_aside: also under a name by which a broker has put it aside; no checkpoint knows it
-            then.
-
-    Raises:
-        UncleanShutdownError: it was not closed in good order, and is not to be recovered.
-        LogLockedError: another process, or another log of this one, writes there.
-        NotALogError: not a partition's name, or one that was put aside.
-        InconsistentTopicIdError: the topic has another id.
-        KsegError: the log cannot be loaded.
-        FileNotFoundError: the directory does not exist, and may not be created.
-        PermissionError: this process cannot make files with the owner of the others there.
-        OSError: the disk refuses.
-    """
-    directory = local_path_at(path).resolve()
-    name = parse_partition_dir(directory.name)
-    if name.suffix is not None and not set_aside:
-        raise NotALogError("not the name of a partition that may be appended to", path=path)
-    if not directory.is_dir() and not create:
-        os.stat(directory)  # says best itself that it is missing
-        raise NotADirectoryError(20, "not a directory", str(path))
-    io.check_new_files(directory)
-    if create:
-        io.make_directories(directory.parent)
-    partition = TopicPartition(name.topic, name.partition) if name.suffix is None else None
-    lease = data_directory.enter(directory.parent)
-    untouched = True
-    try:
-        lease.claim(directory.name)
-        if create:
-            io.make_directories(directory)
-            if not _has_segments(directory):
-                # A process before may have made it and come no further.
-                io.flush_directory(directory.parent)
-        clean = lease.is_clean(directory.name) if known is None else known.clean
-        if not clean and not recover and _has_segments(directory):
-            error = UncleanShutdownError("the log was not closed in good order", path=directory)
-            # For programs; the command line has other words for it.
-            error.add_note("open it with recover=True, or call plan_recovery first")
-            raise error
-        if topic_id is not None:
-            metadata.record_topic_id(directory / FileKind.PARTITION_METADATA.value, topic_id)
-        lease.settle_offsets()
-        untouched = False
-        lease.mark_loaded()
-        known = known or lease.offsets_of(partition)
-        point, start = max(known.recovery_point, 0), max(known.log_start_offset, 0)
-        loaded = load(directory, RecoveryInputs(config, clean, point, start, now_ms()))
-        if loaded.mended:
-            lease.forget_broker_epoch()
-        if loaded.mended or not clean:
-            lower_clean_offset(directory, partition, loaded.log_end_offset)
-        state = LogState(
-            directory,
-            loaded,
-            config=config,
-            now_ms=now_ms,
-            partition=partition,
-            lease=lease,
-            mapping=mapping,
-            replicated=_replicated(high_watermark, lease.path, lambda: lease.offsets_of(partition)),
-        )
-        # A log may have lost its end. Offsets in front of the old point are then given again, and
-        # new records there must not count as flushed.
-        if partition is not None:
-            lease.take_back(partition, loaded.recovery_point)
-    except BaseException:
-        # A refusal has changed nothing: it must not take the mark from other holders of the lease.
-        lease.leave(clean=untouched)
-        raise
-    return state, lease
-
-
-def _has_segments(directory: Path) -> bool:
-    with os.scandir(directory) as entries:
-        return any(entry.name.partition(".")[2].startswith("log") for entry in entries)
-
-
 def high_watermark_of(view: LogView, high_watermark: HighWatermark | None) -> int:
     """Up to where replicas have a log that is open for reading.
 
@@ -732,13 +627,13 @@ def high_watermark_of(view: LogView, high_watermark: HighWatermark | None) -> in
         high_watermark: as for `Log.open`.
     """
     path, end = view.path, view.log_end_offset
-    mark = _replicated(
+    mark = replicated_by(
         high_watermark, path.resolve().parent, lambda: data_directory.offsets_beside(path)
     )
     return end if mark is None else min(max(mark, view.log_start_offset), end)
 
 
-def _replicated(
+def replicated_by(
     high_watermark: HighWatermark | None, home: StrPath, stored: Callable[[], PartitionOffsets]
 ) -> int | None:
     """See `LogState.replicated`; without a line a broker takes the log's start, and no less."""

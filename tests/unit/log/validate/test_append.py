@@ -21,7 +21,7 @@ from kseg.errors import (
 )
 from kseg.format.encode import encode_batch
 from kseg.format.options import BatchOptions
-from kseg.log.validate import append as rewrite
+from kseg.log.validate import batches as rewrite
 from kseg.log.validate.append import (
     AppendOrigin,
     AppendRules,

@@ -18,7 +18,7 @@ from kseg.format.header import scan
 from kseg.log.log import Log
 from kseg.log.producers.entry import BatchDescriptor, ProducerEntry
 from kseg.log.segment.index_entries import Indexed, Placement, place
-from kseg.log.validate.append import inflate_records
+from kseg.log.validate.batches import inflate_records
 from kseg.log.validate.rules import AppendOrigin, AppendRules
 from kseg.log.writer import append
 from kseg.log.writer.append import append_as_follower, append_as_leader
