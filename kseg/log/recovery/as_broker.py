@@ -20,19 +20,14 @@ from bisect import bisect_right
 from typing import Final
 
 from kseg.constants import StopReason
-from kseg.errors import (
-    CorruptIndexError,
-    OffsetOverflowError,
-    OffsetsOutOfOrderError,
-    OnError,
-)
+from kseg.errors import CorruptIndexError, OffsetOverflowError, OffsetsOutOfOrderError, OnError
 from kseg.files import checkpoints
 from kseg.files.checkpoints import LeaderEpochs
 from kseg.files.grammar import offset_from_file_name
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery import raw_lookups
-from kseg.log.recovery.load import Loading, check_followed, clear, refuse_overflow
+from kseg.log.recovery.load import Loading, check_followed
 from kseg.log.recovery.load_context import (
     DELETE_SUFFIX,
     EPOCHS,
@@ -45,7 +40,9 @@ from kseg.log.recovery.load_context import (
     LoadContext,
     LoadedLog,
     SegmentOutcome,
+    clear,
     file_of,
+    refuse_overflow,
 )
 from kseg.log.recovery.overlay import NOT_SAID
 from kseg.log.recovery.sweep import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, Swept

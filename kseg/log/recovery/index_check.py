@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import compress
+from itertools import compress, takewhile
 from typing import Final
 
 import numpy as np
@@ -38,7 +38,7 @@ from kseg.files import io
 from kseg.files.names import FileKind
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import AbortedTxn, TxnIndex
-from kseg.format.header import COLUMN, CONTROL, FIELDS, TRANSACTIONAL, BatchTable, scan
+from kseg.format.header import COLUMN, CONTROL, FIELDS, TRANSACTIONAL, BatchTable, scan, stop_code
 from kseg.frozen import frozen_dataclass
 from kseg.log.config import DEFAULTS, LogConfig
 from kseg.log.findings import Finding, Sink
@@ -52,13 +52,23 @@ from kseg.log.index_rules import (
 )
 from kseg.log.producers.entry import ProducerBatch, telling_batches
 from kseg.log.producers.state import ProducerState
-from kseg.log.recovery.load_context import INDEX, LoadContext, file_of
+from kseg.log.recovery.load_context import (
+    ENTRIES,
+    INDEX,
+    TIMEINDEX,
+    TXNINDEX,
+    WHY_CUT,
+    LoadContext,
+    file_of,
+    refuse_unrepaired,
+)
 from kseg.log.recovery.sweep import (
     OFFSET_ENTRY,
     TIME_ENTRY,
     TXN_ENTRY,
     DerivedEntries,
     pass_over,
+    sweep_segment,
 )
 from kseg.log.segment.reader import Segment
 
@@ -526,3 +536,82 @@ def _last_start(context: LoadContext, base: int, segment: Segment) -> int:
         if start:
             break
     return start
+
+
+# ---- the end of a log that was closed cleanly ----------------------------------------------------
+# The cut takes what follows the last whole batch. The index of the last segment leads there, past
+# everything in front. So the whole segment is walked:
+#
+#     all of it is sound       the indexes are rebuilt
+#     the index misled         the end is where the walk over all of the segment ends
+#     damage is in front       stays, and so does everything behind it up to the cut: the indexes
+#                              keep their entries, since without them the log would seem to end at
+#                              the damage
+
+
+def cut_clean_end(context: LoadContext, index_end: LogEnd) -> tuple[int, bool]:
+    """After a clean stop, cut what follows the last whole batch of the last segment.
+
+    If the log is damaged in front of the end that its indexes name, that end counts: the log keeps
+    its bytes up to there, and the indexes are trimmed to it.
+
+    Args:
+        context: the load.
+        index_end: the end of the log by its indexes.
+
+    Returns:
+        The offset behind the last batch, and whether the indexes of the segment are to be rebuilt.
+
+    Raises:
+        KsegError: the segment cannot be walked; nothing is changed.
+        OSError: the disk refuses.
+    """
+    base, end = index_end.base_offset, index_end
+    with context.open(base) as segment:
+        swept = sweep_segment(segment, config=context.inputs.config)
+    refuse_unrepaired(context, swept)
+    sound = swept.valid_bytes >= index_end.position
+    if not sound:
+        sound_end = (swept.valid_bytes, swept.next_offset)
+        _note_end(context, base, swept.stop, "; left as it is", *sound_end)
+        _trim_indexes(context, index_end)
+    elif swept.valid_bytes > index_end.position:
+        end = LogEnd(base, swept.next_offset, swept.valid_bytes, swept.stop)
+    reason = end.cut_reason
+    if reason is not None and end.position < context.size(base):
+        done = ", though the log was closed in good order; cut"
+        _note_end(context, base, reason, done, end.position, end.next_offset)
+        if sound and file_of(base, INDEX) in context.overlay.files:
+            # Its absence says, after an interruption, that indexes are to be rebuilt.
+            context.overlay.remove(file_of(base, INDEX), WHY_CUT[reason], keep=False)
+            context.overlay.settle()
+        context.cut_log(base, end.position, end.next_offset, WHY_CUT[reason])
+    return end.next_offset, sound
+
+
+def _note_end(
+    context: LoadContext, base: int, stop: StopReason, done: str, position: int, offset: int
+) -> None:
+    code, message = stop_code(stop), WHY_CUT[stop] + done
+    context.note_fault(code, context.path(base), message, position, offset)
+
+
+def _trim_indexes(context: LoadContext, index_end: LogEnd) -> None:
+    """Let no entry lead past the cut; the one by which the end was found is the last."""
+    base, end = index_end.base_offset, index_end.next_offset
+    aborted, times, offsets = (context.entries(base, kind) for kind in (TXNINDEX, TIMEINDEX, INDEX))
+    below = (entry[3] < end for entry in aborted)
+    in_front = (any(entry) and 0 <= entry[1] < end - base for entry in times)
+    leading = [number for number, entry in enumerate(offsets) if 0 < entry[1] == index_end.start]
+    keep_entries(context, base, TXNINDEX, sum(takewhile(bool, below)))
+    keep_entries(context, base, TIMEINDEX, sum(takewhile(bool, in_front)))
+    keep_entries(context, base, INDEX, leading[-1] + 1 if leading else 0)
+
+
+def keep_entries(context: LoadContext, base: int, kind: str, count: int) -> None:
+    """Let an index have so many of its entries."""
+    name, why = file_of(base, kind), "entries lead past the log's end"
+    if name in context.overlay.files:
+        data = context.overlay.read(name, size=count * ENTRIES[kind].size)
+        if not context.has(name, data):
+            context.overlay.put(name, data, why, held=kind == INDEX)

@@ -1,4 +1,4 @@
-"""Rolls, flushes and the clean close: making a log durable.
+"""Openings, rolls, flushes and the clean close of a log: making it durable.
 
 Nothing is durable before `flush`. It writes the files in the order of their dependence: snapshots
 of producers, logs, their indexes, the names in the directory, and at the end the recovery point.
@@ -12,23 +12,33 @@ Source: Kafka `UnifiedLog.roll`, `UnifiedLog.flush`, `UnifiedLog.close`, `LocalL
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from kseg.constants import StrPath
-from kseg.errors import KsegError
-from kseg.files import io, producer_snapshot
+from kseg.errors import KsegError, NotALogError, UncleanShutdownError
+from kseg.files import io, metadata, producer_snapshot
+from kseg.files.checkpoints import TopicPartition, lower_clean_offset
+from kseg.files.mapping import Mapping
+from kseg.files.names import FileKind, parse_partition_dir
 from kseg.format.times import Time, time_ms
 from kseg.frozen import frozen_dataclass
+from kseg.log import data_directory
 from kseg.log.clock import clock_of
 from kseg.log.config import LogConfig
+from kseg.log.data_directory import DataDirectoryLease, PartitionOffsets
 from kseg.log.pending_deletes import remove_segment
 from kseg.log.reader.version import HighWatermark
+from kseg.log.recovery.load import load
+from kseg.log.recovery.load_context import RecoveryInputs
 from kseg.log.segment.writer import SegmentWriter, attempt
-from kseg.log.writer.state import LogState, open_state
+from kseg.log.writer.state import LogState, replicated_by
+from kseg.stores.path import local_path_at
 
 #: Rolled segments above the recovery point: their files are open, and walked after a crash.
 UNFLUSHED_MAX: Final = 8
@@ -290,3 +300,110 @@ class Opening:
         if self.state is not None:
             return nullcontext(self.state)
         return opened(self.path, self.config, now=now, high_watermark=self.high_watermark)
+
+
+# ---- openings ------------------------------------------------------------------------------------
+
+
+def open_state(
+    path: StrPath,
+    *,
+    create: bool,
+    recover: bool,
+    config: LogConfig,
+    now_ms: Callable[[], int],
+    mapping: Mapping = "auto",
+    topic_id: UUID | None = None,
+    known: PartitionOffsets | None = None,
+    high_watermark: HighWatermark | None = None,
+    set_aside: bool = False,
+) -> tuple[LogState, DataDirectoryLease]:
+    """Open a log for appending; closing it leaves the lease.
+
+    Args:
+        path: the partition directory, under a name that Kafka takes.
+        create: make it, and its data directory, if they are missing.
+        recover: recover it if it was not closed in good order.
+        config: of the log.
+        now_ms: the clock.
+        mapping: how its readers open files.
+        topic_id: to be recorded, or compared with the recorded one; None to skip this.
+        known: how the log was left, in place of what the data directory says.
+        high_watermark: see `Log.open`.
+        set_aside: also under a name by which a broker has put it aside; no checkpoint knows it
+            then.
+
+    Raises:
+        UncleanShutdownError: it was not closed in good order, and is not to be recovered.
+        LogLockedError: another process, or another log of this one, writes there.
+        NotALogError: not a partition's name, or one that was put aside.
+        InconsistentTopicIdError: the topic has another id.
+        KsegError: the log cannot be loaded.
+        FileNotFoundError: the directory does not exist, and may not be created.
+        PermissionError: this process cannot make files with the owner of the others there.
+        OSError: the disk refuses.
+    """
+    directory = local_path_at(path).resolve()
+    name = parse_partition_dir(directory.name)
+    if name.suffix is not None and not set_aside:
+        raise NotALogError("not the name of a partition that may be appended to", path=path)
+    if not directory.is_dir() and not create:
+        os.stat(directory)  # says best itself that it is missing
+        raise NotADirectoryError(20, "not a directory", str(path))
+    io.check_new_files(directory)
+    if create:
+        io.make_directories(directory.parent)
+    partition = TopicPartition(name.topic, name.partition) if name.suffix is None else None
+    lease = data_directory.enter(directory.parent)
+    untouched = True
+    try:
+        lease.claim(directory.name)
+        if create:
+            io.make_directories(directory)
+            if not _has_segments(directory):
+                # A process before may have made it and come no further.
+                io.flush_directory(directory.parent)
+        clean = lease.is_clean(directory.name) if known is None else known.clean
+        if not clean and not recover and _has_segments(directory):
+            error = UncleanShutdownError("the log was not closed in good order", path=directory)
+            # For programs; the command line has other words for it.
+            error.add_note("open it with recover=True, or call plan_recovery first")
+            raise error
+        if topic_id is not None:
+            metadata.record_topic_id(directory / FileKind.PARTITION_METADATA.value, topic_id)
+        lease.settle_offsets()
+        untouched = False
+        lease.mark_loaded()
+        known = known or lease.offsets_of(partition)
+        point, start = max(known.recovery_point, 0), max(known.log_start_offset, 0)
+        loaded = load(directory, RecoveryInputs(config, clean, point, start, now_ms()))
+        if loaded.mended:
+            lease.forget_broker_epoch()
+        if loaded.mended or not clean:
+            lower_clean_offset(directory, partition, loaded.log_end_offset)
+        state = LogState(
+            directory,
+            loaded,
+            config=config,
+            now_ms=now_ms,
+            partition=partition,
+            lease=lease,
+            mapping=mapping,
+            replicated=replicated_by(
+                high_watermark, lease.path, lambda: lease.offsets_of(partition)
+            ),
+        )
+        # A log may have lost its end. Offsets in front of the old point are then given again, and
+        # new records there must not count as flushed.
+        if partition is not None:
+            lease.take_back(partition, loaded.recovery_point)
+    except BaseException:
+        # A refusal has changed nothing: it must not take the mark from other holders of the lease.
+        lease.leave(clean=untouched)
+        raise
+    return state, lease
+
+
+def _has_segments(directory: Path) -> bool:
+    with os.scandir(directory) as entries:
+        return any(entry.name.partition(".")[2].startswith("log") for entry in entries)

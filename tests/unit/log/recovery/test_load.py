@@ -9,8 +9,8 @@ import pytest
 
 from kseg.errors import NotALogError
 from kseg.files import io
-from kseg.log.recovery.load import clear, load
-from kseg.log.recovery.load_context import RecoveryInputs
+from kseg.log.recovery.load import load
+from kseg.log.recovery.load_context import RecoveryInputs, clear
 from kseg.log.recovery.overlay import Applier, Overlay
 from tests.builders import batch, record
 from tests.unit.log import damaged
