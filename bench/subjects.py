@@ -279,7 +279,7 @@ def lead(
 def _judge() -> Callable[[bytes | bytearray, int], int]:
     """Returns what checks a usual batch as a log does, at an offset; answers its last offset."""
     from kseg._kernels.placement import Places
-    from kseg.log.validate.append import inflate_records
+    from kseg.log.validate.batches import inflate_records
 
     rules = LogConfig().append_rules()
     places = Places(

@@ -39,7 +39,7 @@ The life of a batch
     5. `writer.flush` makes it lasting. Retention, a truncation or compaction takes it away again.
 
 The order of a recovery
-    1. `recovery.load` clears the temporary files of interrupted work.
+    1. `recovery.load_context` clears the temporary files of interrupted work.
     2. `recovery.index_check` checks the ends of the indexes; a fault is a reason to sweep the
        segment.
     3. `recovery.sweep` walks each segment that was not flushed, or has a fault. `recovery.load`

@@ -166,7 +166,7 @@ class Log:
             return cls(LogView.open(path_at(path), mapping=mapping), mapping)
         if mode != "append":
             raise ValueError(f"mode is 'read' or 'append', not {mode!r}")
-        from kseg.log.writer import state as opening
+        from kseg.log.writer import flush as opening
 
         mapping = "never" if mapping == "auto" else mapping
         state, lease = opening.open_state(
