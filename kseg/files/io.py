@@ -27,9 +27,9 @@ from typing import Final, Protocol, Self, TypeGuard
 
 from kseg.constants import Buffer, StrPath
 from kseg.errors import LimitExceededError, PoisonedFileError, SegmentInUseError
-from kseg.files import ownership, record_locks
-from kseg.files.fallocate import fallocate
+from kseg.files import ownership, system_calls
 from kseg.files.ownership import Look
+from kseg.files.system_calls import fallocate
 from kseg.frozen import frozen_dataclass
 
 #: The source of owner, group and permissions of a new file: another file, or given values.
@@ -520,7 +520,7 @@ class WriteFile(Closing):
 
     def _shorten(self, size: int) -> None:
         try:
-            record_locks.exclude(self._fd, size)
+            system_calls.exclude(self._fd, size)
         except BlockingIOError:
             self._begin_anew(size)
         except OSError:  # this system has no such locks, so readers map only where that is safe
@@ -529,7 +529,7 @@ class WriteFile(Closing):
             try:
                 _calls.ftruncate(self._fd, size)
             finally:
-                record_locks.release(self._fd)
+                system_calls.release(self._fd)
 
     def _begin_anew(self, size: int) -> None:
         """Give the name to a new file with the first `size` bytes, and go on with that file."""
@@ -647,7 +647,7 @@ def check_cuts(kept_bytes: Mapping[Path, int]) -> None:
     """
     for path, size in kept_bytes.items():
         with suppress(FileNotFoundError), opened(path) as fd:
-            if record_locks.is_shared(fd, size):
+            if system_calls.is_shared(fd, size):
                 _check_room(fd, path, size, size)
 
 
@@ -681,7 +681,7 @@ def _has_mapped(process: int, file: os.stat_result) -> bool:
                 if not os.path.samestat(os.stat(f"/proc/{process}/fd/{number}"), file):
                     continue
                 with opened(f"/proc/{process}/fdinfo/{number}") as info:
-                    if record_locks.OPEN_FILE_LOCK in os.read(info, _COPIED_BYTES):
+                    if system_calls.OPEN_FILE_LOCK in os.read(info, _COPIED_BYTES):
                         return True
     return False
 

@@ -27,7 +27,7 @@ from types import TracebackType
 from kseg.constants import StrPath
 from kseg.errors import LogLockedError
 from kseg.files import io, ownership
-from kseg.files.record_locks import conflicting_process
+from kseg.files.system_calls import conflicting_process
 
 LOCK_NAME = ".lock"
 

@@ -5,7 +5,7 @@ process with SIGBUS, which Python cannot catch: a page past the end of a file th
 hole for which a full tmpfs has no memory, a bad sector. So `mapping="auto"` maps only
 
 - while no other process holds the data directory's lock: a live broker shortens without asking;
-- bytes that it can lock, shared (`record_locks`): before kseg shortens a file it asks for that
+- bytes that it can lock, shared (`system_calls`): before kseg shortens a file it asks for that
   lock, and leaves the bytes in place if it is refused; the lock ends with the last view of the map;
 - files without holes, and of indexes those that are large and lie on a disk.
 
@@ -30,7 +30,7 @@ import numpy as np
 
 from kseg.constants import INT64_MAX, StrPath, Uint8s
 from kseg.errors import CorruptRecordError, UnreadableError
-from kseg.files import io, lock, record_locks
+from kseg.files import io, lock, system_calls
 from kseg.files.io import Closing
 
 Mapping = Literal["auto", "unheld", "always", "never"]
@@ -270,7 +270,7 @@ class MappedFile(Closing):
         if self._mapping != "always" and self._is_to_be_read(status):
             return False
         try:
-            record_locks.share(self._fd, size)
+            system_calls.share(self._fd, size)
         except BlockingIOError:
             return False
         except OSError:  # this system has no such locks

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from kseg.errors import CorruptRecordError, SegmentInUseError
-from kseg.files import io, lock, record_locks
+from kseg.files import io, lock, system_calls
 from kseg.files.mapping import INDEX_BYTES_READ, MappedFile, held_by_another
 from tests.stopping import refusing
 from tests.unit.files.foreign import holding
@@ -292,7 +292,7 @@ def test_what_cannot_be_locked_is_mapped_by_those_who_insist(
     def lacking(_fd: int, _size: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(record_locks, "share", lacking)
+    monkeypatch.setattr(system_calls, "share", lacking)
     with MappedFile.open(path) as file, MappedFile.open(path, "always") as insisting:
         assert (file.mapped, insisting.mapped) == (False, True)
 

@@ -1,4 +1,6 @@
-"""Record locks of fcntl(2): queried for a process, taken for an open file.
+"""System calls that the `os` of Python lacks: record locks, and blocks for bytes to come.
+
+Record locks of fcntl(2) are queried for a process, and taken for an open file.
 
 A broker's lock on `.lock` belongs to its process. The other kind, the open file description lock,
 says that a file is mapped: it belongs to one opening, a map with its own descriptor keeps it alive,
@@ -13,7 +15,7 @@ Neither waits.
     int64  l_len                   int16  l_type
     int32  l_pid                   int16  l_whence
 
-Source: fcntl(2), `F_GETLK` and `F_OFD_SETLK`.
+Source: fcntl(2), `F_GETLK` and `F_OFD_SETLK`; fallocate(2), with FALLOC_FL_KEEP_SIZE.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ import fcntl
 import os
 import struct
 import sys
+from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 if sys.platform == "darwin":
@@ -100,3 +104,49 @@ def _set(fd: int, kind: int, start: int, size: int) -> None:
     if not hasattr(fcntl, "F_OFD_SETLK"):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _pack(kind, start, size))
+
+
+# ---- blocks ahead --------------------------------------------------------------------------------
+
+
+_KEEP_SIZE: Final = 1  # FALLOC_FL_KEEP_SIZE of linux/falloc.h
+
+
+def fallocate(fd: int, position: int, size: int) -> None:
+    """Let an open file have its blocks from `position` on; neither bytes nor its size change.
+
+    Args:
+        fd: open for writing.
+        position: of the first byte; may lie behind the end.
+        size: how many bytes.
+
+    Raises:
+        OSError: the disk lacks the blocks, or the system or file system lacks the call.
+    """
+    number = _fallocate_of_libc()(fd, position, size)
+    if number:
+        raise OSError(number, os.strerror(number))
+
+
+@cache
+def _fallocate_of_libc() -> Callable[[int, int, int], int]:
+    """The call of the C library; answers 0, or the number of an error."""
+    if sys.platform != "linux":
+        return _lacking
+    import ctypes  # takes its time, and few processes need it
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    # Of the two functions, the one with 64 bits everywhere.
+    made = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
+    if made is None:
+        return _lacking
+    made.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+
+    def call(fd: int, position: int, size: int) -> int:
+        return ctypes.get_errno() if made(fd, _KEEP_SIZE, position, size) else 0
+
+    return call
+
+
+def _lacking(_fd: int, _position: int, _size: int) -> int:
+    return errno.ENOSYS

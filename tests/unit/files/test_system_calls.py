@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kseg.files import fallocate as module
-from kseg.files.fallocate import fallocate
+from kseg.files import system_calls as module
+from kseg.files.system_calls import fallocate
 
 
 def test_an_error_carries_the_number_of_the_system(tmp_path: Path) -> None:
@@ -26,10 +26,10 @@ def test_an_error_carries_the_number_of_the_system(tmp_path: Path) -> None:
 
 def test_a_system_without_the_call_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "elsewhere")
-    module._call.cache_clear()
+    module._fallocate_of_libc.cache_clear()
     try:
         with open(tmp_path / "x", "wb") as file, pytest.raises(OSError, match=r".") as caught:
             fallocate(file.fileno(), 0, 10)
     finally:
-        module._call.cache_clear()
+        module._fallocate_of_libc.cache_clear()
     assert caught.value.errno == errno.ENOSYS
