@@ -42,8 +42,7 @@ from kseg.log.cleaner.rewrite import Pass, keep_group, no_room, remove_cleaned, 
 from kseg.log.config import LogConfig
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.recovery.backup import Backup
-from kseg.log.recovery.lost import sum_of
-from kseg.log.recovery.plan import Plan, Report
+from kseg.log.recovery.plan import Plan, Report, sum_of
 from kseg.log.segment.index_entries import timestamp_of_first
 from kseg.log.topic_policy import RetentionRules
 from kseg.log.writer import retention

@@ -31,7 +31,7 @@ from kseg.log.producers.entry import ProducerEntry
 from kseg.log.producers.snapshots import producers_at
 from kseg.log.reader.version import HighWatermark, SegmentInfo
 from kseg.log.reader.view import LogView
-from kseg.log.recovery.lost import sum_of
+from kseg.log.recovery.plan import sum_of
 from kseg.log.segment.index_entries import check_end
 from kseg.log.segment.reader import Segment
 from kseg.log.validate.batches import check_rising

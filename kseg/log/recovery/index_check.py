@@ -62,14 +62,8 @@ from kseg.log.recovery.load_context import (
     file_of,
     refuse_unrepaired,
 )
-from kseg.log.recovery.sweep import (
-    OFFSET_ENTRY,
-    TIME_ENTRY,
-    TXN_ENTRY,
-    DerivedEntries,
-    pass_over,
-    sweep_segment,
-)
+from kseg.log.recovery.sweep import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, pass_over, sweep_segment
+from kseg.log.segment.index_entries import DerivedEntries
 from kseg.log.segment.reader import Segment
 
 # ---- aborted transactions ------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from kseg.errors import UnreadableError
 from kseg.files.log_file import LogFile
 from kseg.format.header import ENTRY_BYTES_MIN, HEAD_BYTES, BatchHeader, refused_batch
 from kseg.frozen import frozen_dataclass
+from kseg.log.recovery.plan import sum_of
 from kseg.log.segment.reader import Segment
 
 #: An open log file.
@@ -161,12 +162,6 @@ def joined(parts: Iterable[Lost]) -> Lost | None:
             )
         )
     return whole
-
-
-def sum_of(numbers: Iterable[int | None]) -> int | None:
-    """The sum; None if one of them is not known."""
-    numbers_listed = [*numbers]
-    return None if None in numbers_listed else sum(number or 0 for number in numbers_listed)
 
 
 def _pieces(

@@ -18,7 +18,7 @@ surrounds that method:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -310,3 +310,9 @@ def claimed(plan: Plan[Any]) -> Iterator[data_directory.DataDirectoryLease]:
         raise
     finally:
         lease.leave(clean=clean)
+
+
+def sum_of(numbers: Iterable[int | None]) -> int | None:
+    """The sum; None if one of them is not known."""
+    numbers_listed = [*numbers]
+    return None if None in numbers_listed else sum(number or 0 for number in numbers_listed)

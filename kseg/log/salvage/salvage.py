@@ -44,7 +44,7 @@ from kseg.format.request import Request
 from kseg.frames import Table, TableRows, counted
 from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
-from kseg.log.recovery.lost import sum_of
+from kseg.log.recovery.plan import sum_of
 from kseg.log.salvage.output import (
     QUARANTINE,
     REPORT,

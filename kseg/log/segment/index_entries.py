@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from kseg._kernels.placement import place_rows
-from kseg.constants import StopReason
+from kseg.constants import NO_TIMESTAMP, StopReason
 from kseg.errors import (
     KsegError,
     LimitExceededError,
@@ -21,8 +21,11 @@ from kseg.errors import (
     OffsetsOutOfOrderError,
     at_path,
 )
+from kseg.files.index import OFFSET_ENTRY as OFFSET_ENTRY
 from kseg.files.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, TimeIndexEntry
+from kseg.files.index import TIME_ENTRY as TIME_ENTRY
 from kseg.format.header import BatchTable, stop_error
+from kseg.log.config import LogConfig
 
 if TYPE_CHECKING:
     from kseg.log.segment.reader import Segment
@@ -207,3 +210,77 @@ def check_end(table: BatchTable, segment: Segment, sound: tuple[StopReason, ...]
     """Refuse a walk that met damage; a torn tail is not damage, unless `sound` lacks it."""
     if table.stop not in sound:
         raise at_path(stop_error(table), segment.path)
+
+
+# ---- the entries of all batches of a segment -----------------------------------------------------
+
+
+class DerivedEntries:
+    """The bytes of both indexes, and where the next entry goes.
+
+    Attributes:
+        offsets, times: the entries so far.
+        position: behind the last batch.
+        latest: the largest timestamp so far; (-1, base offset) for none.
+    """
+
+    __slots__ = (
+        "_base_offset",
+        "_careful",
+        "_indexed",
+        "_interval",
+        "_since",
+        "latest",
+        "offsets",
+        "position",
+        "times",
+    )
+
+    def __init__(self, base_offset: int, config: LogConfig, *, careful: bool) -> None:
+        """Begin with an empty segment.
+
+        Args:
+            base_offset: of the segment.
+            config: the interval of entries, and the size of indexes.
+            careful: a batch without room for its entry gets none; else it is refused.
+        """
+        self.offsets, self.times = bytearray(), bytearray()
+        self.position = 0
+        self.latest = TimeIndexEntry(NO_TIMESTAMP, base_offset)
+        self._since = 0
+        self._base_offset = base_offset
+        self._interval = config.index_interval_bytes
+        self._careful = careful
+        size = config.segment_index_bytes
+        self._indexed = Indexed(
+            base_offset - 1,
+            TimeIndexEntry(NO_TIMESTAMP, base_offset),
+            size // OFFSET_ENTRY.size,
+            # One is kept for the entry of the end.
+            size // TIME_ENTRY.size - 1,
+        )
+
+    def add(self, table: BatchTable) -> tuple[int, KsegError | None]:
+        """Place entries for batches; returns their number, and the fault behind them."""
+        placed = place(
+            table,
+            self.position,
+            self._since,
+            self._interval,
+            self.latest,
+            base_offset=self._base_offset,
+            indexed=self._indexed,
+            strict=not self._careful,
+        )
+        self.offsets += placed.offsets
+        self.times += placed.times
+        self._indexed, self.latest = placed.indexed, placed.latest
+        self.position, self._since = placed.end, placed.bytes_since_entry
+        return placed.placed, placed.refusal
+
+    def closing_entry(self) -> bytes:
+        """The entry for the largest timestamp, if the last one is not of it."""
+        if self.latest.timestamp <= self._indexed.time.timestamp:
+            return b""
+        timestamp, offset = self.latest
+        return TIME_ENTRY.pack(timestamp, offset - self._base_offset)
