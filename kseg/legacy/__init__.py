@@ -1,6 +1,7 @@
 """Messages of Kafka 0.7 to 0.10 as objects: magic 0 and 1, and the format before them.
 
-    message        messages of magic 0 and 1, and sets of them
+    message        messages of magic 0 and 1
+    message_set    sets of them
     message07      messages and sets of Kafka 0.7
     old_brokers    what a broker of 0.10.1 made of a produced set, and what brokers up to 3.9 sent
                    to old consumers

@@ -1,8 +1,8 @@
-"""Messages of magic 0 and 1 as objects: one message, and sets of them.
+"""Messages of magic 0 and 1 as objects.
 
-Owns the layout of a message and of the entry around it, its checksum and its conversion, how
-entries follow each other, how a compressed one is opened, and the offset of each message inside.
-Reads no clock and no file. `kseg.format` reads and writes in bulk. Layouts: `docs/format.md`.
+Owns the layout of a message and of the entry around it, its checksum and its conversion;
+`kseg.legacy.message_set` owns sets of them. Reads no clock and no file. `kseg.format` reads and
+writes in bulk. Layouts: `docs/format.md`.
 
     | field     | magic 0 at | magic 1 at |                                              |
     |-----------|------------|------------|----------------------------------------------|
@@ -13,17 +13,16 @@ Reads no clock and no file. `kseg.format` reads and writes in bulk. Layouts: `do
     | key       | 6          | 14         | i32 length (negative: null), then bytes      |
     | value     | 10 + key   | 18 + key   | the same                                     |
 
-Source: Kafka 0.10.1 kafka.message.Message, ByteBufferMessageSet, MessageAndMetadata; today's
-LegacyRecord and AbstractLegacyRecordBatch.
+Source: Kafka 0.10.1 kafka.message.Message, MessageAndMetadata; today's LegacyRecord.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kseg._core import crc32
 from kseg.constants import (
@@ -38,17 +37,10 @@ from kseg.constants import (
     TimestampType,
     codec_of,
 )
-from kseg.errors import (
-    CorruptRecordError,
-    DecompressionError,
-    InvalidRecordError,
-    KsegError,
-    UnsupportedFormatError,
-)
-from kseg.format.codec import decompress, flat
+from kseg.errors import CorruptRecordError, InvalidRecordError, UnsupportedFormatError
+from kseg.format.codec import flat
 from kseg.format.compress import compress
 from kseg.format.header import CODEC_MASK, LOG_APPEND, wrap_int64
-from kseg.format.request import INFLATED_BYTES_MAX
 from kseg.frozen import frozen_dataclass
 
 #: Positions are numbers of 32 bits, the 12 bytes of offset and size count too.
@@ -56,7 +48,7 @@ MESSAGE_BYTES_MAX = 2**31 - 1 - LOG_OVERHEAD
 _MAGIC_AT = 4
 #: Where the length of the key lies.
 _KEY_AT = (6, 14)
-_U32, _I32, _ENTRY = Struct(">I"), Struct(">i"), Struct(">qi")
+_U32, _I32, ENTRY = Struct(">I"), Struct(">i"), Struct(">qi")
 _HEADS = (Struct(">bB"), Struct(">bBq"))
 
 
@@ -343,7 +335,7 @@ class Message(BorrowedMessage):
         listed, compression = list(messages), codec_of(compression)
         if compression == Compression.NONE:
             raise ValueError("a compressed message needs a codec")
-        magic, largest = _magic_and_time(listed)
+        magic, largest = magic_and_time(listed)
         stored = range(len(listed)) if offsets is None else offsets
         if len(stored) != len(listed):
             raise ValueError(f"{len(stored)} offsets for {len(listed)} messages")
@@ -513,7 +505,7 @@ def _sealed(magic: int, attributes: int, timestamp: int, parts: Sequence[Buffer]
 
 def entry(message: Message, offset: int) -> bytes:
     """The message as it lies in a set: offset, size, message; ValueError beyond 64 bits."""
-    return _ENTRY.pack(_fitting(offset), message.size) + message.data
+    return ENTRY.pack(_fitting(offset), message.size) + message.data
 
 
 def _fitting(offset: int) -> int:
@@ -522,7 +514,7 @@ def _fitting(offset: int) -> int:
     return offset
 
 
-def _magic_and_time(messages: Sequence[Message]) -> tuple[int, int]:
+def magic_and_time(messages: Sequence[Message]) -> tuple[int, int]:
     """The magic and the largest timestamp of messages for one wrapper.
 
     Raises:
@@ -543,252 +535,6 @@ def _magic_and_time(messages: Sequence[Message]) -> tuple[int, int]:
             raise InvalidRecordError(reason, record_index=index)
     _check_stored_magic(magic)
     return magic, max(NO_TIMESTAMP, *(message.timestamp for message in messages))
-
-
-class MessageAndOffset(NamedTuple):
-    """A message of a set, and its offset in the log."""
-
-    message: Message
-    offset: int
-
-    @property
-    def next_offset(self) -> int:
-        """The offset after it."""
-        return self.offset + 1
-
-
-class MessageSet(BorrowedSet):
-    """Messages of magic 0 and 1, one entry after the other, over bytes that it borrows.
-
-    Two sets are equal, and hash alike, if their bytes are equal. Iterating is `deep()`.
-
-    Attributes:
-        data: the bytes, a cut-off last entry among them; neither copied nor changed.
-
-    Example:
-        >>> made = MessageSet.create(
-        ...     [Message.build(b"a"), Message.build(b"b")], offsets=7, compression=Compression.GZIP
-        ... )
-        >>> [(found.offset, found.message.value) for found in made]
-        [(7, b'a'), (8, b'b')]
-        >>> [found.offset for found in made.shallow()]
-        [8]
-    """
-
-    __slots__ = ()
-
-    @classmethod
-    def create(
-        cls,
-        messages: Iterable[Message],
-        *,
-        offsets: int | Callable[[], int] = 0,
-        compression: Codec = Compression.NONE,
-        level: int | None = None,
-        timestamp: int | None = None,
-        timestamp_type: TimestampType = TimestampType.CREATE_TIME,
-    ) -> MessageSet:
-        """Make a set: an entry for each message, or with a codec one wrapper around all.
-
-        Args:
-            messages: in order; none give a set without bytes.
-            offsets: the first of consecutive ones, or called for each message; unused if the
-                messages are refused.
-            compression: the codec.
-            level: the codec's; None for Kafka's default.
-            timestamp: of the wrapper; the largest of the messages if None. Magic 0 has none.
-            timestamp_type: of the wrapper.
-
-        Raises:
-            ValueError: a codec that these magics or a level that this codec does not have.
-            InvalidRecordError: with a codec: mixed magics, or a message with a codec of its own.
-
-        Source: Kafka 0.10.1 ByteBufferMessageSet.create.
-        """
-        listed, compression = list(messages), codec_of(compression)
-        if not listed:
-            return cls()
-        if compression != Compression.NONE:
-            _magic_and_time(listed)
-        if isinstance(offsets, int):
-            places: Sequence[int] = range(offsets, offsets + len(listed))
-        else:
-            places = [offsets() for _ in listed]
-        if compression != Compression.NONE:
-            how: dict[str, Any] = {"timestamp": timestamp, "timestamp_type": timestamp_type}
-            listed = [Message.wrapping(listed, compression, offsets=places, level=level, **how)]
-        return cls(b"".join(map(entry, listed, places[-len(listed) :])))
-
-    @property
-    def valid_bytes(self) -> int:
-        """Bytes of the whole entries; raises like `shallow`."""
-        return sum(LOG_OVERHEAD + entry.message.size for entry in self.shallow())
-
-    def shallow(self) -> Iterator[MessageAndOffset]:
-        """Each entry, compressed ones as they are; no checksum is looked at.
-
-        A cut-off last entry ends the set.
-
-        Raises:
-            CorruptRecordError: a size that no message has.
-        """
-        position, end = 0, self.size_bytes
-        while end - position >= LOG_OVERHEAD:
-            offset, size = _ENTRY.unpack_from(self.data, position)
-            if size < MESSAGE_BYTES_MIN:
-                reason = f"message of {size} bytes, {MESSAGE_BYTES_MIN} at least"
-                raise CorruptRecordError(reason, position=position, offset=offset)
-            start = position + LOG_OVERHEAD
-            position = start + size
-            if position > end:
-                return
-            yield MessageAndOffset(Message(self.data[start:position]), offset)
-
-    def deep(
-        self,
-        *,
-        rules: Literal["current", "0.10"] = "current",
-        ensure_matching_magic: bool = False,
-        message_bytes_max: int | None = None,
-        inflated_max: int = INFLATED_BYTES_MAX,
-    ) -> Iterator[MessageAndOffset]:
-        """Each message, those in compressed ones in their place; no checksum is looked at.
-
-        A compressed message is inflated, and its entries' sizes are checked, before its first
-        message is given.
-
-        Args:
-            rules: "current" as Kafka reads today. "0.10" as 0.10.0 and 0.10.1 did: the offset of
-                a magic 1 wrapper is always its last message's, even if that is 0; a wrapper may
-                hold nothing, and its messages may be compressed, which are given as they are.
-            ensure_matching_magic: refuse messages of another magic than their wrapper's.
-            message_bytes_max: refuse larger messages inside a wrapper.
-            inflated_max: refuse wrappers that inflate to more bytes.
-
-        Raises:
-            CorruptRecordError: a size that no message has, or above `message_bytes_max`.
-            InvalidRecordError: a wrapper that cannot be opened by these rules.
-            DecompressionError: the codec refuses the bytes ("0.10": InvalidRecordError).
-            LimitExceededError: more than `inflated_max`.
-            UnsupportedFormatError: the codec has no name.
-
-        Source: Kafka AbstractLegacyRecordBatch.DeepRecordsIterator; 0.10.1
-            ByteBufferMessageSet.deepIterator.
-        """
-        as_0_10 = rules == "0.10"
-        for entry in self.shallow():
-            if not entry.message.codec:
-                yield entry
-                continue
-            last = None
-            try:
-                inner = _inflated(entry.message, inflated_max, as_0_10)
-                for index, (message, offset) in enumerate(inner.shallow()):
-                    _check_inner(
-                        *(message, index, entry.message.magic),
-                        matching=ensure_matching_magic,
-                        bytes_max=message_bytes_max,
-                    )
-                    last = offset
-                shift = _shift(entry, last, as_0_10)
-            except KsegError as error:
-                error.offset = entry.offset
-                raise
-            yield from _inside(entry, inner, shift, as_0_10)
-
-    def __iter__(self) -> Iterator[MessageAndOffset]:
-        """Each message, as `deep()` gives it."""
-        return self.deep()
-
-    def wrappers_have_magic(self, magic: int) -> bool:
-        """Whether every entry has this magic; the contents of compressed entries are not checked.
-
-        Source: Kafka 0.10.1 MessageSet.isMagicValueInAllWrapperMessages.
-        """
-        return all(entry.message.magic == magic for entry in self.shallow())
-
-    def to_message_format(self, magic: int) -> MessageSet:
-        """All messages in one magic, at their offsets; a single wrapper if the first entry is one.
-
-        A set without a whole message is given back as it is: its bytes say how large one is.
-
-        Raises:
-            ValueError: a magic that is neither 0 nor 1.
-            FormatError: as `deep` does.
-
-        Source: Kafka 0.10.1 FileMessageSet.toMessageFormat.
-        """
-        entries = list(self.deep(rules="0.10"))
-        if self.size_bytes and not entries:
-            return self
-        first = next(self.shallow(), None)
-        return MessageSet.create(
-            [entry.message.to_format_version(magic) for entry in entries],
-            offsets=iter([entry.offset for entry in entries]).__next__,
-            compression=first.message.compression if first else Compression.NONE,
-        )
-
-
-def _inflated(wrapper: Message, inflated_max: int, as_0_10: bool) -> MessageSet:
-    """The entries inside a compressed message, whose key is passed over."""
-    if wrapper.magic not in (0, 1):
-        raise InvalidRecordError(f"compressed message of magic {wrapper.magic}")
-    codec, value = wrapper.compression, wrapper.view_value()
-    if value is None:
-        raise InvalidRecordError("compressed message without a value")
-    try:
-        return MessageSet(decompress(codec, value, magic=wrapper.magic, limit=inflated_max))
-    except DecompressionError as error:
-        if as_0_10:
-            raise InvalidRecordError(error.reason) from error
-        raise
-
-
-def _check_inner(
-    message: Message, index: int, magic: int, *, matching: bool, bytes_max: int | None
-) -> None:
-    """Check a message inside a wrapper, before the first one is given."""
-    if bytes_max is not None and message.size > bytes_max:
-        reason = f"message of {message.size} bytes, {bytes_max} at most"
-        raise CorruptRecordError(reason, record_index=index)
-    if matching and message.magic != magic:
-        reason = f"message of magic {message.magic} in one of magic {magic}"
-        raise InvalidRecordError(reason, record_index=index)
-
-
-def _inside(
-    outer: MessageAndOffset, inner: MessageSet, shift: int, as_0_10: bool
-) -> Iterator[MessageAndOffset]:
-    """The messages of a compressed one, with the offsets, timestamps and type that it gives."""
-    wrapper, magic = outer.message, outer.message.magic
-    timestamp = wrapper.timestamp if magic else None
-    kind = wrapper.timestamp_type if magic or not as_0_10 else None
-    for index, (message, offset) in enumerate(inner.shallow()):
-        reason = None
-        if message.magic not in (0, 1):
-            reason = f"a message of magic {message.magic} inside a compressed message"
-        elif message.codec and not as_0_10:
-            reason = "a compressed message inside a compressed message"
-        if reason is not None:
-            raise InvalidRecordError(reason, offset=outer.offset, record_index=index)
-        message.wrapper_timestamp, message.wrapper_timestamp_type = timestamp, kind
-        yield MessageAndOffset(message, wrap_int64(offset + shift))
-
-
-def _shift(wrapper: MessageAndOffset, last: int | None, as_0_10: bool) -> int:
-    """The number to add to inner offsets; the wrapper's magic decides, not theirs."""
-    if last is None and not as_0_10:
-        raise InvalidRecordError("a compressed message holds no messages")
-    if last is None or wrapper.message.magic == 0:
-        return 0
-    if as_0_10:
-        return wrapper.offset - last
-    if wrapper.offset == 0:  # as some versions of librdkafka write it
-        return 0
-    if wrapper.offset < last:
-        reason = f"wrapper at offset {wrapper.offset}, its last message at {last}"
-        raise InvalidRecordError(reason)
-    return wrapper.offset - last
 
 
 @frozen_dataclass

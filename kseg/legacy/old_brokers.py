@@ -58,7 +58,8 @@ from kseg.format.options import options_for, overhead_bytes
 from kseg.format.request import FIELDS_DEFAULT, OLD_FIELDS
 from kseg.format.take import runs, take_rows
 from kseg.frozen import frozen_dataclass
-from kseg.legacy.message import Message, MessageSet, entry, patched
+from kseg.legacy.message import Message, entry, patched
+from kseg.legacy.message_set import MessageSet
 from kseg.log.validate.rules import (
     NEAR_OFFSET_MAX,
     AppendRules,

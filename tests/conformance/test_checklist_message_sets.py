@@ -19,8 +19,9 @@ from kseg.errors import (
     InvalidTimestampError,
     UnsupportedFormatError,
 )
-from kseg.legacy.message import Message, MessageSet, entry
+from kseg.legacy.message import Message, entry
 from kseg.legacy.message07 import MessageSet07
+from kseg.legacy.message_set import MessageSet
 from kseg.log.validate.rules import ValidatedBatch
 from tests import builders
 from tests.builders import record

@@ -35,7 +35,8 @@ from kseg.format.encode import encode_batch, encode_batches
 from kseg.format.header import scan
 from kseg.format.options import BatchOptions
 from kseg.format.request import Request
-from kseg.legacy.message import Message, MessageSet
+from kseg.legacy.message import Message
+from kseg.legacy.message_set import MessageSet
 from kseg.legacy.old_brokers import down_convert
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import PartitionOffsets, starts_in_tier

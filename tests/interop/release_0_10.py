@@ -11,7 +11,8 @@ from random import Random
 from typing import Any
 
 from kseg.constants import Compression, TimestampType
-from kseg.legacy.message import Message, MessageSet
+from kseg.legacy.message import Message
+from kseg.legacy.message_set import MessageSet
 from tests import builders, reference
 from tests.fuzz import mutate
 from tests.interop.made import NOW, Request, entries, often, records

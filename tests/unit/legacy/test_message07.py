@@ -17,8 +17,9 @@ from kseg.errors import (
     LimitExceededError,
     RecordTooLargeError,
 )
-from kseg.legacy.message import Message, MessageSet
+from kseg.legacy.message import Message
 from kseg.legacy.message07 import Message07, MessageSet07
+from kseg.legacy.message_set import MessageSet
 from tests import builders
 from tests.builders import GZIP
 

@@ -19,7 +19,8 @@ from kseg.errors import (
     InvalidRecordError,
     LimitExceededError,
 )
-from kseg.legacy.message import Message, MessageAndOffset, MessageSet, entry
+from kseg.legacy.message import Message, entry
+from kseg.legacy.message_set import MessageAndOffset, MessageSet
 from tests import builders
 from tests.builders import GZIP, record
 from tests.reference_codecs import crc32

@@ -18,7 +18,8 @@ from kseg.errors import (
     RecordTooLargeError,
     UnsupportedFormatError,
 )
-from kseg.legacy.message import Message, MessageSet
+from kseg.legacy.message import Message
+from kseg.legacy.message_set import MessageSet
 from kseg.legacy.old_brokers import analyze_0_10, validate_append_010
 from kseg.log.validate.rules import AppendRules, ValidatedBatch
 from tests import builders
