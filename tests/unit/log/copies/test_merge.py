@@ -86,7 +86,7 @@ def test_a_copy_that_has_changed_since_leaves_no_output(tmp_path: Path) -> None:
 
 
 def test_very_many_gaps_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kseg.log.copies.merge.MISSING_MAX", 3)
+    monkeypatch.setattr("kseg.log.copies.choosing.MISSING_MAX", 3)
     base = told(30)
     copies = [write_copy(tmp_path / name / "t-0", base, per_segment=1) for name in "ab"]
     for copy in copies:
