@@ -1,11 +1,11 @@
 from kseg.log.reader.follow import whole_batches as whole_batches
-from kseg.log.reader.pieces import log_pieces as log_pieces
-from kseg.log.reader.pieces import read_pieces as read_pieces
 from kseg.log.reader.version import HighWatermark as HighWatermark
 from kseg.log.reader.version import SegmentInfo as SegmentInfo
 from kseg.log.reader.view import LogView as LogView
 from kseg.log.reader.view import age_of as age_of
+from kseg.log.reader.view import log_pieces as log_pieces
 from kseg.log.reader.view import log_starts as log_starts
+from kseg.log.reader.view import read_pieces as read_pieces
 from kseg.log.reader.visible import AbortedRanges as AbortedRanges
 from kseg.log.reader.visible import WholeBatches as WholeBatches
 from kseg.log.reader.visible import aborted_ranges as aborted_ranges

@@ -21,7 +21,7 @@ from kseg.cli.failures import Exit
 from kseg.cli.rows import RowWriter
 from kseg.files import log_file
 from kseg.format.convert import Converter
-from kseg.log.reader import pieces
+from kseg.log.reader import view
 from kseg.log.segment import reader as segment_reader
 from tests.unit.cli.conftest import Kseg, Ran
 
@@ -53,7 +53,7 @@ CONVERSIONS = {
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of some hundred bytes are many pieces."""
-    for module in (pieces, dump):
+    for module in (view, dump):
         monkeypatch.setattr(module, "PIECE_BYTES", 200)
     monkeypatch.setattr(log_file, "TILE_BYTES", 200)
     monkeypatch.setattr(log_file, "CHECKED_TILE_BYTES", 200)

@@ -12,7 +12,7 @@ import pytest
 import kseg
 from kseg import KsegError, scan
 from kseg.format.request import FIELDS, Request
-from kseg.log.reader import pieces
+from kseg.log.reader import view
 from tests.builders import batch, record, write_segment
 
 THREADS = (1, 2, 5)
@@ -29,7 +29,7 @@ WHERE: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 200)
+    monkeypatch.setattr(view, "PIECE_BYTES", 200)
 
 
 def told(paths: Any, **where: Any) -> tuple[list[Any], list[str], str | None]:
@@ -69,7 +69,7 @@ def test_a_file_is_cut_where_batches_begin(tmp_path: Path) -> None:
         offsets = [o for c in scan(log, threads=threads) for o in c["offset"].tolist()]
         assert offsets == list(range(100))
     with kseg.Segment.open(log) as segment:
-        cuts = list(pieces._cuts(segment, Request()))
+        cuts = list(view._cuts(segment, Request()))
     assert len(cuts) > 20
     assert cuts[0] is None
 
@@ -93,7 +93,7 @@ def test_faults_in_front_of_any_error_are_told(end: type[Exception]) -> None:
         request.on_error(fault)
         raise end
 
-    results = pieces._results(read, Request(on_corrupt=print))
+    results = view._results(read, Request(on_corrupt=print))
     assert [next(results), next(results)] == ["columns", fault]
     with pytest.raises(end):
         next(results)
