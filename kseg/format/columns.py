@@ -20,8 +20,8 @@ import numpy as np
 from kseg.constants import INT32_MAX, Array, Int64s, StopReason
 from kseg.errors import FormatError, KsegError, LimitExceededError, OnError
 from kseg.format.bodies import Payloads, at_batch, body_of, each_payload, record_error
-from kseg.format.header import CODEC_MASK, BatchHeader, BatchTable, Shared, crc_error, stop_error
-from kseg.format.reader import End, PieceReader, Workspace
+from kseg.format.header import CODEC_MASK, BatchHeader, BatchTable, crc_error, stop_error
+from kseg.format.reader import End, PieceReader, Shared, Workspace
 from kseg.format.request import (
     ANY_RECORD,
     FIELDS_DEFAULT,

@@ -28,7 +28,6 @@ from kseg.constants import (
     Bools,
     Buffer,
     Compression,
-    ControlType,
     Int64s,
     StopReason,
     TimestampType,
@@ -631,54 +630,6 @@ BATCH_FIELDS: dict[str, tuple[Callable[[BatchTable], Array], type]] = {
     "delete_horizon_ms": (lambda t: t.delete_horizon_ms, np.int64),
     "valid": (lambda t: t.crc_ok != 0, np.bool_),
 }
-
-
-class Shared:
-    """The batches of one piece, ready to be spread over their records."""
-
-    def __init__(
-        self,
-        table: BatchTable,
-        counts: Array,
-        first_offsets: Array,
-        offsets: Array,
-        *,
-        constants_once: bool = False,
-    ) -> None:
-        """Keep one header, number of records and first offset a body, and the records' offsets."""
-        self.constants_once = constants_once
-        self.table = table
-        self.counts = counts
-        self.first_offsets = first_offsets
-        self.offsets = offsets
-
-    def column(self, name: str) -> Array:
-        """A field by name, one value a record."""
-        if name in BATCH_FIELDS:
-            values, dtype = BATCH_FIELDS[name]
-            return self._spread(values(self.table), dtype)
-        if name == "base_offset":
-            return self._spread(self.first_offsets, np.int64)
-        if name == "next_offset":
-            # In Kafka 0.7, the position of the next outermost message.
-            step = self.table.size if self.table.kafka07 else 1
-            return self._spread(self.table.last_offset + step, np.int64)
-        if name == "sequence" and (self.table.base_sequence < 0).all():
-            return self._spread(np.full(len(self.table), -1), np.int32)
-        if name == "sequence":
-            bases = self._spread(self.table.base_sequence, np.int64)
-            deltas = self.offsets - self._spread(self.table.base_offset, np.int64)
-            return sequence_after(bases, deltas).astype(np.int32)
-        types = self.table.control_type
-        is_known = (types >= 0) & (types <= int(ControlType.KRAFT_VOTERS))
-        types = np.where(is_known & self.table.is_control, types, int(ControlType.UNKNOWN))
-        return self._spread(types, np.int8)
-
-    def _spread(self, values: Array, dtype: type) -> Array:
-        values = values.astype(dtype, copy=False)
-        if self.constants_once and len(values) and (values == values[0]).all():
-            return np.ndarray(int(self.counts.sum()), dtype, values[:1].copy(), strides=(0,))
-        return np.repeat(values, self.counts)
 
 
 @dataclass(slots=True, unsafe_hash=True)  # a frozen one takes five times as long to make

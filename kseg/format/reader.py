@@ -21,10 +21,17 @@ from kseg._kernels import reader as kernel
 from kseg._kernels.blocks import Blocks
 from kseg._kernels.located import Located
 from kseg._kernels.reader import FIELD_BITS, BatchReader, Inflated
-from kseg.constants import INT32_MAX, Array, Int64s, Uint8s
+from kseg.constants import INT32_MAX, Array, ControlType, Int64s, Uint8s
 from kseg.errors import CorruptRecordError
 from kseg.format.codec import Arena
-from kseg.format.header import BATCHES_MAX, BatchTable, Shared, join_tables, scan
+from kseg.format.header import (
+    BATCH_FIELDS,
+    BATCHES_MAX,
+    BatchTable,
+    join_tables,
+    scan,
+    sequence_after,
+)
 from kseg.format.request import BODY_BYTES_MAX, BYTES_MAX, HAS_VALUE, ROWS_MAX, Request
 from kseg.format.values import RECORD_FIELDS, BinaryColumn, HeadersColumn, RecordColumns, freeze
 
@@ -425,3 +432,51 @@ def _empty(size: int) -> Uint8s:
 
 def _from_heap(size: int, _filled: Sequence[tuple[int, int]]) -> Uint8s:
     return np.empty(size, np.uint8)
+
+
+class Shared:
+    """The batches of one piece, ready to be spread over their records."""
+
+    def __init__(
+        self,
+        table: BatchTable,
+        counts: Array,
+        first_offsets: Array,
+        offsets: Array,
+        *,
+        constants_once: bool = False,
+    ) -> None:
+        """Keep one header, number of records and first offset a body, and the records' offsets."""
+        self.constants_once = constants_once
+        self.table = table
+        self.counts = counts
+        self.first_offsets = first_offsets
+        self.offsets = offsets
+
+    def column(self, name: str) -> Array:
+        """A field by name, one value a record."""
+        if name in BATCH_FIELDS:
+            values, dtype = BATCH_FIELDS[name]
+            return self._spread(values(self.table), dtype)
+        if name == "base_offset":
+            return self._spread(self.first_offsets, np.int64)
+        if name == "next_offset":
+            # In Kafka 0.7, the position of the next outermost message.
+            step = self.table.size if self.table.kafka07 else 1
+            return self._spread(self.table.last_offset + step, np.int64)
+        if name == "sequence" and (self.table.base_sequence < 0).all():
+            return self._spread(np.full(len(self.table), -1), np.int32)
+        if name == "sequence":
+            bases = self._spread(self.table.base_sequence, np.int64)
+            deltas = self.offsets - self._spread(self.table.base_offset, np.int64)
+            return sequence_after(bases, deltas).astype(np.int32)
+        types = self.table.control_type
+        is_known = (types >= 0) & (types <= int(ControlType.KRAFT_VOTERS))
+        types = np.where(is_known & self.table.is_control, types, int(ControlType.UNKNOWN))
+        return self._spread(types, np.int8)
+
+    def _spread(self, values: Array, dtype: type) -> Array:
+        values = values.astype(dtype, copy=False)
+        if self.constants_once and len(values) and (values == values[0]).all():
+            return np.ndarray(int(self.counts.sum()), dtype, values[:1].copy(), strides=(0,))
+        return np.repeat(values, self.counts)
