@@ -30,6 +30,7 @@ from kseg.internal.registry import SchemaFinding as SchemaFinding
 from kseg.internal.registry import Schemas as Schemas
 from kseg.log.cleaner.clean import CompactionPlan as CompactionPlan
 from kseg.log.cleaner.clean import CompactionReport as CompactionReport
+from kseg.log.config import SettingValue as SettingValue
 from kseg.log.copies.merge import MergePlan as MergePlan
 from kseg.log.reader.fetch import Fetched as Fetched
 from kseg.log.recovery.recover import RecoveryPlan as RecoveryPlan
@@ -38,7 +39,6 @@ from kseg.log.recovery.reindex import ReindexPlan as ReindexPlan
 from kseg.log.recovery.reindex import ReindexReport as ReindexReport
 from kseg.log.salvage.salvage import SalvagePlan as SalvagePlan
 from kseg.log.salvage.salvage import SalvageReport as SalvageReport
-from kseg.log.settings.cluster import SettingValue as SettingValue
 from kseg.log.settings.joined import PartitionSettings as PartitionSettings
 from kseg.log.settings.joined import Settings as Settings
 from kseg.log.writer.retention import RetentionPlan as RetentionPlan

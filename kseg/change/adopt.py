@@ -64,7 +64,8 @@ from kseg.log.reader.version import SegmentInfo
 from kseg.log.reader.view import LogView, age_of
 from kseg.log.recovery.plan import FileSeen, look_at
 from kseg.log.settings.cluster import Assigned
-from kseg.log.settings.joined import FROM_TOPIC, Settings, group_by_broker, settings
+from kseg.log.settings.joined import FROM_TOPIC, Settings, settings
+from kseg.log.settings.metadata_log import group_by_broker
 from kseg.log.settings.targets import assigned_partitions, partition_paths, usual_rules
 from kseg.log.tier.tier import Tier
 from kseg.log.topic_policy import UNTOUCHED, is_internal

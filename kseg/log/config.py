@@ -12,14 +12,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import field, fields, replace
-from typing import Any, Final, TypeAlias
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kseg.commands import suggestion
-from kseg.constants import INT32_MAX, INT64_MAX, AppendOrigin, Compression, TimestampType
+from kseg.constants import INT32_MAX, INT64_MAX, AppendOrigin, Compression, StrPath, TimestampType
+from kseg.files import metadata
 from kseg.format.compress import check_level, compression_named
 from kseg.format.times import DAY_MS
 from kseg.frozen import frozen_dataclass
 from kseg.log.validate.rules import AppendRules
+from kseg.stores.path import path_at
 
 DELETE: Final = "delete"
 COMPACT: Final = "compact"
@@ -470,3 +473,125 @@ def _magic_of(text: str) -> int:
 DEFAULTS: Final = LogConfig()
 #: The classes of a configuration and its parts.
 CONFIG_CLASSES: Final = (LogConfig, Compression, TimestampType)
+
+
+# ---- a broker's names for the settings of topics -------------------------------------------------
+
+
+_MINUTE_MS: Final = 60_000
+_HOUR_MS: Final = 60 * _MINUTE_MS
+
+
+class SettingValue(NamedTuple):
+    """A setting's value, in Kafka's spelling, and where it comes from."""
+
+    value: str
+    source: str
+
+
+#: Topic setting -> the broker's names for it, the strongest first, with the size of one unit.
+_NAMES: Final[dict[str, tuple[tuple[str, int], ...]]] = {
+    "cleanup.policy": (("log.cleanup.policy", 1),),
+    "compression.gzip.level": (("compression.gzip.level", 1),),
+    "compression.lz4.level": (("compression.lz4.level", 1),),
+    "compression.type": (("compression.type", 1),),
+    "compression.zstd.level": (("compression.zstd.level", 1),),
+    "delete.retention.ms": (("log.cleaner.delete.retention.ms", 1),),
+    "file.delete.delay.ms": (("log.segment.delete.delay.ms", 1),),
+    "flush.messages": (("log.flush.interval.messages", 1),),
+    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+    "index.interval.bytes": (("log.index.interval.bytes", 1),),
+    "local.retention.bytes": (("log.local.retention.bytes", 1),),
+    "local.retention.ms": (("log.local.retention.ms", 1),),
+    "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
+    "max.decompressed.message.bytes": (("max.decompressed.message.bytes", 1),),
+    "max.message.bytes": (("message.max.bytes", 1),),
+    "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
+    "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
+    "message.timestamp.type": (("log.message.timestamp.type", 1),),
+    "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
+    "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
+    "preallocate": (("log.preallocate", 1),),
+    "retention.bytes": (("log.retention.bytes", 1),),
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", _MINUTE_MS),
+        ("log.retention.hours", _HOUR_MS),
+    ),
+    "segment.bytes": (("log.segment.bytes", 1),),
+    "segment.index.bytes": (("log.index.size.max.bytes", 1),),
+    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+}
+_TOPIC_NAMES: Final = {
+    name: topic_name for topic_name, names in _NAMES.items() for name, _ in names
+}
+#: The names above: no other property of a broker is looked at, since some are secret.
+BROKER_NAMES: Final = frozenset(_TOPIC_NAMES)
+
+
+def topic_name_of(name: str) -> str:
+    """The topic setting of a broker's property; the name itself for any other property.
+
+    >>> topic_name_of("log.cleaner.min.compaction.lag.ms")
+    'min.compaction.lag.ms'
+    """
+    return _TOPIC_NAMES.get(name, name)
+
+
+def broker_name_of(name: str) -> str:
+    """The broker's property for a setting of topics; the strongest one if it has several.
+
+    >>> broker_name_of("retention.ms")
+    'log.retention.ms'
+    """
+    return _NAMES[name][0][0] if name in _NAMES else f"log.{name}"
+
+
+def topic_settings(properties: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
+    """The settings of topics that a broker's properties say, by their names as topics have them.
+
+    A smaller unit overrides a larger one, whatever their sources: a broker joins its configurations
+    first.
+
+    >>> topic_settings({"log.retention.hours": SettingValue("2", "broker-config")})
+    {'retention.ms': SettingValue(value='7200000', source='broker-config')}
+    """
+    settings = {}
+    for topic_name, names in _NAMES.items():
+        for name, unit in names:
+            if name in properties:
+                value, source = properties[name]
+                text = _in_ms(value.strip(), unit)
+                if topic_name == "retention.ms" and text.startswith("-") and text[1:].isdecimal():
+                    text = "-1"  # a broker takes each negative number for no limit
+                settings[topic_name] = SettingValue(text, source)
+                break
+    return settings
+
+
+def _in_ms(text: str, unit: int) -> str:
+    """A number of units in ms; other text stays, and is refused later."""
+    if unit == 1:
+        return text
+    try:
+        number = int(text)
+    except ValueError:
+        return text
+    return str(number * unit if number >= 0 else -1)
+
+
+def read_broker_properties(path: StrPath) -> dict[str, str]:
+    """Read the settings of topics from a `server.properties`, and no other settings."""
+    properties = metadata.read_properties(path_at(path))
+    return {name: text for name, text in properties.items() if name in BROKER_NAMES}
+
+
+@lru_cache(maxsize=4096)
+def refusal_of(name: str, text: str) -> str:
+    """Why Kafka would not take a value; nothing if it would. Many partitions have the same ones."""
+    try:
+        LogConfig.from_kafka({name: text})
+    except ValueError as error:
+        return str(error)
+    return ""

@@ -1,7 +1,8 @@
 """The settings of partitions, from where a broker has them; nothing here changes a file.
 
 cluster       the state by the records of `__cluster_metadata`: topics, configurations, brokers ...
-metadata_log  the log and its snapshots, up to a moment, and the committed part of it
+metadata_log  the directory with the log; the log and its snapshots, up to a moment, and the
+              committed part of it
 joined        `settings`: each partition's settings, each with its source; data directories of
               several brokers
 targets       the partitions of a topic for records of others, checked against the metadata log

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -19,30 +18,43 @@ from kseg._door import renamed
 from kseg.catalog import paths_of
 from kseg.commands import command_line
 from kseg.constants import StrPath
-from kseg.errors import CorruptIndexError, KsegError, LimitExceededError, NotALogError
+from kseg.errors import CorruptIndexError, KsegError, NotALogError
 from kseg.files import metadata
 from kseg.files.names import CLUSTER_METADATA, FileKind, list_data_directory, parse_partition_dir
 from kseg.files.selection import Selection, StrPaths
 from kseg.frames import Table, TableRows
 from kseg.frozen import frozen_dataclass
-from kseg.log.config import DELETE, TOPIC_SETTINGS, LogConfig, default_settings
+from kseg.log.config import (
+    DELETE,
+    TOPIC_SETTINGS,
+    LogConfig,
+    SettingValue,
+    default_settings,
+    read_broker_properties,
+    refusal_of,
+    topic_name_of,
+    topic_settings,
+)
 from kseg.log.data_directory import partition_of
 from kseg.log.settings.cluster import (
     BROKER,
-    BROKER_NAMES,
     DELETING,
     POLICY,
     REMOTE_STORAGE,
     TOPIC,
     Change,
     Cluster,
-    SettingValue,
     is_true,
-    topic_name_of,
-    topic_settings,
     towards_deletion,
 )
-from kseg.log.settings.metadata_log import read_cluster
+from kseg.log.settings.metadata_log import (
+    group_by_broker,
+    meta_properties_of,
+    metadata_beside,
+    metadata_home,
+    read_cluster,
+    with_metadata_log,
+)
 from kseg.log.topic_policy import (
     INVALID,
     POLICY_UNKNOWN,
@@ -58,7 +70,7 @@ from kseg.log.topic_policy import (
     left_alone,
     retention_rules,
 )
-from kseg.stores.path import RemotePath, path_at
+from kseg.stores.path import path_at
 
 #: The sources of settings, the strongest first; `kafka` is the knowledge about all topics.
 GIVEN_FOR_TOPIC: Final = "config-topic"
@@ -218,10 +230,12 @@ class SettingSources:
             OSError: a file cannot be read.
         """
         directories = [home.resolve() for home in homes]
-        origin = _metadata_home(directories, self.metadata_directory)
+        origin = metadata_home(directories, self.metadata_directory)
         cluster = None if origin is None else read_cluster(origin / f"{CLUSTER_METADATA}-0")
         facts = {directory: _facts_of(directory, origin, cluster) for directory in directories}
-        properties = None if self.broker_config is None else _read_properties(self.broker_config)
+        properties = (
+            None if self.broker_config is None else read_broker_properties(self.broker_config)
+        )
         return Settings(facts, properties, self)
 
     def groups(self, homes: Iterable[Path]) -> list[list[Path]]:
@@ -231,13 +245,13 @@ class SettingSources:
         share its log, by their ids. A broker with several logs has one for each directory.
         """
         different = sorted(set(homes))
-        if self.metadata_directory is not None or len(_with_metadata_log(different)) <= 1:
+        if self.metadata_directory is not None or len(with_metadata_log(different)) <= 1:
             return [different] if different else []
         return [
             group
             for broker in group_by_broker(different)
             for group in (
-                [broker] if len(_with_metadata_log(broker)) <= 1 else [[home] for home in broker]
+                [broker] if len(with_metadata_log(broker)) <= 1 else [[home] for home in broker]
             )
         ]
 
@@ -430,63 +444,22 @@ def settings(
     return sources.read(paths_of(paths)).choosing(selection)
 
 
-def _metadata_home(directories: Sequence[Path], metadata_directory: StrPath | None) -> Path | None:
-    """The data directory that has the metadata log; None where none has."""
-    if metadata_directory is not None:
-        directory = path_at(metadata_directory).resolve()
-        return directory.parent if directory.name == f"{CLUSTER_METADATA}-0" else directory
-    with_log = _with_metadata_log(directories)
-    if len(with_log) > 1:
-        raise ValueError(
-            f"{with_log[0]} and {with_log[1]} have a metadata log each; name one of them"
-        )
-    return with_log[0] if with_log else None
-
-
-def _metadata_beside(directory: Path) -> Path | None:
-    """A directory beside this one with the metadata log of the same broker, by its ids.
-
-    It is named and not read: it may be an old copy. Beside a URL is the rest of the store, which is
-    not looked through.
-    """
-    if isinstance(directory, RemotePath):
-        return None
-    broker = _broker_of(directory)
-    with suppress(OSError):
-        for log in sorted(directory.parent.glob(f"*/{CLUSTER_METADATA}-0")):
-            if broker is not None and _broker_of(log.parent) == broker:
-                return log.parent
-    return None
-
-
 def _facts_of(directory: Path, origin: Path | None, cluster: Cluster | None) -> _DirectoryFacts:
-    topics, meta = known_topics(directory), _meta_properties_of(directory)
+    topics, meta = known_topics(directory), meta_properties_of(directory)
     node_id = None if meta is None else meta.node_id
     if origin is None or cluster is None:
         return _DirectoryFacts(
             topics, None, node_id, _why_no_log(directory) if topics.of_broker else ""
         )
-    other = _meta_properties_of(origin)
+    other = meta_properties_of(origin)
     if meta is not None and other is not None and meta.cluster_id != other.cluster_id:
         return _DirectoryFacts(topics, None, node_id, "the metadata log is that of another cluster")
     return _DirectoryFacts(topics, cluster, node_id)
 
 
 def _why_no_log(directory: Path) -> str:
-    beside = _metadata_beside(directory)
+    beside = metadata_beside(directory)
     return _NO_LOG if beside is None else f"{_LOG_BESIDE} {command_line('--metadata-dir', beside)}"
-
-
-def _meta_properties_of(directory: Path) -> metadata.MetaProperties | None:
-    with suppress(FileNotFoundError, CorruptIndexError):
-        return metadata.read_meta_properties(directory / FileKind.META_PROPERTIES.value)
-    return None
-
-
-def _read_properties(path: StrPath) -> dict[str, str]:
-    """Read the settings of topics from a `server.properties`, and no other settings."""
-    properties = metadata.read_properties(path_at(path))
-    return {name: text for name, text in properties.items() if name in BROKER_NAMES}
 
 
 class _PartitionSources:
@@ -637,7 +610,7 @@ class _PartitionSources:
         """The values that Kafka would take; another is a finding, and nothing is deleted then."""
         sound = {}
         for name, setting in values.items():
-            refusal = "" if name == REMOTE_STORAGE else _refusal(name, setting.value)
+            refusal = "" if name == REMOTE_STORAGE else refusal_of(name, setting.value)
             if refusal and setting.source == FROM_FILE and not _NUMBER.fullmatch(setting.value):
                 refusal = (
                     f"{name} has a value that Kafka refuses; it may be secret, and is not shown"
@@ -716,16 +689,6 @@ def _by_name(
     return by_name
 
 
-@lru_cache(maxsize=4096)
-def _refusal(name: str, text: str) -> str:
-    """Why Kafka would not take a value; nothing if it would. Many partitions have the same ones."""
-    try:
-        LogConfig.from_kafka({name: text})
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
 def _topic_of(path: Path) -> str | None:
     with suppress(NotALogError):
         return parse_partition_dir(path.resolve().name).topic
@@ -735,26 +698,3 @@ def _topic_of(path: Path) -> str | None:
 def _drop_deleting(values: Values) -> None:
     for name in DELETING:
         values.pop(name, None)
-
-
-def group_by_broker(homes: Iterable[Path]) -> list[list[Path]]:
-    """Data directories by broker, in order; one whose ids are not known is by itself."""
-    groups: dict[object, list[Path]] = {}
-    for home in homes:
-        groups.setdefault(_broker_of(home) or home, []).append(home)
-    return list(groups.values())
-
-
-def _broker_of(home: Path) -> tuple[str, int] | None:
-    """Cluster and node of a data directory; None where its ids are not known."""
-    try:
-        ids = metadata.read_meta_properties(home / FileKind.META_PROPERTIES.value)
-    except (CorruptIndexError, LimitExceededError, OSError):
-        return None
-    if ids.cluster_id is None or ids.node_id is None:
-        return None
-    return ids.cluster_id, ids.node_id
-
-
-def _with_metadata_log(homes: Iterable[Path]) -> list[Path]:
-    return [home for home in homes if (home / f"{CLUSTER_METADATA}-0").is_dir()]

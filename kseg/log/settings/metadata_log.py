@@ -15,7 +15,7 @@ Source: Kafka `KafkaMetadataLog.latestSnapshot`, `RecordsSnapshotReader`; `Leade
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import repeat
 from pathlib import Path
@@ -25,14 +25,17 @@ import numpy as np
 
 from kseg.constants import INT64_MAX, ControlType, Int64s, StopReason, StrPath
 from kseg.errors import (
+    CorruptIndexError,
     CorruptRecordError,
     InvalidRecordError,
     KsegError,
+    LimitExceededError,
     OffsetOutOfRangeError,
     OnError,
 )
-from kseg.files import io
+from kseg.files import io, metadata
 from kseg.files.names import (
+    CLUSTER_METADATA,
     FileKind,
     NamedFile,
     PartitionFiles,
@@ -51,7 +54,7 @@ from kseg.format.control import (
 from kseg.format.header import stop_error
 from kseg.log.segment.reader import Segment
 from kseg.log.settings.cluster import Cluster, Fact, Place
-from kseg.stores.path import path_at
+from kseg.stores.path import RemotePath, path_at
 
 _FIELDS: Final = ("offset", "key", "value", "control", "position", "timestamp", "leader_epoch")
 #: The errors of a malformed quorum-state.
@@ -397,3 +400,66 @@ def _records(
                 *marks,
                 strict=True,
             )
+
+
+# ---- the directory with the log ------------------------------------------------------------------
+
+
+def metadata_home(directories: Sequence[Path], metadata_directory: StrPath | None) -> Path | None:
+    """The data directory that has the metadata log; None where none has."""
+    if metadata_directory is not None:
+        directory = path_at(metadata_directory).resolve()
+        return directory.parent if directory.name == f"{CLUSTER_METADATA}-0" else directory
+    with_log = with_metadata_log(directories)
+    if len(with_log) > 1:
+        raise ValueError(
+            f"{with_log[0]} and {with_log[1]} have a metadata log each; name one of them"
+        )
+    return with_log[0] if with_log else None
+
+
+def metadata_beside(directory: Path) -> Path | None:
+    """A directory beside this one with the metadata log of the same broker, by its ids.
+
+    It is named and not read: it may be an old copy. Beside a URL is the rest of the store, which is
+    not looked through.
+    """
+    if isinstance(directory, RemotePath):
+        return None
+    broker = _broker_of(directory)
+    with suppress(OSError):
+        for log in sorted(directory.parent.glob(f"*/{CLUSTER_METADATA}-0")):
+            if broker is not None and _broker_of(log.parent) == broker:
+                return log.parent
+    return None
+
+
+def group_by_broker(homes: Iterable[Path]) -> list[list[Path]]:
+    """Data directories by broker, in order; one whose ids are not known is by itself."""
+    groups: dict[object, list[Path]] = {}
+    for home in homes:
+        groups.setdefault(_broker_of(home) or home, []).append(home)
+    return list(groups.values())
+
+
+def _broker_of(home: Path) -> tuple[str, int] | None:
+    """Cluster and node of a data directory; None where its ids are not known."""
+    try:
+        ids = metadata.read_meta_properties(home / FileKind.META_PROPERTIES.value)
+    except (CorruptIndexError, LimitExceededError, OSError):
+        return None
+    if ids.cluster_id is None or ids.node_id is None:
+        return None
+    return ids.cluster_id, ids.node_id
+
+
+def with_metadata_log(homes: Iterable[Path]) -> list[Path]:
+    """The data directories that have a metadata log."""
+    return [home for home in homes if (home / f"{CLUSTER_METADATA}-0").is_dir()]
+
+
+def meta_properties_of(directory: Path) -> metadata.MetaProperties | None:
+    """The ids in a data directory; None without sound ones."""
+    with suppress(FileNotFoundError, CorruptIndexError):
+        return metadata.read_meta_properties(directory / FileKind.META_PROPERTIES.value)
+    return None

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from kseg.format.control import SnapshotFooter, SnapshotHeader, control_key
-from kseg.log.settings.cluster import SettingValue
+from kseg.log.config import SettingValue
 from tests.builders import batch, record
 from tests.internal_schemas import SCHEMAS, encode_message, uvarint
 
