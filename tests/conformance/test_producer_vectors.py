@@ -83,8 +83,8 @@ def test_what_kafka_leaves_is_read_as_kafka_reported_it(directory: Vector, tmp_p
     unstable = first_undecided(state)
     end = report["log_end_offset"]
     assert (end if unstable is None else unstable) == report["last_stable_offset"]
-    if newest is not None and newest.offset == end:
-        assert list(newest.entries) == state.snapshot_entries()
+    if newest is not None and newest[0] == end:
+        assert list(newest[1]) == state.snapshot_entries()
 
 
 def test_a_log_says_what_its_transaction_index_says(directory: Vector, tmp_path: Path) -> None:

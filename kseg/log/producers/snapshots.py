@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from kseg.constants import StrPath
 from kseg.errors import CorruptIndexError, KsegError, LimitExceededError, OnError
@@ -26,14 +26,6 @@ from kseg.log.segment.reader import Segment
 Feed = Callable[[ProducerState, Segment, int, OnError | None], None]
 
 DELETED = ".deleted"
-
-
-class SoundSnapshot(NamedTuple):
-    """A snapshot that could be read."""
-
-    offset: int
-    path: Path
-    entries: tuple[ProducerSnapshotEntry, ...]
 
 
 class SnapshotDisk:
@@ -138,8 +130,8 @@ class SnapshotFiles:
 
     def newest_sound(
         self, *, at_most: int | None = None, delete_corrupt: bool = False
-    ) -> SoundSnapshot | None:
-        """The newest readable snapshot whose contents match its offset; None without one.
+    ) -> tuple[int, tuple[ProducerSnapshotEntry, ...]] | None:
+        """The offset and entries of the newest readable snapshot that match; None without one.
 
         Args:
             at_most: pass over snapshots of larger offsets.
@@ -150,7 +142,7 @@ class SnapshotFiles:
         for offset in reversed(offsets[:end]):
             path = Path(self._paths[offset])
             try:
-                return SoundSnapshot(offset, path, self._read(offset, path))
+                return offset, self._read(offset, path)
             except FileNotFoundError:
                 self._forget(offset)
             except (CorruptIndexError, LimitExceededError):
@@ -274,7 +266,8 @@ class SnapshotFiles:
         if newest is None:
             state.load((), log_start_offset)
         else:
-            state.load(newest.entries, newest.offset, now_ms=now_ms)
+            offset, entries = newest
+            state.load(entries, offset, now_ms=now_ms)
 
     def truncate_fully_and_start_at(self, state: ProducerState, offset: int) -> None:
         """Forget everything and delete all snapshots; the log begins again at `offset`."""
@@ -430,8 +423,9 @@ def producers_at(
     """
     state = ProducerState(expiration_ms=expiration_ms)
     snapshot = SnapshotFiles.of(view.files).newest_sound(at_most=end_offset)
-    if snapshot is not None and snapshot.offset >= view.first_offset:
-        state.load(snapshot.entries, snapshot.offset, now_ms=now_ms)
+    if snapshot is not None and snapshot[0] >= view.first_offset:
+        offset, entries = snapshot
+        state.load(entries, offset, now_ms=now_ms)
     ignored: list[KsegError] = []
     for info in view.segments_from(state.map_end_offset):
         if info.base_offset > end_offset:
@@ -445,7 +439,6 @@ def producers_at(
 __all__ = [
     "DELETED",
     "SnapshotFiles",
-    "SoundSnapshot",
     "feed_segment",
     "is_bare_first",
     "producers_at",

@@ -250,14 +250,15 @@ def _newest_snapshot(log: LogSegments) -> tuple[int, dict[int, int]]:
     from kseg.log.producers.snapshots import SnapshotFiles  # only readers of committed records ask
 
     snapshot = SnapshotFiles.of(log.files).newest_sound(at_most=log.log_end_offset)
-    if snapshot is None or snapshot.offset < log.first_offset:
+    if snapshot is None or snapshot[0] < log.first_offset:
         return log.first_offset, {}
+    offset, entries = snapshot
     undecided = {
         entry.producer_id: entry.current_txn_first_offset
-        for entry in snapshot.entries
+        for entry in entries
         if entry.current_txn_first_offset >= 0
     }
-    return snapshot.offset, undecided
+    return offset, undecided
 
 
 class AbortedAhead:

@@ -100,8 +100,7 @@ def test_the_newest_sound_one_is_found_and_others_stay_unless_told_otherwise(
     (tmp_path / name(7)).write_bytes(b"\0\1")
     (tmp_path / name(5)).unlink()
     found = files.newest_sound()
-    assert found is not None
-    assert (found.offset, found.path, found.entries) == (3, tmp_path / name(3), ())
+    assert found == (3, ())
     assert files.offsets == (3, 7)
     assert files.newest_sound(at_most=2) is None
     assert files.newest_sound(at_most=3) == found
@@ -119,12 +118,10 @@ def test_one_that_tells_of_offsets_beyond_its_own_is_believed_by_kafka_alone(
         producer_snapshot.write(tmp_path / name(offset), [entry], sync=False)
     files = SnapshotFiles.scan(tmp_path)
     found = files.newest_sound()
-    assert found is not None
-    assert (found.offset, found.entries) == (3, (before,))
+    assert found == (3, (before,))
     paths = {offset: tmp_path / name(offset) for offset in (3, 7)}
     believed = SnapshotFiles(tmp_path, paths.items(), careful=False).newest_sound()
-    assert believed is not None
-    assert (believed.offset, believed.entries) == (7, (beyond,))
+    assert believed == (7, (beyond,))
     files.newest_sound(delete_corrupt=True)
     assert left(tmp_path) == [3]
 
