@@ -3,7 +3,7 @@
 recover       `plan_recovery`, `RecoveryPlan.apply`, `recover`: the plan, and its steps on the disk
 load          the steps of loading, in an overlay: where a torn tail is cut, which segments are
               walked; its docstring lists the differences from Kafka
-as_broker     the steps exactly as Kafka takes them, with its `raw_lookups`
+as_broker     the steps exactly as Kafka takes them, with its lookups by unchecked indexes
 load_context  the state that the steps share; temporary files, which are cleared first
 overlay       a directory as a plan leaves it, and its steps; the applier takes them on the disk
 sweep         one walk that finds the entries of a segment's indexes, its producers and epochs

@@ -169,7 +169,7 @@ class Loading(LoadContext):
         overlay = self.overlay
         if overlay.directory.name.endswith(DELETE_SUFFIX):
             raise NotALogError("a log that waits for its deletion", path=overlay.directory)
-        self.temporary_files = clear(overlay, careful=True)
+        self.temporary_files = clear(overlay)
         #: Which file of a segment is the reason to walk it.
         self._doubtful: dict[int, str] = {}
         #: Epochs in the logs that were walked.

@@ -12,7 +12,7 @@ same reason.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -38,7 +38,7 @@ from kseg.log.findings import Finding
 from kseg.log.pending_deletes import DELETED
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
-from kseg.log.recovery import lost, raw_lookups
+from kseg.log.recovery import lost
 from kseg.log.recovery.overlay import NOT_SAID, Overlay, OverlaySnapshots
 from kseg.log.recovery.sweep import (
     OFFSET_ENTRY,
@@ -495,15 +495,22 @@ _FINISHED_LOG: Final = f".{LOG}{SWAP}"
 _KRAFT_DELETED: Final = ".checkpoint.deleted"
 
 
-def clear(overlay: Overlay, *, careful: bool, index_bytes: int = 0) -> tuple[str, ...]:
+#: The offset behind a segment's last batch, by the bytes of its offset index.
+EndByIndex = Callable[[Segment, bytes], int]
+
+
+def clear(
+    overlay: Overlay, *, end_by_index: EndByIndex | None = None, index_bytes: int = 0
+) -> tuple[str, ...]:
     """Remove the temporary files, or let them take their places.
 
     Args:
         overlay: the partition; changed.
+        end_by_index: for a broker, which believes the index: half-written checkpoints (`.tmp`) stay
+            then, and names without an offset fail. Otherwise the first ones are removed and the
+            second ones skipped. Kafka writes no index or snapshot through a `.tmp`; such a file is
+            kseg's own.
         index_bytes: the size of an offset index with all its room, for a broker.
-        careful: remove half-written checkpoints (`.tmp`), and skip names without an offset.
-            Otherwise, as in Kafka, the first ones stay and the second ones fail. Kafka writes no
-            index or snapshot through a `.tmp`; such a file is kseg's own.
 
     Returns:
         The names of the temporary files.
@@ -513,7 +520,7 @@ def clear(overlay: Overlay, *, careful: bool, index_bytes: int = 0) -> tuple[str
         FormatError: a `.swap` log cannot be walked.
         OSError: the disk refuses.
     """
-    temporary = set()
+    careful, temporary = end_by_index is None, set()
     for name in overlay.names():
         is_deleted = name.endswith(DELETED) and not name.endswith(_KRAFT_DELETED)
         if is_deleted or _is_half_written(name, careful=careful):
@@ -523,7 +530,7 @@ def clear(overlay: Overlay, *, careful: bool, index_bytes: int = 0) -> tuple[str
     swaps = _valid_swaps(overlay, temporary, careful=careful)
     if swaps:
         overlay.settle()
-        _make_room(overlay, swaps, careful=careful, index_bytes=index_bytes)
+        _make_room(overlay, swaps, end_by_index, index_bytes)
         overlay.settle()
         _take_places(overlay, swaps)
     overlay.settle()
@@ -574,8 +581,11 @@ def _offset(name: str, careful: bool = True) -> int | None:
         return None
 
 
-def _make_room(overlay: Overlay, swaps: list[str], *, careful: bool, index_bytes: int) -> None:
+def _make_room(
+    overlay: Overlay, swaps: list[str], end_by_index: EndByIndex | None, index_bytes: int
+) -> None:
     """Remove the files that finished ones replace: those with an offset in their range."""
+    careful = end_by_index is None
     start, end = INT64_MAX, -INT64_MAX
     for name in [name for name in swaps if name.endswith(_FINISHED_LOG)]:
         offset = _offset(name, careful)
@@ -583,11 +593,11 @@ def _make_room(overlay: Overlay, swaps: list[str], *, careful: bool, index_bytes
             continue
         index = name.removesuffix(_FINISHED_LOG) + f".{INDEX}{SWAP}"
         with overlay.open_log(name, is_last=True) as segment:
-            if careful:
+            if end_by_index is None:
                 behind = next_offset(segment, segment.base_offset)
             else:
                 entries = overlay.read(index) if index in overlay.files else b""
-                behind = raw_lookups.next_offset(segment, entries)
+                behind = end_by_index(segment, entries)
         start, end = min(start, offset), max(end, behind)
         if not careful and index not in overlay.files:
             # Kafka has made it, in looking for the end, and so nothing is missing later on; but all

@@ -14,7 +14,7 @@ from kseg.errors import CorruptRecordError
 from kseg.files import producer_snapshot
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.log.config import LogConfig
-from kseg.log.recovery.raw_lookups import next_offset, position_of
+from kseg.log.recovery.as_broker import next_offset, position_of
 from kseg.log.recovery.recover import RecoveryPlan, plan_recovery
 from tests.builders import batch, control_batch, record, write_segment
 
