@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from enum import IntEnum
+from functools import cached_property
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -369,12 +370,9 @@ class Workspace:
     """Memory that a reader uses again for each piece; belongs to one reader in one thread.
 
     Attributes:
-        arena: for batches inflated by Python.
         inflated: for batches inflated by the kernel.
         blocks: for the columns of pieces.
     """
-
-    __slots__ = ("_counts", "_grows", "_located", "_plan", "arena", "blocks", "inflated")
 
     def __init__(
         self, *, use: Use = "held", fresh: Fresh | None = None, piece_bytes: int = PIECE_BYTES
@@ -386,7 +384,6 @@ class Workspace:
             piece_bytes: bytes of bodies in a piece that is held.
             fresh: allocates memory for large pieces; the heap if None.
         """
-        self.arena = Arena()
         self.inflated = Inflated()
         self._grows = use != "held"
         growth: dict[str, Any] = GROWTH[use] if self._grows else {}
@@ -394,15 +391,16 @@ class Workspace:
             growth = growth | {"fresh": fresh or _from_heap, "large_bytes": STREAMED_BYTES}
         self.blocks = Blocks(_empty, first_bytes=piece_bytes, **growth)
         self._plan: Plan | None = None
-        self._counts: Int64s | None = None
-        self._located: Located | None = None
 
-    @property
+    @cached_property
+    def arena(self) -> Arena:
+        """For batches inflated by Python."""
+        return Arena()
+
+    @cached_property
     def located(self) -> Located:
         """For records that are looked at where they lie."""
-        if self._located is None:
-            self._located = Located()
-        return self._located
+        return Located()
 
     def plan(self, request: Request) -> Plan:
         """The plan for a request; the last one is kept."""
@@ -411,12 +409,10 @@ class Workspace:
             plan = self._plan = Plan(request, grows=self._grows)
         return plan
 
-    @property
+    @cached_property
     def counts(self) -> Int64s:
         """int64[2, n], for records and base offsets of the batches of one piece."""
-        if self._counts is None:
-            self._counts = np.empty((2, BATCHES_MAX), np.int64)
-        return self._counts
+        return np.empty((2, BATCHES_MAX), np.int64)
 
     def reader(self, plan: Plan) -> BatchReader:
         """A reader of batches with this memory; bytes inflated for another reader are dropped."""
