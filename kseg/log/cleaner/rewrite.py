@@ -48,7 +48,6 @@ from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.load_context import CLEANED, SWAP
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.writer import KINDS, SegmentWriter
-from kseg.log.writer.removal import unlink_segment
 from kseg.log.writer.state import LogState
 
 _T = TypeVar("_T")
@@ -358,7 +357,7 @@ def _remove_old(state: LogState, group: Sequence[SegmentInfo]) -> None:
         else:
             state.deletions.unlink(path)
     for info in others:
-        unlink_segment(state, info)
+        state.unlink_segment(info)
 
 
 def _rename(directory: Path, base: int, old: str, new: str) -> int:

@@ -64,28 +64,6 @@ def delete_segments(
     return tuple(renamed)
 
 
-def unlink_segment(state: LogState, info: SegmentInfo, *, snapshot: bool = True) -> None:
-    """Take the names of a segment's files away at once, and of the snapshot at its base.
-
-    For a full disk: a file that waits under another name would free nothing.
-
-    Args:
-        state, info: as for `delete_segments`.
-        snapshot: false to keep that.
-
-    Raises:
-        OSError: the disk refuses; files removed before stay removed.
-    """
-    state.note_names_gone()
-    for path in files_of_segment(info.files):
-        state.deletions.unlink(path)
-    snapshot_path = state.snapshots.path(info.base_offset) if snapshot else None
-    if snapshot_path is not None:
-        freed = io.bytes_given_back(snapshot_path)
-        state.snapshots.delete(info.base_offset)
-        state.deletions.add_freed(freed)
-
-
 #: A change writes checkpoints, a snapshot, a mark and some names; blocks for all of that.
 _BLOCKS: Final = 16
 _BLOCK_BYTES_MIN: Final = 4096
@@ -137,7 +115,7 @@ def _free(state: LogState, info: SegmentInfo, start: int) -> None:
         state.snapshots.on_log_start_incremented(state.producers, start)
     state.publish()
     try:
-        unlink_segment(state, info)
+        state.unlink_segment(info)
     except BaseException:
         if info.path.exists():
             # The next load takes it for part of the log.

@@ -38,7 +38,7 @@ from kseg.files.names import SegmentFiles, segment_name
 from kseg.log import data_directory
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import DataDirectoryLease, PartitionOffsets
-from kseg.log.pending_deletes import Deletions
+from kseg.log.pending_deletes import Deletions, files_of_segment
 from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.reader.version import END, Changes, HighWatermark, SegmentInfo, Truncations, Version
 from kseg.log.reader.view import LogView
@@ -483,6 +483,27 @@ class LogState:
     def note_names_gone(self) -> None:
         """Note that segments went whose names a power cut may bring back until it is flushed."""
         self.gone_in_doubt = True
+
+    def unlink_segment(self, info: SegmentInfo, *, snapshot: bool = True) -> None:
+        """Take the names of a segment's files away at once, and of the snapshot at its base.
+
+        For a full disk: a file that waits under another name would free nothing.
+
+        Args:
+            info: the segment.
+            snapshot: false to keep the snapshot.
+
+        Raises:
+            OSError: the disk refuses; files removed before stay removed.
+        """
+        self.note_names_gone()
+        for path in files_of_segment(info.files):
+            self.deletions.unlink(path)
+        snapshot_path = self.snapshots.path(info.base_offset) if snapshot else None
+        if snapshot_path is not None:
+            freed = io.bytes_given_back(snapshot_path)
+            self.snapshots.delete(info.base_offset)
+            self.deletions.add_freed(freed)
 
     def flush_names(self, *, complete: bool = False) -> None:
         """Make the names of the directory lasting.

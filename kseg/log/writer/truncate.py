@@ -58,7 +58,7 @@ from kseg.log.segment.writer import SegmentWriter
 from kseg.log.tier.history import history_of, tiered
 from kseg.log.validate.rules import LAST_OFFSET_MAX
 from kseg.log.writer import flush, removal
-from kseg.log.writer.removal import delete_segments, unlink_segment
+from kseg.log.writer.removal import delete_segments
 from kseg.log.writer.state import LogState
 from kseg.stores.path import local_path_at
 
@@ -446,7 +446,7 @@ def _delete_segments(
     """Take the names of segments away, the newest first; each lasting before the next."""
     for info in sorted(segments, key=lambda info: -info.base_offset):
         if at_once:
-            unlink_segment(state, info, snapshot=snapshots)
+            state.unlink_segment(info, snapshot=snapshots)
         else:
             delete_segments(state, [info], snapshots=snapshots)
         state.flush_names()
