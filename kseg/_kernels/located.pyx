@@ -41,14 +41,14 @@ cdef enum:
 #: By so much a record may grow; what is wanted behind a batch; the least bytes of a record.
 GROWTH_BYTES, SPARE_BYTES, RECORD_BYTES_MIN = GROWTH_MAX, SPARE, RECORD_MIN
 
-# The results for a batch, in the order of kseg.format.retain.
+# The results for a batch, in the order of kseg.format.located.
 cdef enum:
     LEFT
     DROPPED
     COPIED
     WRITTEN
 
-# The columns of `fates`; the order is that of kseg.format.retain.FATE_FIELDS.
+# The columns of `fates`; the order is that of kseg.format.located.FATE_FIELDS.
 cdef enum:
     FATE_WAY
     FATE_AT

@@ -30,7 +30,7 @@ cdef extern from "sip.h" nogil:
 
 cdef enum: AHEAD = 32
 
-# Answers of `told` for a batch, in the order of kseg.format.retain.Known.
+# Answers of `told` for a batch, in the order of kseg.format.located.Known.
 cdef enum:
     KNOWN_NOTHING
     KNOWN_NONE_STAYS

@@ -23,9 +23,10 @@ from kseg._kernels.offset_map import OffsetMap
 from kseg.constants import COMPACTION_RULES, INT64_MAX, Bools, Int64s
 from kseg.format.columns import WholeBatches, decode_whole
 from kseg.format.header import BatchTable
+from kseg.format.located import Known, Retention, Verdict
 from kseg.format.reader import Workspace
 from kseg.format.request import ANY_RECORD, FIELDS_DEFAULT, HAS_VALUE, Needle, Request, key_needle
-from kseg.format.retain import Filtered, Known, Retention, Verdict, filter_walked
+from kseg.format.retain import Filtered, filter_walked
 from kseg.format.take import gather, take_binary, take_headers
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, binary_column
 from kseg.frozen import frozen_dataclass

@@ -10,7 +10,8 @@ import pytest
 
 from kseg.errors import BuilderStateError
 from kseg.format.header import BatchTable
-from kseg.format.retain import Filtered, Retention, Verdict, filter_batches
+from kseg.format.located import Retention, Verdict
+from kseg.format.retain import Filtered, filter_batches
 from kseg.format.values import RecordColumns
 from tests.conformance.outputs import same_output
 

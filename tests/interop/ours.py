@@ -17,9 +17,10 @@ from kseg.format.compress import RatioEstimator
 from kseg.format.control import EndMarker, control_key
 from kseg.format.encode import encode_batch
 from kseg.format.header import BatchTable, EncodedBatch
+from kseg.format.located import Retention, Verdict
 from kseg.format.options import BatchOptions
 from kseg.format.request import Request as Wanted
-from kseg.format.retain import Retention, Verdict, filter_batches
+from kseg.format.retain import filter_batches
 from kseg.format.values import RecordColumns
 from kseg.legacy.message import Message
 from kseg.legacy.old_brokers import down_convert

@@ -13,7 +13,8 @@ from kseg.constants import Compression
 from kseg.errors import KsegError
 from kseg.format.convert import convert
 from kseg.format.header import BatchTable
-from kseg.format.retain import Filtered, Retention, Verdict, filter_batches
+from kseg.format.located import Retention, Verdict
+from kseg.format.retain import Filtered, filter_batches
 from kseg.format.values import RecordColumns
 from kseg.legacy.old_brokers import down_convert
 from tests import reference

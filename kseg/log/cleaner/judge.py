@@ -40,9 +40,9 @@ from kseg.files.mapping import private_memory
 from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.format.columns import WholeBatches, decode_whole
 from kseg.format.header import DELETE_HORIZON, BatchTable
+from kseg.format.located import Known, Retention, Verdict
 from kseg.format.reader import Workspace
 from kseg.format.request import HAS_VALUE
-from kseg.format.retain import Known, Retention, Verdict
 from kseg.format.values import BinaryColumn
 from kseg.frozen import frozen_dataclass
 from kseg.log.cleaner.inputs import CleanerInputs, walk_sound

@@ -7,13 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg.errors import (
-    CorruptRecordError,
-    InvalidRecordError,
-    LimitExceededError,
-)
+from kseg.errors import CorruptRecordError, InvalidRecordError, LimitExceededError
 from kseg.format.header import BatchTable
-from kseg.format.retain import Retention, Verdict, filter_batches
+from kseg.format.located import Retention, Verdict
+from kseg.format.retain import filter_batches
 from kseg.format.values import RecordColumns
 from tests.builders import GZIP, ZSTD, batch, encode_record, record
 from tests.conformance.outputs import records_in

@@ -14,17 +14,9 @@ from kseg._kernels.offset_map import KeepLatest, OffsetMap
 from kseg.errors import KsegError
 from kseg.format.columns import WholeBatches
 from kseg.format.header import BatchTable, scan_all
+from kseg.format.located import FATE_FIELDS, LEFT, WRITTEN, Retention, Verdict, rewrite_located
 from kseg.format.reader import Workspace
-from kseg.format.retain import (
-    FATE_FIELDS,
-    LEFT,
-    WRITTEN,
-    Filtered,
-    Retention,
-    Verdict,
-    filter_walked,
-    rewrite_located,
-)
+from kseg.format.retain import Filtered, filter_walked
 from tests.builders import GZIP, LZ4, NONE, SNAPPY, ZSTD, Record, batch, record
 
 KEYS = [b"a", b"b", b"c", b"", None, b"a longer key than eight bytes", b"x" * 200]
