@@ -1,4 +1,4 @@
-"""What old brokers made of messages: 0.10.1 of a produced set, 0.11 to 3.9 for old consumers.
+"""Changes of old brokers to messages: of 0.10.1 to a produced set, of 0.11 to 3.9 for consumers.
 
 `down_convert` makes what brokers up to 3.9 sent to old consumers; losses go unreported. Headers,
 producer fields, flags and leader epochs go; control batches are left out; offsets stay.

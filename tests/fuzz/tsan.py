@@ -18,7 +18,7 @@ COPY = ROOT / "build" / "tsan"
 #: The tests in which threads share work.
 TESTS = (
     "tests/unit/test_workers.py",
-    "tests/unit/log/reader/test_pieces.py",
+    "tests/unit/log/reader/test_view_pieces.py",
     "tests/unit/cli/test_cli_jobs.py",
     "tests/unit/cli/test_dump.py",
 )

@@ -648,13 +648,13 @@ def high_watermark_of(view: LogView, high_watermark: HighWatermark | None) -> in
         high_watermark: as for `Log.open`.
     """
     path, end = view.path, view.log_end_offset
-    mark = replicated_by(
+    mark = replicated(
         high_watermark, path.resolve().parent, lambda: data_directory.offsets_beside(path)
     )
     return end if mark is None else min(max(mark, view.log_start_offset), end)
 
 
-def replicated_by(
+def replicated(
     high_watermark: HighWatermark | None, home: StrPath, stored: Callable[[], PartitionOffsets]
 ) -> int | None:
     """See `LogState.replicated`; without a line a broker takes the log's start, and no less."""
