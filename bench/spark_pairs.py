@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench import datagen, pairs
 from kseg.files.names import segment_name
-from kseg.format.columns import scan_all
+from kseg.format.header import scan_all
 
 if TYPE_CHECKING:
     import pyarrow as pa
