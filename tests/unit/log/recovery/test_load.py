@@ -9,6 +9,7 @@ import pytest
 
 from kseg.errors import NotALogError
 from kseg.files import io
+from kseg.log.recovery.as_broker import next_offset
 from kseg.log.recovery.load import load
 from kseg.log.recovery.load_context import RecoveryInputs, clear
 from kseg.log.recovery.overlay import Applier, Overlay
@@ -32,7 +33,7 @@ def given(directory: Path, **files: bytes) -> Path:
 def cleared(directory: Path, *, careful: bool = True) -> list[str]:
     """The names afterwards, the same in the overlay and on the disk."""
     overlay = Overlay(directory)
-    clear(overlay, careful=careful)
+    clear(overlay, end_by_index=None if careful else next_offset)
     Applier(directory, None, derived=False).take(overlay.steps)
     found = sorted(path.name for path in directory.iterdir())
     assert found == overlay.names()
@@ -64,7 +65,7 @@ def test_half_written_checkpoints_go_where_a_broker_leaves_them(tmp_path: Path) 
 def test_a_name_without_an_offset_is_cleared_where_a_broker_fails(tmp_path: Path) -> None:
     (tmp_path / "abc.log.cleaned").write_bytes(b"")
     with pytest.raises(NotALogError):
-        clear(Overlay(tmp_path), careful=False)
+        clear(Overlay(tmp_path), end_by_index=next_offset)
     assert cleared(tmp_path) == []
 
 
@@ -86,7 +87,7 @@ def test_logs_change_their_names_before_their_indexes_and_after_all_has_gone(
 
     names = ("unlink", "rename", "fsync")
     overlay = Overlay(tmp_path)
-    clear(overlay, careful=True)
+    clear(overlay)
     with io.calls_replaced(io.Calls(**{name: noted(name) for name in names})):
         Applier(tmp_path, None, derived=False).take(overlay.steps)
     assert calls == [
