@@ -69,6 +69,7 @@ from kseg.log.segment.reader import Segment as Segment
 from kseg.log.settings.joined import settings as settings
 from kseg.log.tier.tier import Tier as Tier
 from kseg.log.writer.append import AppendResult as AppendResult
+from kseg.log.writer.truncate import plan_truncation as plan_truncation
 from kseg.records.partitioners import partition_for as partition_for
 from kseg.records.scan import dataset as dataset
 from kseg.records.scan import grep as grep

@@ -24,7 +24,9 @@ import click
 
 from kseg import KsegError
 from kseg.catalog import partition_at
-from kseg.change.compact import (
+from kseg.change.cleanup import (
+    LOG_START,
+    SIZE,
     CleanupOptions,
     ClosedPartition,
     CompactionOptions,
@@ -34,7 +36,6 @@ from kseg.change.compact import (
     run_cleanup,
 )
 from kseg.change.erase import ErasurePlan, compare_digests, digests, plan_erasure
-from kseg.change.retain import LOG_START, SIZE, RetiredSegment, StayingSegment
 from kseg.change.run import DAMAGE, ChangeOptions, has_segments, run
 from kseg.cli import output
 from kseg.cli.closed import change_of, report, report_lost_mark, share_out

@@ -20,6 +20,7 @@ from kseg.commands import csv_field, json_string, printable
 from kseg.constants import Array, Compression, ControlType, TimestampType
 from kseg.format import text as _text
 from kseg.format.header import BatchTable
+from kseg.format.reader import Workspace
 from kseg.format.typed import BYTES, ERRORS, SCHEMA_IDS, SCHEMA_NAMES, Kinds
 from kseg.format.values import (
     BinaryColumn,
@@ -29,7 +30,6 @@ from kseg.format.values import (
     TypedColumn,
     binary_column,
 )
-from kseg.format.workspace import Workspace
 from kseg.workers import Buffer
 
 Piece = tuple[Any, ...]

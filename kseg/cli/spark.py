@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kseg.catalog import partition_at
-from kseg.change.compact import CompactionOptions
+from kseg.change.cleanup import CompactionOptions
 from kseg.cli import closed, output
 from kseg.cli.cleanup import write_compaction
 from kseg.cli.demo import quiet_spark

@@ -18,6 +18,7 @@ from kseg.files.mapping import Mapping, private_memory
 from kseg.files.names import LeftOut, Partition
 from kseg.files.selection import several
 from kseg.format.header import BatchTable
+from kseg.format.reader import PIECE_BYTES, STREAMED_BYTES, Use, Workspace
 from kseg.format.request import ANY_RECORD, ROWS_MAX, Request, check_word, key_needle
 from kseg.format.take import first_rows, last_rows_of_each, take_equal
 from kseg.format.typed import (
@@ -28,7 +29,6 @@ from kseg.format.typed import (
     without_errors,
 )
 from kseg.format.values import RecordColumns
-from kseg.format.workspace import PIECE_BYTES, STREAMED_BYTES, Use, Workspace
 from kseg.frames import Frames, html_table
 from kseg.log.segment.reader import Segment
 from kseg.records.query import ALL, count_of
@@ -237,7 +237,7 @@ class Scan(Frames):
     def _taken(self, use: Use, request: Request, piece_bytes: int) -> Iterator[RecordColumns]:
         """The records of a request that are wanted; beside context, all of them with a mark."""
         if request.threads > 1 or piece_bytes:
-            from kseg.log.reader.pieces import read_pieces
+            from kseg.log.reader.view import read_pieces
 
             works = self.works(request, piece_bytes or STREAMED_BYTES)
             for columns in read_pieces(works, request.threads, request.on_error):
@@ -299,7 +299,7 @@ class Scan(Frames):
                 those of the scan if None.
             piece_bytes: bytes of bodies in a piece of columns.
         """
-        from kseg.log.reader.pieces import log_pieces
+        from kseg.log.reader.view import log_pieces
 
         request = self._begun() if request is None else request
         memory = PerThread(partial(Workspace, piece_bytes=piece_bytes))

@@ -26,7 +26,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kseg.catalog import Catalog
-from kseg.constants import END_MARKERS, INT32_MAX, ControlType, Progress, StrPath
+from kseg.constants import INT32_MAX, Progress, StrPath
 from kseg.documents import Documented, document, fields_of
 from kseg.errors import (
     DecompressionError,

@@ -34,7 +34,7 @@ from kseg.analysis.info import Summary
 from kseg.analysis.units import Unit, UnitKind
 from kseg.analysis.verify import verify as verify_here
 from kseg.catalog import paths_of
-from kseg.change.compact import PLAN_CLASSES
+from kseg.change.cleanup import PLAN_CLASSES
 from kseg.constants import Progress, StrPath
 from kseg.files import io
 from kseg.files.mapping import Mapping as FileMapping

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from kseg import plan_reindex
 from kseg.analysis.units import run_units
 from kseg.catalog import Catalog
-from kseg.change.compact import (
+from kseg.change.cleanup import (
     CleanupOptions,
     ClosedPartition,
     CompactionOptions,

@@ -10,7 +10,7 @@ import kseg
 from kseg import BatchBuilder, BatchOptions
 from kseg.broker import AppendOrigin
 from kseg.catalog import Catalog
-from kseg.change.transactions import AdoptedTransaction, decide
+from kseg.change.adopted_log import AdoptedTransaction, decide
 from kseg.control import ControlType
 from kseg.log.log import Log
 from kseg.log.reader.view import LogView
