@@ -46,7 +46,12 @@ _MS: Final = (DATETIMES_MS.start, DATETIMES_MS.stop - 1)
 _US: Final = (_MS[0] * 1000, DATETIMES_MS.stop * 1000 - 1)
 _UTC: Final = "UTC"
 
-#: Of each type, and of logical ones: Arrow's, the kind of column, bytes of a value, bounds.
+#: The column of a node whose values are skipped.
+_SKIP: Final = -1
+#: The code of a writer's symbol that the reader's enum does not have.
+_NO_SYMBOL: Final = -1
+#: Of each type, and of logical ones: Arrow's, the kind of column, bytes of a value (0 where they
+#: differ), the least and the largest value.
 _SCALARS: Final[dict[tuple[str, str | None], tuple[pa.DataType, int, int, tuple[int, int]]]] = {
     ("null", None): (pa.null(), kernel.K_NULL, 0, _INT64),
     ("boolean", None): (pa.bool_(), kernel.K_BOOL, 1, _INT64),
@@ -90,7 +95,12 @@ _PROMOTED: Final = {
 }
 #: Errors of a schema whose parts have other types than Avro's.
 _NOT_A_SCHEMA: Final = (
-    *(LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError),
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
     pa.ArrowException,
 )
 _WHY: Final = {
@@ -158,7 +168,7 @@ def type_names(schema: Schema, references: Mapping[str, Schema]) -> list[str]:
 
 
 def _made(label: Schema, writer: Any, names: Any, reader: Any, reader_names: Any) -> AvroDecoder:
-    """A decoder; fastavro takes schemas in which parts have other types than Avro's."""
+    """A decoder; SchemaError also for parts of wrong types, which fastavro does not refuse."""
     try:
         return AvroDecoder(writer, names, reader, reader_names)
     except SchemaError:
@@ -240,9 +250,13 @@ class _Program:
     """The steps of the kernel for a pair of schemas, and the arrays for its columns.
 
     Attributes:
-        tables: as the kernel takes them, when all is compiled.
+        tables: nodes, kids, codes and columns, as the kernel takes them, when all is compiled.
         types: of the columns.
     """
+
+    # By the number of a column: its row of the table, the numbers of the columns in it, its
+    # symbols, its default where a writer lacks it, and those columns in it that a writer fills.
+    # By the number of a node: its row of the table, and its place in the schema, for errors.
 
     def __init__(self, names: Mapping[str, Any], reader_names: Mapping[str, Any]) -> None:
         self._names, self._reader_names = names, reader_names
@@ -264,7 +278,7 @@ class _Program:
         self._node(writer, reader, 0, (), "")
         for number, row in enumerate(self._columns):
             used = self._filled.get(number, self._children[number])
-            row[3:5] = self._list(used)
+            row[3:5] = self._list(used)  # the first of its kids, and their count
         self.tables = (
             np.array(self._nodes, np.int32).reshape(-1, kernel.NODE_FIELDS),
             np.array(self._kids, np.int32),
@@ -273,13 +287,19 @@ class _Program:
         )
 
     def _list(self, kids: list[int]) -> tuple[int, int]:
+        """Add the numbers of kids to the table of all kids; returns the first place and a count."""
         self._kids += kids
         return len(self._kids) - len(kids), len(kids)
 
     # ---- the reader's columns --------------------------------------------------------------------
 
     def _column(self, schema: Any, above: tuple[str, ...], *, nullable: bool = False) -> int:
-        """Add the column of a type, with those in it; returns its number."""
+        """Add the column of a type, with those in it; returns its number.
+
+        A union of null and one type has the column of that type. Any other union has null as its
+        type 0, also without null in the schema: rows that do not decode need one, and Arrow's
+        unions have no bits for null.
+        """
         schema, above = _entered(schema, self._reader_names, above)
         number = len(self._columns)
         if number == COLUMNS_MAX:
@@ -310,11 +330,16 @@ class _Program:
             kind, size, bounds, made = self._nested(number, schema, above)
         else:
             kind, size, bounds, made = self._scalar(number, schema)
+        # The kids, a place and a count, follow when all columns are there: see `compile`.
         self._columns[number] = [kind, size, int(nullable), 0, 0, *bounds]
         self.types[number] = made
         return number
 
     def _scalar(self, number: int, schema: Any) -> tuple[int, int, tuple[int, int], pa.DataType]:
+        """Kind, bytes of a value, bounds and Arrow type of a column without others in it.
+
+        The upper bound of a decimal is a place in `_codes`, where its largest number begins.
+        """
         kind, logical = _type_of(schema), _logical_of(schema)
         if logical == "decimal":
             precision = schema["precision"]
@@ -338,6 +363,7 @@ class _Program:
     def _nested(
         self, number: int, schema: Any, above: tuple[str, ...]
     ) -> tuple[int, int, tuple[int, int], pa.DataType]:
+        """The same of a record, array or map, whose inner columns are added."""
         # All fields are nullable: engines differ in what NOT NULL means in a nullable struct.
         kids = self._children[number]
         if schema["type"] == "array":
@@ -357,61 +383,70 @@ class _Program:
 
     # ---- the writer's nodes ----------------------------------------------------------------------
 
-    def _add(self, path: str, *row: int) -> int:
+    def _add(self, path: str, row: list[int]) -> int:
         if len(self._nodes) == NODES_MAX:
             raise SchemaError(f"the schema has more than {NODES_MAX} types")
-        self._nodes.append(list(row))
+        self._nodes.append(row)
         self._paths.append(path)
         return len(self._nodes) - 1
 
-    def _node(self, writer: Any, reader: Any, out: int, above: tuple[str, ...], path: str) -> int:
+    def _node(
+        self, writer: Any, reader: Any, column: int, above: tuple[str, ...], path: str
+    ) -> int:
         """Add the node of a type, with those in it; returns its number.
 
         Args:
             writer: the type.
             reader: the type of its column; None if it is skipped.
-            out: its column, or -1.
-            above: the types around it.
+            column: takes its values; `_SKIP` for none.
+            above: the names of the types around it.
             path: its place in the schema.
         """
         writer, above = _entered(writer, self._names, above)
-        number = self._add(path, kernel.REFUSE, -1, 0, 0, 0)
+        number = self._add(path, _node_row(kernel.REFUSE, _SKIP))
         if isinstance(writer, list):
-            kids = [self._node(branch, reader, out, above, path) for branch in writer]
-            self._nodes[number] = [kernel.UNION, -1, *self._list(kids), 0]
+            kids = [self._node(branch, reader, column, above, path) for branch in writer]
+            self._nodes[number] = _node_row(kernel.UNION, _SKIP, self._list(kids))
             return number
-        if out >= 0:
-            reader, out, branch = self._choice(writer, reader, out)
-            if branch:
-                at, child = branch, self._children[out][branch - 1]
+        if column != _SKIP:
+            reader, branch = self._choice(writer, reader)
+            if branch is not None:
+                child = self._children[column][branch]
                 kids = [self._node(writer, reader, child, above[:-1], path)]
-                self._nodes[number] = [kernel.BRANCH, out, *self._list(kids), at - 1]
+                self._nodes[number] = _node_row(kernel.BRANCH, column, self._list(kids), branch)
                 return number
             if reader is None:
-                return number
-        self._nodes[number] = self._row(writer, reader, out, above, path)
+                return number  # it refuses the value
+        self._nodes[number] = self._row(writer, reader, column, above, path)
         return number
 
-    def _choice(self, writer: Any, reader: Any, out: int) -> tuple[Any, int, int]:
-        """The reader's type for a type, its column, and 1 + its place in a union, else 0."""
+    def _choice(self, writer: Any, reader: Any) -> tuple[Any, int | None]:
+        """The reader's type for values of a type, None without one; and its branch.
+
+        The branch is the type's number in a column that is a union, where null is 0 (see
+        `_column`); None for another column.
+        """
         reader = _named(reader, self._reader_names)
         if not isinstance(reader, list):
-            return (reader if self._fits(writer, reader) else None), out, 0
+            return (reader if self._fits(writer, reader) else None), None
         not_null = _without_null(reader)
         if len(not_null) <= 1:
             if _type_of(writer) == "null":
-                return (writer if len(not_null) < len(reader) else None), out, 0
-            return self._choice(writer, not_null[0], out) if not_null else (None, out, 0)
+                return (writer if len(not_null) < len(reader) else None), None
+            return self._choice(writer, not_null[0]) if not_null else (None, None)
         branches = ["null" if len(not_null) < len(reader) else None, *not_null]
         for is_same in (True, False):
-            for position, branch in enumerate(branches):
+            for number, branch in enumerate(branches):
                 branch_type = branch and _named(branch, self._reader_names)
                 if branch_type and self._fits(writer, branch_type, is_same=is_same):
-                    return branch_type, out, position + 1
-        return None, out, 0
+                    return branch_type, number
+        return None, None
 
     def _fits(self, writer: Any, reader: Any, *, is_same: bool = False) -> bool:
-        """Whether a value of the writer's type can be one of the reader's."""
+        """Whether a value of the writer's type can be one of the reader's.
+
+        With `is_same` only one of the same type and name: a union takes this before any other.
+        """
         kind, reader_kind = _type_of(writer), _type_of(reader)
         if kind != reader_kind:
             return not is_same and reader_kind in _PROMOTED.get(kind, ())
@@ -427,49 +462,50 @@ class _Program:
         return short == reader_name.rpartition(".")[2] or name in aliases or short in aliases
 
     def _row(
-        self, writer: Any, reader: Any, out: int, above: tuple[str, ...], path: str
+        self, writer: Any, reader: Any, column: int, above: tuple[str, ...], path: str
     ) -> list[int]:
+        """The row of a node whose type is no union; see `_node` for the arguments."""
         kind = _type_of(writer)
         if kind in ("record", "error"):
-            return self._record(writer, reader, out, above, path)
+            return self._record(writer, reader, column, above, path)
         if kind in ("array", "map"):
-            parts = {"array": ["items"], "map": ["values"]}[kind]
-            columns = self._children[out] if out >= 0 else [-1, -1]
-            reader_schema = reader or {}
-            kids = [
-                self._node(writer[p], reader_schema.get(p), columns[-1], above, path) for p in parts
-            ]
+            op, part = (kernel.ARRAY, "items") if kind == "array" else (kernel.MAP, "values")
+            columns = [_SKIP, _SKIP] if column == _SKIP else self._children[column]
+            kids = [self._node(writer[part], (reader or {}).get(part), columns[-1], above, path)]
             if kind == "map":
-                kids.insert(
-                    0, self._node("string", "string", columns[0] if out >= 0 else -1, above, path)
-                )
-            return [kernel.ARRAY if kind == "array" else kernel.MAP, out, *self._list(kids), 0]
+                kids.insert(0, self._node("string", "string", columns[0], above, path))
+            return _node_row(op, column, self._list(kids))
         if kind == "fixed":
-            return [kernel.FIXED, out, 0, 0, _fixed_bytes(writer)]
+            return _node_row(kernel.FIXED, column, argument=_fixed_bytes(writer))
         if kind == "enum":
-            symbols = _symbols(writer)
-            symbol_numbers = (
-                {} if out < 0 else {word: at for at, word in enumerate(_symbols(reader))}
-            )
-            default = -1 if out < 0 else symbol_numbers.get(reader.get("default"), -1)
-            at = len(self._codes)
+            symbols, symbol_numbers, default = _symbols(writer), dict[str, int](), _NO_SYMBOL
+            if column != _SKIP:
+                symbol_numbers = {word: at for at, word in enumerate(_symbols(reader))}
+                default = symbol_numbers.get(reader.get("default"), default)
+            first_code = len(self._codes)
             self._codes += [symbol_numbers.get(word, default) for word in symbols]
-            return [kernel.ENUM, out, 0, len(symbols), at]
-        must = kernel.UTF8 if kind == "string" or _type_of(reader) == "string" else 0
-        if _logical_of(writer) == "uuid" or (out >= 0 and _logical_of(reader) == "uuid"):
-            must |= kernel.UUID
-        return [_OPS[kind], out, 0, 0, must]
+            # An enum has no kids: the count is that of its symbols.
+            return _node_row(kernel.ENUM, column, (0, len(symbols)), first_code)
+        text_form = kernel.UTF8 if kind == "string" or _type_of(reader) == "string" else 0
+        if _logical_of(writer) == "uuid" or (column != _SKIP and _logical_of(reader) == "uuid"):
+            text_form |= kernel.UUID
+        return _node_row(_OPS[kind], column, argument=text_form)
 
     def _record(
-        self, writer: Any, reader: Any, out: int, above: tuple[str, ...], path: str
+        self, writer: Any, reader: Any, struct: int, above: tuple[str, ...], path: str
     ) -> list[int]:
-        if out < 0:
+        """The row of a record, whose column is `struct`; the nodes of its fields are added.
+
+        The kernel fills the same columns of a struct for each of its records, so a second record of
+        the writer that would fill others is refused.
+        """
+        if struct == _SKIP:
             kids = [
-                self._node(field["type"], None, -1, above, _inside(path, field["name"]))
+                self._node(field["type"], None, _SKIP, above, _inside(path, field["name"]))
                 for field in writer["fields"]
             ]
-            return [kernel.RECORD, -1, *self._list(kids), 0]
-        fields = dict(zip(self._children[out], reader["fields"], strict=True))
+            return _node_row(kernel.RECORD, _SKIP, self._list(kids))
+        fields = dict(zip(self._children[struct], reader["fields"], strict=True))
         by_name, taken, column_of = _by_name(fields), set[int](), dict[int, int]()
         for at, field in enumerate(writer["fields"]):
             column = by_name.get(field["name"])
@@ -479,9 +515,9 @@ class _Program:
         missing = fields.keys() - column_of.values()
         filled = sorted(column_of.values())
         if any("default" not in fields[column] for column in missing) or (
-            self._filled.setdefault(out, filled) != filled
+            self._filled.setdefault(struct, filled) != filled
         ):
-            return [kernel.REFUSE, -1, 0, 0, 0]
+            return _node_row(kernel.REFUSE, _SKIP)
         for column in missing:
             if column not in self._defaults:
                 self._defaults[column] = _default(
@@ -491,13 +527,13 @@ class _Program:
             self._node(
                 field["type"],
                 fields[column_of[at]]["type"] if at in column_of else None,
-                column_of.get(at, -1),
+                column_of.get(at, _SKIP),
                 above,
                 _inside(path, field["name"]),
             )
             for at, field in enumerate(writer["fields"])
         ]
-        return [kernel.RECORD, out, *self._list(kids), 0]
+        return _node_row(kernel.RECORD, struct, self._list(kids))
 
     # ---- values ----------------------------------------------------------------------------------
 
@@ -512,7 +548,8 @@ class _Program:
         Args:
             columns: filled.
             number: of the column.
-            parents: the values of the struct around it.
+            parents: the number of values of the struct around it; None without one. A column that
+                the writer lacks has its default in each of these.
         """
         if parents is not None and number in self._defaults:
             return self._defaults[number].take(pa.array(np.zeros(parents, np.int32)))
@@ -535,6 +572,7 @@ class _Program:
         ]
         if kind == kernel.K_BOOL:
             data = np.packbits(np.frombuffer(data, np.uint8), bitorder="little").tobytes()
+        # The buffers that Arrow has for each kind, in its order.
         parts = {
             kernel.K_STRUCT: [nulls],
             kernel.K_LIST: [nulls, pa.py_buffer(ends)],
@@ -552,10 +590,18 @@ class _Program:
         return pa.Array.from_buffers(made, count, parts, children=kids or None)
 
 
+def _node_row(op: int, column: int, kids: tuple[int, int] = (0, 0), argument: int = 0) -> list[int]:
+    """A node in the kernel's table: see `kseg._kernels.avro` for the meaning of its argument.
+
+    `kids` are the first of the kids and their count, as `_Program._list` returns them.
+    """
+    return [op, column, *kids, argument]
+
+
 def _entered(
     schema: Any, names: Mapping[str, Any], above: tuple[str, ...]
 ) -> tuple[Any, tuple[str, ...]]:
-    """A type by its name, and the names of the types in it.
+    """A type, looked up if it is a name; and the names of the types around the types in it.
 
     Raises:
         SchemaError: it is in itself, or too deep.
@@ -573,7 +619,7 @@ def _entered(
 
 
 def _named(schema: Any, names: Mapping[str, Any]) -> Any:
-    """A type, if it is given by its name."""
+    """The type that a name stands for; another type as it is, without a dict around it."""
     kind = schema.get("type") if isinstance(schema, dict) else schema
     if isinstance(kind, str) and kind in names and kind not in _OPS:
         return names[kind]
@@ -650,6 +696,7 @@ def _default(field: Any, kind: pa.DataType, names: Mapping[str, Any]) -> pa.Arra
         value = _value(field["type"], field["default"], names)
         if value is None or not pa.types.is_union(kind):
             return pa.array([value], kind)
+        # A default is of the first type of its union, and type 0 of the column is null.
         parts = [
             pa.array([value] if at == 1 else [], kind.field(at).type)
             for at in range(kind.num_fields)
