@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import errno
 import os
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -217,7 +217,7 @@ def _begin(beside_target: Path, source: StrPath) -> Path:
 
 
 def _copier(total: int, progress: Progress | None) -> _Copy:
-    """A function that copies bytes of other files into new ones."""
+    """A function that copies a span to a position of a new file, and reports its progress."""
     copied = 0
 
     def copy(extent: Span, file: io.WriteFile, position: int) -> None:
@@ -350,7 +350,11 @@ def target_segments(runs: Sequence[Span], bases: Sequence[int]) -> tuple[TargetS
 
 
 class _Segments:
-    """Segments, made one after the other; `last` is the last offset so far."""
+    """Segments, made one after the other; `last` is the last offset so far.
+
+    A segment begins at each base offset that the log had, and where the present one is full: at
+    2 GiB, or at an offset that has no 32-bit form relative to its base.
+    """
 
     def __init__(self, bases: Sequence[int]) -> None:
         self._bases = bases
@@ -360,24 +364,26 @@ class _Segments:
         self._bytes = 0
 
     def add(self, run: Span) -> None:
-        """Add batches that lie behind all before."""
-        # The base offset of the segment that a run begins in.
-        at = bisect_right(self._bases, run.first_offset) - 1
-        nominal = max(self._bases[at], self.last + 1) if at >= 0 else run.first_offset
+        """Add batches that lie behind all before; a run that no one segment can hold in parts."""
+        bases_before = bisect_right(self._bases, run.first_offset)
+        # The base of a segment that begins here: the log's own, if none of its offsets are used.
+        new_base = run.first_offset
+        if bases_before:
+            new_base = max(self._bases[bases_before - 1], self.last + 1)
         if run.batches > 1 and (
-            bisect_right(self._bases, run.last_offset) > bisect_right(self._bases, run.first_offset)
-            or not self._fits(run, nominal)
+            bisect_right(self._bases, run.last_offset) > bases_before
+            or not self._fits(run, new_base)
         ):
             for _, table in provable_tables([run]):
                 for row in range(len(table)):
                     self.add(span_of(run.path, table.take(slice(row, row + 1))))
             return
-        begins = bisect_left(self._bases, self._base + 1)
-        is_next = begins < len(self._bases) and run.first_offset >= self._bases[begins]
+        next_base = bisect_right(self._bases, self._base)
+        is_next = next_base < len(self._bases) and run.first_offset >= self._bases[next_base]
         if not self._extents or is_next or not self._fits(run, self._base):
             self.close()
-            fits = run.last_offset - nominal <= INT32_MAX
-            self._base = nominal if fits else run.first_offset
+            fits = run.last_offset - new_base <= INT32_MAX
+            self._base = new_base if fits else run.first_offset
         add_span(self._extents, run)
         self._bytes += run.size
         self.last = run.last_offset

@@ -78,7 +78,8 @@ from kseg.log.salvage.values import (
 _FilePosition = tuple[int, int]
 
 
-#: Offsets between two runs: the first one and the end; and where the runs end and begin.
+#: Offsets that no run has: the first one; their end, None behind the last run; where the run in
+#: front of them ends, and where the run behind them begins.
 _Gap = tuple[int, int | None, _FilePosition, _FilePosition]
 
 
@@ -106,11 +107,11 @@ def lost_offsets(
     damage = _Damage(unprovable, segments, numbers)
     dense = is_dense(runs, segments)
     ranges = []
-    for gap in _gaps(runs, numbers, segments, begin, damage):
-        damage_span, size = damage.first_and_bytes(gap)
-        first, end, _, (number, position) = gap
+    for first, end, front, behind in _gaps(runs, numbers, segments, begin, damage):
+        damage_span, damaged_bytes = damage.between(first, end, front, behind)
         if damage_span is None and (not dense or end is None):
             continue
+        number, position = behind
         last = None if end is None else end - 1
         exact = dense and first >= compacted_to
         ranges.append(
@@ -121,7 +122,7 @@ def lost_offsets(
                 not exact,
                 segments[number].path if damage_span is None else damage_span.path,
                 position if damage_span is None else damage_span.position,
-                size,
+                damaged_bytes,
             )
         )
     return tuple(ranges)
@@ -158,17 +159,22 @@ class _Damage:
         """bool[n]: which offsets without a batch between others may be lost."""
         return np.searchsorted(self._stated, first) < np.searchsorted(self._stated, end)
 
-    def first_and_bytes(self, gap: _Gap) -> tuple[Span | None, int]:
-        """The first damaged span between two runs, by position or else by offset; and all bytes."""
-        first, end, *places = gap
-        first_and_bytes = self._by_position.between(*places)
-        if first_and_bytes[0] is None and end is not None:
-            first_and_bytes = self._by_offset.between((first, 0), (end, 0))
-        return first_and_bytes
+    def between(
+        self, first: int, end: int | None, front: _FilePosition, behind: _FilePosition
+    ) -> tuple[Span | None, int]:
+        """The damage that may have held the offsets of a gap (`_Gap`): its first span, its bytes.
+
+        It is the damage that lies in the gap. Without any, it is damage in another place whose
+        headers state offsets of the gap.
+        """
+        span, damaged_bytes = self._by_position.between(front, behind)
+        if span is None and end is not None:
+            return self._by_offset.between((first, 0), (end, 0))
+        return span, damaged_bytes
 
 
 class _SizesByKey:
-    """Damaged spans under ascending keys."""
+    """Damaged spans under ascending keys: positions in the partition, or offsets with a 0."""
 
     def __init__(self, pairs: Iterable[tuple[_FilePosition, Span]]) -> None:
         by_key = list(pairs)
@@ -224,7 +230,10 @@ def _gaps(
 
 
 def _inner_gaps(run: Span, number: int, damage: _Damage) -> Iterator[_Gap]:
-    """Offsets that batches next to each other leave out, where damage elsewhere may hide them."""
+    """Offsets that batches next to each other leave out, where damage elsewhere may hide them.
+
+    No bytes lie in such a gap, so it ends in the position in which it begins.
+    """
     for first, end, position in gap_columns(run) if damage.is_any else ():
         for row in np.flatnonzero(damage.may_hide(first, end)).tolist():
             file_position = number, int(position[row])
