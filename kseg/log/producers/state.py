@@ -462,9 +462,9 @@ class ProducerState:
             if append is None:
                 append = self._append_of(batch.producer_id, AppendOrigin.REPLICATION, 0)
                 appends[batch.producer_id] = append
-            decided = None
+            completed = None
             try:
-                decided = append.take(batch, OffsetMetadata(batch.base_offset))
+                completed = append.take(batch, OffsetMetadata(batch.base_offset))
             except (InvalidTxnStateError, InvalidRecordError) as error:
                 error.position = batch.position
                 if on_error is None:
@@ -472,11 +472,12 @@ class ProducerState:
                 on_error(error)
             while append.started:
                 self._ongoing.put(batch.producer_id, append.started.pop())
-            if decided is not None:
-                if decided.aborted:
-                    stable = self.last_stable_offset(decided)
-                    aborted.append(AbortedTxn(*decided[:3], stable))
-                self._complete(decided)
+            if completed is not None:
+                if completed.aborted:
+                    owner, first, last, _aborted = completed
+                    stable = self.last_stable_offset(completed)
+                    aborted.append(AbortedTxn(owner, first, last, stable))
+                self._complete(completed)
         self._entries.update(
             (key, append.entry(one_by_one=True)) for key, append in appends.items()
         )

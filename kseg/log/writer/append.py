@@ -241,7 +241,7 @@ def nothing_appended(state: LogState, trimmed_bytes: int = 0) -> AppendResult:
 def _lead_as_usual(
     state: LogState, view: memoryview, rules: AppendRules, now_ms: int
 ) -> AppendResult | None:
-    """Append one sound batch that gets its offsets; see `append_as_leader`."""
+    """Append one sound batch that gets its offsets; None, and nothing done, if it is unusual."""
     entries, first = state.epochs.entries, state.log_end.offset
     if not entries or entries[-1].epoch != rules.leader_epoch:
         return None
@@ -256,6 +256,7 @@ def _lead_as_usual(
     (head, records, last, latest, latest_at, appended_ms, inflated_bytes), batches = placement
     size, start = len(view), state.log_start_offset
     cost = ConversionStats(inflated_bytes) if inflated_bytes else NOTHING_CONVERTED
+    # The fields of AppendResult, in its order.
     answer = first, last, records, size, latest, latest_at, appended_ms, start, -1, False, cost, 0
     _write(state, places, (head, view[len(head) :]), size, last + 1, batches, now_ms)
     return _tuple(AppendResult, answer)
@@ -264,7 +265,7 @@ def _lead_as_usual(
 def _follow_as_usual(
     state: LogState, view: memoryview, leader_epoch: int | None
 ) -> AppendResult | None:
-    """Append sound batches that keep their offsets; see `append_as_follower`."""
+    """Append sound batches that keep their offsets; None, and nothing done, if one is unusual."""
     entries = state.epochs.entries
     if not entries:
         return None
@@ -279,6 +280,7 @@ def _follow_as_usual(
         return None
     first, last, records, latest, latest_at, batches = placement
     size, start, none, cost = len(view), state.log_start_offset, NO_TIMESTAMP, NOTHING_CONVERTED
+    # The fields of AppendResult, in its order.
     answer = first, last, records, size, latest, latest_at, none, start, epoch, False, cost, 0
     _write(state, places, (view,), size, last + 1, batches, None)
     return _tuple(AppendResult, answer)
@@ -296,15 +298,24 @@ def _write(
     """Write, update the producers, let readers see it, and flush if that is due.
 
     As much as possible is done before the write: after it, the processor's caches hold little.
+
+    Args:
+        state: the log.
+        places: of the active segment; `lead` or `follow` has placed the append.
+        parts: its bytes, which are to be joined.
+        size: their number.
+        end: the log's end offset afterwards.
+        batches: those of producers, as the kernel returns them; None without a producer.
+        now_ms: the time; None to ask the clock, if it matters.
     """
     _offset, base, position = state.log_end
-    place = _tuple(OffsetMetadata, (end, base, position + size))
-    foreseen, due = state.foresee(place), state.is_flush_due(end, now_ms)
+    log_end = _tuple(OffsetMetadata, (end, base, position + size))
+    version, due = state.usual_version(log_end), state.is_flush_due(end, now_ms)
     try:
         state.active.write(places, parts, size)
         if batches is not None and state.producers.take(batches, base):
-            foreseen = None
-        state.advance(place, foreseen)
+            version = None  # a transaction began
+        state.advance(log_end, version)
     except BaseException as error:
         _give_up(state, error)
         raise
@@ -399,7 +410,7 @@ def epochs_with(entries: tuple[EpochEntry, ...], table: BatchTable) -> tuple[Epo
 
 
 def _with_epoch(entries: tuple[EpochEntry, ...], epoch: int, offset: int) -> tuple[EpochEntry, ...]:
-    """One epoch more; -1 for a message that has none."""
+    """The epochs with another one from an offset on; none at all if it is -1, as for magic 0, 1."""
     if epoch < 0:
         return ()
     if entries and entries[-1].epoch == epoch:
@@ -411,6 +422,9 @@ def new_base(
     state: LogState, batch: ValidatedBatch, first: int, size: int, now_ms: int
 ) -> int | None:
     """The base offset of the segment that the append needs; None if it fits the active one.
+
+    Where the first offset is unknown (-1), the lowest one that the segment can have beside the last
+    offset stands for it, as in Kafka.
 
     Source: Kafka `UnifiedLog.maybeRoll`.
     """
@@ -501,24 +515,25 @@ def _append(
 
 
 def _take_back(state: LogState, epochs: tuple[EpochEntry, ...]) -> None:
-    """Restore the epochs from before the append, unless the log has failed with it."""
+    """Restore the epochs from before a refused append, unless the log has failed with it."""
     if not state.failed and state.epochs.entries is not epochs:
         state.epochs.restore(epochs)
 
 
 def _commit(state: LogState, update: ProducerUpdate, end: int) -> None:
-    """Update the log after written bytes: its end, producers, transactions.
+    """Update the log after written bytes: its end, producers, transactions; readers see it then.
 
     Source: Kafka `UnifiedLog.updateLogEndOffset`, `ProducerStateManager.update`.
     """
     producers, segment = state.producers, state.active
-    place = OffsetMetadata(end, segment.base_offset, segment.size)
-    for decided in producers.commit(update):
-        if decided.aborted:
-            stable = producers.last_stable_offset(decided)
-            segment.txn_index.append(AbortedTxn(*decided[:3], stable))
-        producers.complete(decided)
-    state.advance(place, state.foresee(place) if update is NOTHING else None)
+    log_end = OffsetMetadata(end, segment.base_offset, segment.size)
+    for transaction in producers.commit(update):
+        if transaction.aborted:
+            producer_id, first, last, _aborted = transaction
+            stable = producers.last_stable_offset(transaction)
+            segment.txn_index.append(AbortedTxn(producer_id, first, last, stable))
+        producers.complete(transaction)
+    state.advance(log_end, state.usual_version(log_end) if update is NOTHING else None)
 
 
 def _give_up(state: LogState, error: BaseException) -> None:

@@ -347,8 +347,8 @@ class LogState:
             if self.changed.waiting:
                 self.changed.notify_all()
 
-    def foresee(self, end: OffsetMetadata) -> Version | None:
-        """The version of the log after an append outside of any transaction.
+    def usual_version(self, end: OffsetMetadata) -> Version | None:
+        """The version of the log after an append outside of any transaction, made before it.
 
         Where no transaction is open and the high watermark follows the end, all three offsets are
         the new end, and the rest is as before; else None, and `publish` works it out.
@@ -369,18 +369,18 @@ class LogState:
         )
         return _tuple(Version, all_of_it)
 
-    def advance(self, end: OffsetMetadata, foreseen: Version | None) -> None:
-        """Move the log's end after an append, and publish the version that `foresee` made for it.
+    def advance(self, end: OffsetMetadata, version: Version | None) -> None:
+        """Move the log's end after an append, and publish the version that `usual_version` made.
 
         Under the lock.
         """
         self.log_end = end
         self.producers.map_end_offset = end.offset
-        if foreseen is None:
+        if version is None:
             self.publish()
             return
         self.high_watermark = end
-        self.version = foreseen
+        self.version = version
         if self.changed.waiting:
             self.changed.notify_all()
 
