@@ -498,7 +498,7 @@ class _Planning:
             tiles = tiles_of(view, walk.start, end, compare_checksums=self.compare_checksums)
             for info, tile in tiles:
                 table = tile.table
-                walk.take(info, table)
+                walk.feed(info, table)
                 note(int(table.size.sum()))
             if end == INT64_MAX:
                 walk.end = max(walk.end, walk.start, view.segments[-1].base_offset)

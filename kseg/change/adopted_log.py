@@ -51,6 +51,7 @@ from kseg.log.validate.batches import out_of_order, overlap_error
 
 #: No log that a broker serves has such offsets; sums with them leave 64 bits.
 _OFFSETS_END: Final = 1 << 62
+#: The bytes of a batch that hold its leader epoch.
 _EPOCH_AT: Final = np.arange(12, 16)
 #: Batches are copied in pieces of about this size, which fits the second-level cache.
 _PIECE_BYTES: Final = 1 << 20
@@ -154,7 +155,7 @@ def tiles_of(
         FormatError: a batch is damaged, or out of order.
         OSError: a file cannot be read.
     """
-    before = -1
+    before = -1  # the offset behind which the next batch has to lie
     for info in view.segments_from(start):
         if info.base_offset >= end:
             return
@@ -190,10 +191,12 @@ class Walk:
         start: the first offset to be read.
         end: behind the last batch.
         state: of the producers there.
-        sizes: bytes and largest time of each segment, by its base offset.
+        sizes: bytes and largest time (ms; -1 for none) of each segment, by its base offset.
         magics: bit n is set where magic n occurs.
-        gaps: offsets that lie between two segments, and in neither.
-        holes: whether offsets are missing inside of segments, as compaction leaves them.
+        gaps: first and last offsets between two segments that are in neither: the segment with
+            them may be missing.
+        holes: whether offsets are missing inside of segments, as compaction leaves them. Then
+            `gaps` prove nothing, since compaction leaves those as well.
     """
 
     entry: Partition
@@ -216,15 +219,16 @@ class Walk:
     copies: tuple[Path, ...] = ()
     transactions: list[AdoptedTransaction] = field(default_factory=list)
 
-    def take(self, info: SegmentInfo, table: BatchTable) -> None:
-        """Take the next batches."""
-        size, latest = self.sizes.setdefault(info.base_offset, (0, -1))
+    def feed(self, info: SegmentInfo, table: BatchTable) -> None:
+        """Count the next batches, which are of one segment; there may be none."""
+        size, latest_ms = self.sizes.setdefault(info.base_offset, (0, -1))
         if not len(table):
             return
         is_new = table.magic >= 2
+        # The header of a batch of magic 0 or 1 does not tell its first offset.
         first = int(table.base_offset[0]) if is_new[0] else self.end
         if self.magics and first > self.end:
-            if size:
+            if size:  # the segment has batches in front of these
                 self.holes = True
             else:
                 self.gaps.append((self.end, first - 1))
@@ -237,8 +241,8 @@ class Walk:
         if not self.magics:
             self.first_ms = int(table.base_timestamp[0])
         self.magics |= table.magics_seen
-        latest = max(latest, int(table.max_timestamp.max()))
-        self.sizes[info.base_offset] = size + int(table.size.sum()), latest
+        latest_ms = max(latest_ms, int(table.max_timestamp.max()))
+        self.sizes[info.base_offset] = size + int(table.size.sum()), latest_ms
         self.state.feed(table, on_error=pass_over)
         self.end = table.end_offset
 

@@ -37,19 +37,20 @@ _NOTED_SECONDS: Final = 2.0
 
 @frozen_dataclass
 class _Recovery:
-    """See `recover_all` for the attributes."""
+    """See `recover_all` for the attributes; `options_of` is its `how`."""
 
     options: ChangeOptions
-    how: Callable[[Path], RecoveryOptions]
+    options_of: Callable[[Path], RecoveryOptions]
     share: Share
     note: Callable[[str], object]
 
     def plan(self, path: Path, progress: Progress | None = None) -> RecoveryPlan:
         """The plan, refused where a line of a checkpoint makes it delete all records of a log."""
-        how = self.how(path)
-        plan = plan_recovery(path, progress=progress, **how)
+        recovery_options = self.options_of(path)
+        plan = plan_recovery(path, progress=progress, **recovery_options)
         fault = plan.start_fault
-        if fault is not None and plan.error is None and how.get("log_start_offset") is None:
+        is_of_checkpoint = recovery_options.get("log_start_offset") is None
+        if fault is not None and plan.error is None and is_of_checkpoint:
             plan = replace(plan, error=CorruptIndexError(fault, path=plan.path), actions=())
         return plan
 
@@ -57,13 +58,18 @@ class _Recovery:
         """The plan, for `share`."""
         put(self.plan(path, progress))
 
-    def again(self, plan: RecoveryPlan, place: Path) -> RecoveryPlan:
-        """The plan for a copy, which has no checkpoints and no tier beside it."""
-        how, inputs = self.how(place), plan.inputs
-        how["clean"], how["recovery_point"] = inputs.clean, inputs.recovery_point
-        how["log_start_offset"] = inputs.log_start_offset
-        how["tier"] = tiered(plan.path, inputs.tier) or inputs.tier
-        return plan_recovery(place, **how)
+    def plan_of_copy(self, plan: RecoveryPlan, copy: Path) -> RecoveryPlan:
+        """The plan for a copy of a planned log.
+
+        A copy has no mark, no checkpoints and no tier beside it, so it gets what the plan of the
+        log itself has found there.
+        """
+        recovery_options, inputs = self.options_of(copy), plan.inputs
+        recovery_options["clean"] = inputs.clean
+        recovery_options["recovery_point"] = inputs.recovery_point
+        recovery_options["log_start_offset"] = inputs.log_start_offset
+        recovery_options["tier"] = tiered(plan.path, inputs.tier) or inputs.tier
+        return plan_recovery(copy, **recovery_options)
 
     def apply(self, plans: Sequence[RecoveryPlan]) -> list[RecoveryReport]:
         """Change partitions one after the other, as planned; others have a report as well."""
@@ -74,7 +80,7 @@ class _Recovery:
         return run(
             plans,
             self.options,
-            self.again,
+            self.plan_of_copy,
             share=self.share,
             threads=1,
             unclean=True,
@@ -136,7 +142,7 @@ class _Recovery:
                 backup_directory=self.options.backup_directory,
                 keep_cut=self.options.keeps,
                 progress=progress,
-                **self.how(path),
+                **self.options_of(path),
             )
         except KsegError:
             plan = self.plan(path)
