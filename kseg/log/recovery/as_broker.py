@@ -137,7 +137,7 @@ class AsBroker(Loading):
 
         Source: Kafka `LogLoader.recoverSegment`.
         """
-        self.note(base)
+        self.add_outcome(base)
         state, snapshots = self.state_at(base)
         swept = self.sweep(base, state, self.epochs)
         if swept.error is not None:

@@ -199,7 +199,7 @@ class LoadContext:
         cut_bytes: bytes that go with it.
         ended_at: see `RecoveryPlan`.
         costs: the lost records of each segment, by base offset.
-        held: the offset index of the segment that was walked last, and whose it is.
+        held: base offset and offset index of the segment that was walked last.
         walked_bytes, to_walk_bytes: for `progress`.
         known_snapshots: see `same_snapshots`.
         inflated: see `RecoveryPlan`.
@@ -255,14 +255,14 @@ class LoadContext:
         return self.overlay.path(file_of(base_offset, kind))
 
     def add(self, base_offset: int) -> None:
-        """Count a segment as present; see `note`."""
-        self.note(base_offset)
+        """Count a segment as present; see `add_outcome`."""
+        self.add_outcome(base_offset)
         at = bisect_right(self.bases, base_offset)
         if at == 0 or self.bases[at - 1] != base_offset:
             self.bases.insert(at, base_offset)
 
-    def note(self, base_offset: int) -> None:
-        """Note a segment as it was found.
+    def add_outcome(self, base_offset: int) -> None:
+        """Give a segment an outcome, if it has none: that it stays as it is in the overlay.
 
         Raises:
             LimitExceededError: its log is longer than any segment.

@@ -129,7 +129,10 @@ class TierLog:
         return _epochs_of(max(with_epochs, key=_age).objects) if with_epochs else ()
 
     def special(self, time: int) -> TimestampOffset:
-        """The answer of a broker to a negative time; -1 where it has none.
+        """The answer of a broker to a negative time, which asks for an offset of the log.
+
+        The answer has a timestamp only for the largest time, and -1 for an offset or epoch that
+        there is not.
 
         Args:
             time: -1, the end; -2, the start; -3, the largest time, of local records alone; -4,
