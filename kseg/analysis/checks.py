@@ -284,15 +284,18 @@ class LogChecks:
     def _check_transactions(self, table: BatchTable) -> None:
         """Find batches without a transaction, of producers that have one open.
 
+        `_open` has the producers with a transaction that is open in front of the table.
+
         Source: Kafka `ProducerAppendInfo.appendDataBatch`.
         """
-        order = np.argsort(table.producer_id, kind="stable")
+        order = np.argsort(table.producer_id, kind="stable")  # each producer's batches in a row
         ids = table.producer_id[order]
-        begins = (table.is_transactional & ~table.is_control)[order]
+        opens = (table.is_transactional & ~table.is_control)[order]
         plain = ~(table.is_transactional | table.is_control)[order] & (ids >= 0)
-        last = np.maximum.accumulate(np.where(plain, -1, np.arange(len(ids))))
-        is_told = last >= np.searchsorted(ids, ids)  # the producer's last batch before is here
-        is_open = np.where(is_told, begins[last], np.isin(ids, list(self._open)))
+        # The last row up to each that opens or ends a transaction; it may be another producer's.
+        deciding = np.maximum.accumulate(np.where(plain, -1, np.arange(len(ids))))
+        is_own = deciding >= np.searchsorted(ids, ids)
+        is_open = np.where(is_own, opens[deciding], np.isin(ids, list(self._open)))
         mixed = np.zeros(len(ids), np.bool_)
         mixed[order] = plain & is_open
         self._report("transaction-mixed", table, mixed)

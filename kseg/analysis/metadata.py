@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from kseg.constants import Int64s
 
-    #: A metadata log: its directory, the id of its node, and its batches.
+    #: A metadata log: its directory, the id of its node, and its batches as of `log_batches`.
     _Copy = tuple[Path, int | None, Int64s]
 
 Key = tuple[Any, ...]
@@ -108,8 +108,8 @@ _KEYS: Final = {
     "partitions": ("topic", "partition"),
     "configs": ("level", "resource", "config"),
 }
-#: The tables between two moments.
-_BETWEEN: Final = ("elections", "changes")
+#: The tables about what happened between two moments; the others tell the state at one.
+_OF_HISTORY: Final = ("elections", "changes")
 #: The last columns of each table.
 _STAMP: Final = ("offset", "timestamp", "certain")
 _OF_PARTITIONS: Final = [column.partition(":")[0] for column in _COLUMNS["partitions"].split()[2:]]
@@ -240,7 +240,7 @@ class Metadata(Table):
             is null in both.
         """
         rows = []
-        for kind in (kind for kind in _COLUMNS if kind not in _BETWEEN):
+        for kind in (kind for kind in _COLUMNS if kind not in _OF_HISTORY):
             old = before._raw.get(kind, {})
             new = self._raw.get(kind, {})
             for key in sorted(old.keys() | new.keys(), key=str):
@@ -315,8 +315,8 @@ def metadata(
 
     def state(moment: Time | None, offset: int | None) -> Metadata:
         at_ms = None if moment is None else time_ms(moment, now_ms=machine_ms)
-        cluster, certain, findings = _read(copies, at_ms, offset, since_ms, progress)
-        raw = _raw_rows(cluster, certain, chosen)
+        cluster, certain_end, findings = _read(copies, at_ms, offset, since_ms, progress)
+        raw = _raw_rows(cluster, certain_end, chosen)
         tables = {
             kind: MetadataTable(
                 tuple(_masked(kind, row, show=show_secrets) for row in rows.values()), kind
@@ -324,13 +324,13 @@ def metadata(
             for kind, rows in raw.items()
         }
         if since_ms is not None:
-            elections = tuple(_elections(cluster, certain, chosen))
+            elections = tuple(_elections(cluster, certain_end, chosen))
             tables["elections"] = MetadataTable(elections, "elections")
         return Metadata(
             fspath(copies[0][0]),
             cluster_id,
             cluster.end_offset,
-            min(certain, cluster.end_offset),
+            min(certain_end, cluster.end_offset),
             cluster.last,
             cluster.time_ms,
             cluster.leader,
@@ -387,8 +387,15 @@ def _copies(directories: Sequence[Path]) -> tuple[list[_Copy], str | None]:
 
 
 def _end_of(batches: Int64s) -> tuple[int, int]:
-    """The epoch and the offset of the last record; of two logs, that with more is the newer."""
-    return (int(batches[-1, 2]), int(batches[-1, 1])) if len(batches) else (-1, -1)
+    """The epoch and the offset of the last record; of two logs, that with more is the newer.
+
+    Args:
+        batches: as `log_batches` returns them.
+    """
+    if not len(batches):
+        return -1, -1
+    _base_offset, last_offset, leader_epoch, _time_ms, _crc = batches[-1].tolist()
+    return leader_epoch, last_offset
 
 
 def _read(
@@ -426,6 +433,7 @@ def _read(
     cluster.voters = cluster.voters or tuple(Voter(voter_id, UUID(int=0)) for voter_id in voters)
     snapshots = [snapshot.name.base_offset or 0 for snapshot in list_partition(log).kraft_snapshots]
     of_voters = [held for _, node_id, held in copies if node_id in voters]
+    # A snapshot has only records that a majority had.
     certain = max(certain_end(of_voters, len(voters)), *snapshots, 0)
     level = cluster.facts["features"].get(("metadata.version",), _NO_LEVEL).fields["level"]
     newest_level = metadata_versions()[NEWEST_RELEASE][1]
@@ -433,27 +441,38 @@ def _read(
     newer += [f"version {version} of {name}" for name, version in sorted(cluster.newer.items())]
     configs = (name for config in cluster.configs.values() for name in config)
     unknown = sorted({name for name in configs if not is_known(name)})
+    # Code, whether it is a finding here, offset, reason.
     possible = (
         (
-            *("setting-unknown", bool(unknown), None),
+            "setting-unknown",
+            bool(unknown),
+            None,
             f"Kafka {NEWEST_RELEASE} has no setting {some_of(unknown)}; values are hidden",
         ),
         (
-            *("newer", bool(newer), None),
+            "newer",
+            bool(newer),
+            None,
             f"newer than those of Kafka {NEWEST_RELEASE}, the newest that kseg knows: "
             f"{', '.join(newer)}",
         ),
         (
-            *("not-certain", certain < cluster.end_offset, certain),
+            "not-certain",
+            certain < cluster.end_offset,
+            certain,
             f"of {len(voters)} voters the logs of {len(of_voters)} are here; the records are"
             f" certain up to offset {certain}, and taken up to {cluster.end_offset}",
         ),
         (
-            *("snapshot-ahead", cluster.snapshot_end > log_end > 0, log_end),
+            "snapshot-ahead",
+            cluster.snapshot_end > log_end > 0,
+            log_end,
             f"the log ends at offset {log_end}, the snapshot at {cluster.snapshot_end}",
         ),
         (
-            *("no-history", cluster.snapshot_end > 0, cluster.snapshot_end),
+            "no-history",
+            cluster.snapshot_end > 0,
+            cluster.snapshot_end,
             f"changes before offset {cluster.snapshot_end} are in a snapshot",
         ),
     )
@@ -475,27 +494,39 @@ def _finding(error: KsegError, log: str) -> Finding:
 # ---- rows ----------------------------------------------------------------------------------------
 
 
-def _raw_rows(cluster: Cluster, certain: int, chosen: Selection) -> dict[str, dict[Key, Row]]:
-    """The rows of each table by their keys, with every value."""
-    tables: dict[str, dict[Key, Row]] = {kind: {} for kind in _COLUMNS if kind not in _BETWEEN}
-    for kind, key, fields, position in _objects(cluster):
-        named = {
-            name: _cell(name, key_part) for name, key_part in zip(_KEYS[kind], key, strict=True)
-        }
-        if chosen and named.get("level") not in (_CLUSTER, "broker"):
-            is_of_topic = kind in _OF_TOPICS and named.get("level", "topic") == "topic"
-            if not is_of_topic or not chosen.takes(named.get("topic") or named["resource"], None):
-                continue
-        at = None if position is None or position.offset < 0 else position
-        row = {**named, **{name: _cell(name, cell) for name, cell in fields.items()}}
-        row["offset"] = at and at.offset
-        row["timestamp"] = at and at.time_ms
-        row["certain"] = at is None or at.offset < certain
+def _raw_rows(cluster: Cluster, certain_end: int, chosen: Selection) -> dict[str, dict[Key, Row]]:
+    """The rows of each table by their keys, with every value, also of secrets.
+
+    Args:
+        cluster: the state.
+        certain_end: records in front of this offset are certain.
+        chosen: of topics; false if it narrows nothing.
+    """
+    tables: dict[str, dict[Key, Row]] = {kind: {} for kind in _COLUMNS if kind not in _OF_HISTORY}
+    for kind, key, fields, place in _objects(cluster):
+        keys = {name: _cell(name, part) for name, part in zip(_KEYS[kind], key, strict=True)}
+        if chosen and not _is_chosen(kind, keys, chosen):
+            continue
+        # A fact of a snapshot has no record in the log, and a negative offset.
+        record = None if place is None or place.offset < 0 else place
+        row = {**keys, **{name: _cell(name, cell) for name, cell in fields.items()}}
+        row["offset"] = record and record.offset
+        row["timestamp"] = record and record.time_ms
+        row["certain"] = record is None or record.offset < certain_end
         tables[kind][key] = row
     return tables
 
 
-def _elections(cluster: Cluster, certain: int, chosen: Selection) -> list[Row]:
+def _is_chosen(kind: str, keys: Row, chosen: Selection) -> bool:
+    """Whether a row is of a chosen topic, or a configuration of brokers, which stays as well."""
+    level = keys.get("level", "topic")  # only rows of `configs` have levels
+    if level in (_CLUSTER, "broker"):
+        return True
+    is_of_topic = kind in _OF_TOPICS and level == "topic"
+    return is_of_topic and chosen.takes(keys.get("topic") or keys["resource"], None)
+
+
+def _elections(cluster: Cluster, certain_end: int, chosen: Selection) -> list[Row]:
     """The changes of leaders, unclean elections first, then in their order.
 
     A leader that recovers, or was not in sync and not eligible before, was elected uncleanly.
@@ -524,7 +555,7 @@ def _elections(cluster: Cluster, certain: int, chosen: Selection) -> list[Row]:
                 "isr_before": list(before.isr),
                 "offset": position.offset,
                 "timestamp": position.time_ms,
-                "certain": position.offset < certain,
+                "certain": position.offset < certain_end,
             }
         )
     return sorted(rows, key=lambda row: not row["unclean"])

@@ -326,6 +326,9 @@ class KeyCounter:
 
     The bytes of a key are kept only while it may be among the first: a key that is among them in
     the end is among them when it comes for the last time.
+
+    When the table is full, the smaller half of its keys goes, and counts from 0 when it comes
+    again. So any number of bytes may be too low by those of the largest keys that went: `_lost`.
     """
 
     def __init__(self, *, keys_max: int = KEPT_KEYS_MAX, counted: int = COUNTED_KEYS_MAX) -> None:
@@ -340,6 +343,7 @@ class KeyCounter:
         self._table = KeyTable(self._counted)
         self._registers = np.zeros(_REGISTERS, np.uint8)
         self._names: dict[int, bytes] = {}
+        # A key is among the first with more bytes than the bar, or with as many and no larger hash.
         self._bar = 0
         self._bar_hash = _HASH_MAX
         self._lost = 0
@@ -405,10 +409,10 @@ class KeyCounter:
         return hashes, records, sizes
 
     def _shrink(self) -> None:
-        """Start the table again with the larger half of the keys."""
+        """Make room in the full table: it goes on with the half of its keys that has most bytes."""
         hashes, records, sizes = self._arrays()
         larger, dropped = _parted(hashes, sizes, self._counted // 2)
-        # A key that was dropped twice may have had as much each time.
+        # A key may be dropped each time, with as many bytes as the largest one that was.
         self._lost += int(sizes[dropped].max())
         self._table = KeyTable(self._counted)
         self._table.feed(
@@ -420,7 +424,12 @@ class KeyCounter:
         return DistinctCount(self._registers.copy())
 
     def totals(self) -> KeyTotals:
-        """The first `keys_max` keys, and a bound for the others."""
+        """The `keys_max` keys with most bytes, by hash; their numbers are at least right.
+
+        Each may have had `_lost` more bytes before it came into the table for good. A key that is
+        not among them may have had those, and besides as many as the largest one in the table that
+        is not.
+        """
         hashes, records, sizes = self._arrays()
         top, dropped = _parted(hashes, sizes, self._keys_max)
         top = top[np.argsort(hashes[top])]

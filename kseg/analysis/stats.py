@@ -492,12 +492,12 @@ def _segment(unit: Unit, options: StatsOptions) -> PartitionStats:
     with Segment.open(unit.path, mapping=options.mapping, is_last=unit.is_last) as segment:
         if options.records:
             pieces = segment.read(
-                columns=("timestamp", "key", "value"), on_corrupt=faults.append, keep=headers.note
+                columns=("timestamp", "key", "value"), on_corrupt=faults.append, keep=headers.add
             )
             records = _records(pieces)
         else:
             for table in segment.headers():
-                headers.note(table)
+                headers.add(table)
             fault = segment.stop_fault(table)
             faults += [] if fault is None else [fault]
         size = segment.size
@@ -523,8 +523,12 @@ class _Headers:
         self.codec_bytes = Counter[int]()
         self._end = 0
 
-    def note(self, table: BatchTable) -> BatchTable:
-        """Add the batches of a table; gives them back."""
+    def add(self, table: BatchTable) -> BatchTable:
+        """Add the batches of a table that follow those before; returns the table unchanged.
+
+        A reader with `keep` asks about batches ahead of it, and may ask again about the same ones:
+        they count once. Behind damage no batch counts, since values may hold batches.
+        """
         start = int(np.searchsorted(table.position, self._end))
         more = table[start:]
         if len(more) and int(more.position[0]) == self._end:
