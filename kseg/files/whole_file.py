@@ -180,13 +180,18 @@ def claimed(directory: StrPath) -> Iterator[None]:
 
 
 def _look_of_copy(target: Path, source: StrPath) -> ownership.Look:
-    """The owner of the source; beside Kafka's files their owner, who can then use all of them."""
-    look = ownership.of_copied_file(source)
+    """Owner, group and permissions of a new file with records of a log.
+
+    They are those of the log, see `ownership.of_copied_file`. Only in a directory where Kafka has
+    files, the new file gets the owner of these, so that its broker can use it; then it has the
+    permissions that both the log and Kafka's files have.
+    """
+    of_source = ownership.of_copied_file(source)
     with suppress(FileNotFoundError, NotADirectoryError):
-        around = ownership.of_files(target.parent)
-        if around.must_own:
-            return around._replace(mode=around.mode & look.mode)
-    return look
+        of_neighbours = ownership.of_files(target.parent)
+        if of_neighbours.must_own:  # so it comes from a file of Kafka's
+            return of_neighbours._replace(mode=of_neighbours.mode & of_source.mode)
+    return of_source
 
 
 def check_replaceable(target: Path) -> None:
@@ -205,7 +210,10 @@ def check_replaceable(target: Path) -> None:
 
 
 def _begin(target: Path, look: io.Model | None) -> tuple[Path, FileSink]:
-    """A new file beside a target, locked; without a lock no writer takes it for left over."""
+    """A new file beside a target, and its path; locked, so that no other writer removes it.
+
+    Between its making and its locking another writer may do so: then there is a further attempt.
+    """
     while True:
         path = target.with_name(f".{_stem(target)}.{uuid4().hex[:16]}{_SUFFIX}")
         try:
@@ -233,6 +241,7 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def _stem(target: Path) -> str:
+    """The target's name in that of its temporary file, cut so that there is room for the rest."""
     return fitting_name(target.name, bytes_max=_NAME_BYTES_MAX)
 
 
