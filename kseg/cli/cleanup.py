@@ -78,7 +78,7 @@ def retain(
         cleanup, options, directories, selection, command_settings
     )
     partitions = [done.plan for done in reports]
-    plans = [partition.deletion for partition in partitions]
+    deletions = [partition.deletion for partition in partitions]
     if not as_json:
         _say_what_retention_leaves(partitions, findings, is_plan=options.is_plan)
     code = report(
@@ -88,23 +88,23 @@ def retain(
         reports,
         actions=[action for partition in partitions for action in _deletions(partition)],
         as_json=as_json,
-        deleted_bytes=sum(plan.deleted_bytes for plan in plans),
+        deleted_bytes=sum(deletion.deleted_bytes for deletion in deletions),
         findings=[str(finding) for finding in findings],
         partitions=[
             {
                 **_where(partition),
-                **fields_of(plan, "log_start_offset new_log_start_offset log_end_offset"),
-                "deleted_segments": len(plan.segments),
-                **fields_of(plan, "deleted_bytes kept_bytes high_watermark held_bytes skipped"),
-                "why": plan.why or None,
-                "remote": plan.remote and plan.remote.to_dict(),
+                **fields_of(deletion, "log_start_offset new_log_start_offset log_end_offset"),
+                "deleted_segments": len(deletion.segments),
+                **fields_of(deletion, "deleted_bytes kept_bytes high_watermark held_bytes skipped"),
+                "why": deletion.why or None,
+                "remote": deletion.remote and deletion.remote.to_dict(),
                 "stays": [
                     fields_of(segment, "base_offset cause=why until_ms")
                     for segment in partition.staying
                 ],
                 **settings_fields(partition.settings),
             }
-            for partition, plan in zip(partitions, plans, strict=True)
+            for partition, deletion in zip(partitions, deletions, strict=True)
         ],
     )
     return Exit.FOUND if have_damage(findings) else code

@@ -178,6 +178,7 @@ _ENCODER: Final = json.JSONEncoder(default=_plain, separators=(",", ":"), allow_
 
 
 def _without_nan(value: Any) -> Any:
+    """A decoded value whose numbers that JSON lacks are texts, as Kafka's own JSON has them."""
     if isinstance(value, dict):
         return {name: _without_nan(field) for name, field in value.items()}
     if isinstance(value, tuple):

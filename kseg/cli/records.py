@@ -536,6 +536,7 @@ def grep(
         else:
             lines.write(matches)
             has_any = not lines.is_empty
+    # No match is exit code 1, as of grep itself.
     return lines.end() or (Exit.OK if has_any else Exit.FOUND)
 
 

@@ -142,18 +142,18 @@ def _running() -> Any:
 def _analysis(base: click.Command) -> Callable[..., Any]:
     """The verb itself, with Spark's workers in place of threads."""
 
-    def run(cores: int, job: str | None, **words: Any) -> Any:
+    def run(cores: int, job: str | None, **options: Any) -> Any:
         running = _running()
         for name in ("paths", "directories", "copies"):
-            if name in words and base.name not in _OF_STORES:
-                words[name] = running.local(words[name])
-        if words.pop("fleet", False):
-            return running.doctor_of_fleet(cores=cores, job=job, **_gathered(words))
+            if name in options and base.name not in _OF_STORES:
+                options[name] = running.local(options[name])
+        if options.pop("fleet", False):
+            return running.doctor_of_fleet(cores=cores, job=job, **_gathered(options))
         context = click.get_current_context()
         taken = (param for param in base.params if param.expose_value and param.name != "jobs")
         fixed = {param.name: param.get_default(context) for param in taken}
         assert base.callback is not None
-        return running.analysis(str(base.name), base.callback, cores, job, {**fixed, **words})
+        return running.analysis(str(base.name), base.callback, cores, job, {**fixed, **options})
 
     return run
 
@@ -161,19 +161,23 @@ def _analysis(base: click.Command) -> Callable[..., Any]:
 def _job(name: str) -> Callable[..., Any]:
     """A function of `kseg.cli.spark`."""
 
-    def run(**words: Any) -> Any:
-        return getattr(_running(), name)(**_gathered(words))
+    def run(**options: Any) -> Any:
+        return getattr(_running(), name)(**_gathered(options))
 
     return run
 
 
-def _gathered(words: dict[str, Any]) -> dict[str, Any]:
-    """The words, with the settings and the chosen partitions as one value each."""
+def _gathered(options: dict[str, Any]) -> dict[str, Any]:
+    """The options, with those of settings and of partitions joined into one value each.
+
+    The functions of `kseg.cli.spark` take these values; click hands each of their fields on as an
+    option of its own. A verb has all fields of a value, or none.
+    """
     kinds: dict[str, Any] = {"command_settings": CommandSettings, "selection": Selection}
     for name, kind in kinds.items():
-        if words.keys() >= set(kind._fields):
-            words[name] = kind(**{field: words.pop(field) for field in kind._fields})
-    return words
+        if options.keys() >= set(kind._fields):
+            options[name] = kind(**{field: options.pop(field) for field in kind._fields})
+    return options
 
 
 for _verb in (verify, stats, diff, explain):
@@ -208,12 +212,12 @@ _add("reindex", reindex, _job("reindex"), _PATHS, without=("directory",))
 @selection_options
 @offset_and_time_options
 @json_option
-def export(**words: Any) -> Any:
+def export(**options: Any) -> Any:
     """Write records as Parquet: OUT/topic=orders/partition=0/... or OUT/day=2025-10-09/...
 
     OUT appears when it is complete, with a list of its files in OUT/_manifest.json.
     """
-    return _running().export(**words)
+    return _running().export(**options)
 
 
 export.params += _JOB_OPTIONS
