@@ -80,7 +80,7 @@ class Scan(Frames):
     _pattern: Pattern | None = None
     _context: int = 0
     _limit: int | None = None
-    _last: int | None = None
+    _last: int | None = None  # only so many records from the end of each partition
     _offsets: MappingOf[Any, Any] = field(default_factory=dict)
     _progress: Progress | None = None
     _views: MappingOf[Path, LogView] = field(default_factory=dict)
@@ -394,7 +394,9 @@ class Scan(Frames):
         for line in view.left_out(source_request):
             warnings.warn(f"kseg: {source.path}: {line}", UserWarning, stacklevel=1)
         is_whole = (
-            self._takes_all and not source.is_file and source_request.isolation == ISOLATIONS[0]
+            self._takes_all
+            and not source.is_file
+            and source_request.isolation == "read_uncommitted"
         )
         if self._last is not None and is_whole:
             from kseg.records.narrowing import start_of_tail

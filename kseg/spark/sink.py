@@ -251,8 +251,8 @@ def commit(tasks: Iterable[StagedTask], job: str, name: str, options: SinkOption
         UncleanShutdownError: a log was not closed in good order.
         LogLockedError: another process holds the data directory.
         PermissionError: this process cannot make files with the owner of a log; nothing has
-        changed.
-        OSError: the disk refuses; the same commit again goes on.
+            changed.
+        OSError: the disk refuses; another call with the same name goes on from there.
     """
     paths, tasks = SinkPaths.of(options), tuple(tasks)
     for topic, partition in sorted({place for task in tasks for place in task.partitions}):

@@ -63,7 +63,12 @@ class _Block(NamedTuple):
 
 
 class _Walk:
-    """The blocks of one walk: one behind the other."""
+    """The blocks of one reader, one behind the other.
+
+    From `begin` to `end`; `first` and `furthest` are its first and its furthest position so far.
+    So many bytes behind `furthest` as `behind` says stay in memory. `step` is the size of the next
+    block. `idle` counts the blocks that other walks have asked for since the last read.
+    """
 
     __slots__ = ("begin", "behind", "blocks", "end", "first", "furthest", "idle", "step")
 
@@ -175,7 +180,10 @@ class RangedFile(MappedFile):
         return walk, [block for block in blocks if block.end > position and block.start < end]
 
     def _ask(self, walk: _Walk, least: int, *, here: bool = False) -> None:
-        """Ask for the next block of a walk, of at least so many bytes; `here` by this thread."""
+        """Ask for the next block of a walk, of at least so many bytes; `here` by this thread.
+
+        Up to `wanted_end`, which a reader has announced, blocks grow. Behind it they stay small.
+        """
         is_ahead = walk.end < self.wanted_end
         end = min(walk.end + max(walk.step if is_ahead else FIRST_BYTES, least), self._size)
         if is_ahead:
@@ -183,7 +191,8 @@ class RangedFile(MappedFile):
         walk.blocks.append(self._block(walk.end, end, here=here))
         walk.end, walk.step = walk.blocks[-1].end, min(2 * walk.step, BLOCK_BYTES)
         for other in self._walks:
-            other.idle += other is not walk
+            if other is not walk:
+                other.idle += 1
             if other.idle > _IDLE_BLOCKS:
                 _cancel(other)
         self._walks = [open_walk for open_walk in self._walks if open_walk.idle <= _IDLE_BLOCKS]
