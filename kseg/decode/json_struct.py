@@ -27,6 +27,10 @@ from kseg.decode.payloads import ODD, Block, Reasons, block_at, decode_blocks
 from kseg.errors import SchemaError
 from kseg.internal.registry import RefusedError, Schema, parse
 
+#: In the kernel's row of a column: its first kid and their count; its least value.
+_KIDS: Final = slice(3, 5)
+_LEAST: Final = 5
+
 #: The text of any value: the type from `infer` where values have no type in common.
 JSON_TEXT: Final = pa.json_(pa.string())
 #: So many values of a sample are looked at.
@@ -125,9 +129,9 @@ class JsonDecoder:
         self._program = AvroDecoder("null", {}, avro, {}).program
         self.type: pa.DataType = self._program.types[0]
         nodes, kids, codes, columns = self._program.tables
-        columns[self._is_text, 5] = 1
+        columns[self._is_text, _LEAST] = 1  # any value, as its text
         order = np.zeros(len(kids), np.int32)
-        for first, count in columns[:, 3:5].tolist():
+        for first, count in columns[:, _KIDS].tolist():
             names = [self._names[kid] for kid in kids[first : first + count]]
             ranks = sorted(range(count), key=lambda at: (len(names[at]), names[at]))
             if len(set(names)) < count:
@@ -172,7 +176,7 @@ class JsonDecoder:
         return values, marks
 
     def _exact(self, payload: bytes) -> Any:
-        """Why a payload does not decode, as a ValueError; its value if it does alone."""
+        """The value of a payload alone, if it decodes; else raises ValueError with the reason."""
         values, faults = self._run(block_at(pa.array([payload], pa.binary()), 0))
         for why, column, position in faults.values():
             name = self._names[column].decode()
@@ -181,6 +185,7 @@ class JsonDecoder:
         return values[0].as_py()
 
     def _run(self, block: Block) -> tuple[pa.Array, dict[int, tuple[int, int, int]]]:
+        """The values; and for each row that fails why, in which column, and at which byte."""
         columns, faults = Columns(*self._tables), dict[int, tuple[int, int, int]]()
         names, ends, order = self._order
         offsets, is_valid = block.offsets.astype(np.int64), block.valid.view(np.uint8)
@@ -268,6 +273,7 @@ class _Types:
 
 
 def _type_of(value: Any) -> pa.DataType:
+    """The type of one parsed value; null where it tells nothing."""
     match value:
         case None:
             return pa.null()

@@ -127,13 +127,20 @@ def _bytes_at(data: Uint8s, starts: Int64s, width: int) -> Uint8s:
     return chosen
 
 
-def _groups_of(schema_names: SchemaNames, wide: int) -> Iterator[tuple[Group, SchemaNames]]:
-    """Group rows by the bytes of their schema names."""
+def _groups_of(schema_names: SchemaNames, bare_bytes: int) -> Iterator[tuple[Group, SchemaNames]]:
+    """Group rows by the bytes of their schema names.
+
+    Args:
+        schema_names: of the rows; rows whose bytes name no schema are in no group.
+        bare_bytes: the size of ids without a mark; 0 for names with the mark of an id or a GUID.
+    """
     sizes = schema_names.ends - schema_names.starts
     marks = np.full(len(sizes), -1, np.int64)
     some = sizes > 0
     marks[some] = schema_names.data[schema_names.starts[some]]
-    forms = [(sizes == wide, wide)] if wide else [(marks == 0, _ID), (marks == 1, _GUID)]
+    forms = [(marks == 0, _ID), (marks == 1, _GUID)]
+    if bare_bytes:
+        forms = [(sizes == bare_bytes, bare_bytes)]
     for is_form, width in forms:
         at = np.flatnonzero(is_form & (sizes >= width))
         if not len(at):
@@ -185,7 +192,7 @@ def with_indexes(
     counts, sound = _varints(schema_names, at, np.ones(len(at), np.bool_), has_sign)
     sound &= (counts >= 0) & (counts <= INDEXES_MAX)
     deepest = int(counts[sound].max(initial=0))
-    index_rows = np.full((len(at), max(deepest, 1)), -1, np.int64)
+    index_rows = np.full((len(at), max(deepest, 1)), -1, np.int64)  # -1 behind the last index
     index_rows[counts == 0, 0] = 0
     for level in range(deepest):
         has_level = sound & (counts > level)
@@ -277,7 +284,7 @@ def decode_blocks(
         block = block_at(payloads, first)
         values, marks = fast(block)
         exact_values: list[Any] = []
-        made, rows = [values], []
+        arrays, rows = [values], []
         for row in np.flatnonzero(marks * block.valid[: len(marks)]).tolist():
             try:
                 if marks[row] == LARGE:
@@ -287,12 +294,13 @@ def decode_blocks(
             except ValueError as error:
                 reasons[first + row] = str(error)
             if len(exact_values) == EXACT_ROWS:
-                made.append(pa.array(exact_values, kind))
+                arrays.append(pa.array(exact_values, kind))
                 exact_values = []
         if rows:
+            # The values of the exact reader lie behind those of the fast one.
             order = np.arange(len(marks))
             order[rows] = len(marks) + np.arange(len(rows))
-            values = pa.concat_arrays([*made, pa.array(exact_values, kind)]).take(pa.array(order))
+            values = pa.concat_arrays([*arrays, pa.array(exact_values, kind)]).take(pa.array(order))
         parts.append(values)
         first += len(marks)
     if len(parts) == 1:

@@ -90,11 +90,13 @@ _SCALARS: Final[dict[int, tuple[pa.DataType, int, tuple[int, int]]]] = {
     17: (pa.int32(), _VARINT, _UINT32),
     18: (pa.int64(), _VARINT, _INT64),
 }
+#: The type of texts in descriptor.proto.
 _TEXT: Final = 9
 #: Messages that an error names.
 _LISTED_MAX: Final = 20
+#: The type of groups, the oldest form of messages, in descriptor.proto.
 _GROUP: Final = 10
-#: The kernel's description of a field.
+#: Numbers in the kernel's row for a field: see `_Table._row`.
 _COLUMNS: Final = 8
 
 
@@ -186,6 +188,10 @@ def _compiled(subject: str, text: str, references: tuple[tuple[str, str], ...]) 
 
 
 def _run_compiler(subject: str, text: str, references: Mapping[str, str]) -> Any:
+    """The descriptor of a file: the text goes through the compiler, in a process of its own.
+
+    References lie beside it under the names of their imports, which must not lead out of there.
+    """
     import subprocess
 
     main = "schema.proto"
@@ -237,7 +243,7 @@ def _run_compiler(subject: str, text: str, references: Mapping[str, str]) -> Any
 
 
 def _add_stored(stored: Any, name: str, text: str) -> bool:
-    """Whether the text is a descriptor in base64, as some clients register it."""
+    """Add a text that is a descriptor in base64, as some clients register it; False for another."""
     try:
         data = b64decode(text, validate=True)
         file = stored.file.add()
@@ -250,6 +256,7 @@ def _add_stored(stored: Any, name: str, text: str) -> bool:
 
 
 def _message_of(file: Any, message: str | tuple[int, ...] | None) -> Any:
+    """The descriptor of a message in a file; see `decoder`."""
     if isinstance(message, str):
         with suppress(KeyError):
             return file.pool.FindMessageTypeByName(message)
@@ -382,6 +389,9 @@ class _Table:
         is_plain: whether ptars decodes this type as protobuf does.
     """
 
+    # `_messages` are the type and all messages in it, `_positions` their places by their names;
+    # `_closed` are the numbers of closed enums, which have no others.
+
     def __init__(self, descriptor: Any) -> None:
         self.is_plain = bool(descriptor.fields)
         self._positions = {descriptor.full_name: 0}
@@ -402,6 +412,11 @@ class _Table:
         self._numbers = np.array(self._closed, np.int64)
 
     def _row(self, message: Any, field: Any) -> tuple[int, ...]:
+        """The kernel's row for a field; a message in it gets a place in `_messages`.
+
+        Number, kind, slot (fields of one slot exclude each other; -1 for none), place of the inner
+        message, least and largest varint, and which of `_closed` are the numbers of its enum.
+        """
         inner, enum, first = field.message_type, field.enum_type, len(self._closed)
         if inner is not None:
             self.is_plain &= field.type != _GROUP
@@ -415,7 +430,7 @@ class _Table:
             low, high = _TIMES[message.full_name][field.number]
         if enum is not None:
             numbers = {value.number for value in enum.values}
-            self.is_plain &= len(enum.values) == len(numbers)  # none has a second name
+            self.is_plain &= len(enum.values) == len(numbers)  # no number has a second name
             self._closed += numbers if enum.is_closed else ()
         if message.GetOptions().map_entry and field.number == 1:
             self.is_plain &= kind in (_VARINT, _STRING)
@@ -439,7 +454,10 @@ class _Table:
 
 
 def _bulk_of(descriptor: Any, kind: pa.DataType) -> Callable[[Block, Bools], pa.Array] | None:
-    """Decode the plain messages of a block by ptars; None if it does not take the type."""
+    """A function that decodes plain messages by ptars; None if that does not take the type.
+
+    The function takes a block, and which rows of it are plain; the others become null.
+    """
     ptars = require("ptars", extra="protobuf")
     files = [descriptor.file]
     for file in files:  # grows on the way

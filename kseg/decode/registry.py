@@ -40,7 +40,7 @@ from kseg.internal.registry import Schema, Schemas
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The kind of schema that a word is for; the other words take any, or none.
+#: The kind of schema that a word of `decode` is for; the other words take any, or none.
 _TYPES: Final = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
 _WORDS: Final = {kind: word for word, kind in _TYPES.items()}
 #: References of references, each as often as it is referred to; names that a message lists.
@@ -53,6 +53,7 @@ MESSAGES_MAX: Final = 2_000
 #: Ids without a schema that are named in warnings.
 _UNKNOWN_MAX: Final = 100
 _MICROSECOND: Final = timedelta(microseconds=1)
+#: What the caller can do where no one schema is a column's.
 _WAYS: Final = (
     "name a subject, a schema or one record type, read one topic at a time, or decode as "
     "registry-json"
@@ -204,6 +205,7 @@ def _column_schema(choice: Choice, name: str, topics: list[str]) -> Schema:
         return schemas.by_id(choice.schema)
     by_subject: dict[str, Schema] = {}
     for subject in [choice.subject] if choice.subject else [f"{topic}-{name}" for topic in topics]:
+        # The subjects of Confluent's strategies: topic, topic and record, record.
         record_subjects = (subject.removesuffix(name) + str(choice.record), choice.record)
         for candidate in (
             subject,
@@ -236,7 +238,10 @@ class Decoding:
         type: of every value, in Arrow.
         choice: the schemas.
         column: the schema of the column; None for JSON of any schema.
+        bare: decodes payloads that name no schema, by a type from elsewhere; None if they do.
     """
+
+    # `_made` keeps schemas, names and decoders, or reasons in their place, by what they are for.
 
     value: str
     type: Any
@@ -295,10 +300,17 @@ class Decoding:
         ids: Any,
         types: _Types,
     ) -> tuple[pa.Array, Reasons]:
-        """The values of payloads that name their schemas."""
+        """The values of payloads that name their schemas, each read by its own.
+
+        Args:
+            payloads: n of them.
+            parts: the groups of the rows, and the reasons of rows in no group, as of `wire.split`.
+            ids, types: take the schema's id and the name of the type of each row.
+        """
         pyarrow: Any = require("pyarrow", extra="arrow")
         arrow: Any = require("kseg.arrow", extra="arrow")
         groups, reasons = parts
+        # Where the value of each row lies in the values of all groups, one after the other.
         places, done = np.full(len(payloads), -1, np.int64), 0
         made: list[pa.Array] = []
         for group, decoder in self._groups(groups, reasons, ids, types):
@@ -318,6 +330,7 @@ class Decoding:
             places[group.rows] = np.arange(done, done + len(values))
             done += len(values)
             made.append(values)
+        # Rows without a decoder take the null that lies behind the values.
         every = pyarrow.concat_arrays([*made, pyarrow.nulls(1, self.type)])
         return every.take(pyarrow.array(np.where(places < 0, done, places))), reasons
 
@@ -412,6 +425,12 @@ class Decoding:
         return made
 
     def _new_decoder(self, schema: Schema, indexes: tuple[int, ...]) -> Decoder:
+        """As `decoder_of`, for a schema that comes for the first time.
+
+        Raises:
+            SchemaError: it has no decoder, or none for the column's type.
+            LimitExceededError: the compiler of Protobuf takes too long.
+        """
         column, schemas = self.column or schema, self.choice.schemas
         references = references_of(schema, schemas)
         if schema.type != column.type:
@@ -473,8 +492,8 @@ class _Types:
             has_value = payloads.sizes()[part.rows] > part.prefix
             firsts = payloads.offsets[part.rows[has_value]] + part.prefix
             branches = np.full(len(part.rows), INT32_MAX)
-            branches[has_value] = payloads.data[firsts] >> 1
-            branches[branches >= len(names)] = -1 - len(self.names)
+            branches[has_value] = payloads.data[firsts] >> 1  # a zigzag number
+            branches[branches >= len(names)] = -1 - len(self.names)  # so that the code is -1
         self.codes[part.rows] = len(self.names) + branches
         self.names.extend(names)
 
