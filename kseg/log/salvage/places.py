@@ -120,7 +120,7 @@ def _split_at_borders(run: Span, borders: Int64s) -> Iterator[Span]:
     if run.batches == 1 or not len(inner):
         yield run
         return
-    cuts = {run.position, run.end}
+    cuts = {run.position, run.end}  # positions
     for _, table in provable_tables([run]):
         rows = np.searchsorted(table.last_offset, inner)
         inside = rows < len(table)
@@ -212,9 +212,13 @@ def _in_all_readings(
     kinds: Int64s,
     around: tuple[int, int | None] | None,
 ) -> Bools:
-    """The same for pieces that decide on each other.
+    """The same for pieces that decide on each other; all readings are compared at once.
 
-    `around` has the offset behind the pieces in front of them, and the first one behind them.
+    For each piece the best reading that ends in it is found from the best ones that end in a piece
+    in front of it. A piece is in all best readings if as many of them go through it as there are.
+
+    `around` has the offset behind the pieces in front of them, and the first one behind them: None
+    where there are none. It is None itself where pieces need not follow each other.
     """
     count = len(first)
     begin, end = (-1, None) if around is None else around
@@ -224,16 +228,18 @@ def _in_all_readings(
     first = np.concatenate(([0], first, [INT64_MAX if end is None else end]))
     last = np.concatenate(([begin - 1], last, [0]))
     spans = np.concatenate(([0], spans, [0]))
+    # The score of the best reading that ends in each piece, and how many readings have it.
     scores, ways = np.zeros(count + 2, np.int64), np.zeros(count + 2, np.int64)
     weights = np.concatenate(([0], batches, [0])) * _BATCH_SCORE
     ways[0] = 1
-    joints = [np.empty(0, np.int64)]
+    joints = [np.empty(0, np.int64)]  # by piece: the pieces in front of it in these readings
     for at in range(1, count + 2):
         back = np.arange(max(0, at - _BACK_MAX), at)
         back = np.concatenate(([0], back)) if back[0] else back
         back = back[last[back] < first[at]]
         reading_scores = scores[back] + weights[at]
         if around is not None and (at <= count or end is not None):
+            # Offsets of the pieces between, which this reading leaves out.
             between = ahead_of[at] - ahead_of[back] - spans[back]
             reading_scores = reading_scores + (first[at] == last[back] + 1 + between)
         scores[at] = reading_scores.max()
@@ -260,7 +266,7 @@ def _in_all_readings(
 def _with_holes(
     pieces: Sequence[Span], stays: Sequence[bool], begin: int
 ) -> Iterator[tuple[Span, tuple[int, int]]]:
-    """Pieces that do not stay, each with the offsets that are missing around it."""
+    """Pieces that do not stay, each with the first and the last offset missing around it."""
     waiting: list[Span] = []
     for piece, stay in zip(pieces, stays, strict=True):
         if stay:
@@ -272,7 +278,10 @@ def _with_holes(
 
 
 def _refusal(piece: Span, placed: Sequence[Span], hole: tuple[int, int]) -> Span:
-    """A piece that does not stay, and why."""
+    """A piece that does not stay, with the reason and the offsets that it may have.
+
+    `hole` has the first and the last offset that the placed pieces lack around it.
+    """
     at = bisect_left(placed, piece.first_offset, key=lambda run: run.last_offset)
     end = bisect_right(placed, piece.last_offset, key=lambda run: run.first_offset)
     placed_marks = {mark for _, table in provable_tables(placed[at:end]) for mark in _marks(table)}
@@ -316,14 +325,17 @@ def _without_doubts(
         missing.append(0 if piece.records is None else piece.first_offset - last - 1)
         between.append(start + piece.position - end)
         last, end = piece.last_offset, start + piece.end
+    # More offsets than bytes are missing: no damaged batch can have had them.
     gaps = [at for at in range(len(pieces)) if missing[at] > between[at]]
     if len(gaps) != 1:
         return placed, []
     (gap,) = gaps
+    # Whether each piece follows the one in front of it without a gap, in offsets and in bytes.
     touches = [not (offsets or size) for offsets, size in zip(missing, between, strict=True)]
     out: dict[int, Span] = {}
-    for at, other in ((gap - 1, gap - 1), (gap, gap + 1)):
-        is_alone = at >= 0 and touches[other : other + 1] != [True]
+    # The pieces on both sides of the gap, and the border on the other side of each.
+    for at, border in ((gap - 1, gap - 1), (gap, gap + 1)):
+        is_alone = at >= 0 and touches[border : border + 1] != [True]
         if is_alone and pieces[at].batches == 1 and not agrees(pieces[at]):
             span = pieces[at].last_offset - pieces[at].first_offset
             hole = pieces[gap].first_offset - 1 - span
@@ -430,10 +442,12 @@ def _with_falling_epochs(runs: Sequence[Span]) -> list[Span]:
             epochs.append(int(batch_epochs[start]))
             counts.append(stop - start)
             begins.append(span_of(run.path, table.take(rows[start : start + 1])))
+    # Batches of one epoch in a row count as one piece here.
     order = np.array(epochs, np.int64)
     if not (np.diff(order) < 0).any():
         return []
     counted, kinds = np.array(counts, np.int64), np.arange(len(order))
+    # As offsets, so that an equal epoch may follow, and a lower one may not.
     stays = _in_best_readings(2 * order + 1, 2 * order, counted, kinds, None)
     return [
         batch

@@ -453,6 +453,7 @@ class _UnkeptBytes:
             yield self._damage(start, end)
 
     def _damage(self, start: int, end: int) -> Span:
+        """Damaged bytes with a reason, and with the offsets that they state."""
         head = self._log.head_at(start)[: end - start]
         header = claimed(head, start)
         reason = self._reason(start, end, head, header)
@@ -463,6 +464,13 @@ class _UnkeptBytes:
         return replace(damage, first_offset=first, last_offset=header.last_offset)
 
     def _reason(self, start: int, end: int, head: bytes, header: BatchHeader | None) -> str:
+        """Why the bytes are not kept: a word of `REASONS`.
+
+        Args:
+            start, end: their positions.
+            head: the first of them.
+            header: what they are as a header; None if they are none.
+        """
         if not any(head) and len(head) >= ENTRY_BYTES_MIN:
             return "zeros" if self._log.is_zero(start, end) else "batch-length"
         is_end = self._is_last and end == self._log.size
@@ -503,6 +511,7 @@ class _Proved:
         if entries is not None:
             order = np.argsort(entries.positions, kind="stable")
             self._positions, self._offsets = entries.positions[order], entries.offsets[order]
+        # The entry that `behind` has come to, and whether the batch there is as the entry says.
         self._at, self._agrees = 0, False
 
     def behind(self, position: int) -> int | None:
@@ -582,6 +591,7 @@ class Chains:
         self.log_runs: list[Span] = []
         self.unproved_runs: list[Span] = []
         self.damaged: list[Span] = []
+        # The next run, the position up to which all is decided, the last offset in front of it.
         number, position, last = 0, 0, -1
         while position < log.size:
             at = self._run_at(position, number)

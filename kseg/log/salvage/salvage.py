@@ -511,7 +511,7 @@ def _sources(
 
 
 def _total_progress(progress: Progress | None, total: int) -> Callable[[Path, int, int], None]:
-    """Takes the progress of several partitions, and tells it as one number."""
+    """A function that takes the progress of several partitions, and reports it as one number."""
     searched: dict[Path, int] = {}
 
     def note(path: Path, done: int, _total: int) -> None:
@@ -530,7 +530,7 @@ def _put_plan(
     tier: TierLike,
     put: Put,
 ) -> None:
-    """Plan one partition."""
+    """Plan one partition, and put its plan: its sound batches, the segments for them, markers."""
     provable = read_provable(path, progress=partial(note, path))
     files: tuple[Path, ...] = ()
     is_kraft = partition.topic == CLUSTER_METADATA

@@ -320,6 +320,8 @@ class Transactions:
             CorruptRecordError, UnreadableError: a file has changed since it was read.
         """
         self._lost = [lost_range.first_offset for lost_range in lost]
+        # By producer: first and last offset, and epoch, of its open transaction; the coordinator
+        # epoch of its last marker.
         self._open: dict[int, tuple[int, int, int]] = {}
         self._epochs: dict[int, int] = {}
         self.damaged: list[DamagedTransaction] = []
@@ -331,9 +333,9 @@ class Transactions:
             if is_transactional.any():
                 for header in table[is_transactional]:
                     self._note_batch(header)
-        for producer, begun in self._open.items():
-            if self._loses(begun[1], None):
-                self._add_damaged(producer, begun, is_open=True)
+        for producer, (first, last, epoch) in self._open.items():
+            if self._loses(last, None):
+                self._add_damaged(producer, first, last, epoch, is_open=True)
         self.damaged.sort(key=lambda transaction: transaction.first_offset)
 
     def _note_batch(self, header: BatchHeader) -> None:
@@ -345,15 +347,19 @@ class Transactions:
         elif header.control_type in END_MARKERS:
             self._epochs[producer] = header.coordinator_epoch
             begun = self._open.pop(producer, None)
-            if begun is not None and self._loses(begun[0], header.last_offset):
-                self._add_damaged(producer, (begun[0], header.last_offset, begun[2]), is_open=False)
+            if begun is not None:
+                first, _last, epoch = begun
+                if self._loses(first, header.last_offset):
+                    self._add_damaged(producer, first, header.last_offset, epoch, is_open=False)
 
     def _loses(self, first: int, last: int | None) -> bool:
+        """Whether a range of lost offsets begins from `first` up to `last`, or at all behind it."""
         at = bisect_left(self._lost, first)
         return at < len(self._lost) and (last is None or self._lost[at] <= last)
 
-    def _add_damaged(self, producer: int, begun: tuple[int, int, int], *, is_open: bool) -> None:
-        first, last, epoch = begun
+    def _add_damaged(
+        self, producer: int, first: int, last: int, epoch: int, *, is_open: bool
+    ) -> None:
         coordinator = self._epochs.get(producer, 0)
         self.damaged.append(DamagedTransaction(producer, epoch, first, last, coordinator, is_open))
 
