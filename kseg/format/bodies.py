@@ -39,7 +39,7 @@ _ErrorT = TypeVar("_ErrorT", bound=KsegError)
 ARENA_PIECE_BYTES = 1 << 20
 #: As many messages of Kafka 0.7 are listed at a time.
 MESSAGES_PIECE = 16_384
-#: The checksum of an entry or a batch, and from where on it is taken.
+#: The checksum of a message of magic 0 or 1, and of a batch, and from which of its bytes on.
 _LEGACY_CRC = (_core.crc32, 16)
 _BATCH_CRC = (_core.crc32c, 21)
 
@@ -68,7 +68,7 @@ def body_of(
         FormatError, LimitExceededError: with position and offset of the batch.
     """
     header, start = table[0], int(table.position[0]) - base
-    if header.crc_ok == 0 and _counts(header, refuse_bad_crc, base + len(data)):
+    if header.crc_ok == 0 and _is_fault(header, refuse_bad_crc, base + len(data)):
         raise crc_error(header)
     legacy = header.magic < 2
     if not header.codec or (not legacy and header.record_count <= 0):
@@ -89,7 +89,7 @@ def body_of(
     return arena.view()
 
 
-def _counts(header: BatchHeader, refuse_bad_crc: bool, data_end: int) -> bool:
+def _is_fault(header: BatchHeader, refuse_bad_crc: bool, data_end: int) -> bool:
     """Whether a wrong checksum is a fault: always, or for batches without records to show.
 
     A batch may be too short for its own header, or may reach past the borrowed bytes.
@@ -105,7 +105,7 @@ def wrapper_value(entry: memoryview, kind: int) -> memoryview:
     """
     if kind == Compression.ZSTD:
         raise InvalidRecordError("zstd inside a message of magic 0 or 1")
-    at = LOG_OVERHEAD + (14 if entry[16] else 6)
+    at = LOG_OVERHEAD + (14 if entry[16] else 6)  # behind CRC, magic, attributes, and time of 1
     for name in ("key", "value"):
         left = len(entry) - at - 4
         if left < 0:
@@ -200,7 +200,8 @@ def _run(
     at = first
     for index in [*compressed.tolist(), end]:
         rows = table.rows[at:index]
-        gathered.add(_spans(rows, 0, -base), rows[:, 3], np.arange(at, index))
+        base_offsets = rows[:, _BASE_OFFSET]
+        gathered.add(_spans(rows, 0, -base), base_offsets, np.arange(at, index))
         at = index + 1
         if index == end or arena.used >= ARENA_PIECE_BYTES or gathered.count >= MESSAGES_PIECE:
             yield gathered.taken()
@@ -243,16 +244,23 @@ class _Gathered:
 
 
 _NO_OFFSETS = np.empty(0, np.int64)
+#: The place of the field in `kseg.format.header.FIELDS`, which begin with position, size and magic.
+_BASE_OFFSET = 3
 
 
 def _spans(messages: Int64s, source: int, shift: int) -> Int64s:
-    """Where the payloads of plain messages lie."""
-    spans = np.empty((len(messages), 3), np.int64)
-    header = 9 + messages[:, 2]
-    spans[:, 0] = source
-    spans[:, 1] = messages[:, 0] + shift + header
-    spans[:, 2] = messages[:, 1] - header
-    return spans
+    """Where the payloads of plain messages lie, as in `Payloads.spans`.
+
+    Args:
+        messages: their rows in a table of headers.
+        source: 0 for the borrowed bytes, 1 for the arena.
+        shift: added to the positions in the headers.
+    """
+    position, size, magic = messages[:, :3].T
+    header_bytes = 9 + magic  # magic 1 has attributes
+    return np.column_stack(
+        (np.full(len(messages), source), position + shift + header_bytes, size - header_bytes)
+    )
 
 
 def _inner(entry: memoryview, arena: codec.Arena, ceiling: int, *, depth: int) -> Iterator[Int64s]:
@@ -271,6 +279,7 @@ def _inner(entry: memoryview, arena: codec.Arena, ceiling: int, *, depth: int) -
     """
     if depth > NESTING_MAX:
         raise LimitExceededError(f"compressed messages nested deeper than {NESTING_MAX}")
+    # Size, magic, attributes with the codec, and CRC: 10 bytes, since magic 0 has no codec.
     kind = entry[5] & 3
     if kind > Compression.SNAPPY:
         raise InvalidRecordError(f"Kafka 0.7 knows no codec {kind}")

@@ -200,7 +200,7 @@ _LZ4_FAULTS = {
     10: "frame header cut short",
     11: "frame header checksum does not match",
 }
-#: Start and end of a block's bytes, and whether they are stored as they are.
+#: Start and end of a block's bytes in the frame, and whether they are stored as they are.
 _Lz4Block = tuple[int, int, bool]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from kseg.constants import INT32_MAX, Array, Int64s, StopReason
+from kseg.constants import INT32_MAX, NO_TIMESTAMP, Array, Int64s, StopReason
 from kseg.errors import FormatError, KsegError, LimitExceededError, OnError
 from kseg.format.bodies import Payloads, at_batch, body_of, each_payload, record_error
 from kseg.format.header import CODEC_MASK, BatchHeader, BatchTable, crc_error, stop_error
@@ -164,10 +164,10 @@ def _decode_07(
 
 
 def _pieces_of(payloads: Payloads, request: Request) -> Iterator[Array]:
-    """The payloads that are wanted, as many at a time as a piece may hold."""
+    """The numbers of payloads that are wanted, as many at a time as a piece may hold."""
     least, last, earliest, latest = request.within.tolist()
-    if not earliest <= -1 <= latest:
-        return
+    if not earliest <= NO_TIMESTAMP <= latest:
+        return  # no message of Kafka 0.7 has a time
     chosen = np.flatnonzero((payloads.offsets >= least) & (payloads.offsets <= last))
     used = np.concatenate(([0], np.cumsum(payloads.spans[chosen, 2])))
     bytes_max = min(request.max_bytes, INT32_MAX)

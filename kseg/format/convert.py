@@ -234,8 +234,11 @@ def of_wrappers(whole: WholeBatches, table: BatchTable, magic: int) -> Losses:
     return Losses(append_times=int(np.count_nonzero(gained)))
 
 
-#: Attributes of a batch of magic 2 that say something, but for the codec.
+#: Attributes of a batch of magic 2 that have a meaning: type of timestamps, transactional, control,
+#: delete horizon; without the codec.
 _FLAGS = 0x78
+#: The treatment of a batch: it is copied; left out; its body gets another codec; its records are
+#: written as one batch again; or they are gathered, with those of its neighbours, into batches.
 _COPY, _OMIT, _RECODE, _REWRITE, _GATHER = range(5)
 
 
@@ -424,7 +427,7 @@ class Converter:
     # ---- deciding --------------------------------------------------------------------------------
 
     def _ways(self, table: BatchTable, codecs: Array) -> Array:
-        """int8[n]: the treatment of each batch."""
+        """int8[n]: the treatment of each batch, such as `_COPY`."""
         target, magic = self.target, table.magic
         if table.kafka07:
             return np.full(len(table), _GATHER, np.int8)
@@ -529,7 +532,15 @@ class Converter:
         origin: tuple[BatchTable, WholeBatches],
         start: int | None = None,
     ) -> Iterator[bytes]:
-        """One batch of rows `[first, end)`; more around records that cannot be written."""
+        """One batch of rows `[first, end)`; more around records that cannot be written.
+
+        Args:
+            source: the rows.
+            options: of the batch.
+            first, end: numbers of rows.
+            origin: the batches that the rows come from, for errors.
+            start: the offset of the first row, for messages of Kafka 0.7; None if rows have theirs.
+        """
         numbered = None if start is None else start - first
         while first < end:
             base = None if numbered is None else numbered + first
@@ -587,8 +598,9 @@ class Converter:
                 alike = self._gathering_key(
                     int(batch_codecs[first]), int(kinds[first]), columns, first
                 )
-                if alike[-1] < NO_TIMESTAMP:
-                    self._report(_refused_row(no_append_time(alike[-1]), first, table, whole))
+                append_time = alike[-1]
+                if append_time < NO_TIMESTAMP:
+                    self._report(_refused_row(no_append_time(append_time), first, table, whole))
                     continue
                 if alike != written_as:
                     options, written_as = self._options_of_key(*alike), alike
@@ -600,7 +612,10 @@ class Converter:
     def _gathering_key(
         self, batch_codec: int, kind: int, columns: RecordColumns, first: int
     ) -> tuple[int, int, int]:
-        """The key by which batches are gathered: codec, type of timestamps, append time."""
+        """Codec, type of timestamps and append time of the batch that begins with a row.
+
+        The append time is -1 unless the records have that type of timestamps.
+        """
         compression = self.target.compression
         log_append = kind == TimestampType.LOG_APPEND_TIME
         time = int(columns["timestamp_ms"][first]) if log_append else NO_TIMESTAMP

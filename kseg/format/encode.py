@@ -245,7 +245,7 @@ def _times(column: Any) -> Any:
 
 
 def _lists_of(headers: Any) -> tuple[Any, ...]:
-    """First header of each record, names and values; empty without headers."""
+    """The headers of all records: the place of each record's first one, names, and values."""
     if isinstance(headers, HeadersColumn):
         return headers.offsets, headers.keys, headers.values
     lists = [tuple(pairs.items() if isinstance(pairs, dict) else pairs) for pairs in headers]
@@ -428,7 +428,15 @@ def _batch(
     bytes_max: int,
     spent: int,
 ) -> EncodedBatch:
-    """One batch of magic 2; `spent` sequences of the producer have been used before it."""
+    """One batch of magic 2, of the rows from `first` on that lie in front of `end` and fit into it.
+
+    Args:
+        rows, options: as for `encode_batch`.
+        base_offset, last_offset: of the batch; None for those of its records.
+        first, end: rows; at least the first one is written.
+        bytes_max: of the batch, uncompressed.
+        spent: sequences of the producer that batches in front of it have used.
+    """
     kind, attributes = options.compression, options.attributes
     sequence = options.base_sequence
     if spent and sequence >= 0:
@@ -483,7 +491,10 @@ def _messages(
     bytes_max: int,
     spent: int,
 ) -> EncodedBatch:
-    """Messages of magic 0 or 1, inside a wrapper if there is a codec."""
+    """Messages of magic 0 or 1, inside a wrapper if there is a codec; for the rest see `_batch`.
+
+    They have no sequences, so `spent` does not count.
+    """
     magic, kind = options.magic, options.compression
     log_append = options.is_log_append
     flags = options.attributes & LOG_APPEND

@@ -202,16 +202,16 @@ class Eraser:
     def measured(
         self, data: memoryview, table: BatchTable, base: int, matches: Erased
     ) -> tuple[int, int, int]:
-        """The first and the last offset of records that are erased, and their bytes.
+        """The first and the last offset of records that are erased, and the number of their bytes.
 
         Args:
             data, table, base: as for `find`.
             matches: with one record at least.
         """
         first, last, size = INT64_MAX, -1, 0
-        erased = _in_turn(matches.goes | matches.emptied)
+        erased_of_next = _in_turn(matches.goes | matches.emptied)
         for whole in self._decoded(data, table, matches.batches, base, FIELDS_DEFAULT):
-            rows = np.flatnonzero(erased(len(whole.columns)))
+            rows = np.flatnonzero(erased_of_next(len(whole.columns)))
             if len(rows):
                 offsets = whole.columns["offset"][rows]
                 first, last = min(first, int(offsets[0])), int(offsets[-1])
@@ -299,6 +299,7 @@ class Eraser:
         for whole in self._decoded(data, table, changed, base, _JUDGED):
             columns, old = whole.columns, whole.spread(table.magic < 2)
             keeps_key = self._is_last(columns)
+            # Records that stay without their value; of these, `empty` have nothing to lose.
             stays = old & (columns["offset"] == self.log_end_offset - 1) | keeps_key
             stays[whole.ends[1:] - 1] |= table.is_wrapper[whole.batches]
             empty = ~columns[HAS_VALUE] & (np.diff(columns["headers"].offsets) == 0)

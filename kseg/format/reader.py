@@ -343,6 +343,7 @@ class Plan:
         takes_data = not fields.isdisjoint(("key", "value", "headers"))
         usual = request.max_rows == ROWS_MAX and request.max_bytes == BYTES_MAX
         grows = grows and usual
+        # With larger bounds than usual, a caller wants as much as is at hand in one piece.
         at_hand = request.max_rows > ROWS_MAX and request.max_bytes > BYTES_MAX
         # Arrow's binary offsets have 32 bits.
         bytes_max = INT32_MAX if grows else min(request.max_bytes, INT32_MAX)

@@ -70,14 +70,24 @@ KeepWhole: TypeAlias = "Callable[[WholeBatches], Bools]"
 Edit: TypeAlias = "Callable[[WholeBatches], WholeBatches]"
 
 
+#: The treatment of a batch whose records were read: its bytes are copied; it is dropped; written
+#: again from the records that stay; or only its header stays.
 _COPY, _DROP, _REBUILD, _EMPTY = range(4)
-#: The header fields that a rewritten batch takes over, and the columns of some of them.
+#: The header fields that a rewritten batch takes over, and the places of some among them.
 _FACTS = [
     COLUMN[name]
     for name in (
-        *("magic", "size", "base_offset", "last_offset"),
-        *("attributes", "leader_epoch", "producer_id", "producer_epoch", "base_sequence"),
-        *("base_timestamp", "max_timestamp"),
+        "magic",
+        "size",
+        "base_offset",
+        "last_offset",
+        "attributes",
+        "leader_epoch",
+        "producer_id",
+        "producer_epoch",
+        "base_sequence",
+        "base_timestamp",
+        "max_timestamp",
     )
 ]
 _SIZE, _ATTRIBUTES, _BASE_TIMESTAMP, _MAX_TIMESTAMP = 1, 4, 9, 10
@@ -442,7 +452,7 @@ class _Rewrite:
     # ---- writing ---------------------------------------------------------------------------------
 
     def _copy(self, batch: int, stay: Bools, counts: Int64s, retained: Int64s) -> None:
-        """Consecutive batches whose bytes are there, or that go, as far as there is room.
+        """Put out consecutive batches whose bytes are there, or that go, as far as there is room.
 
         Args:
             batch: the first.
@@ -461,7 +471,15 @@ class _Rewrite:
         self._done(rows.stop, int(sizes[:taken].sum()))
 
     def _copied(self, rows: slice, stay: Bools, messages: int) -> None:
-        """The bytes of the batches that stay, and their offsets and times."""
+        """Put out the batches that stay, and count their records, offsets and times.
+
+        Those that `rewrite_located` has written are taken from there, the others from the input.
+
+        Args:
+            rows: batches of the table.
+            stay: bool[n], which of them do not go; at least one.
+            messages: how many records stay in them.
+        """
         table, result, made = self.table, self.result, self.unread.made
         last_offsets, times = table.last_offset[rows], table.max_timestamp[rows]
         reached = last_offsets
@@ -505,7 +523,7 @@ class _Rewrite:
         return usual & (piece.lasts[numbers] <= rows[:, COLUMN["last_offset"]])
 
     def _together(self, piece: _Judged, first: int, end: int) -> bool:
-        """Usual batches, in one call; answers whether that was possible."""
+        """Write usual batches in one call; False, and nothing done, if one of them is refused."""
         numbers = slice(first, end)
         batches = piece.whole.batches[numbers]
         rows = self.table.rows[batches]
@@ -599,7 +617,12 @@ class _Rewrite:
         return self.table[int(piece.whole.batches[number])]
 
     def _options(self, piece: _Judged, number: int, facts: list[int], horizon: int) -> BatchOptions:
-        """The options of a rewritten batch; consecutive batches mostly have the same."""
+        """The options of a rewritten batch; consecutive batches mostly have the same.
+
+        Args:
+            piece, number, facts: as for `_rebuild`.
+            horizon: its delete horizon in ms; -1 for none.
+        """
         alike = (horizon, facts[0], *facts[_ATTRIBUTES:_BASE_TIMESTAMP])
         if facts[_ATTRIBUTES] & LOG_APPEND:
             alike = (*alike, facts[_MAX_TIMESTAMP])

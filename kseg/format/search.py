@@ -42,11 +42,17 @@ FIELDS: Final = (
     "batches",
     "records",
 )
+#: The state of a search, which the kernel moves on: the next position to look at; up to where bytes
+#: are decided on; the size of a batch beyond the window, or 0; how many runs it has written. The
+#: sums that it has made in the window follow.
 _STATE_FIELDS: Final = 6
 _POSITION, _FRONTIER, _LARGE, _COUNT = range(4)
+#: Bytes between two sums from which the kernel computes any checksum in a window.
 _SUM_BYTES: Final = 512
 #: Bytes that are looked at together; a batch of half of that is surely whole in one of them.
 WINDOW_BYTES: Final = 8 << 20
+#: Runs that one call of the kernel writes; runs that are held for later ones to contradict; bytes
+#: of a large batch that are read at a time.
 _RUNS_MAX: Final = 4096
 _HELD_MAX: Final = 64
 _SUMMED_BYTES: Final = 512 << 10
@@ -145,7 +151,10 @@ def _slices(view: memoryview) -> Read:
 
 
 class _Search:
-    """One search: window by window, each overlapping the window before."""
+    """One search: window by window, each overlapping the window before.
+
+    With `believes` the length of a damaged batch counts where a sound batch confirms it.
+    """
 
     def __init__(
         self, read: Read, start: int, stop: int, first: int, last: int, *, believes: bool
@@ -181,6 +190,7 @@ class _Search:
         return end - HEAD_BYTES
 
     def _in_window(self, data: Buffer, base: int, end: int) -> Iterator[SoundRun]:
+        """The runs in bytes `[base, end)` of the file, up to the limit of the window."""
         state = self._state
         state[_COUNT + 1 :] = 0
         while state[_POSITION] < (limit := self._limit(base, end)):

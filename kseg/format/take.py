@@ -175,7 +175,7 @@ def last_rows(pieces: Sequence[RecordColumns], count: int) -> list[RecordColumns
 
 
 def last_rows_of_each(pieces: Iterable[RecordColumns], count: int) -> Iterator[RecordColumns]:
-    """The last rows of each source; a piece without a source follows its pieces."""
+    """The last rows of each source: behind its pieces comes one whose `source` is None."""
     held: list[RecordColumns] = []
     for columns in pieces:
         if columns.source is None:
@@ -229,6 +229,7 @@ def join_rows(pieces: Sequence[RecordColumns]) -> RecordColumns:
 
 
 def _join_types(pieces: Sequence[RecordColumns]) -> Int8s | None:
+    """The type of each record's timestamp; None if a piece does not know its own."""
     parts = []
     for piece in pieces:
         if piece.timestamp_types is None:
@@ -262,6 +263,7 @@ def join_binary(columns: Sequence[BinaryColumn]) -> BinaryColumn:
 
 
 def _offsets(parts: list[Int32s]) -> Int32s:
+    """int32[n + 1]: the offsets of joined columns, from those of each; ValueError beyond 2 GiB."""
     sizes = np.concatenate([np.diff(part) for part in parts])
     total = int(sizes.sum(dtype=np.int64))
     if total > INT32_MAX:
