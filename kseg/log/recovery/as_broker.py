@@ -157,7 +157,7 @@ class AsBroker(Loading):
     def sweep(self, base: int, state: ProducerState, epochs: LeaderEpochs) -> Swept:
         """Walk a segment, unless nothing is in it."""
         if not self.size(base):
-            # Also the snapshot beside a log of a negative offset, which all other steps ignore.
+            # No byte and no entry; it ends at its base offset, also at a negative one.
             return Swept(base, 0, 0, StopReason.END, None, (), base, b"", b"", ())
         swept = super().sweep(base, state, epochs)
         if isinstance(swept.error, OffsetOverflowError):
@@ -347,13 +347,14 @@ def _is_sane(context: LoadContext, base: int) -> bool:
                 path=context.path(base, TXNINDEX),
                 position=at,
             ).as_kafka("KafkaException")
+    # The last offset stands behind version, producer id and first offset.
     return all(int.from_bytes(data[at + 18 : at + 26], "big", signed=True) >= base for at in starts)
 
 
 # ---- finding a place by the offset index, without checks -----------------------------------------
 
 
-#: Takes the place of a compressed message of magic 0 or 1: its log file and position.
+#: Takes the log file and the position of a compressed message of magic 0 or 1.
 Inflates = Callable[[str, int], None]
 
 #: The slots at the end of an index in which Kafka searches first.
@@ -448,7 +449,7 @@ def _compressed_messages(table: BatchTable, count: int) -> list[int]:
 
 
 def _holding(batch: tuple[int, int] | None, offset: int) -> int | None:
-    """The position of a batch that ends at or past `offset`; None for another, or for none."""
+    """The position of a batch (position, last offset) that ends at or past `offset`; else None."""
     return None if batch is None or batch[1] < offset else batch[0]
 
 

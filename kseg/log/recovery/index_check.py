@@ -156,6 +156,8 @@ TRAIL_CLASSES: Final = (TxnTrail, IndexPlace, AbortedTxn, ProducerBatch)
 def _emptied(trail: TxnTrail, read: Callable[[], Iterable[BatchTable]]) -> Iterator[int]:
     """See `TxnTrail.emptied`; the segment is read again, once, where entries begin too early."""
     made = {txn.last_offset: txn for txn in _aborted_by(ProducerState(), trail.batches)}
+    # By producer: the end of its transaction before; and the entries that begin too early: the
+    # offsets from there to where the log begins the transaction, and the last one of the entry.
     before: dict[int, int] = {}
     early: dict[int, list[tuple[int, int, int]]] = {}
     for txn in compress(trail.stored, trail.marked):
@@ -233,6 +235,7 @@ class TxnIndexCheck(TxnCheck):
         super().__init__(index_place, sink)
         self._stored: tuple[AbortedTxn, ...] = ()
         self._usable = True
+        #: The producers of markers that abort, by the markers' offsets.
         self._aborts: dict[int, int] = {}
         #: Open transactions by producer: how they began, and how many markers of aborts were seen.
         self._open: dict[int, tuple[ProducerBatch, int]] = {}
@@ -292,7 +295,7 @@ class TxnIndexCheck(TxnCheck):
             if batch.control_type == ControlType.ABORT:
                 self._aborts[batch.base_offset] = producer
             elif producer in self._ended and (began is None or began[1] == len(self._aborts)):
-                continue
+                continue  # no abort since it began
             self._ended.add(producer)
             self._batches += [batch] if began is None else [began[0], batch]
 
@@ -340,7 +343,7 @@ CHECKED: Final = tuple(_CHECKS)
 def due_entries(
     base_offset: int, tables: Iterable[BatchTable], config: LogConfig = DEFAULTS
 ) -> tuple[int, int]:
-    """The entries that a log makes; none where a batch can have none, as in a damaged log.
+    """The numbers of entries of both indexes that a log makes; 0 for both if it is damaged.
 
     Args:
         base_offset: of the segment.
@@ -354,7 +357,7 @@ def due_entries(
 
 
 def _add_entries(made: DerivedEntries, base_offset: int, table: BatchTable) -> bool:
-    """Add the entries of batches; return whether each batch can have its entry."""
+    """Add the entries of batches; False if a batch cannot have its entry, as in a damaged log."""
     far = (table.last_offset < base_offset) | (table.last_offset - base_offset > INT32_MAX)
     return base_offset >= 0 and not far.any() and made.add(table)[1] is None
 

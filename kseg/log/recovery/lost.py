@@ -110,6 +110,7 @@ def lost_ranges(
         KsegError: the file shrank meanwhile.
         OSError: it cannot be read.
     """
+    # Each with the sound batches in front of it and their records.
     damaged: list[tuple[Lost, int, int]] = []
     sound, records, is_counted = 0, 0, True
     for piece in _pieces(log, position, next_offset, base_offset, following):
@@ -122,10 +123,10 @@ def lost_ranges(
     return tuple(
         replace(
             piece,
-            sound_behind=sound - before,
-            sound_records=records - had if is_counted or sound == before else None,
+            sound_behind=sound - sound_before,
+            sound_records=records - records_before if is_counted or sound == sound_before else None,
         )
-        for piece, before, had in damaged
+        for piece, sound_before, records_before in damaged
     )
 
 
@@ -173,7 +174,7 @@ def _pieces(
 ) -> Iterator[Lost]:
     """The bytes from `position` on, in pieces that are damaged or sound, but for zeros at the end.
 
-    `sound_behind` of a piece is how many sound batches it has itself.
+    `sound_behind` and `sound_records` of a piece count what is sound in it, not behind it.
     """
     path = str(log.path)
     last = None if following is None else following - 1
@@ -185,8 +186,17 @@ def _pieces(
             before = None if run.first_offset is None else run.first_offset - 1
             yield _damaged(log, position, run.position, expected, before)
         first = expected if run.first_offset is None else run.first_offset
-        numbers = (run.records, run.batches, run.bytes, run.batches, run.records)
-        yield Lost(path, run.position, first, run.last_offset, *numbers)
+        yield Lost(
+            path,
+            run.position,
+            first,
+            run.last_offset,
+            records=run.records,
+            batches=run.batches,
+            bytes=run.bytes,
+            sound_behind=run.batches,
+            sound_records=run.records,
+        )
         position, expected = run.end, run.last_offset + 1
     if position < log.size and not _is_zeros(log, position):
         before = None if following is None else following - 1
@@ -269,7 +279,7 @@ def _end_of_sizes(log: Log, position: int, end: int) -> int:
 
 
 def claimed(head: bytes, position: int) -> BatchHeader | None:
-    """The header in the first bytes of a damaged batch; None for too few, or of no format."""
+    """The header that the first bytes of a damaged batch claim; None for too few, or no format."""
     if len(head) < ENTRY_BYTES_MIN or head[16] > 2:
         return None
     if head[16] == 2 and len(head) < HEAD_BYTES:

@@ -92,6 +92,7 @@ class Applier:
         self.derived: Final = derived
         self.freed_bytes = 0
         self.mended = False
+        #: Files that the next `settle` removes, and whether the backup keeps them.
         self._doomed: dict[str, bool] = {}
         #: Small files for which there was no room, in the order in which they are to be written.
         self._put_off: dict[str, bytes] = {}
@@ -158,7 +159,7 @@ class Applier:
         self._unflushed = True
 
     def cut(self, name: str, size: int, *, keep: bool = True) -> None:
-        """Keep a file's end, unless it is of no use, and cut it off; lasting."""
+        """Cut a file's end off; lasting. The backup gets it, except with `keep` false."""
         path = self.directory / name
         self.mended = True
         if keep and self.backup is not None:
@@ -259,6 +260,7 @@ class Overlay:
         self.files = {
             file.name: OverlayFile(self._prefix + file.name, file.size) for file in self.seen
         }
+        # Sizes at the first look; and why a name is gone.
         self._before: Final = {file.name: file.size for file in self.seen}
         self._reasons: dict[str, str] = {}
         self.steps: list[Step] = []
@@ -399,6 +401,10 @@ class Overlay:
         return tuple(action for name in names for action in self._changes_of(name, came_from))
 
     def _changes_of(self, name: str, came_from: dict[str, str]) -> Iterator[Action]:
+        """What becomes of the file that had a name, and how the file comes that has it now.
+
+        `came_from` has the present names of files by the paths where their bytes were at first.
+        """
         path, file, before = self.path(name), self.files.get(name), self._before.get(name)
         target = came_from.get(path, name)
         is_gone = file is None or (file.data is None and file.source != path)

@@ -217,7 +217,9 @@ class Plan(Table, Generic[_Report]):
                 self.check_fresh()
                 report: _Report = self.REPORT(self)
                 return report
-            if not (backup is not None or self.KEEPS if keep is None else keep):
+            if keep is None:
+                keep = backup is not None or self.KEEPS
+            if not keep:
                 return self.do(None, progress, **how)
             if not isinstance(backup, Backup):
                 now = how.get("now", getattr(self, "now_ms", None))

@@ -249,10 +249,10 @@ class RecoveryPlan(Plan[RecoveryReport]):
                 lease.forget_broker_epoch()
                 io.flush_directory(lease.path)  # checkpoints, on whose word files go
                 (loaded or _load(directory, self.inputs, progress)).apply(applier)
-                lower_clean_offset(directory, _noted(directory), self.log_end_offset)
+                lower_clean_offset(directory, _name_in_checkpoints(directory), self.log_end_offset)
             _flush(directory, self.inputs.recovery_point)
             if not self.as_broker:  # which leaves the point where it is
-                lease.note(_noted(directory), recovery_point=self.log_end_offset)
+                lease.note(_name_in_checkpoints(directory), recovery_point=self.log_end_offset)
             if not _is_believed(self):
                 lease.leave(clean=False)
             elif not marked:
@@ -420,7 +420,7 @@ def _plan_of(loaded: Loading) -> RecoveryPlan:
     )
 
 
-def _noted(directory: Path) -> TopicPartition | None:
+def _name_in_checkpoints(directory: Path) -> TopicPartition | None:
     """The name of a log in checkpoints; None for a stray one beside the partition's own log.
 
     Both have one line in each checkpoint.
@@ -533,7 +533,7 @@ _NOTES_BYTES_MAX = 1 << 28
 
 
 def note(directory: Path) -> None:
-    """Write down that all files of a partition are recovered, and on the disk.
+    """Note in `.kseg-recovered` that all files of a partition are recovered, and on the disk.
 
     Raises:
         OSError: the note could not be written.
@@ -554,7 +554,7 @@ def is_noted(directory: Path) -> bool:
     except (KsegError, OSError):
         return False
     line = _line_of(directory)
-    at = notes.rfind(b"\n" + line[: line.index(b" ") + 1])
+    at = notes.rfind(b"\n" + line[: line.index(b" ") + 1])  # its last line
     return at >= 0 and notes.startswith(line + b"\n", at + 1)
 
 

@@ -270,7 +270,12 @@ class ReindexPlan(Plan[ReindexReport]):
 KINDS: Final = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX, FileKind.SNAPSHOT)
 #: The classes of a plan and its parts.
 REINDEX_CLASSES: Final = (
-    *(ReindexPlan, ReindexedSegment, RemadeFile, FileSeen, FileKind, Finding),
+    ReindexPlan,
+    ReindexedSegment,
+    RemadeFile,
+    FileSeen,
+    FileKind,
+    Finding,
     *CONFIG_CLASSES,
 )
 
@@ -460,9 +465,9 @@ class _Reindexing:
             if fault is not None and fault.why and before > bytes_max(swept.size, size):
                 why = "is longer than its log can need"
             entries_before = None if before < 0 else before // size
-            yield self._put(path, kind, data, entries_before, len(data) // size, why)
+            yield self._remade(path, kind, data, entries_before, len(data) // size, why)
 
-    def _put(
+    def _remade(
         self,
         path: Path,
         kind: FileKind,
@@ -471,6 +476,7 @@ class _Reindexing:
         entries_after: int,
         why: str,
     ) -> RemadeFile:
+        """A file with other bytes than the log makes; written here if the plan is applied."""
         action = "create" if why == "missing" else "replace"
         if self._applies:
             if self._backup is not None:
@@ -498,7 +504,13 @@ class _Reindexing:
     def _snapshot_at(
         self, offset: int, state: ProducerState, *, is_required: bool
     ) -> Iterator[RemadeFile]:
-        """The snapshot at an offset, if it has to change; `wanted` if there must be one."""
+        """The snapshot at an offset, if it has to change.
+
+        Args:
+            offset: behind the records that it covers.
+            state: of the producers there.
+            is_required: whether a missing one is made, as at the last segment and behind it.
+        """
         if FileKind.SNAPSHOT not in self._plan.kinds or offset <= self._first_offset:
             return
         path = self._snapshots.path(offset)
@@ -517,7 +529,7 @@ class _Reindexing:
                 if not why:
                     return
         data = producer_snapshot.to_bytes(entries)
-        yield self._put(path, FileKind.SNAPSHOT, data, before, len(entries), why)
+        yield self._remade(path, FileKind.SNAPSHOT, data, before, len(entries), why)
 
     def _contradiction(
         self,

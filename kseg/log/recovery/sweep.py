@@ -178,7 +178,7 @@ class _Sweep:
         self._aborted: list[AbortedTxn] = []
         self._findings: list[KsegError] = []
         self._error: KsegError | None = None
-        self._surveyed = np.empty(5, np.int64)
+        self._surveyed = np.empty(5, np.int64)  # for the answers of the kernel `survey_rows`
         self.watch: Callable[[BatchTable], None] | None = None
 
     def feed(self, table: BatchTable) -> bool:
