@@ -539,7 +539,10 @@ def _run_pass(
 
 
 def _next(state: LogState, pending: list[CompactedGroup]) -> int:
-    """The first group, or else the group that needs least room of those that may go before it.
+    """The number of the group to rewrite next, for which there is room on the disk.
+
+    It is the first one, or else the group that needs least room. A group that removes tombstones
+    waits for those in front of it, which may have older values of their keys.
 
     Raises:
         OSError: there is no room for any.

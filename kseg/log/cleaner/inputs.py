@@ -164,6 +164,7 @@ def group_segments(
         OSError: an index cannot be looked at.
     """
     groups: list[list[SegmentInfo]] = []
+    # Bytes of the log, of the offset index, of the time index.
     limits = (config.segment_bytes, config.segment_index_bytes, config.segment_index_bytes)
     used = (0, 0, 0)
     for number, info in enumerate(segments):
@@ -186,6 +187,7 @@ def group_segments(
 
 
 def _whole_entries(path: Path | None, entry_bytes: int) -> int:
+    """The bytes of the whole entries of an index; 0 without one."""
     if path is None:
         return 0
     try:

@@ -91,6 +91,7 @@ class _Walk(TransactionWalk):
     def __init__(self, log_start_offset: int) -> None:
         super().__init__()
         self._log_start_offset = log_start_offset
+        # Producers whose next marker of a commit stays, since it stands for aborted data as well.
         self._held: set[int] = set()
         self.bare: list[int] = []
         self.entries: list[AbortedTxn] = []
@@ -221,7 +222,7 @@ class LastOffsets:
         return int(self._map.count)
 
     def put(self, whole: WholeBatches, table: BatchTable) -> int:
-        """Note keys of rows from `start_offset` on; answers how many rows were taken.
+        """Note keys of rows from `start_offset` on; returns how many rows there was room for.
 
         Args:
             whole: offsets, keys, and whether there is a value.
@@ -262,7 +263,7 @@ class LastOffsets:
         return at, last
 
     def reach(self, table: BatchTable, count: int) -> None:
-        """Let the first `count` batches of a table be known."""
+        """Move `latest_offset` to the end of the first `count` batches of a table."""
         if count and int(table.last_offset[count - 1]) >= self.start_offset:
             self.latest_offset = int(table.last_offset[count - 1])
 
@@ -332,7 +333,10 @@ def read_keys(
 def _take_tile(
     last_offsets: LastOffsets, tile: Tile, decisions: Decisions, workspace: Workspace
 ) -> None:
-    """Put in the keys of a tile; `latest_offset` is then that of its last batch, unless full."""
+    """Put in the keys of a tile; `latest_offset` is then that of its last batch.
+
+    If the map is full before, it is that of the last key that was taken.
+    """
     table = tile.table
     if not len(table):
         return
@@ -345,6 +349,7 @@ def _take_tile(
     if not last_offsets.full:
         last_offsets.reach(table, len(table))
         return
+    # All in front of the batch that did not fit, and its keys up to `last`.
     last_offsets.reach(table, int(rows[at]))
     if last >= 0:
         last_offsets.latest_offset = last
@@ -380,7 +385,10 @@ def _take_columns(
 
 
 def _told_by(whole: WholeBatches, table: BatchTable) -> dict[str, Any]:
-    """Arguments for the map's bits; none with older batches, whose headers count no records."""
+    """Arguments by which the map can answer `known`; none with batches of magic 0 or 1.
+
+    The headers of those do not count their records.
+    """
     if table.magics_seen & 3:
         return {}
     return {
@@ -452,6 +460,7 @@ class Judge:
     old_tombstones: bool = False
     unkeyed_records: int = 0
     removed_tombstones: int = 0
+    # The table that was judged last; which of its batches keep nothing; which keep tombstones.
     _judged: tuple[BatchTable, Bools, Bools] | None = field(default=None, init=False)
 
     def judge(self, table: BatchTable) -> Verdict:
@@ -462,7 +471,8 @@ class Judge:
         due = has_horizon & (table.base_timestamp <= self.now_ms)
         discarded = discardable & (~control | due)
         is_last = self.last_batches.among(table)
-        # A batch of magic 0 or 1 cannot stay without records; see `keep`.
+        # The header of the last batch shows where the range ends. One of magic 0 or 1 cannot stay
+        # without records; see `keep`.
         is_last |= ~old & (table.last_offset == self.end_offset - 1)
         retention = np.where(discarded, Retention.DELETE, Retention.DELETE_EMPTY)
         retention[is_last] = Retention.RETAIN_EMPTY

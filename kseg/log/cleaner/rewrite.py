@@ -93,8 +93,9 @@ class Pass:
         decisions = read_decisions(inputs, dirty)
         last_offsets = read_keys(inputs, dirty, decisions, map_bytes)
         producers = LastBatches.of(inputs.producers.values())
-        is_shown = dirty.stop if rules in COMPACTION_RULES[:2] else inputs.high_watermark
-        judge = Judge(last_offsets, decisions, producers, is_shown, inputs.now_ms)
+        # The batch in front of it stays, at least its header, to show where the range ends.
+        range_end = dirty.stop if rules in COMPACTION_RULES[:2] else inputs.high_watermark
+        judge = Judge(last_offsets, decisions, producers, range_end, inputs.now_ms)
         end = last_offsets.latest_offset + 1
         clean = inputs.between(0, dirty.start)
         since = 0
@@ -119,6 +120,7 @@ class Pass:
             done = self.filter(group, whole=True)
             if not done.changes:
                 return done
+            # The writing counts the same records again.
             self.judge.unkeyed_records, self.judge.removed_tombstones = counts
 
         def fill(writer: SegmentWriter) -> CompactedGroup:
