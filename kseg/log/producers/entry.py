@@ -44,7 +44,7 @@ from kseg.frozen import frozen_dataclass
 
 #: The number of last batches of a producer that are kept, to recognize a repeated one.
 BATCHES_KEPT: Final = 5
-#: Batches that a working copy holds before it drops the older ones.
+#: Batches that a working copy holds before it drops all but the last `BATCHES_KEPT`.
 _BATCHES_MAX: Final = 64
 _NO_EPOCH: Final = -1
 
@@ -83,6 +83,7 @@ class ProducerBatch(NamedTuple):
         return bool(self.attributes & TRANSACTIONAL)
 
 
+#: The fields of a `ProducerBatch` out of a row of a table of headers.
 _OF_ROW: Final = itemgetter(*(COLUMN[name] for name in ProducerBatch._fields))
 
 
@@ -349,6 +350,7 @@ class ProducerAppend:
     # ---- data ------------------------------------------------------------------------------------
 
     def _take_data(self, batch: ProducerBatch, place: OffsetMetadata) -> None:
+        """Take a batch of data; see `take`. Source: Kafka `ProducerAppendInfo.appendDataBatch`."""
         self._check_epoch(batch, above=False)
         if self._origin == AppendOrigin.CLIENT:
             self._check_sequence(batch)
@@ -380,7 +382,11 @@ class ProducerAppend:
             self._epoch = epoch
 
     def _check_epoch(self, batch: ProducerBatch, *, above: bool) -> None:
-        """A follower accepts its leader's batches, and a marker without effect may repeat."""
+        """Refuse an epoch below the producer's.
+
+        With `above` an equal one is refused as well, while a transaction is open; without one, a
+        marker decides nothing and may repeat. A follower takes all that its leader has taken.
+        """
         epoch, current_epoch = batch.producer_epoch, self._epoch
         if self._origin == AppendOrigin.REPLICATION:
             return
@@ -398,6 +404,7 @@ class ProducerAppend:
             )
 
     def _check_sequence(self, batch: ProducerBatch) -> None:
+        """Refuse a sequence that does not follow. Source: `ProducerAppendInfo.checkSequence`."""
         first, stored = batch.base_sequence, self.stored
         if self._lowest is not None and first > self._lowest:
             self._refuse_sequence(batch, f"at most {self._lowest}, which was announced")
@@ -458,6 +465,7 @@ class ProducerAppend:
 # Kafka has no such step: it processes every batch.
 
 _PRODUCER_ID: Final = COLUMN["producer_id"]
+#: The columns of a table of headers by which `_leaving_traces` chooses.
 _ASKED: Final = [COLUMN[name] for name in ("producer_id", "producer_epoch", "attributes")]
 #: So few rows are faster to take one by one.
 _FEW: Final = 8
@@ -480,7 +488,11 @@ def telling_batches(table: BatchTable, *, all_known: bool = False) -> list[Produ
 
 
 def _leaving_traces(rows: Int64s) -> Int64s:
-    """The rows to process, by producer ids, epochs and attributes; all rows have a producer."""
+    """The numbers of the rows that `telling_batches` chooses.
+
+    Args:
+        rows: int64[n, 3]: producer id, which is not -1, producer epoch, attributes.
+    """
     order = np.argsort(rows[:, 0], kind="stable")
     producers, epochs, attributes = rows[order].T
     control = (attributes & CONTROL) != 0

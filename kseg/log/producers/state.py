@@ -172,6 +172,8 @@ class ProducerState:
         self.verification_enabled = verification_enabled
         self._entries: dict[int, ProducerEntry] = {}
         self._ongoing = TransactionsByOffset()
+        # Decided transactions whose markers are not below the high watermark; their last offsets by
+        # their first ones, and the least of the last ones.
         self._unreplicated = TransactionsByOffset()
         self._completed_offsets: dict[int, int] = {}
         self._completed_min = 0
@@ -305,21 +307,22 @@ class ProducerState:
         Returns:
             Whether one of them is part of a transaction.
         """
-        entries, undecided = self._entries, False
+        entries, has_transaction = self._entries, False
         for producer_id, epoch, position, *batch in written:
             before = entries.get(producer_id) or ProducerEntry(producer_id)
             descriptor = _tuple(BatchDescriptor, batch)
             transaction = before.current_txn_first_offset
             if position >= 0:
-                undecided = True
+                has_transaction = True
                 if transaction is None:
                     transaction = descriptor.first_offset
                     place = OffsetMetadata(transaction, segment_base_offset, position)
                     self._ongoing.put(producer_id, place)
             batches = (*before.batches, descriptor)[-BATCHES_KEPT:]
-            entry = producer_id, epoch, before.coordinator_epoch, batch[3], transaction, batches
+            coordinator, latest_ms = before.coordinator_epoch, descriptor.timestamp
+            entry = producer_id, epoch, coordinator, latest_ms, transaction, batches
             entries[producer_id] = _tuple(ProducerEntry, entry)
-        return undecided
+        return has_transaction
 
     def _append_of(self, producer_id: int, origin: AppendOrigin, version: int) -> ProducerAppend:
         stored = self._entries.get(producer_id) or ProducerEntry(producer_id)
@@ -354,6 +357,7 @@ class ProducerState:
             raise ValueError(f"no transaction is open at offset {completed.first_offset}")
 
     def _complete(self, completed: CompletedTxn) -> bool:
+        """As `complete`; False if no transaction is open there."""
         ongoing = self._ongoing.remove(completed.first_offset)
         if ongoing is None:
             return False
