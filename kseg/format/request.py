@@ -21,7 +21,7 @@ from kseg.constants import (
     Int64s,
 )
 from kseg.errors import KsegError, OnError
-from kseg.format.header import BATCH_FIELDS, BatchTable
+from kseg.format.header import BATCH_FIELDS, CONTROL, BatchTable
 from kseg.format.times import DAY_MS, Time, bound_ms, is_day, is_span, time_ms
 from kseg.frozen import frozen_dataclass
 
@@ -306,7 +306,7 @@ def narrow(table: BatchTable, request: Request) -> BatchTable:
             # Each record that the broker gave its time has the largest time.
             one_time = (table.magic == 2) & (table.timestamp_type == 1)
             keep &= ~one_time | (table.max_timestamp <= latest)
-    if not request.control and table.attributes_seen & 0x20:
+    if not request.control and table.attributes_seen & CONTROL:
         data = ~table.is_control
         keep = data if keep is None else keep & data
     return table if keep is None or keep.all() else table.take(keep)

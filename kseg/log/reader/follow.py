@@ -167,7 +167,12 @@ def _version(
 
 @frozen_dataclass
 class _Signs:
-    """Signs of a change of a log: names, and the last log file's size and time."""
+    """Signs of a change of a log.
+
+    Attributes:
+        home, names_ns: inode of the directory, and when a name in it last changed.
+        written_ns, size, inode: of the last log file.
+    """
 
     home: int
     names_ns: int
@@ -307,6 +312,7 @@ class ExternalLog:
     def _take(
         self, view: LogView, last_end: OffsetMetadata | None, truncations: Truncations
     ) -> OffsetMetadata:
+        """Take a view for the log as it is now; returns its end. Arguments as of `_end_of`."""
         signs = _Signs.of(view)
         end, fault = _end_of(view, last_end)
         self._check(fault)
@@ -404,6 +410,14 @@ def _follow(
     stop: threading.Event | None,
     options: RequestOptions,
 ) -> Iterator[RecordColumns]:
+    """See `follow`.
+
+    Args:
+        log, wait, timeout, stop, options: as there.
+        position: the first wanted offset.
+        cuts: how often the log had been cut when that was chosen.
+        next_of: fetches from an offset on; None if there is nothing yet.
+    """
     waiting_since = time.monotonic()
     while stop is None or not stop.is_set():
         seen = log.version

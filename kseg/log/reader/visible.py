@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from kseg.constants import INT64_MAX, Bools, ControlType, Int64s
-from kseg.format.header import COLUMN, BatchTable
+from kseg.format.header import COLUMN, CONTROL, TRANSACTIONAL, BatchTable
 from kseg.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class AbortedRanges:
     def within(self, table: BatchTable) -> Bools:
         """bool[n]: which batches are data of aborted transactions."""
         aborted = np.zeros(len(table), np.bool_)
-        if not self.ranges or not table.attributes_seen & 0x10:
+        if not self.ranges or not table.attributes_seen & TRANSACTIONAL:
             return aborted
         suspects = table.is_transactional & ~table.is_control
         producers = np.unique(table.producer_id[suspects]).tolist()
@@ -201,7 +201,7 @@ class TransactionWalk:
 
     def feed(self, table: BatchTable, *, offset_end: int | None = None) -> None:
         """Take the next headers; data at or past `offset_end` opens nothing, markers count."""
-        if not table.attributes_seen & 0x30:
+        if not table.attributes_seen & (TRANSACTIONAL | CONTROL):
             return
         control = table.is_control
         relevant = (table.producer_id >= 0) & (control | table.is_transactional)
@@ -310,6 +310,7 @@ class AbortedAhead:
             else:
                 self._walk.feed(part, offset_end=self._end)
             self._reached = self._reached if reached is None else reached
+        # Their markers lie behind the start; the others are passed.
         self._walk.aborted = [txn for txn in self._walk.aborted if txn[2] >= start_offset]
         return AbortedRanges.of(self._walk.aborted)
 
