@@ -43,7 +43,7 @@ from kseg.log.config import COMPACT, LogConfig
 from kseg.log.data_directory import EntryKind
 from kseg.log.settings import Cluster, SettingSources
 
-#: Less than this says nothing about a rate.
+#: The time for fewer bytes than this says nothing about a rate.
 _RATE_BYTES_MIN: Final = 1 << 20
 
 
@@ -253,6 +253,10 @@ def _refuse_partition(directory: BrokerDirectory) -> None:
 def _units(
     directory: BrokerDirectory, settings: KnownSettings, now_ms: int
 ) -> Iterator[PartitionUnit]:
+    """The logs that a start loads from a directory, by its mark and its checkpoints.
+
+    The log of KRaft is read from its start each time, whatever these say.
+    """
     starts = directory.offsets(FileKind.LOG_START)
     for entry in directory.entries:
         if entry.kind in (EntryKind.UNKNOWN, EntryKind.CACHE):
@@ -260,7 +264,7 @@ def _units(
         offsets = directory.checkpointed(entry.partition)
         of_log = settings.of(entry.path)
         policy = None if isinstance(of_log, str) else of_log.values.get("cleanup.policy")
-        kraft = entry.kind is EntryKind.CLUSTER_METADATA  # it is read again at each start
+        kraft = entry.kind is EntryKind.CLUSTER_METADATA
         yield PartitionUnit(
             str(entry.path),
             offsets.clean and not kraft,
@@ -276,6 +280,7 @@ def _units(
 
 
 def _rate(loads: Iterable[PartitionOutlook]) -> float | None:
+    """Bytes a second of the loads that swept segments; None if these are too few to tell."""
     swept = [load for load in loads if load.swept_bytes]
     size = sum(load.swept_bytes for load in swept)
     seconds = sum(load.seconds for load in swept)
@@ -311,7 +316,10 @@ def _directory(
 
 
 def _seconds(sizes: Sequence[int], threads: int, rate: float | None) -> float | None:
-    """A partition is loaded by one thread, so that the largest one is the least it takes."""
+    """How long threads take to sweep these bytes of each partition; None without a rate.
+
+    A partition is loaded by one thread, so the largest one is the least it takes.
+    """
     if not any(sizes):
         return 0.0
     return None if rate is None else max(max(sizes), sum(sizes) / threads) / rate

@@ -286,7 +286,11 @@ def read_directory(path: Path, *, loads_logs: bool = True) -> BrokerDirectory:
 
 
 def _refused_in(directory: Path, owner: os.stat_result, sizes: dict[str, list[int]]) -> list[str]:
-    """Note the sizes of logs; the files, or the directory, that an owner may not use."""
+    """The files in a directory that the owner of the data directory may not use, by name.
+
+    The directory's own name alone if it is that. The sizes of log files go into `sizes`, by the
+    name of the directory.
+    """
     if not _may(os.stat(directory), owner, 7):
         return [directory.name]
     refused = []
@@ -303,7 +307,10 @@ def _refused_in(directory: Path, owner: os.stat_result, sizes: dict[str, list[in
 
 
 def _may(status: os.stat_result, owner: os.stat_result, bits: int) -> bool:
-    """Whether a user has rights; root has all. Only the group of the data directory counts."""
+    """Whether the owner of the data directory has rights (bits as of chmod, 6: read and write).
+
+    Root has all. Of groups only the directory's own counts.
+    """
     if owner.st_uid == 0:
         return True
     shift = 0
@@ -330,8 +337,9 @@ class Node:
         log: the directory of its metadata log; None where none was found.
         is_controller: None where neither the configuration nor the log says it.
         voters: the size of the quorum; None where that is not known.
-        before: the content of the metadata log, behind damage too; None without one.
-        cluster: the part of it that is left after a start; None where that is not known.
+        before: the content of the metadata log as it is, behind damage too; None without one.
+        cluster: the part of `before` that a start leaves, by which the node judges its partitions;
+            None where that is not known.
         node_id: None where it is not known.
         logs: the partitions in the directories.
         assignments: the partitions that the metadata log gives to this node, each with its
@@ -466,6 +474,8 @@ class Node:
         by_id = {home.meta.directory_id: home for home in loaded if home.meta is not None}
         paths = {home.path.resolve() for home in loaded}
         configured = {path.resolve() for path in self.server.directories}
+        # All configured directories are here, with ids: a directory of another id is one of them
+        # that was replaced, and its partitions are made again in the first.
         is_replaced = configured and configured <= paths and len(by_id) == len(paths)
         directory = None if directory_id is None else by_id.get(directory_id)
         is_first = directory is None and (directory_id is None or is_replaced)

@@ -49,11 +49,13 @@ def of_snapshots(path: str) -> Iterator[BrokerFinding]:
         return
     *older, newest = listing.kraft_snapshots
     offsets = (snapshot.name.base_offset or 0 for snapshot in older)
+    # Without the newest snapshot the log, or an older snapshot and the log, still tell all.
     is_replayed = first is not None and (first == 0 or any(offset >= first for offset in offsets))
     try:
         check_snapshot(newest.path)
     except (KsegError, OSError) as error:
-        yield _unread(newest.path, error, "metadata-snapshot" + ".replayed" * is_replayed)
+        remedy = "metadata-snapshot.replayed" if is_replayed else "metadata-snapshot"
+        yield _unread(newest.path, error, remedy)
 
 
 def _is_snapshot(name: str) -> bool:

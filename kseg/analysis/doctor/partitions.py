@@ -67,7 +67,7 @@ _EXCEPTIONS: Final = (
 )
 #: Errors of input and output, which take one directory offline.
 _OF_DISK: Final = frozenset({"IOException", "KafkaStorageException"})
-#: The first offset, the end, and what knows of them.
+#: Offsets without records: the first one, their end, and what knows of them, in words.
 _Missing = tuple[int, int, str]
 _CODEC_MASK: Final = 7
 _MAGIC_AT, _LEGACY_ATTRIBUTES_AT, _HEAD_BYTES = 16, 17, 18
@@ -143,10 +143,10 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
             findings.extend(_of_old_messages(plan))
         if entry.kind is EntryKind.DELETE:  # its records go in any case
             findings = [item for item in findings if item.outcome is not Outcome.STARTS]
-        more = _outlook_fields(plan)
+        numbers = _outlook_fields(plan)
     except (KsegError, OSError) as error:
         findings = [_failure(error, unit.path)]
-        more = {}
+        numbers = {}
     topic, partition = entry.partition or (None, None)
     return PartitionOutlook(
         unit.path,
@@ -154,9 +154,9 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
         partition,
         entry.kind.value,
         Outcome.worst(item.outcome for item in findings),
-        seconds=time.perf_counter() - begin if more else 0.0,
+        seconds=time.perf_counter() - begin if numbers else 0.0,
         findings=tuple(findings),
-        **more,
+        **numbers,
     )
 
 
@@ -174,6 +174,7 @@ def _plan(unit: PartitionUnit, *, as_broker: bool) -> RecoveryPlan:
 
 
 def _outlook_fields(plan: RecoveryPlan) -> dict[str, Any]:
+    """The fields of an outlook that tell what a load reads, cuts and writes."""
     walked = [segment for segment in plan.segments if segment.walked]
     logs = [file for file in plan.seen if file.name.endswith(f".{FileKind.LOG.value}")]
     deletions = (action for action in plan.actions if action.action == "delete")
@@ -207,6 +208,7 @@ def _lowest_cut(plan: RecoveryPlan) -> int | None:
 def _failure(
     error: KsegError | OSError, path: str, name: str = "load-fails", **more: Any
 ) -> BrokerFinding:
+    """The finding for an error, at its own path if it has one; `more` replaces usual values."""
     exception = exception_of(error)
     usual: dict[str, Any] = {"outcome": outcome_of(exception), "exception": exception}
     if isinstance(error, OSError):
@@ -330,7 +332,7 @@ def _of_hidden(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFindin
 def _of_tier(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]:
     """Leader epochs that do not reach back to the start of the tier."""
     epochs = plan.epochs
-    start = unit.log_start_offset
+    start = unit.log_start_offset  # of the tier
     if epochs and epochs[0].start_offset <= start:
         return
     log = tiered(plan.path, None)
