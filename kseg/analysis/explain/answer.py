@@ -249,7 +249,7 @@ def _parted(
             topic: {name: text for name, text in of_topic.items() if (name in values.WORDS) is part}
             for topic, of_topic in words.items()
         }
-        for part in (True, False)
+        for part in (True, False)  # whether it is of a codec
     )
     for settings in of_codecs.values():
         values.choices_of(settings)
@@ -349,6 +349,14 @@ def _differences(
     words: Words,
     own_values: Mapping[str, tuple[str, ...]],
 ) -> WhatIf:
+    """The effect of supposed settings, file by file.
+
+    Args:
+        before: the partitions by the present settings.
+        then: the partitions by the supposed ones, as far as these are for them.
+        words: the supposed settings.
+        own_values: as `WhatIf.own`.
+    """
     was = {(row.path, row.cause): row for partition in before for row in partition.rows}
     dates = {row.path: row.until_ms for partition in before for row in partition.rows}
     goes, sooner, stays = [], [], []

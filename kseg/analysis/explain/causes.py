@@ -292,6 +292,7 @@ def _rolls(files: PartitionFiles, config: LogConfig) -> dict[str, int]:
 def _roll_of(
     info: SegmentInfo, first: BatchHeader, following: BatchHeader, config: LogConfig
 ) -> str:
+    """Why a segment ended, a word of `ROLLS`, by its first batch and that of the next one."""
     waited = following.max_timestamp - first.max_timestamp
     has_times = min(following.max_timestamp, first.max_timestamp) >= 0
     if has_times and waited > config.segment_ms:
@@ -435,7 +436,16 @@ def _compacted(
     end_offset: int,
     sizes: _Sizes,
 ) -> Iterator[KeptFile]:
-    """The segments that retention leaves to the cleaner."""
+    """The segments that retention leaves to the cleaner, each with its cause.
+
+    Args:
+        unit: the partition.
+        rules: by which it is compacted.
+        log: the log.
+        left: the segments.
+        end_offset: of the log.
+        sizes: of the files.
+    """
     if not left:
         return
     try:
@@ -488,7 +498,7 @@ def _why(cause: str, plan: CompactionPlan) -> str:
 
 
 def _young_until(log: Log, plan: CompactionPlan) -> int | None:
-    """When the first segment that is too young to be compacted no longer is."""
+    """The time in ms from which the first segment that is too young to be compacted is not."""
     lag = plan.config.min_compaction_lag_ms
     if lag <= 0 or plan.first_uncleanable_offset >= plan.log_end_offset:
         return None

@@ -444,7 +444,7 @@ def estimate(
 def _places(
     logs: Sequence[tuple[Path, int]], total: int, rng: random.Random, sample_bytes: int
 ) -> Iterator[list[tuple[Path, int, int]]]:
-    """The stretches of each run; whole segments if the sample has room for all.
+    """The stretches of each run: log file, first position, end; whole segments if all have room.
 
     All stretches have the same length, on into the next segment and from the last one to the first,
     and the batches that begin in one are taken. So each batch is in the sample with the same
@@ -491,6 +491,7 @@ def _first_from(segment: Segment, position: int, limit: int) -> int:
     """The position of the first batch from a place on, by the index and headers; else the limit."""
     positions = np.zeros(1, np.int64)
     with suppress(KsegError, OSError):  # without an index it walks
+        # An entry is a relative offset and a position.
         positions = np.frombuffer(segment.offset_index.packed, ">i4")[1::2].astype(np.int64)
     for start in (int(positions[positions <= position].max(initial=0)), 0):
         for table in segment.headers(start=start, limit=limit):
@@ -536,6 +537,7 @@ def _estimate(
     new = float(made.sum()) * scale
     error = 0.0
     if total > sample_bytes:
+        # The standard deviation of a ratio estimate; `rest` is the share that was not sampled.
         ratio = new / total
         rest = max(0.0, 1 - sampled / total) * count / (count - 1)
         deviation = sqrt(rest * float(((made - ratio * old) ** 2).sum())) * scale
