@@ -240,6 +240,7 @@ class Taken(WholeBatches):
         return keep
 
     def _look_for_gaps(self, table: BatchTable, early: Bools) -> None:
+        """Note the first batch that is left out, and gaps in front of it; `early` ones are not."""
         later = np.flatnonzero(~early)
         if len(later):
             self.left_out = int(table.base_offset[later[0]])
@@ -372,6 +373,7 @@ class Home:
     def _values_of(
         self, source: Partition, view: LogView, topic: InternalTopic, at: int | None
     ) -> tuple[LogTaken, Iterator[RecordColumns]]:
+        """How much of a log was taken, and its last values; damage is noted."""
         taken = Taken(at, view.log_start_offset)
         values = LastValues(topic)
         path = fspath(source.path)

@@ -255,6 +255,7 @@ def _stats_and_verify(
 def _count_and_check(
     unit: Unit, *, counting: StatsOptions, checking: VerifyOptions
 ) -> tuple[counter.Stats | LeftOut, Examined]:
+    """The numbers of a unit, or its error, and what verify finds in it."""
     examined = checks.examine(unit, checking)
     try:
         return counter.examine(unit, counting), examined
@@ -399,10 +400,11 @@ def _all_topics(topics: StatsByTopic) -> Row:
     }
 
 
-def _sums(at: PartitionStats, has_times: bool) -> Row:
-    row = {"bytes": at.bytes, **at.document()}
-    if at.records is not None:
-        row["payloads"] = sorted(Counter(at.records.payloads).most_common(_LINES))
+def _sums(numbers: PartitionStats, has_times: bool) -> Row:
+    """Numbers for the page, with the timeline or without."""
+    row = {"bytes": numbers.bytes, **numbers.document()}
+    if numbers.records is not None:
+        row["payloads"] = sorted(Counter(numbers.records.payloads).most_common(_LINES))
         if not has_times:
             del row["timeline"]
     return row

@@ -35,7 +35,7 @@ from kseg.constants import INT64_MAX, ControlType, Int64s, InternalTopic, Progre
 from kseg.documents import fields_of
 from kseg.files.checkpoints import read_clean_offset
 from kseg.files.selection import NothingChosenError, Selection, StrPaths
-from kseg.format.header import COLUMN, BatchTable
+from kseg.format.header import COLUMN, CONTROL, TRANSACTIONAL, BatchTable
 from kseg.format.times import Time, bound_ms
 from kseg.frames import Listed
 from kseg.frozen import frozen_dataclass
@@ -61,8 +61,17 @@ STATES: Final = (
 )
 #: Fields of an undecided transaction that are columns, too.
 _OPEN_FIELDS: Final = (
-    *("topic", "partition", "producer_id", "producer_epoch", "first_offset", "last_offset"),
-    *("records", "bytes", "start_ms", "last_ms", "transactional_id"),
+    "topic",
+    "partition",
+    "producer_id",
+    "producer_epoch",
+    "first_offset",
+    "last_offset",
+    "records",
+    "bytes",
+    "start_ms",
+    "last_ms",
+    "transactional_id",
 )
 _PREPARED: Final = ("PrepareCommit", "PrepareAbort")
 STATUSES: Final = ("hanging", "open", "prepared", "fenced", "aborted", "committed")
@@ -262,9 +271,18 @@ def transactions(
 
 # ---- batches -------------------------------------------------------------------------------------
 
+#: The header fields by which transactions are followed.
 _TAKEN: Final = (
-    *("producer_id", "base_offset", "last_offset", "record_count", "size", "producer_epoch"),
-    *("base_timestamp", "max_timestamp", "control_type", "coordinator_epoch"),
+    "producer_id",
+    "base_offset",
+    "last_offset",
+    "record_count",
+    "size",
+    "producer_epoch",
+    "base_timestamp",
+    "max_timestamp",
+    "control_type",
+    "coordinator_epoch",
 )
 _INDEX: Final = [COLUMN[name] for name in _TAKEN]
 #: `control_type` of data.
@@ -274,9 +292,20 @@ NO_TRANSACTIONS: Final[dict[str, Any]] = {
     **{
         name: np.empty(0, np.int64)
         for name in (
-            *("partition", "producer_id", "producer_epoch", "first_offset", "last_offset"),
-            *("records", "bytes", "start_ms", "last_ms", "marker_offset", "marker_ms"),
-            *("marker_epoch", "coordinator_epoch", "duration_ms"),
+            "partition",
+            "producer_id",
+            "producer_epoch",
+            "first_offset",
+            "last_offset",
+            "records",
+            "bytes",
+            "start_ms",
+            "last_ms",
+            "marker_offset",
+            "marker_ms",
+            "marker_epoch",
+            "coordinator_epoch",
+            "duration_ms",
         )
     },
 }
@@ -299,7 +328,14 @@ def _batches(view: LogView, at: int | None, notes: Notes) -> Int64s | None:
 
 
 def _relevant(table: BatchTable, reached: int, at: int | None) -> list[Int64s]:
-    if not table.attributes_seen & 0x30:
+    """The rows of `_batches` out of one table; none, or one array.
+
+    Args:
+        table: headers.
+        reached: offsets in front of it were in segments before.
+        at: no later batches, in ms; None for all.
+    """
+    if not table.attributes_seen & (TRANSACTIONAL | CONTROL):
         return []
     control = table.is_control
     kind = table.control_type
@@ -313,12 +349,15 @@ def _relevant(table: BatchTable, reached: int, at: int | None) -> list[Int64s]:
 
 
 def _part(view: LogView, rows: Int64s, notes: Notes) -> dict[str, Any]:
-    """The transactions of one partition, by first offset."""
-    producer = rows[:, 0]
-    base = rows[:, 1]
-    rows = rows[np.lexsort((base, producer))]
+    """The transactions of one partition, by first offset: the columns of `TransactionRows`.
+
+    In place of a status they have `outcome`: the type of the marker, -1 without one.
+    """
+    producer_id, base_offset, *_ = rows.T
+    rows = rows[np.lexsort((base_offset, producer_id))]
     taken = dict(zip(_TAKEN, rows.T, strict=True))
     is_data = taken["control_type"] == _DATA
+    # A transaction begins with a producer's first row, and behind each marker.
     begins = (taken["producer_id"][1:] != taken["producer_id"][:-1]) | ~is_data[:-1]
     starts = np.flatnonzero(np.concatenate(([True], begins)))
     ends = np.append(starts[1:], len(rows)) - 1
@@ -393,7 +432,7 @@ class _Coordinator:
         states = [self._by_producer.get(producer) for producer in part["producer_id"].tolist()]
         outcome = part.pop("outcome")
         names = [None if state is None else state.transactional_id for state in states]
-        part["transactional_id"] = np.array([*names, None], object)[:-1]
+        part["transactional_id"] = np.array(names, object)
         # With transaction version 2 each marker raises the epoch by one. An abort that raises it
         # further comes from fencing; of an unknown producer that is never said.
         epoch_bumps = part["marker_epoch"] - part["producer_epoch"]
