@@ -231,20 +231,30 @@ def _message(name: str) -> pa.DataType:
 
 
 def _struct_fields(lists: list[list[Schema]], rule: Schema) -> list[pa.Field]:
-    """The fields of several versions of a struct; `rule` names the messages inside its arrays."""
-    same: dict[str, list[Schema]] = {}
+    """The fields of several versions of a struct.
+
+    Args:
+        lists: the fields of each version.
+        rule: of `embedded` in the schemas: which fields of which array in it are messages as bytes.
+    """
+    by_name: dict[str, list[Schema]] = {}
     for fields in lists:
         for field in fields:
-            same.setdefault(field["name"], []).append(field)
+            by_name.setdefault(field["name"], []).append(field)
     made = []
-    for name, versions in same.items():
+    for name, versions in by_name.items():
         inner = rule["fields"] if name == rule.get("in") else {}
         made.append(pa.field(name, _type(versions, inner)))
     return made
 
 
 def _type(versions: list[Schema], inner: Mapping[str, str]) -> pa.DataType:
-    """The type of one field, of which each version has a schema."""
+    """The type of one field.
+
+    Args:
+        versions: the schema of each version.
+        inner: messages that its structs carry as bytes, by the names of the fields.
+    """
     kind = versions[0]["type"].removeprefix("compact_")
     if kind == "array":
         return pa.list_(_type([version["items"] for version in versions], inner))

@@ -63,6 +63,7 @@ def commit_rows(columns: RecordColumns) -> tuple[Bools, dict[str, Any]]:
         int64 arrays `partition`, `offset`, `leader_epoch`, `commit_timestamp`, `expire_timestamp`,
         `record_offset` and `producer_id`. `NONE` stands for a number that is not there.
     """
+    # A key: version (2 bytes), group and topic, each behind its size (2), and partition (4).
     data, at, end = _padded(columns["key"])
     kind = _number(data, at, 2)
     group_bytes = _number(data, at + 2, 2)
@@ -104,6 +105,8 @@ def _values(column: BinaryColumn, rows: Intps, kind: Int64s) -> tuple[dict[str, 
     Returns:
         An array for each field, and bool[n]: the rows that could be decoded.
     """
+    # A value: version (2 bytes), offset (8), since version 3 leader epoch (4), metadata behind its
+    # size (2; a varint in version 4), commit time (8), in version 1 expiry (8), in 4 tags.
     data, starts, ends = _padded(column)
     at = starts[rows]
     end = ends[rows]
@@ -228,10 +231,11 @@ class LastValues:
             self._markers.append(np.stack(marker_columns, axis=1).astype(np.int64))
         has_key = columns["key"].is_valid()
         self.unkeyed += int(np.count_nonzero(~has_key & ~control))
+        # A pending record has its producer until a marker decides, any other record has none.
         waits = columns["transactional"] & columns["value"].is_valid() & (producer_id >= 0)
-        plain = np.where(waits, producer_id, NO_PRODUCER_ID).astype(np.int64)
+        waits_for = np.where(waits, producer_id, NO_PRODUCER_ID).astype(np.int64)
         arrays = {name: columns[name] for name in ("offset", "key", "value")}
-        chunk = replace(columns, arrays={**arrays, "producer_id": plain})
+        chunk = replace(columns, arrays={**arrays, "producer_id": waits_for})
         chunk = take_rows(chunk, np.flatnonzero(has_key & ~control))
         self._chunks.append(chunk)
         self._fresh += chunk.nbytes
@@ -258,7 +262,8 @@ class LastValues:
             last = self._chunks[-1]["offset"][-1]
             span = min(max(int(last) - int(first) + 1, 0), _SPAN_MAX)
             if self._topic is InternalTopic.SHARE:
-                span = 0  # the bits describe only records that are put in
+                # Only snapshots are put in there: updates are asked for, and have no bits.
+                span = 0
             slots = count + count // 2 + 2
             latest = OffsetMap(slots, count + 1, secrets.token_bytes(16), max(int(first), 0), span)
             for chunk in self._chunks:
@@ -286,10 +291,15 @@ class LastValues:
         return out.view(np.bool_)
 
     def _identities(self, chunk: RecordColumns) -> BinaryColumn:
-        """The key of each record, and 8 bytes behind it: the producer of a pending one, else -1."""
+        """What a later record must have alike to replace one: its key, and 8 bytes behind it.
+
+        The bytes are the producer of a pending record, else -1. In the topic of share groups the
+        type in front of a key does not count: a snapshot replaces the updates before it.
+        """
         key = chunk["key"]
         count = len(chunk)
         skip = _TYPE_BYTES if self._topic is InternalTopic.SHARE else 0
+        # For each record a part of its key and a producer: buffer, place and size, see `gather`.
         spans = np.zeros((2 * count, 3), np.int64)
         spans[0::2, 1] = key.offsets[:-1] + skip
         spans[0::2, 2] = np.maximum(key.sizes() - skip, 0)

@@ -128,7 +128,10 @@ def _decode_mirror(topic: ConnectTopic, key: bytes | None, value: bytes | None) 
 def _mirrored(
     data: bytes, part: str, layout: tuple[tuple[str, struct.Struct | None], ...]
 ) -> Fields:
-    """Numbers, and text behind its size; of an unknown version, the version alone."""
+    """The fields of a key or value: numbers by their forms, texts (form None) behind their sizes.
+
+    Behind a version that is not 0 nothing is read: its layout is not known.
+    """
     cursor = Cursor(data, part)
     fields = Fields()
     for name, form in layout:

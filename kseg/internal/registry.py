@@ -288,6 +288,7 @@ def guid_of(
 
 
 def _get(document: Any, *names: str) -> list[Any]:
+    """The members of a JSON object, None for missing ones; TypeError if it is no object."""
     if not isinstance(document, dict):
         raise TypeError(f"{_shown(document)} has no {names[0]}")
     return [document.get(name) for name in names]
@@ -400,6 +401,7 @@ class Replay:
         self.offset: int | None = 0
         self.timestamp_ms: int | None = 0
         self._schemas: dict[tuple[str, int], Schema] = {}
+        #: Schemas whose version another id has taken, by subject, version and their own id.
         self._replaced: dict[tuple[str, int, int | None], Schema] = {}
         #: Of each subject, as a heap: a deletion takes each version once, so it costs no more.
         self._versions: defaultdict[str, list[int]] = defaultdict(list)
@@ -447,6 +449,7 @@ class Replay:
             self.note(error.args[0], error.args[1], path)
 
     def _take(self, raw_key: bytes | None, value: bytes | None) -> None:
+        """Apply a record, by the `keytype` of its key; RefusedError if it is none of a registry."""
         key = _document(raw_key or b"", "record-json")
         kind = key.get("keytype")
         if kind == "SCHEMA":

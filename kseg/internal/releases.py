@@ -24,16 +24,34 @@ from kseg.constants import NEWEST_RELEASE
 FOLLOWED: Final = (NEWEST_RELEASE, "4.2")
 #: The releases that were compared; brokers of the others cut logs as those do.
 COMPARED: Final = (
-    *(NEWEST_RELEASE, "4.3", "4.2"),
-    *("3.9", "2.8", "1.1", "0.11", "0.10.2", "0.10.0", "0.9.0", "0.8.2", "0.8.0"),
+    NEWEST_RELEASE,
+    "4.3",
+    "4.2",
+    "3.9",
+    "2.8",
+    "1.1",
+    "0.11",
+    "0.10.2",
+    "0.10.0",
+    "0.9.0",
+    "0.8.2",
+    "0.8.0",
 )
 #: The release whose lines `kseg dump --kafka` prints where no other is named: an upgrade of kseg
 #: changes none.
 DUMP_RELEASE: Final = "4.2"
 #: The releases whose dump tools have lines of their own.
 DUMP_RELEASES: Final = (
-    *("0.8", "0.9", "0.10.0", "0.10", "0.11", "1.0", "1.1", "2.8"),
-    *(DUMP_RELEASE, NEWEST_RELEASE),
+    "0.8",
+    "0.9",
+    "0.10.0",
+    "0.10",
+    "0.11",
+    "1.0",
+    "1.1",
+    "2.8",
+    DUMP_RELEASE,
+    NEWEST_RELEASE,
 )
 
 PASSWORD: Final = "PASSWORD"
