@@ -43,7 +43,7 @@ _TABLE_BYTES_MAX: Final = 10 << 20
 #: A chunk is checked as a whole, so this much is in memory for each that is read.
 CHUNK_BYTES_MAX: Final = 256 << 20
 _IV_BYTES: Final = 12
-#: Of an IV and a tag.
+#: Bytes of an IV and a tag, which an encrypted chunk has in addition.
 SEAL_BYTES: Final = 28
 _KEY_FILE_MAX: Final = 1 << 20
 #: The names of indexes in a manifest, by their extensions in Kafka.
@@ -121,6 +121,7 @@ def _word(error: Exception) -> str:
 
 
 def _manifest(root: Any) -> Manifest:
+    """As `parse_manifest`, of parsed JSON; the errors of Python for parts of another form."""
     if root["version"] != "1":
         raise TierError("the manifest's version is not 1, which is the one that kseg reads")
     if "chunkIndex" not in root:
@@ -163,6 +164,7 @@ def _manifest(root: Any) -> Manifest:
 
 
 def _number(value: Any, least: int = 0, most: int = INT32_MAX) -> int:
+    """A whole number of a manifest; TierError if it is none within these bounds."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise TierError(f"a size or position is not within {least} to {most}")
     return value

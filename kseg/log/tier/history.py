@@ -242,7 +242,7 @@ def expired(log: TierLog, config: LogConfig, now_ms: int) -> tuple[tuple[RemoteS
     lineage, end, start = log.lineage, log.view.log_end_offset, log.view.log_start_offset
     local = () if log.local is None else log.local.segments
     valid = {segment.id for segment in log.finished if is_within(segment, lineage, end)}
-    excess = 0
+    excess = 0  # bytes over `retention.bytes`
     if config.retention_bytes >= 0:
         excess = sum(info.size for info in local if info.base_offset >= log.highest_remote)
         excess += (
@@ -253,6 +253,7 @@ def expired(log: TierLog, config: LogConfig, now_ms: int) -> tuple[tuple[RemoteS
     first_epoch = lineage[0].epoch if lineage else -1
     going, new_start = [], start
     for segment in sorted(log.finished, key=attrgetter("start_offset")):
+        # A copy in front of the log's start, of epochs that are gone from it, goes in any case.
         if segment.end_offset >= start or segment.epochs[-1].epoch > first_epoch:
             if segment.id not in valid:
                 continue

@@ -80,7 +80,11 @@ class Span(NamedTuple):
 
 
 class _Epoch:
-    """The finished segments with records of one epoch, by where these begin."""
+    """The finished segments with records of one epoch.
+
+    `segments` has each by the first offset that it has of the epoch, with the last one; `starts`
+    has these first offsets, ascending; `highest` is the last offset that was ever copied.
+    """
 
     __slots__ = ("highest", "segments", "starts")
 
@@ -90,7 +94,7 @@ class _Epoch:
         self.highest = -1
 
     def put(self, segment: RemoteSegment, start: int, end: int) -> None:
-        """Put a segment; a later copy replaces the segments that it covers."""
+        """Put a segment with these offsets of the epoch; it replaces segments that it covers."""
         while self.starts and self.starts[-1] >= start and self.highest <= end:
             del self.segments[self.starts.pop()]
         if start not in self.segments:
@@ -148,6 +152,7 @@ class EpochIndex:
             epoch_segments = self._epochs.get(entry.epoch)
             if epoch_segments is None:
                 continue
+            # From the segment that can hold the epoch's start to the last in front of its end.
             at = max(bisect_right(epoch_segments.starts, entry.start_offset) - 1, 0)
             until = bisect_left(epoch_segments.starts, following.start_offset)
             for start, next_start in pairwise((*epoch_segments.starts[at:until], INT64_MAX)):
@@ -156,6 +161,7 @@ class EpochIndex:
                 end = min(last + 1, next_start, following.start_offset)
                 if end <= first:
                     continue
+                # A segment with several epochs gives one span.
                 if pending and pending.segment.id == segment.id and pending.end == first:
                     pending = pending._replace(end=end)
                     continue
@@ -177,7 +183,13 @@ def _ranges(segment: RemoteSegment) -> Iterator[tuple[int, int, int]]:
 def is_within(
     segment: RemoteSegment, lineage: Sequence[EpochEntry], log_end_offset: int = INT64_MAX
 ) -> bool:
-    """Whether a segment's epochs agree with a lineage, as a broker asks for times and sizes."""
+    """Whether a segment's epochs agree with a lineage: a broker counts only such a segment.
+
+    Epochs in front of the lineage's first one may be missing there. Each of the others must be in
+    it, begin at the same offset (the first of them there or later), and end at the same one.
+
+    Source: Kafka `RemoteLogManager.isRemoteSegmentWithinLeaderEpochs`.
+    """
     theirs, ours = without_empty(segment.epochs), without_empty(lineage)
     if not theirs or not ours or segment.end_offset >= log_end_offset:
         return False

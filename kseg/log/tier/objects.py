@@ -105,7 +105,10 @@ class SegmentObjects:
     def __reduce__(self) -> tuple[Any, ...]:
         """The manifest is read again where it is unpickled."""
         return SegmentObjects, (
-            *(self.base_offset, self.log_url, self.places, dict(self.keys)),
+            self.base_offset,
+            self.log_url,
+            self.places,
+            dict(self.keys),
             self.fault,
         )
 

@@ -21,7 +21,8 @@ from kseg.internal.records import decode
 from kseg.log.reader.view import LogView
 from kseg.log.tier.lineage import EpochIndex, RemoteSegment, SegmentState
 
-#: The states that may follow each; None stands before the first record. A state may repeat.
+#: The states that may follow each: a copy has started (0), is finished (1), its removal has started
+#: (2), is finished (3). None stands before the first record. A state may repeat.
 _FOLLOWING: Final[Mapping[int | None, tuple[int, ...]]] = {
     None: (0,),
     0: (1, 2),
