@@ -41,7 +41,8 @@ _LIMITS: Final = ("retention.ms", "retention.bytes")
 #: By these segments go: none has a default that is taken for granted.
 DELETING: Final = frozenset({POLICY, *_LIMITS, "local.retention.bytes", "local.retention.ms"})
 _EVERY: Final = {"delete", "compact"}
-#: For this time nothing is compacted, or nothing of it is removed; the default may be no time.
+#: Settings of times for which nothing is compacted, or no tombstone is removed, with the default if
+#: that is taken for granted. A shorter time may delete more.
 _PATIENCE: Final = {"delete.retention.ms": None, "min.compaction.lag.ms": "0"}
 
 #: A change of one of these, by its name for topics, may delete more than the value before it.
@@ -442,8 +443,9 @@ class Cluster:
             of_topic = self.partitions[value["topicId"]] = {}
         assigned = of_topic.get(value["partitionId"])
         if "leaderEpoch" in value:
-            epochs = value["leaderEpoch"], value["partitionEpoch"]
-            assigned = Assigned(leader_epoch=epochs[0], partition_epoch=epochs[1])
+            assigned = Assigned(
+                leader_epoch=value["leaderEpoch"], partition_epoch=value["partitionEpoch"]
+            )
             if value["partitionId"] not in of_topic:
                 batch = (
                     record_place.path,
@@ -457,14 +459,15 @@ class Cluster:
             if value["leader"] != _LEADER_STAYS and record_place.time_ms > self.elections_after_ms:
                 numbers = value["topicId"], value["partitionId"]
                 self.elections.append((*numbers, replace(assigned), value, record_place))
-            assigned.leader_epoch += value["leader"] != _LEADER_STAYS
+            if value["leader"] != _LEADER_STAYS:
+                assigned.leader_epoch += 1
             assigned.partition_epoch += 1
             if value["replicas"] is not None:
                 assigned.directories = ()
         for name, attribute in _ASSIGNED:
-            told = value.get(name)
-            if told is not None:
-                setattr(assigned, attribute, told)
+            new_value = value.get(name)
+            if new_value is not None:
+                setattr(assigned, attribute, new_value)
         if value["leader"] != _LEADER_STAYS:
             assigned.leader = value["leader"]
         if value["leaderRecoveryState"] != _RECOVERY_STAYS:
@@ -472,9 +475,10 @@ class Cluster:
         assigned.place = record_place
 
     def _clear_elr(self, value: dict[str, Any], record_place: Place) -> None:
-        """No partition of a topic has eligible replicas any more; of no topic for an empty name."""
+        """Forget the eligible replicas of a topic's partitions; of all topics for an empty name."""
         name = value["topicName"]
-        for topic_id in [self.ids[name]] if name in self.ids else () if name else self.partitions:
+        topic_ids = [self.ids[name]] if name in self.ids else []
+        for topic_id in topic_ids if name else self.partitions:
             for assigned in self.partitions.get(topic_id, {}).values():
                 if assigned.elr or assigned.last_known_elr:
                     assigned.elr, assigned.last_known_elr, assigned.place = (), (), record_place
@@ -575,7 +579,7 @@ def towards_deletion(changes: Sequence[Change], weaker: str | None) -> Change | 
 
 
 def _deletes_more(change: Change) -> bool:
-    """Whether more may be deleted after a change than before; also if it is not a number."""
+    """Whether more may be deleted after a change than before; a text that is no number is 0."""
     name = topic_name_of(change.name) if change.resource[0] == BROKER else change.name
     before, after = change.before, change.after
     if name == POLICY:

@@ -270,7 +270,7 @@ class SettingSources:
 
 @frozen_dataclass
 class _DirectoryFacts:
-    """The topics, the cluster and the node of a data directory."""
+    """The topics, the cluster and the node of a data directory; why the cluster is not known."""
 
     topics: KnownTopics
     cluster: Cluster | None
@@ -485,6 +485,7 @@ class _PartitionSources:
             dict(sources.topic_config.get(self.topic or "", {})),
             dict(sources.config),
         )
+        # The values from the strongest on: given for the topic, in its record, behind that.
         strong = {name: SettingValue(text, GIVEN_FOR_TOPIC) for name, text in of_topic.items()}
         record = self._topic_values() if self.is_joined else {}
         policy, _ = known_policy(self.home.topics, self.topic)
@@ -601,6 +602,7 @@ class _PartitionSources:
         return {name: SettingValue(defaults[name], DEFAULT) for name in DELETING}
 
     def _defaults(self) -> Values:
+        """Kafka's defaults, but for the limits, and in a broker's directory for the policy too."""
         defaults = {name: SettingValue(text, DEFAULT) for name, text in default_settings().items()}
         for name in DELETING if self.home.topics.of_broker else _LIMITS:
             del defaults[name]

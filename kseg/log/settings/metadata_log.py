@@ -330,7 +330,10 @@ def _read_log(
     past_damage: bool,
     progress: Callable[[int], object] | None,
 ) -> None:
-    """Apply the records behind the snapshot."""
+    """Apply the records behind the snapshot, up to an offset, to damage, or to a gap.
+
+    `past_damage` goes on behind damage and gaps. Either way the cluster is not trusted then.
+    """
     on_error = cluster.doubt if past_damage else None
     offsets = cluster.snapshot_end, end_offset
     last, expected, add = None, cluster.end_offset, cluster.add  # it is done a million times
@@ -352,8 +355,8 @@ def _read_log(
         cluster.cut_at = expected
         cluster.doubt(error)
     if last is not None:
-        cluster.last, cluster.epoch, cluster.end_offset = last[0], last[-1], expected
-        cluster.time_ms = last[0].time_ms
+        cluster.last, _key, _value, _is_control, cluster.epoch = last
+        cluster.end_offset, cluster.time_ms = expected, cluster.last.time_ms
     cluster.end()
 
 
@@ -384,6 +387,13 @@ def _behind(
 def _records(
     path: Path, offsets: tuple[int, int | None] | None = None, on_error: OnError | None = None
 ) -> Iterator[_MetadataRecord]:
+    """The records of a file, control records among them.
+
+    Args:
+        path: of a segment, a snapshot or a bootstrap file.
+        offsets: start and end; None for all.
+        on_error: takes damage, and reading goes on; None to raise it.
+    """
     with Segment.open(path) as segment:
         read = segment.read(
             offset=offsets, columns=_FIELDS, control=True, on_corrupt=on_error or "raise"
