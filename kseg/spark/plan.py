@@ -254,7 +254,8 @@ SPLITS_PER_TASK_MAX: Final = 4096
 _TAIL_BYTES_MAX: Final = 1 << 20
 #: The size up to which the driver walks a segment without an index to find its end.
 _WALKED_BYTES_MAX: Final = 16 << 20
-#: Ends of segments that are looked up once: a plan is made for each action, and for each batch.
+#: Ends of segments that are kept, to look them up once: a plan is made for each action, and for
+#: each batch of a stream.
 _ENDS_KEPT: Final = 65_536
 
 
@@ -414,7 +415,7 @@ def _of_log(log: ListedLog, bounds: Split, options: SourceOptions) -> Iterator[S
 
     So no two tasks give the same record; the rule is in `kseg.log.reader.visible`.
     """
-    remaining = bounds
+    remaining = bounds  # without offsets that segments have given
     for info, following in log.segments():
         if info.end_offset is not None:
             end = min(remaining.end_offset, info.end_offset)

@@ -214,8 +214,9 @@ def _offered(options: SourceOptions) -> Iterable[Column]:
         return [_column(name, columns) for name in options.columns]
     if options.mode != "records":
         return columns.values()
-    names = [*_DEFAULT, *("headers",) * options.include_headers]
-    names += [f"{name}Error" for name in options.kinds] + ["corrupt"] * options.permissive
+    names = [*_DEFAULT, *(("headers",) if options.include_headers else ())]
+    names += [f"{name}Error" for name in options.kinds]
+    names += ["corrupt"] if options.permissive else []
     return [columns[name.lower()] for name in names]
 
 

@@ -275,6 +275,11 @@ def commit(tasks: Iterable[StagedTask], job: str, name: str, options: SinkOption
 def _commit(
     paths: SinkPaths, tasks: Iterable[StagedTask], job: str, name: str, options: SinkOptions
 ) -> bool:
+    """See `commit`; the data directory is locked.
+
+    The intent is lasting before a segment moves, and the record is written behind the last one: a
+    commit that is interrupted between them is finished by the next.
+    """
     home, clean = data_directory.enter(paths.data), False
     try:
         _finish_begun(paths)
@@ -353,7 +358,7 @@ def _name_of(intent: Path) -> str:
 def _check(paths: SinkPaths, intent: dict[str, Any]) -> None:
     """Refuse a commit that could not be completed, before it begins."""
     keep, epoch = intent["keep_offsets"], intent["leader_epoch"]
-    for _each, directory, segments, topic_id in _logs_of(paths, intent):
+    for _entry, directory, segments, topic_id in _logs_of(paths, intent):
         end = 0
         _check_movable(paths, directory)
         if directory.is_dir():

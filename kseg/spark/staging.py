@@ -204,17 +204,26 @@ def stage(
     writers: dict[tuple[str, int], _PartitionWriter] = {}
     for turn, batch in enumerate(batches, number):
         plain = batch.rename_columns([name.lower() for name in batch.schema.names])
-        for place, rows in _by_partition(plain, options, turn):
-            if place not in writers:
-                writers[place] = _PartitionWriter(directory / "{}-{}".format(*place), options)
-            writers[place].write(rows)
-    return StagedTask(number, {place: writer.finish() for place, writer in sorted(writers.items())})
+        for partition, rows in _by_partition(plain, options, turn):
+            if partition not in writers:
+                folder = directory / "{}-{}".format(*partition)
+                writers[partition] = _PartitionWriter(folder, options)
+            writers[partition].write(rows)
+    return StagedTask(
+        number, {partition: writer.finish() for partition, writer in sorted(writers.items())}
+    )
 
 
 def _by_partition(
     batch: pa.RecordBatch, options: SinkOptions, turn: int
 ) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:
-    """The rows of each partition, in order; one slice where all are of the same."""
+    """Topic and partition with the rows for them, in order; one slice where all are of the same.
+
+    Args:
+        batch: the rows.
+        options: of the sink.
+        turn: the number of the batch, by which rows without a key go to partitions in turn.
+    """
     if not len(batch):
         return
     named = _filled(batch, "topic", pa.scalar(options.topic, pa.string()))
@@ -227,12 +236,12 @@ def _by_partition(
     for value in numbers:
         if not 0 <= value <= INT32_MAX:
             raise ValueError(f"kseg: {value} is not a partition number")
+    # One number for each pair of places in `names` and `numbers`.
     groups = topics * len(numbers) + partitions
     used = np.unique(groups)
     for group in used.tolist():
-        place = (names[group // len(numbers)], int(numbers[group % len(numbers)]))
         rows = batch if len(used) == 1 else batch.filter(pa.array(groups == group))
-        yield place, rows
+        yield (names[group // len(numbers)], int(numbers[group % len(numbers)])), rows
 
 
 def _partitions(batch: pa.RecordBatch, options: SinkOptions, turn: int) -> pa.Array:
@@ -249,7 +258,7 @@ def _partitions(batch: pa.RecordBatch, options: SinkOptions, turn: int) -> pa.Ar
 
 
 def _codes(column: pa.Array) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[Any]]:
-    """Each row's place in the list of different values."""
+    """The place of each row's value in a list of the different values; and that list."""
     encoded = pc.dictionary_encode(column)
     codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes, encoded.dictionary.to_pylist()
@@ -275,6 +284,7 @@ class _PartitionWriter:
         self._batch: Final = BatchOptions(compression=options.codec, leader_epoch=0)
         self._done: list[StagedSegment] = []
         self._writer: SegmentWriter | None = None
+        # The first offset and the records of the segment that is written, and the next offset.
         self._first = self._next = self._records = 0
 
     def write(self, rows: pa.RecordBatch) -> None:

@@ -159,6 +159,8 @@ def admit(
             name: advance(name, stream_offset, limit).stream_offset
             for name, stream_offset in stream_offsets.items()
         }
+    # Each partition gets an equal share of what is left, or all that is left if no batch fits into
+    # its share; those with more to read come again, until nothing is left.
     waiting = _in_turn(starts)
     left, nothing_yet = limit, True
     while waiting:
@@ -179,12 +181,12 @@ def admit(
 
 
 def _in_turn(starts: Mapping[str, StreamOffset]) -> list[str]:
-    """The names, beginning with another one at each stage of a stream."""
+    """The names, beginning with another one for other offsets, so that none waits for ever."""
     names = sorted(starts)
     if not names:
         return names
-    stage = crc32(b",".join(b"%d" % starts[name].offset for name in names)) % len(names)
-    return names[stage:] + names[:stage]
+    first = crc32(b",".join(b"%d" % starts[name].offset for name in names)) % len(names)
+    return names[first:] + names[:first]
 
 
 class Watch:
@@ -195,6 +197,8 @@ class Watch:
         self._options: Final = options
         self._fails: Final = options.on_corrupt == "raise"
         self._logs: dict[str, ListedLog] = {}
+        #: When directories had changed last (ns) when they were listed: -1 if that is to be asked
+        #: again in any case, -2 if one was gone.
         self._directories: dict[str, int] = {}
         self._ends: dict[str, tuple[Path, int, StreamOffset]] = {}
         self._walks_always = any(glob.has_magic(path) for path in options.paths)
@@ -319,6 +323,7 @@ class Watch:
     def _step(
         self, name: str, log: ListedLog, stream_offset: StreamOffset, limit: Amount, at_least: bool
     ) -> Advance:
+        """As `advance`, from a checked place, through one segment after the other."""
         taken, left = _NOTHING, limit
         for info, following in log.segments():
             is_last = following == NO_END
@@ -343,7 +348,10 @@ class Watch:
         *,
         at_least: bool,
     ) -> tuple[StreamOffset, Amount, bool]:
-        """Take batches of one segment: the place behind, the amount, whether these are all."""
+        """Take batches of one segment; returns the place behind them, and the amount.
+
+        Last whether these are all that the segment has, so that the next one follows.
+        """
         base, is_last = info.base_offset, following == NO_END
         end, taken = replace(stream_offset, offset=max(stream_offset.offset, base)), _NOTHING
         with Segment.open(info.path, is_last=is_last) as segment:
@@ -374,7 +382,11 @@ class Watch:
 
 
 def _begin(segment: Segment, base: int, stream_offset: StreamOffset) -> int:
-    """Where to walk from: the place's own position if a batch begins there, else the index's."""
+    """The position from which to walk on behind a stream offset.
+
+    That is its own position, if a sound batch with its offset or a later one still begins there;
+    else the one to which the offset index leads.
+    """
     if stream_offset.segment == base and 0 < stream_offset.position <= segment.size:
         if stream_offset.position == segment.size:
             return stream_offset.position
@@ -392,7 +404,10 @@ def _begin(segment: Segment, base: int, stream_offset: StreamOffset) -> int:
 def _fitting(
     table: BatchTable, stream_offset: StreamOffset, limit: Amount, *, at_least: bool
 ) -> tuple[int, Amount]:
-    """How many batches of a table fit, and how much of these is new."""
+    """How many batches of a table fit into a limit, and how much of these is new.
+
+    With `at_least` the first new batch is taken even if it does not fit.
+    """
     new = table.last_offset >= stream_offset.offset
     # Of a compressed message of magic 0 or 1 the header says no count: the offsets it spans.
     spans = np.diff(table.last_offset, prepend=table.last_offset[:1] - 1)

@@ -198,7 +198,10 @@ def _examine(
     work: Callable[[Any], Any],
     merge: Callable[[Iterable[Any]], Any] | None,
 ) -> tuple[Any, ...]:
-    """The clock of a task in a worker, or None, and its answers; or all of them merged."""
+    """The clock of a task's units, None without one, and their answers, merged into one or not.
+
+    The answer of a unit that cannot be read is a `LeftOut`, and comes last.
+    """
     answers, unreadable = [], []
     for unit in units:
         try:

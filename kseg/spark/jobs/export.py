@@ -263,7 +263,7 @@ def export(
         KsegError: a log is damaged: names file, position and code; or `job` is of another job.
     """
     target = Path(local_path(out)).absolute()
-    look = _look(tuple(columns), by, compression)
+    look = _file_format(tuple(columns), by, compression)
     chosen = source_options(paths, options)
     _check_target(target, overwrite=overwrite)
     directory = None
@@ -291,7 +291,8 @@ def export(
     return result
 
 
-def _look(columns: tuple[str, ...], by: str, compression: str) -> FileFormat:
+def _file_format(columns: tuple[str, ...], by: str, compression: str) -> FileFormat:
+    """The form of the files; ValueError for a column, a layout or a codec that there is not."""
     unknown = [name for name in columns if name not in FIELD_NAMES]
     if unknown or not columns or len(set(columns)) < len(columns):
         reason = (
@@ -343,7 +344,8 @@ def _begin(staging: Path, items: Sequence[Item]) -> None:
 
 def _is_there(root: Path, done: _Exported) -> bool:
     """Whether the files of an earlier task are still there."""
-    return all((root / file.path).exists() for file in done[0])
+    files, _fault_count, _faults = done
+    return all((root / file.path).exists() for file in files)
 
 
 def _result(target: Path, ran: Ran) -> ExportResult:

@@ -96,6 +96,7 @@ def from_json(data: bytes, classes: Iterable[type]) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    """A value in the form of `to_json`, of JSON's own types alone."""
     name = type(value).__name__
     match value:
         case Enum():
