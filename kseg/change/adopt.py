@@ -176,6 +176,7 @@ class AdoptionPlan(Table, VerbReport):
         return tuple(made.path for made in logs)
 
     def _check(self) -> None:
+        """Refuse a stale plan, directories where new files get another owner, and full disks."""
         for path, files in self.seen.items():
             if _look(path) != files:
                 raise StalePlanError("files have changed since the plan was made", path=path)
@@ -188,21 +189,22 @@ class AdoptionPlan(Table, VerbReport):
                 raise OSError(errno.ENOSPC, why, home)
 
     def _stage(self, progress: Progress | None) -> tuple[swap.Made, ...]:
+        """Make all logs beside the data directories, once for each replica; on a fault none."""
         logs, note = list[swap.Made](), _noted(progress, sum(self.room.values()))
         homes = {target.parent for partition in self.partitions for target in partition.targets}
         swap.begin(homes)
         try:
             for partition in self.partitions:
+                start, end = partition.log_start_offset, partition.log_end_offset
                 bases = [segment.base_offset for segment in partition.segments]
-                start = partition.log_start_offset
-                offsets = start, min(bases, default=start), partition.log_end_offset
+                first = min(bases, default=start)
                 for target in partition.targets:
                     try:
                         stage(partition, target, self.config[partition.name], self.now_ms, note)
                     except (FormatError, OffsetsOutOfOrderError) as error:
                         error.reason += f"; nothing was changed; {_salvage(partition.source)}"
                         raise
-                    logs.append(swap.Made(target, *offsets))
+                    logs.append(swap.Made(target, start, first, end))
         except BaseException:
             with suppress(OSError):
                 swap.discard(homes)
@@ -298,7 +300,7 @@ def plan_adoption(
 
 
 def _noted(progress: Progress | None, total: int) -> Callable[[int], None]:
-    """A function that takes the bytes that are done since, and tells the sum."""
+    """A function that takes the bytes of each step, and reports all bytes so far."""
     done = 0
 
     def note(size: int) -> None:
@@ -408,6 +410,16 @@ class _Planning:
     def _of_topic(
         self, topic: str, copies: Mapping[int, Sequence[Partition]], selection: Selection
     ) -> Iterator[Walk]:
+        """The sources of one topic, each with its targets.
+
+        Args:
+            topic: its name in the target.
+            copies: the directories of each partition number.
+            selection: of partitions; without one, sources and target have the same numbers.
+
+        Raises:
+            KsegError: a partition cannot be adopted, so that none of the topic is.
+        """
         if not is_topic_name(topic) or is_internal(topic):
             raise KsegError(f"{topic!r} is not a topic that producers write to")
         count = max(copies) + 1
@@ -480,6 +492,7 @@ class _Planning:
         return tuple(paths)
 
     def _known(self, path: Path) -> Settings:
+        """The settings of the broker that has a partition directory."""
         return next(broker.known for broker in self.brokers if path.parent in broker.places)
 
     def walk(self, walk: Walk, at_ms: int | None, cut: Cut, note: Callable[[int], None]) -> bool:
@@ -515,7 +528,11 @@ class _Planning:
         return not faults
 
     def check_clocks(self, adoption: PartitionAdoption) -> None:
-        """Refuse what a first pass of retention or of the cleaner would take."""
+        """Refuse what a first pass of retention or of the cleaner would take.
+
+        For each setting by which it goes, a command beforehand keeps the records, and one
+        afterwards puts the setting back.
+        """
         target, end = adoption.targets[0], adoption.log_end_offset
         broker_settings = self._known(target)
         config = usual_rules(broker_settings, target).config
@@ -537,7 +554,7 @@ class _Planning:
             now_ms=self.now_ms + _SOON_MS,
             largest_timestamp=lambda info: latest[info.base_offset],
         )
-        gone = dict.fromkeys(segment.why for segment in going)
+        gone = dict.fromkeys(segment.why for segment in going)  # once each, in order
         if config.compacted and adoption.bytes:
             gone["compact"] = None
         if gone:
@@ -594,15 +611,16 @@ class _Planning:
         self, adoptions: Sequence[PartitionAdoption], unfinished: tuple[Path, ...]
     ) -> AdoptionPlan:
         """The plan."""
-        first = [(adoption.name, adoption.targets[0]) for adoption in adoptions]
-        looked = {
+        # The rules are those of a topic, so one replica has them for all.
+        first_targets = [(adoption.name, adoption.targets[0]) for adoption in adoptions]
+        seen = {
             path
             for adoption in adoptions
             for path in (adoption.source, *adoption.copies, *adoption.targets)
             if not is_remote(str(path))
         }
         if adoptions:
-            looked |= set(self.homes)
+            seen |= set(self.homes)
         return AdoptionPlan(
             self.homes,
             tuple(adoptions),
@@ -611,8 +629,8 @@ class _Planning:
             tuple(self.after),
             tuple(self.left_out),
             unfinished,
-            {name: self._known(path).of(path).log_config for name, path in first},
-            {path: _look(path) for path in sorted(looked)},
+            {name: self._known(path).of(path).log_config for name, path in first_targets},
+            {path: _look(path) for path in sorted(seen)},
             self.now_ms,
             self.group_homes,
         )
@@ -621,6 +639,7 @@ class _Planning:
 def _adoption(
     walk: Walk, ended: Mapping[AdoptedTransaction, AdoptedTransaction]
 ) -> PartitionAdoption:
+    """A source as the plan shows it, with the ends that were decided for its transactions."""
     if walk.magics & 3:
         walk.notes.append(
             "it has batches of magic 0 or 1: brokers and clients of Kafka up to 4.4 read them, and "
@@ -681,7 +700,13 @@ def _merged(number: int, copies: Sequence[Partition]) -> PartitionMerge:
 
 
 def _lacking(entry: Partition, view: LogView, first: int) -> str | None:
-    """Why the first segments of a source are missing in front of an offset, in words."""
+    """Why a source lacks segments that only its tier has, in words; None if it lacks none.
+
+    Args:
+        entry: the source.
+        view: of its log.
+        first: the first offset that is here, in this copy or in all copies together.
+    """
     start = view.remote_start_offset
     if start is None or start >= first or view.remote is not None or entry.kind:
         return None
@@ -690,6 +715,7 @@ def _lacking(entry: Partition, view: LogView, first: int) -> str | None:
 
 
 def _salvage(path: Path) -> str:
+    """The advice for a damaged source, with the command."""
     command = command_line("kseg", "salvage", os.fspath(path), "-o", "OUT")
     return f"first make a sound copy: {command}"
 

@@ -427,10 +427,12 @@ class _Making:
 # ---- the end of open transactions ----------------------------------------------------------------
 
 
-#: `transactionStatus` of PrepareCommit and CompleteCommit; and of all that end a transaction.
-_COMMITS: Final = (2, 4)
+#: `transactionStatus` of PrepareCommit, and of this and CompleteCommit.
+_PREPARE_COMMIT: Final = 2
+_COMMITS: Final = (_PREPARE_COMMIT, 4)
+#: That of all that end a transaction: also PrepareAbort, CompleteAbort, PrepareEpochFence.
 _ENDS: Final = (2, 3, 4, 5, 7)
-#: `clientTransactionVersion` since KIP-890.
+#: `clientTransactionVersion` since KIP-890: the epoch rises at the end of each transaction.
 _BUMPS: Final = 2
 #: Where a value of `__transaction_state` has the producer's id.
 _PRODUCER_ID: Final = slice(2, 10)
@@ -507,18 +509,24 @@ def decide(
     for name, group in groups.items():
         began_ms = max(transaction.first_timestamp for transaction in group)
         end_ms = moments[name[0]]
-        begins = {transaction.partition: transaction.first_offset for transaction in group}
+        first_offsets = {transaction.partition: transaction.first_offset for transaction in group}
+        # Each marker: its time, whether it commits, whether its partition has the open transaction.
         ends = [
-            (header.max_timestamp, header.control_type == ControlType.COMMIT, place in begins)
-            for place, header in markers.get(name, ())
-            if header.base_offset > begins.get(place, -1)
+            (
+                header.max_timestamp,
+                header.control_type == ControlType.COMMIT,
+                partition in first_offsets,
+            )
+            for partition, header in markers.get(name, ())
+            if header.base_offset > first_offsets.get(partition, -1)
         ]
-        its_own = [end for end in ends if end[2]]  # in a partition where it is open
-        is_open = bool(its_own) and min(its_own)[0] > end_ms
+        its_own = [end for end in ends if end[2]]
+        is_open = bool(its_own) and min(its_own)[0] > end_ms  # at the moment; it ended later
         others = [end for end in ends if began_ms <= end[0] <= end_ms]
         marker = None if is_open else min(its_own or others, default=None)
         commits = _by_state(name, began_ms, states, is_open=is_open)
         why, doubt = "the state of its coordinator", ""
+        # A marker of another partition counts only where the states say nothing.
         if marker is not None and (commits is None or its_own):
             commits, why = marker[1], "a marker"
         elif marker is not None and marker[1] != commits:
@@ -548,7 +556,10 @@ class _State(NamedTuple):
 def _states(
     sources: Sequence[LogView], moments: Mapping[int, int]
 ) -> tuple[dict[_Name, _State], dict[_Name, _State]]:
-    """The first end of each transaction, and the last state, up to the moments of producers."""
+    """The first end of each transaction, and the last state, up to the moments of producers.
+
+    Of a log that is damaged on the way, the last states are not known, and ends alone count.
+    """
     ends, last = dict[_Name, _State](), dict[_Name, _State]()
     for view in sources:
         if view.topic != InternalTopic.TRANSACTIONS:
@@ -559,7 +570,7 @@ def _states(
                 states[name] = state
                 if state.status in _ENDS:
                     ends.setdefault(name, state)
-        except FormatError:  # an end may lie behind the damage
+        except FormatError:  # a later state may lie behind the damage, but no second end
             states = {name: state for name, state in states.items() if state.status in _ENDS}
         last |= states
     return ends, last
@@ -574,6 +585,12 @@ def _by_state(
 ) -> bool | None:
     """The end of a transaction by the states of its producer; None if they do not tell.
 
+    Args:
+        name: the producer's id, and its epoch in the transaction.
+        began_ms: the time of the transaction's first record, in ms.
+        states: the ends, and the last states, as `_states` gives them.
+        is_open: whether the transaction's own markers are all later than the moment.
+
     Since KIP-890 the end of a transaction has the next epoch, in which the next one begins. If all
     its markers are later, a state that says that all are written is of an earlier one.
     """
@@ -584,7 +601,7 @@ def _by_state(
     if own is None:
         return None
     if is_open:
-        return own.status == _COMMITS[0]
+        return own.status == _PREPARE_COMMIT
     if own.status in _ENDS and (own.bumps or own.update_ms < began_ms):
         return None  # of an earlier transaction
     return own.status in _COMMITS
@@ -623,14 +640,14 @@ def _markers(
     """
     producers, markers = np.array(list(moments)), dict[_Name, list[_Marker]]()
     for view, end in sources:
-        place, epochs = f"{view.topic}-{view.partition}", dict[int, int]()
+        partition, epochs = f"{view.topic}-{view.partition}", dict[int, int]()
         for header in _batches_of(view, producers):
             producer_id = header.producer_id
             if not header.is_control:
                 epochs[producer_id] = header.producer_epoch
             elif header.control_type in (ControlType.COMMIT, ControlType.ABORT):
                 name = producer_id, epochs.pop(producer_id, -1)
-                markers.setdefault(name, []).append((place, header))
+                markers.setdefault(name, []).append((partition, header))
                 if header.base_offset < end:
                     moments[producer_id] = max(moments[producer_id], header.max_timestamp)
     return markers

@@ -323,7 +323,7 @@ class ClosedPartition(Plan[Report]):
         path: the directory that is changed: its own, or that of its copy.
         origin: its directory.
         settings: of the partition.
-        how: of the run.
+        how: the options of the run.
         rules: the rules of compaction; None for retention alone.
         old: the rules of retention; None if segments do not get too old.
         remote: the partition with its history in a tier; None for none.
@@ -371,17 +371,17 @@ class ClosedPartition(Plan[Report]):
             UnsupportedFormatError: the log is one of Kafka 0.7.
             OSError: a file cannot be read.
         """
-        how: dict[str, Any] = {"now": self.how.now_ms, "high_watermark": self.how.high_watermark}
+        given: dict[str, Any] = {"now": self.how.now_ms, "high_watermark": self.how.high_watermark}
         plan, deletion, remote = None, None, None
         stays: tuple[StayingSegment, ...] = ()
         try:
             with Log.open(self.path) as log:
                 if self.how.options is not None:
                     options = asdict(self.how.options)
-                    plan = plan_compaction(log, config=self.rules, **how, **options)
+                    plan = plan_compaction(log, config=self.rules, **given, **options)
                 if self.old is not None:
                     remote = tiered(self.path, self.how.tier)
-                    deletion = plan_retention(log, config=self.old, tier=remote, **how)
+                    deletion = plan_retention(log, config=self.old, tier=remote, **given)
                     if plan is None and deletion.skipped is None:
                         with suppress(KsegError, OSError):  # where a time cannot be read
                             stays = segments_that_stay(log, deletion, config=self.old.config)
@@ -426,8 +426,9 @@ class ClosedPartition(Plan[Report]):
                 done = plan.do(backup, progress, again=self._compaction)
                 plan, freed = replace(done.plan, opening=plan.opening), done.freed_bytes
             if deletion is not None:
-                early = done is None and in_place
-                report = deletion.do(backup, progress, again=self._retention, unclean=early)
+                # Retention alone may go before the recovery of a log that was not closed well.
+                unclean = done is None and in_place
+                report = deletion.do(backup, progress, again=self._retention, unclean=unclean)
                 deletion = replace(report.plan, opening=deletion.opening)
                 freed += report.freed_bytes
         except DAMAGE as error:
@@ -449,12 +450,14 @@ class ClosedPartition(Plan[Report]):
         return Report(partition, freed_bytes=freed)
 
     def _compaction(self, state: LogState) -> CompactionPlan:
+        """The plan of compaction, made anew for a log that is open."""
         assert self.rules is not None
         assert self.how.options is not None
         inputs = CleanerInputs.of_state(state, self.rules.config, self.how.now_ms)
         return plan_inputs(inputs, self.rules, self.how.options)
 
     def _retention(self, state: LogState) -> RetentionPlan:
+        """The plan of retention, made anew for a log that is open, as compaction has left it."""
         now, tier = self.how.now_ms, self.remote
         return plan_state(state, config=self.old, now_ms=now, tier=tier)
 
@@ -514,8 +517,15 @@ def run_cleanup(
 
 #: The classes of plans and their parts.
 PLAN_CLASSES: Final = (
-    *(CompactionPlan, CompactedGroup, CompactedSegment, RetentionPlan),
-    *(RetiredSegment, RemoteHistory, Opening, StopReason, *CONFIG_CLASSES),
+    CompactionPlan,
+    CompactedGroup,
+    CompactedSegment,
+    RetentionPlan,
+    RetiredSegment,
+    RemoteHistory,
+    Opening,
+    StopReason,
+    *CONFIG_CLASSES,
 )
 
 

@@ -156,12 +156,7 @@ class ErasurePlan(Plan[ErasureReport]):
             *self.temporary_files,
             *((roll,) if self.rolls else ()),
             *(
-                Action(
-                    "erase",
-                    str(segment.path),
-                    segment.record_bytes,
-                    _why(segment),
-                )
+                Action("erase", str(segment.path), segment.record_bytes, _why(segment))
                 for segment in self.segments
             ),
         )
@@ -294,6 +289,7 @@ def plan_erasure(
 
 
 def _why(segment: ErasedSegment) -> str:
+    """Which offsets go, in words."""
     if segment.records == 1:
         return f"the record at offset {segment.first_offset} goes"
     offsets = f"offsets {segment.first_offset} to {segment.last_offset}"
@@ -315,6 +311,7 @@ def _refusal(directory: Path) -> str | None:
 
 
 def _temporary_files(directory: Path) -> Iterator[Action]:
+    """The removal of each `.deleted` and `.cleaned` file; a load of the log removes them."""
     for file in list_partition(directory).temporary_files:
         size = os.stat(file.path).st_size
         yield Action("delete", str(file.path), size, "it may hold records that are erased")
@@ -415,11 +412,11 @@ def _eraser_of(inputs: CleanerInputs, targets: Targets, keys: KeySet, rules: str
         rules: of which release, out of `COMPACTION_RULES`.
     """
     producers = LastBatches.of(inputs.producers.values())
-    is_old = rules in COMPACTION_RULES[:2]
-    shown = inputs.view.log_end_offset if is_old else inputs.high_watermark
+    before_44 = rules in COMPACTION_RULES[:2]
+    kept_end = inputs.view.log_end_offset if before_44 else inputs.high_watermark
 
-    def stays_empty(table: BatchTable) -> Bools:
-        stays: Bools = producers.among(table) | (table.last_offset == shown - 1)
+    def stays_empty(table: BatchTable) -> Bools:  # batches that keep a header without records
+        stays: Bools = producers.among(table) | (table.last_offset == kept_end - 1)
         return stays
 
     return Eraser(targets, keys, inputs.view.log_end_offset, stays_empty)
@@ -447,6 +444,7 @@ def _segment_of(inputs: CleanerInputs, info: SegmentInfo, eraser: Eraser) -> Era
     """
 
     def measure(tile: Tile) -> tuple[int, int, int, int]:
+        """The records that are erased, their first and last offset, and their bytes."""
         where = tile.data, tile.table, tile.base
         erased = eraser.find(*where)
         measured = eraser.measured(*where, erased) if erased.records else (INT64_MAX, -1, 0)
@@ -459,8 +457,13 @@ def _segment_of(inputs: CleanerInputs, info: SegmentInfo, eraser: Eraser) -> Era
     if not sum(records):
         return None
     return ErasedSegment(
-        *(info.base_offset, info.path, info.size, sum(records), sum(size)),
-        *(min(first), max(last)),
+        info.base_offset,
+        info.path,
+        info.size,
+        sum(records),
+        sum(size),
+        min(first),
+        max(last),
         is_active=bool(info.is_last),
     )
 
@@ -482,7 +485,7 @@ def digests(directory: Path) -> dict[str, Digest]:
 
 
 def _digest(path: Path, size: int) -> Digest:
-    """Of the first bytes of a file, or of all if it has fewer."""
+    """The digest of the first `size` bytes of a file, or of all if it has fewer."""
     digest, position = sha256(), 0
     with io.opened(path) as fd:
         while data := io.read_at(fd, position, min(size - position, _DIGEST_BYTES), path):

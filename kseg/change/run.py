@@ -156,16 +156,17 @@ def run(
     Raises:
         KsegError, OSError: as `Plan.apply` and `ChangeOptions.holding` do; finished steps stay.
     """
-    refused: list[Any] = []
+    without_room: list[Any] = []  # tried again at the end, when the others have given room
 
     def change(plan: Any, place: Path, progress: Progress | None = None) -> Any:
+        # A plan of the original does not fit its copy.
         current = plan if place == Path(plan.path) else again(plan, place)
         backup = options.backup_of(home_of(place))
-        how = {"keep": options.keeps, "backup": backup, "progress": progress}
+        settings = {"keep": options.keeps, "backup": backup, "progress": progress}
         try:
-            return current.apply(**how)
+            return current.apply(**settings)
         except StalePlanError:
-            return again(current, place).apply(**how)
+            return again(current, place).apply(**settings)
 
     def place_of(plan: Any) -> Path:
         return options.place_of(Path(plan.path), unclean=unclean)
@@ -176,19 +177,19 @@ def run(
         except OSError as error:
             if not (io.is_full(error) and options.apply):
                 raise
-            refused.append(plan)
+            without_room.append(plan)
             put(None)
 
-    going = [plan for plan in plans if not (options.is_plan or passed_over(plan))]
-    paths = [Path(plan.path) for plan in going]
+    to_apply = [plan for plan in plans if not (options.is_plan or passed_over(plan))]
+    paths = [Path(plan.path) for plan in to_apply]
     with options.holding(paths, on_lost_mark):
-        _check_room(going, options)
+        _check_room(to_apply, options)
         # Copies are made in this order; with one thread each after the change before it.
-        places = (None if threads == 1 else place_of(plan) for plan in going)
-        works = (partial(work, plan, place) for plan, place in zip(going, places, strict=True))
-        shared = zip(going, (share or one_by_one)(paths, works, threads), strict=True)
+        places = (None if threads == 1 else place_of(plan) for plan in to_apply)
+        works = (partial(work, plan, place) for plan, place in zip(to_apply, places, strict=True))
+        shared = zip(to_apply, (share or one_by_one)(paths, works, threads), strict=True)
         reports = {plan.path: report for plan, report in shared}
-        reports |= {plan.path: change(plan, Path(plan.path)) for plan in refused}
+        reports |= {plan.path: change(plan, Path(plan.path)) for plan in without_room}
     return [reports.get(plan.path) or plan.REPORT(plan) for plan in plans]
 
 
@@ -216,6 +217,7 @@ def _check_room(plans: Sequence[Any], options: ChangeOptions) -> None:
 
 
 def _report_lost_mark(home: Path, report: Callable[[Path], object]) -> None:
+    """Report a data directory that had its mark of a clean stop, and has none after the change."""
     if read_clean_shutdown(home) is None:
         report(home)
 
@@ -300,6 +302,7 @@ def copy_partition(source: StrPath, target: StrPath) -> Path:
 
 
 def _copy_file(source: Path, target: Path) -> None:
+    """Copy the bytes that a file has now, with its owner, permissions and time of modification."""
     with io.opened(source) as fd:
         status = os.fstat(fd)
         with io.WriteFile.open(target, exclusive=True, like=status) as file:
@@ -309,7 +312,7 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 def _copy_offsets(origin: Path, lease: data_directory.DataDirectoryLease) -> None:
-    """Note the offsets of the checkpoints beside the original; malformed ones are left out."""
+    """Take the partition's lines in the original's checkpoints over; malformed files count not."""
     partition = data_directory.partition_of(origin)
     if partition is None:
         return

@@ -103,15 +103,15 @@ def unfinished(homes: Iterable[Path]) -> tuple[Made, ...]:
         OSError: it cannot be read.
     """
     for home in homes:
-        path = place_of(home) / _READY
-        ownership.check_safe(path.parent)
+        list_path = place_of(home) / _READY
+        ownership.check_safe(list_path.parent)
         with suppress(FileNotFoundError):
-            data = io.read_file(path, bytes_max=_READY_BYTES_MAX)
+            data = io.read_file(list_path, bytes_max=_READY_BYTES_MAX)
             try:
                 rows = json.loads(data)["logs"]
-                return tuple(Made(Path(str(row[0])), *map(int, row[1:])) for row in rows)
+                return tuple(Made(Path(str(path)), *map(int, offsets)) for path, *offsets in rows)
             except (ValueError, KeyError, TypeError) as error:
-                raise KsegError(f"not a list of logs: {error}", path=path) from None
+                raise KsegError(f"not a list of logs: {error}", path=list_path) from None
     return ()
 
 
@@ -181,11 +181,15 @@ def finish(logs: Sequence[Made]) -> None:
 
 
 def _homes(logs: Iterable[Made]) -> list[Path]:
+    """The data directories of logs, once each."""
     return sorted({made.path.parent for made in logs})
 
 
 def _check_place(made: Made) -> None:
-    """Refuse a place with records of others, and one whose log is neither there nor made."""
+    """Refuse a place with records of others, and one whose log is neither there nor made.
+
+    In the second case the empty log that stood there is put back first.
+    """
     if staged(made.path).is_dir():
         if made.path.is_dir() and last_base(made.path) is None:
             raise KsegError(
@@ -223,9 +227,10 @@ def _write_checkpoints(home: Path, logs: Sequence[Made]) -> None:
 
 
 def _exchange(path: Path) -> None:
+    """Rename the empty log of a partition out of the way, and the made one into its place."""
     made, old = staged(path), place_of(path.parent) / _REPLACED / path.name
     if path.is_dir():
-        io.remove_tree(old)  # a broker may have made another empty one
+        io.remove_tree(old)  # of a run that was killed here; a broker has made another empty log
         io.rename(path, old)
         io.flush_directory(path.parent)
         io.flush_directory(old.parent)

@@ -432,9 +432,10 @@ def cut_at(view: LogView, start: int, at_ms: int, cut: Cut) -> tuple[int, dict[s
     Raises:
         KsegError, OSError: a segment cannot be read.
     """
+    # Both cuts in one walk, so that the plan can say how many records the other cut would change.
     ends = {"first": INT64_MAX, "last": start}
     behind = {"first": 0, "last": 0}
-    late_so_far = 0
+    late_so_far = 0  # records of batches with a later time, up to here
     for info in view.segments_from(start):
         with view.open_segment(info) as segment:
             for table in segment.headers():
