@@ -570,7 +570,7 @@ def _states(
                 states[name] = state
                 if state.status in _ENDS:
                     ends.setdefault(name, state)
-        except FormatError:  # a later state may lie behind the damage, but no second end
+        except FormatError:  # later states are unknown; an end that was read stays one
             states = {name: state for name, state in states.items() if state.status in _ENDS}
         last |= states
     return ends, last

@@ -152,6 +152,10 @@ def plan_recoding(
 
 
 def _planned(view: LogView, info: SegmentInfo, target: Target) -> CompactedSegment:
+    """A segment with the reason why it stays; without one if it is rewritten.
+
+    A header does not tell the level, so with a level batches of the same codec are written again.
+    """
     as_it_is = CompactedSegment(info.base_offset, info.path, info.size)
     if info.is_last or info.files.kafka07:
         return replace(as_it_is, why=ACTIVE if info.is_last else UNCHANGED)

@@ -75,7 +75,7 @@ class Export:
         """
         count, undecoded, views = 0, Undecoded(), self.scan._views_now()
         selected = self._selected(views)
-        columns = (*look.fields, *(("timestamp",) * ("day" in look.by)))
+        columns = (*look.fields, *(("timestamp",) if "day" in look.by else ()))
         scan = self.scan.at(views, tuple(dict.fromkeys(columns)))
         log_path = self.path if os.path.lexists(self.path) else None  # else all is in a store
         is_file = scan.sources[0].is_file and not self.is_segment
@@ -112,7 +112,7 @@ class Export:
 
 
 def _offsets(request: Request, view: LogView | None) -> tuple[int | None, int | None]:
-    """The offsets that a source gives."""
+    """The offsets that a source gives, by its log as it is now; by the request without a log."""
     start, end = request.bounds[0]
     if view is None:
         return start, end
@@ -208,7 +208,7 @@ def write_all(
     threads, limit = scan._request.threads, scan._limit
     shared = threads // (len(pairs) or 1) if limit is None else threads
     pairs = [(_changed(export, threads=max(1, shared)), target) for export, target in pairs]
-    if not look.by and not look.replace:
+    if not look.by and not look.replace:  # the names of Hive's files depend on the records
         for export, target in pairs:
             _changed(export, limit=limit).refuse_loss(target, look.form)
     count, files, faults, undecoded = (
@@ -237,6 +237,11 @@ def write_all(
 def _written(
     pairs: Sequence[tuple[Export, Path]], look: FileFormat, threads: int, limit: int | None
 ) -> Generator[Written]:
+    """The results in order: files side by side, or with a limit one after the other.
+
+    Once the limit is reached, a file that is there is replaced by one without records, and no new
+    one begins but the first.
+    """
     if limit is None:
         works = [At(export.path, partial(_put, export, target, look)) for export, target in pairs]
         window, used = max(1, len(works)), min(threads, len(works)) or 1
@@ -254,7 +259,13 @@ def _written(
 
 
 def _changed(export: Export, *, threads: int = 0, limit: int | None = None) -> Export:
-    """The same with so many threads that share each source, or so many records."""
+    """The same with other limits.
+
+    Args:
+        export: a file.
+        threads: how many share each source; 0 for as many as before.
+        limit: of records; None for none.
+    """
     scan = export.scan
     request = replace(scan._request, threads=threads or scan._request.threads)
     return replace(export, scan=replace(scan, _request=request, _limit=limit))

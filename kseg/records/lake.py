@@ -54,7 +54,8 @@ if TYPE_CHECKING:
 
 ALL: Final[Range] = (None, None)
 #: Days of the years 1 to 9999, from 1970 on; other programs read no others.
-_DAYS: Final = (-719_162, 2_932_896)
+_FIRST_DAY: Final = -719_162
+_LAST_DAY: Final = 2_932_896
 #: Files of one partition or segment: more than these are times that mean nothing.
 _FILES_MAX: Final = 10_000
 #: Ends of names that people give to files of records, and to no directory.
@@ -99,7 +100,7 @@ class Selected(NamedTuple):
         """The metadata for the schema of a file."""
         further = {"offsets": self.offsets, "times": self.times, "isolation": self.isolation}
         further |= {
-            name: getattr(self, name) for name in _FURTHER if getattr(self, name) != _NO[name]
+            name: getattr(self, name) for name in _FURTHER if getattr(self, name) != _DEFAULTS[name]
         }
         return {_KEY: json.dumps(further).encode()}
 
@@ -129,33 +130,36 @@ class Selected(NamedTuple):
         """The bounds in words."""
         times = "..".join("" if at is None else iso_text(at) or str(at) for at in self.times)
         logs = ", ".join(f"{name} {_text(bounds)}" for name, bounds in self.logs)
-        parts = [
-            f"offsets {logs or _text(self.offsets)}",
-            *([f"times {times}"] * (self.times != ALL)),
-        ]
+        parts = [f"offsets {logs or _text(self.offsets)}"]
+        if self.times != ALL:
+            parts.append(f"times {times}")
         if self.key is not None:
             parts.append(f"the key hex:{self.key}")
         if self.limit is not None:
             parts.append(f"the first {self.limit} records")
         if self.last is not None:
             parts.append(f"the last {self.last} records")
-        return ", ".join([*parts, *([self.isolation] * (self.isolation != "read_uncommitted"))])
+        if self.isolation != "read_uncommitted":
+            parts.append(self.isolation)
+        return ", ".join(parts)
 
 
 #: All of any log.
 EVERYTHING: Final = Selected()
 #: Fields that most files lack in their metadata.
 _FURTHER: Final = ("key", "limit", "last", "logs")
-_NO: Final = Selected._field_defaults
+_DEFAULTS: Final = Selected._field_defaults
 
 
 def _within(inner: Range, outer: Range) -> bool:
+    """Whether bounds lie in others; None on a side of the outer ones is no bound there."""
     return (outer[0] is None or (inner[0] is not None and inner[0] >= outer[0])) and (
         outer[1] is None or (inner[1] is not None and inner[1] <= outer[1])
     )
 
 
 def _text(bounds: Range) -> str:
+    """Bounds in words: `10..20`, without the number where there is no bound."""
     return "..".join("" if at is None else str(at) for at in bounds)
 
 
@@ -213,14 +217,16 @@ def _end_of(target: RemotePath, form: str) -> bytes:
         OSError: the store refuses.
     """
     with closing(target.open_elsewhere()) as file:
-        # The size of the metadata in four bytes, and a word; pyarrow wants to see more than that.
-        last = 8 if form == "parquet" else 10
-        size = int.from_bytes(file.read(max(file.size - last, 0), 4), "little") + 2 * last
+        # Last come the size of the metadata, four bytes, and `PAR1` or `ARROW1`. pyarrow wants to
+        # see more than that: as many bytes again.
+        tail = 8 if form == "parquet" else 10
+        size = int.from_bytes(file.read(max(file.size - tail, 0), 4), "little") + 2 * tail
         start = max(file.size - size, 0)
         return bytes(file.read(start, size)) if size <= _END_BYTES_MAX else b""
 
 
 def _range(extremes: list[int | None]) -> Range:
+    """Bounds out of JSON; an error if they are none."""
     start, end = extremes
     return (None if start is None else int(start), None if end is None else int(end))
 
@@ -347,32 +353,34 @@ def hive_files(out: Path, by: Sequence[str], begin: Begin) -> Iterator[Write]:
         by: the columns in the names of directories.
         begin: takes a directory and its first records, and begins a file in it.
     """
-    files: dict[Path, tuple[ExitStack, Write]] = {}
+    files: dict[Path, tuple[ExitStack, Write]] = {}  # by directory, the last one used at the end
     with ExitStack() as every:
 
         def write(columns: RecordColumns) -> None:
             for day, part in split_days(columns) if "day" in by else [(None, columns)]:
-                metadata = {
+                names = {
                     "day": day_text(day) or HIVE_NULL,
                     "topic": columns.topic or HIVE_NULL,
                     "partition": HIVE_NULL if columns.partition is None else str(columns.partition),
                 }
-                directory = out.joinpath(*(hive_directory(key, metadata[key]) for key in by))
-                file = files.pop(directory, None)
-                if file is None:
+                directory = out.joinpath(*(hive_directory(key, names[key]) for key in by))
+                if directory in files:
+                    stack, write_part = files.pop(directory)
+                else:
                     if len(files) == OPEN_MAX:  # the file that was used longest ago is complete
-                        files.pop(next(iter(files)))[0].close()
+                        oldest, _ = files.pop(next(iter(files)))
+                        oldest.close()
                     stack = every.enter_context(ExitStack())
-                    file = stack, stack.enter_context(begin(directory, part))
-                files[directory] = file
-                file[1](part)
+                    write_part = stack.enter_context(begin(directory, part))
+                files[directory] = stack, write_part
+                write_part(part)
 
         yield write
 
 
 def day_text(day: int | None) -> str | None:
     """The date of a day since 1970; None for none, and outside of the years 1 to 9999."""
-    has_date = day is not None and _DAYS[0] <= day <= _DAYS[1]
+    has_date = day is not None and _FIRST_DAY <= day <= _LAST_DAY
     return str(np.datetime64(day, "D")) if has_date else None
 
 
@@ -407,6 +415,7 @@ class Files:
 
     @contextmanager
     def _begin(self, directory: Path, _first: RecordColumns | None = None) -> Iterator[Write]:
+        """A new file in a directory; one more if it has a file of this source."""
         if len(self.records) == _FILES_MAX:
             reason = f"more than {_FILES_MAX} files; --time leaves out times that mean nothing"
             raise LimitExceededError(reason, path=self._target)

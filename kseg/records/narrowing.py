@@ -122,7 +122,10 @@ def _both(first: Range, other: Range) -> Range:
 
 
 def start_of_tail(view: LogView, count: int, *, control: bool) -> int | None:
-    """The offset of at least the last `count` records, by headers; None if they do not say."""
+    """The offset from which on at least the last `count` records lie; None if headers do not say.
+
+    They do not where segments overlap, or where the batch that would be first is damaged.
+    """
     number, position = tail_of([info.path for info in view.segments], count, control=control)
     infos = view.segments[number:]
     if not infos or _overlap(view, infos):
@@ -177,7 +180,7 @@ def tail_of(
 
 def _last_tables(segment: Segment, count: int, *, control: bool) -> list[tuple[Int64s, Int64s]]:
     """Positions and record counts of the last tables that together hold `count` records."""
-    held: deque[tuple[Int64s, Int64s, int]] = deque()
+    held: deque[tuple[Int64s, Int64s, int]] = deque()  # positions, record counts and their sum
     total = 0
     for table in segment.headers():
         if not len(table):
@@ -185,8 +188,9 @@ def _last_tables(segment: Segment, count: int, *, control: bool) -> list[tuple[I
         records = np.maximum(table.record_count, (table.magic < 2).astype(np.int64))
         if not control:
             records = np.where(table.is_control, 0, records)
-        held.append((table.position, records, int(records.sum())))
-        total += held[-1][2]
+        count_here = int(records.sum())
+        held.append((table.position, records, count_here))
+        total += count_here
         while total - held[0][2] >= count and len(held) > 1:
             total -= held.popleft()[2]
     return [(position, records) for position, records, _ in held]

@@ -44,8 +44,16 @@ if TYPE_CHECKING:
 
 #: The questions that a `Request` answers, but for its bounds of offsets and its clock.
 _OF_REQUEST: Final = (
-    *("time", "max_rows", "max_bytes", "isolation", "open_transactions", "on_corrupt"),
-    *("threads", "control", "verify_crc", "inflated_max"),
+    "time",
+    "max_rows",
+    "max_bytes",
+    "isolation",
+    "open_transactions",
+    "on_corrupt",
+    "threads",
+    "control",
+    "verify_crc",
+    "inflated_max",
 )
 
 

@@ -160,8 +160,9 @@ class Scan(Frames):
     @property
     def _headers_tell(self) -> bool:
         """Whether headers can tell the number of records."""
-        chosen = (*self._request.bounds[1], self._key, self._pattern, self._limit, self._last)
-        return chosen == (None,) * 6
+        _offsets, times = self._request.bounds
+        conditions = times, self._key, self._pattern, self._limit, self._last
+        return conditions == (ALL, None, None, None, None)
 
     @property
     def _has_bounds(self) -> bool:
@@ -232,7 +233,7 @@ class Scan(Frames):
             pieces = with_context(pieces, self._context)
         elif self._last is not None:
             pieces = last_rows_of_each(pieces, self._last)
-        yield from pieces if self._progress is None else self._told(pieces, self._progress)
+        yield from pieces if self._progress is None else self._reporting(pieces, self._progress)
 
     def _taken(self, use: Use, request: Request, piece_bytes: int) -> Iterator[RecordColumns]:
         """The records of a request that are wanted; beside context, all of them with a mark."""
@@ -249,13 +250,16 @@ class Scan(Frames):
             for columns in self._of(source, request, workspace):
                 self.pieces += 1
                 yield self.chosen(source, columns)
-            yield from self._end
+            yield from self._source_ends
 
     @property
-    def _end(self) -> tuple[RecordColumns, ...]:
-        """A piece without records and source, behind each source where a rule is for each alone."""
+    def _source_ends(self) -> tuple[RecordColumns, ...]:
+        """A piece without records, which ends each source; none where no rule needs it.
+
+        Context and the last records are those of each source alone.
+        """
         is_needed = bool(self._context) or self._last is not None
-        return (RecordColumns(0, {}),) * is_needed
+        return (RecordColumns(0, {}),) if is_needed else ()
 
     def chosen(self, source: Partition, columns: RecordColumns) -> RecordColumns:
         """The chosen records of a piece, decoded, with the names of their partition.
@@ -267,8 +271,9 @@ class Scan(Frames):
         if self._key is not None:
             columns = take_equal(columns, self._key)
         if self._pattern is not None:
-            look = self._pattern.mark if self._context else self._pattern.take
-            columns = look(columns)
+            # Beside context all records stay, with a mark on those that match.
+            filtered = self._pattern.mark if self._context else self._pattern.take
+            columns = filtered(columns)
         if self._key is not None or self._pattern is not None:
             extra = {"key", "value", "headers"} - set(read_fields(self.columns, self._kinds))
             columns = columns.of_arrays(
@@ -309,9 +314,9 @@ class Scan(Frames):
                 results = work.through(partial(_or_fault, partial(self.chosen, source)))
                 # A piece without a record tells how far a search has come.
                 mark = RecordColumns(0, {}, str(work.path))
-                yield results if self._end or self._progress is None else results.then(mark)
-            if self._end:
-                yield Results(source.path, lambda: iter(self._end))
+                yield results if self._source_ends or self._progress is None else results.then(mark)
+            if self._source_ends:
+                yield Results(source.path, lambda: iter(self._source_ends))
 
     def of_part(self, source: Any, segment: Segment, **part: Any) -> Iterator[RecordColumns]:
         """The records of a part of an open segment.
@@ -334,6 +339,7 @@ class Scan(Frames):
         workspace: Workspace,
         whole: WholeBatches | None = None,
     ) -> Iterator[RecordColumns]:
+        """The stored records of one source; `whole` counts batches that need no decoding."""
         view, source_request = self._opened(source, request)
         yield from view.read(source_request, workspace=workspace, whole=whole)
 
@@ -405,7 +411,9 @@ class Scan(Frames):
             source_request = replace(source_request, offset=(start, None))
         return view, source_request
 
-    def _told(self, pieces: Iterable[RecordColumns], progress: Progress) -> Iterator[RecordColumns]:
+    def _reporting(
+        self, pieces: Iterable[RecordColumns], progress: Progress
+    ) -> Iterator[RecordColumns]:
         """The pieces; `progress` is called behind each segment."""
         sizes = dict(self._files(*self.sources))
         done, total, current = 0, sum(sizes.values()), None
@@ -432,6 +440,7 @@ class Scan(Frames):
             yield table
 
     def _tables(self) -> Iterator[tuple[Partition, Path, BatchTable]]:
+        """The headers of all batches, with their source and segment."""
         for source in self.sources:
             view = _view(source, self._mapping)
             for info in view.segments:

@@ -152,6 +152,11 @@ def _write(
     options: OptionsLike | None,
     batch_bytes: int,
 ) -> dict[int, AppendResult]:
+    """Append pieces, each record to its partition; the results by partition.
+
+    Records without a key go to one partition for `batch_bytes`, then to the next, as a producer's
+    do.
+    """
     results: dict[int, AppendResult] = {}
     keyless_bytes = 0
     for piece in pieces:

@@ -122,7 +122,7 @@ class _Obstore:
         if stored.etag is not None and not stored.etag.startswith("W/"):
             options["if_match"] = stored.etag
         answer = self._module.get(self._store, key, options=options)
-        _refuse_changed(_said(answer.meta), stored)
+        _refuse_changed(_described(answer.meta), stored)
         # One byte more reveals an answer that is too long: no more of it is taken. Heaps of threads
         # would keep the room of freed large blocks.
         room, filled = end - start + 1, 0
@@ -250,6 +250,7 @@ class _Fsspec:
 
 
 def _ms(when: object) -> int:
+    """A time in ms, out of seconds or a `datetime`; -1 for anything else."""
     if isinstance(when, (int, float)):
         return int(when * 1000)
     return int(when.timestamp() * 1000) if isinstance(when, datetime) else -1
@@ -309,8 +310,11 @@ _CODES: Final = {
 }
 
 
-def _told(error: Exception, url: str) -> Exception:
-    """The error of a library, in our words: neither the request nor its headers appear."""
+def _in_our_words(error: Exception, url: str) -> Exception:
+    """The error of a library, in our words: neither the request nor its headers appear.
+
+    The store's own code counts before the status, since it says more.
+    """
     text = str(error)
     status, code = _STATUS.search(text), _CODE.search(text)
     reason = next((words for sign, words in _REASONS.items() if sign in text), None)
@@ -461,19 +465,26 @@ class Store:
     def _ask(
         self, url: str, call: Callable[[], _Answer], size: int = 0, *, tries: int = _RETRIES
     ) -> _Answer:
-        """Make a request; a lasting error is an `OSError` with the URL."""
+        """Make a request; a lasting error is an `OSError` with the URL.
+
+        Args:
+            url: of the object.
+            call: makes the request.
+            size: bytes that it reads or writes, for the count.
+            tries: how often it may be made; 1 where a repetition could do harm.
+        """
         end, pause = time.monotonic() + DEADLINE_S, 0.1
         for attempt in range(tries):
             try:
                 answer = call()
                 break
             except self._backend.errors as error:
-                told = _told(error, url)
+                ours = _in_our_words(error, url)
                 # obstore repeats a request with a bad answer, not a request that was cut short.
-                again = isinstance(told, OSError) and told.errno == errno.EIO
-                again &= _STATUS.search(str(error)) is None
-                if not again or attempt == tries - 1 or time.monotonic() + pause > end:
-                    raise told from None
+                may_repeat = isinstance(ours, OSError) and ours.errno == errno.EIO
+                may_repeat &= _STATUS.search(str(error)) is None
+                if not may_repeat or attempt == tries - 1 or time.monotonic() + pause > end:
+                    raise ours from None
             time.sleep(pause)
             pause *= 2
         with self._lock:
@@ -508,6 +519,7 @@ def _in_time(call: Callable[[], _Answer], url: str) -> _Answer:
 
 
 def _key_of(url: str) -> str:
+    """The key of an object in its bucket: the URL behind the bucket's name."""
     return url.partition("://")[2].partition("/")[2]
 
 
