@@ -28,7 +28,7 @@ from kseg.internal import InternalRecord
 
 _KINDS: Final = {"CONSUMER_GROUP": "Consumer", "SHARE_GROUP": "Share", "STREAMS_GROUP": "Streams"}
 _CLASSIC: Final = "GROUP_METADATA"
-#: The state of a member that has all that it is to have, by the type of its group.
+#: Kafka's number of the state of a member that has all of its assignment, by type of group.
 _STABLE: Final = {"Consumer": 0, "Share": 0, "Streams": 1}
 _TASKS: Final = {"activeTasks": "active", "standbyTasks": "standby", "warmupTasks": "warmup"}
 #: `StateBatch.deliveryState`.
@@ -191,6 +191,12 @@ def build(name: str, records: GroupRecords, names: Names) -> Built:
 
 
 def _classic(name: str, value: Fields, log_partition: int) -> Built:
+    """A group of the classic protocol.
+
+    Its commits expire, as Kafka has it, by their own time if it is a consumer group whose
+    subscriptions are known, those of subscribed topics not; by the time of its last change if it is
+    empty; and else not at all.
+    """
     members = tuple(_classic_member(name, member) for member in value["members"])
     kind = value["protocolType"] or ""
     changed = value.get("currentStateTimestamp", -1)
@@ -220,6 +226,7 @@ def _classic(name: str, value: Fields, log_partition: int) -> Built:
 
 
 def _classic_member(group: str, value: Fields) -> Member:
+    """A member out of the value of its group; subscription and assignment are bytes if unread."""
     subscription = value["subscription"]
     assignment = value["assignment"]
     parts = None
@@ -246,11 +253,19 @@ def _classic_member(group: str, value: Fields) -> Member:
 
 
 def _user_bytes(part: Fields | bytes) -> int:
+    """The size of the user data of a subscription or assignment; of all where it is unread."""
     return len(part if isinstance(part, bytes) else part["userData"] or b"")
 
 
 def _modern(name: str, kind: str, prefix: str, records: GroupRecords, names: Names) -> Built:
-    """A group of one of the newer protocols."""
+    """A group of one of the newer protocols.
+
+    Args:
+        name: its id.
+        kind, prefix: from `_KINDS`.
+        records: of the group.
+        names: of topics.
+    """
     value = records.live(f"{prefix}_METADATA")[""]
     target = records.live(f"{prefix}_TARGET_ASSIGNMENT_METADATA").get("", {})
     assignment_epoch = target.get("assignmentEpoch", 0)
@@ -308,6 +323,7 @@ def _modern(name: str, kind: str, prefix: str, records: GroupRecords, names: Nam
 def _member(
     group: str, name: str, value: Fields, current: Fields, target: Fields | None, names: Names
 ) -> Member:
+    """A member of one of the newer protocols: its metadata, its assignment, and that to reach."""
     topics = value.get("subscribedTopicNames")
     return Member(
         group,
@@ -361,29 +377,33 @@ class Delivery:
         Where batches overlap, the higher delivery count is right, then the higher state.
         """
         start = self.last["startOffset"]
-        begun = sorted(
+        # Numbers are negative, so that the batch that is right is the smallest one of the heap.
+        batches = sorted(
             (max(first, start), last, -count, -state)
             for first, last, count, state in self.batches
             if max(first, start) <= last
         )
-        bounds = sorted({offset for batch in begun for offset in (batch[0], batch[1] + 1)})
-        counts, open_batches, at = (
-            dict.fromkeys(_DELIVERY.values(), 0),
-            list[tuple[int, int, int]](),
-            0,
-        )
-        for first, end in pairwise(bounds):
-            while at < len(begun) and begun[at][0] <= first:
-                heappush(open_batches, (*begun[at][2:], begun[at][1]))
-                at += 1
-            while open_batches and open_batches[0][2] < first:
-                heappop(open_batches)
-            if open_batches and (state := _DELIVERY.get(-open_batches[0][1])):
-                counts[state] += end - first
+        bounds = sorted({bound for first, last, *_ in batches for bound in (first, last + 1)})
+        counts, next_batch = dict.fromkeys(_DELIVERY.values(), 0), 0
+        heap = list[tuple[int, int, int]]()  # batches that have begun: -count, -state, last offset
+        for start_of_part, end_of_part in pairwise(bounds):
+            while next_batch < len(batches) and batches[next_batch][0] <= start_of_part:
+                _, last, count, state_number = batches[next_batch]
+                heappush(heap, (count, state_number, last))
+                next_batch += 1
+            while heap and heap[0][2] < start_of_part:
+                heappop(heap)
+            if heap and (state := _DELIVERY.get(-heap[0][1])):
+                counts[state] += end_of_part - start_of_part
         return counts
 
-    def row(self, group: str, topic: str, partition: int, end: int | None, word: Any) -> ShareState:
-        """The state, beside the end of its partition."""
+    def row(
+        self, group: str, topic: str, partition: int, end: int | None, end_from: Any
+    ) -> ShareState:
+        """The state, beside the end of its partition and the source of this end.
+
+        The lag is known where Kafka counts the records that are done, since 4.2.
+        """
         start = self.last["startOffset"]
         done = self.last.get("deliveryCompleteCount", -1)
         has_lag = end is not None and start >= 0 and done >= 0
@@ -394,7 +414,7 @@ class Delivery:
             partition,
             start,
             end,
-            word,
+            end_from,
             max((end or 0) - start - done, 0) if has_lag else None,
             None if done < 0 else done,
             sum(counts.values()),
@@ -406,7 +426,10 @@ class Delivery:
 
 
 def deliver(record: InternalRecord, into: dict[tuple[str, UUID, int], Delivery]) -> None:
-    """Apply a record of `__share_group_state`, in the order of the log."""
+    """Apply a record of `__share_group_state`, in the order of the log.
+
+    An update behind a snapshot adds batches; -1 stands for a field that it does not change.
+    """
     key: Any = record.key
     value: Any = record.value
     partition = (key["groupId"], key["topicId"], key["partition"])
@@ -422,11 +445,11 @@ def deliver(record: InternalRecord, into: dict[tuple[str, UUID, int], Delivery])
         into[partition] = Delivery(value, batches)
         return
     delivery = into[partition]
-    unchanged = ("snapshotEpoch", "stateEpoch")
+    of_snapshots = ("snapshotEpoch", "stateEpoch")
     changed = {
         name: field_value
         for name, field_value in value.items()
-        if name not in unchanged
+        if name not in of_snapshots
         and not (field_value == -1 and name in ("startOffset", "leaderEpoch"))
     }
     delivery.last = delivery.last | changed

@@ -255,10 +255,10 @@ class _Question:
         group, names = _codes(columns["group"])
         live = {partition[0] for partition in assigned}
         of_live = np.flatnonzero(np.array([name in live for name in names], np.bool_)[group])
-        texts = (columns[name][of_live].tolist() for name in ("group", "topic", "partition"))
-        unread = sorted(assigned.difference(zip(*texts, strict=True)))
-        if unread:
-            columns = joined([columns, _without_offsets(unread)])
+        committed = (columns[name][of_live].tolist() for name in ("group", "topic", "partition"))
+        without_commit = sorted(assigned.difference(zip(*committed, strict=True)))
+        if without_commit:
+            columns = joined([columns, _without_offsets(without_commit)])
             group, names = _codes(columns["group"])
         topic, topics = _codes(columns["topic"])
         chosen = np.array([fnmatchcase(name, self.glob) for name in names], np.bool_)
@@ -268,8 +268,9 @@ class _Question:
         columns = {name: column[order] for name, column in columns.items()}
         topic = topic[order]
         count = len(order)
-        ends = {name: np.full(count, NONE, np.int64) for name in _LAG}
-        words = {name: np.full(count, None, object) for name in ("end_from", "outside")}
+        # What `_lag` fills in, partition by partition.
+        numbers = {name: np.full(count, NONE, np.int64) for name in _LAG}
+        texts = {name: np.full(count, None, object) for name in ("end_from", "outside")}
         by_place = np.lexsort((columns["partition"], topic))
         places = np.stack((topic[by_place], columns["partition"][by_place]), axis=1)
         starts = np.flatnonzero((np.diff(places, axis=0, prepend=-1) != 0).any(axis=1))
@@ -281,20 +282,28 @@ class _Question:
                 )
                 if directory := self.home.views.get(partition):
                     with self.home.noting_unreadable(directory):
-                        self._lag(directory, at, of_partition, columns["offset"], ends | words)
+                        self._lag(directory, at, of_partition, columns["offset"], numbers | texts)
         columns["pending"] = columns.pop("producer_id")
         columns["pending"][columns["pending"] == -1] = NONE
-        return {name: (columns | ends | words).get(name) for name in _COLUMNS}
+        return {name: (columns | numbers | texts).get(name) for name in _COLUMNS}
 
     def _lag(
         self, directory: Path, at: int | None, rows: Any, offsets: Any, into: _Columns
     ) -> None:
-        """Fill in the lag of the commits of one partition whose log is here."""
+        """Fill in the lag of the commits of one partition whose log is here.
+
+        Args:
+            directory: of the partition.
+            at: the time of the end.
+            rows: of its commits.
+            offsets: the committed ones, of all rows; `NONE` where nothing is committed.
+            into: the columns to fill, of all rows.
+        """
         view = LogView.open(directory)
         start = view.log_start_offset
-        (end, word) = self._end(view, at)
+        end, end_from = self._end(view, at)
         into["log_start_offset"][rows], into["end_offset"][rows] = start, end
-        into["end_from"][rows] = word
+        into["end_from"][rows] = end_from
         rows = rows[offsets[rows] != NONE]
         behind = offsets[rows] > view.log_end_offset
         if self.readable:
@@ -305,7 +314,7 @@ class _Question:
         into["outside"][rows[offsets[rows] < start]] = "before-start"
         into["outside"][rows[behind]] = "behind-end"
         last = _last_time(view, end)
-        times = dict[int, int]()
+        times = dict[int, int]()  # of the next record, by committed offset; many groups share one
         for row, offset in zip(rows.tolist(), offsets[rows].tolist(), strict=True):
             if offset >= end or last is None:
                 into["lag_ms"][row] = 0 if offset >= end else NONE
@@ -350,9 +359,24 @@ class _Question:
 
 _LAG: Final = ("log_start_offset", "end_offset", "lag", "lag_ms")
 _COLUMNS: Final = (
-    *("group", "topic", "partition", "offset", "leader_epoch", "metadata", "commit_timestamp"),
-    *("expire_timestamp", "log_start_offset", "end_offset", "end_from", "lag", "lag_ms"),
-    *("outside", "expires_ms", "pending", "record_offset", "log_partition"),
+    "group",
+    "topic",
+    "partition",
+    "offset",
+    "leader_epoch",
+    "metadata",
+    "commit_timestamp",
+    "expire_timestamp",
+    "log_start_offset",
+    "end_offset",
+    "end_from",
+    "lag",
+    "lag_ms",
+    "outside",
+    "expires_ms",
+    "pending",
+    "record_offset",
+    "log_partition",
 )
 _COMMITS: Final = ("OFFSET_COMMIT", "LEGACY_OFFSET_COMMIT")
 _NOT_MODERN: Final = (*_COMMITS, _CLASSIC)
@@ -373,7 +397,7 @@ def _assigned(built: Built) -> Iterator[_Place]:
 
 
 def _without_offsets(places: Sequence[_Place]) -> _Columns:
-    """Rows of commits that are not there."""
+    """Rows for partitions of members without a commit: their columns have no offset."""
     groups, topics, partitions = zip(*places, strict=True)
     nothing = np.full(len(places), NONE, np.int64)
     columns = dict.fromkeys(NO_COMMITS, nothing) | {
@@ -458,7 +482,7 @@ def _with_commits(
     pending = commits["pending"] != NONE
     lag = commits["lag"]
     groups = dict(built)
-    first = np.searchsorted(code, np.arange(len(names)))
+    first = np.searchsorted(code, np.arange(len(names)))  # the first row of each group
     for rank, name in enumerate(names):
         recorded = groups.get(name)
         if recorded is None or recorded.group.state == "Dead":
@@ -470,16 +494,18 @@ def _with_commits(
     has_expiry = (expires != NONE) & (commits["expire_timestamp"] != NONE)
     expires[has_expiry] = commits["expire_timestamp"][has_expiry]
     bounds = [*first.tolist(), len(code)]
-    unread = commits["offset"] == NONE
-    is_open = unread | (commits["outside"] == "behind-end")
+    has_none = commits["offset"] == NONE
+    is_unknown = has_none | (commits["outside"] == "behind-end")  # no sum of lags tells anything
     for rank, name in enumerate(names):
         rows = slice(bounds[rank], bounds[rank + 1])
         counts = ~pending[rows] & (lag[rows] != NONE)
         due = expires[rows][expires[rows] != NONE]
         group = groups[name].group._replace(
-            commits=int(np.count_nonzero(~pending[rows] & ~unread[rows])),
+            commits=int(np.count_nonzero(~pending[rows] & ~has_none[rows])),
             pending=int(np.count_nonzero(pending[rows])),
-            lag=int(lag[rows][counts].sum()) if counts.any() and not is_open[rows].any() else None,
+            lag=int(lag[rows][counts].sum())
+            if counts.any() and not is_unknown[rows].any()
+            else None,
             expires_ms=int(due.min()) if len(due) else None,
         )
         groups[name] = replace(groups[name], group=group)
@@ -488,6 +514,8 @@ def _with_commits(
 
 def _expiry(built: Sequence[Built], code: Any, commits: _Columns) -> Any:
     """int64[n]: the time from which each commit counts its retention; `NONE` if it is kept.
+
+    A commit is kept while its topic is subscribed to, and while it is pending.
 
     Args:
         built: the groups by their codes.
@@ -529,6 +557,7 @@ def _changes(before: Groups, after: Groups) -> Iterator[GroupChange]:
 
 
 def _by_place(rows: Iterable[Mapping[str, Any]], field: str) -> dict[tuple[str, str, int], int]:
+    """A field of rows by group, topic and partition, without pending commits."""
     return {
         (row["group"], row["topic"], row["partition"]): row[field]
         for row in rows

@@ -435,6 +435,29 @@ def _read(
     of_voters = [held for _, node_id, held in copies if node_id in voters]
     # A snapshot has only records that a majority had.
     certain = max(certain_end(of_voters, len(voters)), *snapshots, 0)
+    findings = [_finding(error, path) for error in cluster.findings]
+    findings += [Finding("left-out", path, note) for note in cluster.notes]
+    here = f"of {len(voters)} voters the logs of {len(of_voters)} are here"
+    findings += _oddities(cluster, path, log_end, certain, here)
+    return (
+        cluster,
+        certain,
+        tuple(replace(finding, severity=CODES[finding.code][0]) for finding in findings),
+    )
+
+
+def _oddities(
+    cluster: Cluster, path: str, log_end: int, certain: int, here: str
+) -> Iterator[Finding]:
+    """Findings about a state as a whole.
+
+    Args:
+        cluster: the state.
+        path: of the log.
+        log_end: its end.
+        certain: the end of the certain records.
+        here: how many logs of voters are here, in words.
+    """
     level = cluster.facts["features"].get(("metadata.version",), _NO_LEVEL).fields["level"]
     newest_level = metadata_versions()[NEWEST_RELEASE][1]
     newer = [f"metadata.version {level} ({newest_level})"] if level > newest_level else []
@@ -460,8 +483,8 @@ def _read(
             "not-certain",
             certain < cluster.end_offset,
             certain,
-            f"of {len(voters)} voters the logs of {len(of_voters)} are here; the records are"
-            f" certain up to offset {certain}, and taken up to {cluster.end_offset}",
+            f"{here}; the records are certain up to offset {certain}, and taken up to "
+            f"{cluster.end_offset}",
         ),
         (
             "snapshot-ahead",
@@ -476,14 +499,9 @@ def _read(
             f"changes before offset {cluster.snapshot_end} are in a snapshot",
         ),
     )
-    findings = [_finding(error, path) for error in cluster.findings]
-    findings += [Finding("left-out", path, note) for note in cluster.notes]
-    findings += [Finding(code, path, text, None, at) for code, is_so, at, text in possible if is_so]
-    return (
-        cluster,
-        certain,
-        tuple(replace(finding, severity=CODES[finding.code][0]) for finding in findings),
-    )
+    for code, is_so, at, text in possible:
+        if is_so:
+            yield Finding(code, path, text, None, at)
 
 
 def _finding(error: KsegError, log: str) -> Finding:

@@ -106,6 +106,7 @@ def schemas(
 def _feed_logs(
     replay: Replay, logs: list[Path], at: Time | None, topic: str, progress: Progress | None
 ) -> None:
+    """Feed the records of the registry's topic, in order; damage is noted and passed over."""
     try:
         reader = scan(
             logs,

@@ -59,6 +59,7 @@ class Unit:
         partition: the partition directory that a segment was found in; None for a lone file.
         base_offset: of a segment.
         is_last: no segment of the partition follows.
+        following: the base offset of the segment that follows.
         index, time_index, txn_index: the segment's indexes that exist.
         believed: a starting broker takes the segment's indexes without a check.
         file: the parsed name of a lone file.
@@ -129,6 +130,7 @@ def plan(catalog: Catalog, listings: Listings | None = None) -> list[Unit]:
 
 
 def _units_of(catalog: Catalog, listings: Listings) -> Iterator[Unit]:
+    """The units of a catalog, some of them twice; `listings` receives the directories."""
     checkpoints_of = cache(partial(DirectoryFiles.read, locked=False))
     list_once = cache(list_partition)  # `*.log` names thousands of files of one directory
     for home in () if catalog.selection else catalog.data_directories:
@@ -157,15 +159,16 @@ def _with_following(
     return zip(segments, [*bases, None], strict=False)
 
 
-#: A start checks their indexes, or retention deletes nothing of them.
+#: Directories whose indexes no start believes: it recovers them, or does not load them.
 _UNBELIEVED = frozenset({EntryKind.CLUSTER_METADATA, EntryKind.DELETE, EntryKind.STRAY})
 
 
 def _is_believed(log: Path, following: int | None, checkpoints_of: _CheckpointsOf) -> bool:
-    """Whether a start takes a segment's indexes unchecked: under the mark, or when flushed.
+    """Whether a start takes a segment's indexes unchecked.
 
-    Without any recovery point, closed segments count as flushed. The log of KRaft is recovered in
-    any case.
+    It does so under the mark of a clean stop; and without the mark for segments that end at or
+    below the recovery point. Without any recovery point in the data directory, all but the last
+    segment count as flushed. The log of KRaft is recovered in any case.
     """
     if io.is_elsewhere(log):
         return False
@@ -173,8 +176,10 @@ def _is_believed(log: Path, following: int | None, checkpoints_of: _CheckpointsO
     if entry_of(Path(partition)).kind in _UNBELIEVED:
         return False
     files = checkpoints_of(os.path.dirname(partition))
-    if files.mark is not None or following is None:
-        return files.mark is not None
+    if files.mark is not None:
+        return True
+    if following is None:
+        return False
     has_recovery_points = bool(files.offsets[FileKind.RECOVERY_POINT])
     return not has_recovery_points or following <= files.of(partition_of(partition)).recovery_point
 
@@ -186,7 +191,15 @@ def _of_segment(
     checkpoints_of: _CheckpointsOf,
     beside: Path | None = None,
 ) -> Unit:
-    """The unit of a segment; its files are spelled as the user spelled one of them, `beside`."""
+    """The unit of a segment.
+
+    Args:
+        segment: its files.
+        partition: the directory; None if the user named a file.
+        following: the base offset of the next segment.
+        checkpoints_of: the files of a data directory.
+        beside: the file as the user spelled it, beside which the others are spelled.
+    """
 
     def text(path: Path | None) -> str | None:
         spelled = path if path is None or beside is None else beside.with_name(path.name)
@@ -221,13 +234,13 @@ def _of_file(
             if segment.base_offset == offset:
                 yield _of_segment(segment, None, following, checkpoints_of, path)
                 return
-    holds = kind.holds_batches
+    is_log = kind.holds_batches
     yield Unit(
-        UnitKind.BATCHES if holds else UnitKind.FILE,
+        UnitKind.BATCHES if is_log else UnitKind.FILE,
         name_of(path),
         base_offset=offset,
         is_last=True,
-        file=None if holds else kind,
+        file=None if is_log else kind,
     )
 
 
@@ -302,8 +315,7 @@ def run_units(
         raise ValueError(f"threads is {threads}, not 1 or more")
     total = sum(unit.cost for unit in units)
     done = 0
-    careful = partial(_attempt, work=work)
-    for unit, answer in _answers(units, careful, threads):
+    for unit, answer in _answers(units, partial(_attempt, work=work), threads):
         done += unit.cost
         if progress is not None:
             progress(min(done, total), total)
@@ -311,7 +323,7 @@ def run_units(
 
 
 def _taken(answer: _Answer | LeftOut, skipped: list[LeftOut] | None) -> Iterator[_Answer]:
-    """An answer; unreadable paths raise their error, or are noted in `skipped`."""
+    """The answer, or nothing: an unreadable path raises its error, or is noted in `skipped`."""
     if not isinstance(answer, LeftOut):
         yield answer
     elif skipped is None:
@@ -333,6 +345,7 @@ def _attempt(unit: _Unit, *, work: Callable[[_Unit], _Answer]) -> _Answer | Left
 def _answers(
     units: Sequence[_Unit], work: Callable[[_Unit], _Answer], threads: int
 ) -> Iterator[tuple[_Unit, _Answer]]:
+    """Each unit with its answer, in the order in which they are begun."""
     if threads == 1 or len(units) < 2:
         yield from zip(units, map(work, units), strict=True)
         return

@@ -149,7 +149,7 @@ class Findings:
         self.add(code, path, text, position=position, offset=offset, severity=severity)
 
     def note(self, finding: Finding) -> None:
-        """Note one finding; severity comes from the code unless given."""
+        """Note one finding, or count it, if its code and file have `PER_CODE_MAX` by now."""
         code = finding.code
         path = os.fspath(finding.path)
         self._counts[code, path] += 1
@@ -179,7 +179,7 @@ class Findings:
         self._counts[code, path] += max(number, 0)
 
     def taken(self) -> tuple[Finding, ...]:
-        """All findings kept, and one more for the rest of each code and file."""
+        """All findings kept, and one more for the rest of each code and file; ends the count."""
         for (code, path), number in self._counts.items():
             if number > PER_CODE_MAX:
                 message = f"{number - PER_CODE_MAX} more like the {PER_CODE_MAX} listed"
@@ -368,6 +368,7 @@ class KnownSettings:
         return self._of[name]
 
     def _read(self, path: StrPath) -> PartitionSettings | str:
+        """As `of`, by the metadata log of the partition's data directory."""
         home = Path(path).resolve().parent
         settings = self._by_home.get(home, "it is in none of the data directories")
         if isinstance(settings, str):
@@ -390,6 +391,7 @@ class KnownSettings:
 
 
 def _read_log(sources: SettingSources, group: list[Path]) -> Settings | str:
+    """The settings of the data directories of a broker, or why they cannot be read."""
     try:
         return sources.read(group)
     except (KsegError, OSError) as error:

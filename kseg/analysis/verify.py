@@ -163,7 +163,10 @@ def verify_of(
 def report_of(
     units: Iterable[Unit], answers: Iterable[Examined], skipped: Sequence[LeftOut]
 ) -> Report:
-    """The report of all answers about units, and of the units that could not be read."""
+    """The report of all answers about units, and of the units that could not be read.
+
+    It has also the records over their topic's limit, which only the settings beside them tell.
+    """
     answer = report(merge_all([*answers, _unread(units, skipped), *_over_limits(units)]))
     return replace(answer, skipped=tuple(skipped))
 
@@ -186,7 +189,7 @@ def _unread(units: Iterable[Unit], skipped: Iterable[LeftOut]) -> Examined:
 def _odd_sequences(path: str) -> Examined:
     """Gaps and doubles in the sequences of each producer; a walk begins anew behind damage."""
     findings = Findings()
-    expected = dict[int, tuple[int, int]]()
+    expected = dict[int, tuple[int, int]]()  # epoch and next sequence of each producer
     view = LogView.open(path)
     for info in view.segments_from(0):
         with suppress(FileNotFoundError), view.open_segment(info) as segment:
@@ -201,7 +204,11 @@ def _odd_sequences(path: str) -> Examined:
 def _check_sequences(
     table: BatchTable, path: str, expected: dict[int, tuple[int, int]], findings: Findings
 ) -> None:
-    """Compare batches with the epoch and the sequence that each producer goes on with."""
+    """Compare batches with the epoch and the sequence that each producer goes on with.
+
+    Sequences begin anew with an epoch. A sequence that lies in the half behind the expected one, as
+    numbers go round, was there before.
+    """
     for header in table[(table.producer_id >= 0) & (table.base_sequence >= 0)]:
         producer, epoch, offset = header.producer_id, header.producer_epoch, header.base_offset
         sequence = header.base_sequence
@@ -290,6 +297,7 @@ def examine(unit: Unit, options: VerifyOptions, listings: Listings | None = None
         answers.append(_examine(unit, options, findings, {} if listings is None else listings))
     if answers:
         return answers[0]
+    # It could not be read; a segment still says that the log goes on there.
     in_log = unit.kind is UnitKind.SEGMENT and unit.partition
     return Examined(findings=findings.taken(), segments=(_not_read(unit),) if in_log else ())
 
@@ -297,6 +305,7 @@ def examine(unit: Unit, options: VerifyOptions, listings: Listings | None = None
 def _examine(
     unit: Unit, options: VerifyOptions, findings: Findings, listings: Listings
 ) -> Examined:
+    """Examine a unit by its kind; a segment that is gone by now is a finding of its own."""
     if unit.kind is UnitKind.PARTITION:
         examined = _examine_directory(unit, listings, list_partition, examine_partition)
         return merge_all((examined, _odd_sequences(unit.path))) if unit.walked else examined
@@ -326,13 +335,14 @@ def _examine_directory(
     list_files: Callable[[str], Any],
     examine_listed: Callable[[Any], Examined],
 ) -> Examined:
+    """Examine a directory by its listing: that of the plan, or else a new one."""
     if unit.path in listings:
         with suppress(FileNotFoundError):  # retention was faster: look again
             return examine_listed(listings.pop(unit.path))
     return examine_listed(list_files(unit.path))
 
 
-#: The numbers of an answer.
+#: The numbers of an answer, which are added; its other parts are tuples.
 _COUNTS: Final = ("files", "bytes", "batches", "records")
 _NAMES: Final = tuple(field.name for field in fields(Examined))
 

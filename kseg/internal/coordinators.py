@@ -291,7 +291,7 @@ class LastValues:
         return out.view(np.bool_)
 
     def _identities(self, chunk: RecordColumns) -> BinaryColumn:
-        """What a later record must have alike to replace one: its key, and 8 bytes behind it.
+        """Bytes that a later record must have alike to replace one: its key, and 8 bytes behind it.
 
         The bytes are the producer of a pending record, else -1. In the topic of share groups the
         type in front of a key does not count: a snapshot replaces the updates before it.

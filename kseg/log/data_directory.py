@@ -182,7 +182,23 @@ def lower_start(directory: StrPath, start: int, base: int) -> str:
 
 @dataclass(slots=True)
 class _SharedLease:
-    """The state that all leases of one directory share, from the first to the last of them."""
+    """The state that all leases of one directory share, from the first to the last of them.
+
+    Attributes:
+        path: the data directory.
+        key: its device and inode.
+        process: the id of the process that began it; a child after a fork has no part in it.
+        lock: the lock of the directory.
+        said: its small files as they were found, with all that was noted since.
+        was_clean: whether the mark was there, or no partition was.
+        holders: the number of leases.
+        unclean: a lease without a partition of its own has ended without order.
+        claimed: the directories that have a writer now.
+        loaded: the directories that were loaded: whether each is as a clean shutdown leaves it.
+        changed: the checkpoints that have to be written.
+        writing: held while checkpoints are written, without `_guard`. No thread takes both the
+            other way round.
+    """
 
     path: str
     key: tuple[int, int]
@@ -193,11 +209,8 @@ class _SharedLease:
     holders: int = 0
     unclean: bool = False
     claimed: set[str] = field(default_factory=set)
-    #: Directories that were loaded in this lease: whether they are as a clean shutdown leaves them.
     loaded: dict[str, bool] = field(default_factory=dict)
     changed: set[FileKind] = field(default_factory=set)
-    #: Held while checkpoints are written, without `_guard`. No thread takes both the other way
-    #: round.
     writing: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -285,8 +298,9 @@ class DataDirectoryLease:
             OSError: a checkpoint could not be written.
         """
         with _guard:
-            failed = self._name is not None and self._shared.loaded.get(self._name) is False
-        if failed:
+            # An earlier log has loaded it in this lease, and not closed it well.
+            may_lack = self._name is not None and self._shared.loaded.get(self._name) is False
+        if may_lack:
             self.write_checkpoints()
 
     def mark_loaded(self) -> None:
@@ -389,11 +403,13 @@ class DataDirectoryLease:
         return os.path.join(self._shared.path, kind.value)
 
     def _set(self, kind: FileKind, partition: TopicPartition, offset: int | None) -> None:
+        """Note an offset for a checkpoint; None leaves it as it is."""
         if offset is not None and self._shared.said.offsets[kind].get(partition) != offset:
             self._shared.said.offsets[kind][partition] = offset
             self._shared.changed.add(kind)
 
     def _drop(self, kind: FileKind, partition: TopicPartition) -> None:
+        """Let a checkpoint have no line for a partition."""
         if self._shared.said.offsets[kind].pop(partition, None) is not None:
             self._shared.changed.add(kind)
 
@@ -466,6 +482,7 @@ def enter(data_directory: StrPath) -> DataDirectoryLease:
 
 
 def _begin(path: str, key: tuple[int, int]) -> _SharedLease:
+    """Lock a directory, read its small files, and remove its mark."""
     held = lock.acquire(path)
     try:
         said = DirectoryFiles.read(path)
@@ -513,7 +530,11 @@ def _write(shared: _SharedLease, kind: FileKind) -> None:
 
 
 def _ends_clean(shared: _SharedLease) -> bool:
-    """Whether the mark may be left."""
+    """Whether the mark of a clean stop may be written at the end of a lease.
+
+    All that was loaded is closed well. With the mark as it began, the indexes of other partitions
+    have to be as after a close; without it, there are no others.
+    """
     if shared.unclean or not all(shared.loaded.values()):
         return False
     others = [name for name in marked_for(shared.path) if name not in shared.loaded]

@@ -231,7 +231,7 @@ class EntriesCheck(IndexCheck):
     index: ClassVar[type[OffsetIndex | TimeIndex]]
     #: The number beside an offset.
     other: ClassVar[str]
-    #: Which number of `Due` counts.
+    #: Which of the two numbers of `Due` is that of this index.
     column: ClassVar[int]
 
     def __init__(
@@ -247,8 +247,9 @@ class EntriesCheck(IndexCheck):
         super().__init__(place, findings)
         self.entry_bytes = self.index.LAYOUT.itemsize
         self._offsets, self._others, self.count = _NONE, _NONE, 0
-        self._first = self._next = 0
-        self._last_offset = INT64_MIN
+        self._first = 0  # the number of the first entry that was read
+        self._next = 0  # of those, the first one that no batch was compared with yet
+        self._last_offset = INT64_MIN  # of the batches so far
         if place.size < 0:
             if place.log_bytes:
                 self.note("missing", severity="warning" if place.is_last else None)
@@ -280,6 +281,7 @@ class EntriesCheck(IndexCheck):
         return offsets, last[self.other].astype(np.int64)
 
     def _read(self) -> tuple[Int64s, Int64s]:
+        """The offsets of all entries in use, and the numbers beside them; none if too many are."""
         entry, place = self.entry_bytes, self._place
         with self.index.open(place.path, place.base_offset, mapping=place.mapping) as index:
             used, slots = index.entry_count, index.slots
@@ -296,6 +298,7 @@ class EntriesCheck(IndexCheck):
         return columns.offsets, getattr(columns, f"{self.other}s")
 
     def _note_unused(self, used: int, slots: int) -> None:
+        """Report empty slots behind the used ones, as a process that was killed leaves them."""
         self.note("unused", position=used * self.entry_bytes, slots=slots)
 
     def _falls(self, offsets: Int64s, others: Int64s) -> Bools:
@@ -303,6 +306,7 @@ class EntriesCheck(IndexCheck):
         raise NotImplementedError
 
     def _check_order(self, offsets: Int64s, others: Int64s) -> bool:
+        """Report the first entry that is out of order; whether there is none."""
         falls = self._falls(offsets, others)
         if not falls.any():
             return True
@@ -344,6 +348,11 @@ class EntriesCheck(IndexCheck):
         self._check_count(self.count, due)
 
     def _check_count(self, count: int, due: Due) -> None:
+        """Report an index with less than half of the entries that the log makes.
+
+        The most that a log of this size can make is known at once. `due` walks it, so it is asked
+        only where the index has less than half of those.
+        """
         place = self._place
         if self._first:  # the others were not read
             return
@@ -353,7 +362,13 @@ class EntriesCheck(IndexCheck):
             self.note("length.few", severity="warning", count=self.count, due=expected)
 
     def _report(self, name: str, numbers: Int64s, *, mild: bool) -> None:
-        """One finding for each entry."""
+        """Report entries that were read, by their numbers: up to `PER_CODE_MAX`, and the rest once.
+
+        Args:
+            name: of the sentence, as for `note`.
+            numbers: of the entries among those that were read.
+            mild: a warning, whatever the code says.
+        """
         if self._findings is not None:
             code = f"{self.word}-{name.partition('.')[0]}"
             self._findings.count_more(code, self._place.path, len(numbers) - PER_CODE_MAX)
@@ -391,6 +406,13 @@ class OffsetIndexCheck(EntriesCheck):
             self._last_offset = max(self._last_offset, int(running[-1]))
 
     def _compare(self, table: BatchTable, running: Int64s, chosen: slice) -> None:
+        """Report entries that lead to no batch, or to one behind their offset.
+
+        Args:
+            table: the batches.
+            running: int64[n], the largest last offset up to each.
+            chosen: the entries that point to a place among them.
+        """
         positions, offsets = self._others[chosen], self._offsets[chosen]
         numbers = np.arange(chosen.start, chosen.stop)
         at = np.searchsorted(table.position, positions)
@@ -447,6 +469,14 @@ class TimeIndexCheck(EntriesCheck):
         self._last_offset, self._latest = int(running[-1]), int(latest[-1])
 
     def _compare(self, table: BatchTable, running: Int64s, latest: Int64s, chosen: slice) -> None:
+        """Report entries that records before them, or their own batch, contradict.
+
+        Args:
+            table: the batches.
+            running: int64[n], the largest last offset up to each.
+            latest: int64[n], the largest time up to each.
+            chosen: the entries with offsets in these batches.
+        """
         timestamps, offsets = self._others[chosen], self._offsets[chosen]
         at = np.searchsorted(running, offsets)
         before = np.concatenate(([self._latest], latest))[at]
@@ -469,8 +499,8 @@ class TimeIndexCheck(EntriesCheck):
     def finish(self, stop: StopReason, due: Due) -> None:
         """See `EntriesCheck.finish`; the log has to confirm an only entry of zeros."""
         is_zero = self.count == len(self._others) == 1 and not self._others[0]
-        alone = is_zero and self._offsets[0] == self._place.base_offset
-        if alone and self._latest != 0 and self._place.believed and stop is StopReason.END:
+        is_only = is_zero and self._offsets[0] == self._place.base_offset
+        if is_only and self._latest != 0 and self._place.believed and stop is StopReason.END:
             self._note_unused(0, 1)
         super().finish(stop, due)
 
@@ -532,7 +562,7 @@ def fault_at_ends(
 def _fed(
     tables: Iterable[BatchTable], *checks: OffsetIndexCheck | TimeIndexCheck
 ) -> tuple[StopReason, bool]:
-    """Show batches to the checks; why they end, and whether there are any."""
+    """Show batches to the checks; gives the reason of their end, and whether there are any."""
     stop, walked = StopReason.END, False
     for table in tables:
         stop, walked = table.stop, walked or len(table) > 0

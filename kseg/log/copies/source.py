@@ -73,7 +73,7 @@ _SAME: Final = tuple(
     for name in FIELDS
     if name not in ("position", "leader_epoch", "crc_ok", "control_type", "coordinator_epoch")
 )
-#: The fields that are neighbours, so that a comparison takes slices and copies nothing.
+#: The same as slices of neighbours, so that a comparison copies nothing.
 _RUNS: Final = tuple(
     slice(run[0], run[-1] + 1)
     for run in np.split(np.array(_SAME), np.flatnonzero(np.diff(_SAME) != 1) + 1)
@@ -126,6 +126,7 @@ def twins(rows: Rows, other: Rows) -> tuple[Intps, Intps]:
     ):
         every = np.arange(len(rows))
         return every, every
+    # Batches that are the same have the same last offset.
     at = np.searchsorted(other[:, LAST], rows[:, LAST])
     mine = np.flatnonzero(at < len(other))
     theirs = at[mine]
@@ -134,7 +135,10 @@ def twins(rows: Rows, other: Rows) -> tuple[Intps, Intps]:
 
 
 def overlapping(rows: Rows, other_rows: Rows) -> Bools:
-    """bool[n]: which batches hold offsets that batches of the other table hold, too."""
+    """bool[n]: which batches hold offsets that batches of the other table hold, too.
+
+    Both tables ascend: of the others, those from `since` to `until` overlap a batch.
+    """
     until = np.searchsorted(other_rows[:, FIRST], rows[:, LAST], side="right")
     since = np.searchsorted(other_rows[:, LAST], rows[:, FIRST], side="left")
     over: Bools = until > since
@@ -245,6 +249,7 @@ def sound_rows(provable: ProvablePartition, mapping: Mapping) -> Iterator[Rows]:
         KsegError, OSError: a file cannot be read.
     """
     bases = [segment.base_offset for segment in provable.segments]
+    # The least first offset that comes next, and the largest that the last segment can have.
     expected, most = (bases[0], bases[-1] + INT32_MAX) if bases else (0, 0)
     epoch = -1
     for number, segment in enumerate(provable.segments):
@@ -253,10 +258,10 @@ def sound_rows(provable: ProvablePartition, mapping: Mapping) -> Iterator[Rows]:
         with LogFile.open(segment.path, mapping) as log:
             for tables in _joined(log.walk(end=segment.size, on_bad_crc="stop")):
                 rows = np.concatenate([rows_of(table, number, 0) for table in tables])
-                rows[:, _CRC_OK] = -1  # as in a walk over headers alone: both ways give the same
+                rows[:, _CRC_OK] = -1  # as `Copy.tables` has them for copies that were proved
                 if len(rows):
-                    follow = rows[0, FIRST] >= expected and rows[0, EPOCH] >= epoch
-                    if not (follow and rows[-1, LAST] <= most and _are_usual(rows)):
+                    do_follow = rows[0, FIRST] >= expected and rows[0, EPOCH] >= epoch
+                    if not (do_follow and rows[-1, LAST] <= most and _are_usual(rows)):
                         raise DoubtError("batches that may not fit", path=provable.path)
                     yield rows
                     expected, epoch = int(rows[-1, LAST]) + 1, int(rows[-1, EPOCH])
@@ -416,6 +421,7 @@ class Copy:
                 yield rows
             return
         numbers = {path: number for number, path in enumerate(self.files)}
+        # Compressed messages of magic 0 and 1 begin behind the batch in front, within a run.
         expected, last_run = 0, None
         for run, table in provable_tables(self.provable.runs, self._mapping):
             if run is not last_run and table.is_wrapper[0]:
@@ -453,14 +459,15 @@ def windows(copies: Sequence[Copy]) -> Iterator[tuple[int, tuple[Rows, ...]]]:
 
     Yields:
         The end of a window of offsets, and the batches of each copy in it, int64[n, COLUMNS]. The
-        windows follow each other, from 0 to `OFFSETS_END`.
+        windows follow each other, from 0 to `OFFSETS_END`. No batch reaches over the end of its
+        window, unless more than `HELD_MAX` batches of a copy overlap others without a break.
 
     Raises:
         KsegError, OSError: as `Copy.tables`.
     """
     cursors = [_Cursor(copy) for copy in copies]
     start = 0
-    while start < OFFSETS_END:
+    while start < OFFSETS_END:  # the copy that has been read the least goes on
         least = min(cursor.read_to for cursor in cursors)
         for cursor in cursors:
             if cursor.read_to == least:
@@ -476,15 +483,15 @@ def windows(copies: Sequence[Copy]) -> Iterator[tuple[int, tuple[Rows, ...]]]:
 
 
 def _clean_end(cursors: Sequence[_Cursor], end: int) -> int:
-    """The last offset up to `end` that no batch reaches over."""
+    """The last offset up to `end` with no batch of any copy on both sides of it."""
     if not any(cursor.reaches_over(end) for cursor in cursors):
         return end
-    # It begins the last group of batches that overlap, one and then the next.
+    # There the last chain of batches begins in which each overlaps one before it.
     rows = np.concatenate([cursor.before(end) for cursor in cursors])
     rows = rows[np.argsort(rows[:, FIRST], kind="stable")]
     reached = np.maximum.accumulate(rows[:, LAST])
-    begins = np.flatnonzero(rows[1:, FIRST] > reached[:-1])
-    return int(rows[begins[-1] + 1 if len(begins) else 0, FIRST])
+    breaks = np.flatnonzero(rows[1:, FIRST] > reached[:-1])
+    return int(rows[breaks[-1] + 1 if len(breaks) else 0, FIRST])
 
 
 class _Cursor:

@@ -401,7 +401,7 @@ class Overlay:
         return tuple(action for name in names for action in self._changes_of(name, came_from))
 
     def _changes_of(self, name: str, came_from: dict[str, str]) -> Iterator[Action]:
-        """What becomes of the file that had a name, and how the file comes that has it now.
+        """The changes of a name: of the file that had it, and of the one that has it now.
 
         `came_from` has the present names of files by the paths where their bytes were at first.
         """

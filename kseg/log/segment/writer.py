@@ -53,7 +53,7 @@ def attempt(*steps: Callable[[], object]) -> None:
 
 
 #: Makes a named tuple in half the time that its own call takes.
-_tuple: Final = tuple.__new__
+_named_tuple: Final = tuple.__new__
 
 
 class SegmentWriter(Closing):
@@ -217,10 +217,10 @@ class SegmentWriter(Closing):
         return self._rolling
 
     def indexed(self) -> Indexed:
-        """Where both indexes stand; makes missing ones."""
-        offset, room = self.offset_index.stand()
-        last, time_room = self.time_index.stand()
-        return Indexed(offset, last, room, max(time_room, 0))
+        """The last entries of both indexes, and the room behind them; makes missing indexes."""
+        last_offset, offset_room = self.offset_index.stand()
+        last_time, time_room = self.time_index.stand()
+        return Indexed(last_offset, last_time, offset_room, max(time_room, 0))
 
     def can_convert(self, offset: int) -> bool:
         """Whether an offset has a 32-bit form relative to the base."""
@@ -245,7 +245,7 @@ class SegmentWriter(Closing):
 
         Source: Kafka `LogSegment.append`.
         """
-        self._leave_lane()
+        self._drop_places()
         position = self.log.size
         if not len(table):
             return position
@@ -267,7 +267,7 @@ class SegmentWriter(Closing):
         if placed.refusal is not None:
             placed.refusal.path = self.offset_index.path
             raise placed.refusal
-        count = self.offset_index.count if placed.offsets else -1
+        count = self.offset_index.count if placed.offsets else -1  # for `_undo`
         try:
             self.log.append_parts(parts, size)
             # Entries without room are left out; the next append rolls, where Kafka fails after
@@ -358,7 +358,7 @@ class SegmentWriter(Closing):
             if offsets:
                 index.append_packed(offsets, places.indexed)
                 if times:
-                    entry = _tuple(TimeIndexEntry, places.indexed_time)
+                    entry = _named_tuple(TimeIndexEntry, places.indexed_time)
                     self.time_index.append_packed(times, entry)
         except BaseException as error:
             self._undo(places.position, count, error)
@@ -367,10 +367,10 @@ class SegmentWriter(Closing):
 
     def update_config(self, config: LogConfig) -> None:
         """Use other settings for the next appends."""
-        self._leave_lane()
+        self._drop_places()
         self.config = config
 
-    def _leave_lane(self) -> None:
+    def _drop_places(self) -> None:
         """Take over the state of `places`, and drop it, before another change."""
         places, self._places = self._places, None
         if places is not None:
@@ -420,7 +420,7 @@ class SegmentWriter(Closing):
 
         Source: Kafka `LogSegment.onBecomeInactiveSegment`.
         """
-        self._leave_lane()
+        self._drop_places()
         self.time_index.maybe_append(*self.latest, skip_full_check=True)
         self.offset_index.trim()
         self.time_index.trim()
@@ -428,7 +428,7 @@ class SegmentWriter(Closing):
 
     def resize_indexes(self, size: int) -> None:
         """Give both indexes `size` bytes: the segment is to be appended to."""
-        self._leave_lane()
+        self._drop_places()
         self.offset_index.resize(size)
         self.time_index.resize(size)
 
@@ -469,7 +469,7 @@ class SegmentWriter(Closing):
 
         Source: Kafka `LogSegment.truncateTo`.
         """
-        self._leave_lane()
+        self._drop_places()
         with self.reader(mapping="never") as reader:
             location = reader.lookup(offset)
         latest = self.latest
@@ -518,7 +518,7 @@ class SegmentWriter(Closing):
 
         Source: Kafka `LogSegment.close`, `closeHandlers`.
         """
-        self._leave_lane()
+        self._drop_places()
         steps: list[Callable[[], object]] = [
             lambda: self.offset_index.close(trim=trim),
             lambda: self.time_index.close(trim=trim),

@@ -56,6 +56,7 @@ from kseg.format.header import (
 )
 from kseg.log.validate.rules import LAST_OFFSET_MAX, AppendRules, ValidationMetrics
 
+#: Which batches break a rule, or whether the only one does; and the error for one that does.
 Refusal = tuple["Bools | bool", Callable[[BatchHeader], KsegError]]
 
 
@@ -201,6 +202,7 @@ def analyze(
 
 
 def _few(offsets: Int64s) -> str:
+    """The first five offsets, in words."""
     shown = ", ".join(map(str, offsets[:5].tolist()))
     return f"{shown} ..." if len(offsets) > 5 else shown
 
@@ -211,7 +213,7 @@ def _refuse_first(
     ignore_sizes: bool,
     metrics: ValidationMetrics | None,
 ) -> None:
-    """Raise the error of the first faulty batch."""
+    """Raise the error of the first faulty batch; of its faults, the first one in Kafka's order."""
     first_refusal: tuple[int, Callable[[BatchHeader], KsegError]] | None = None
     for refused, error in _refusals(batches, rules, ignore_sizes):
         if isinstance(refused, bool):
@@ -231,7 +233,7 @@ def _refuse_first(
 def _refusals(
     batches: BatchTable | BatchHeader, rules: AppendRules, ignore_sizes: bool
 ) -> Iterator[Refusal]:
-    """Each rule in Kafka's order: which batches break it, and the error."""
+    """The rules in Kafka's order; see `Refusal`."""
     if rules.origin == AppendOrigin.RAFT_LEADER:
         epoch = rules.leader_epoch
         yield (
@@ -251,6 +253,7 @@ def _refusals(
 
 
 def _refusal(text: Callable[[BatchHeader], str]) -> Callable[[BatchHeader], KsegError]:
+    """A function that makes the error of a batch, with such a text."""
     return lambda header: at_batch(InvalidRecordError(text(header)), header)
 
 
@@ -336,7 +339,7 @@ def _miscounted(header: BatchHeader) -> str | None:
 # ---- records -------------------------------------------------------------------------------------
 
 
-#: Why a single record is refused, in the order of the kernels' numbers.
+#: The reasons why a single record is refused, in the order of the kernels' numbers.
 REASONS = ("magic", "no_key", "timestamp", "timestamp_type")
 
 #: Columns of the faults that a kernel notes.
@@ -484,7 +487,7 @@ def _check_rules(
     """The result of a pass over records; raises what is wrong with them.
 
     Args:
-        look: the kernel's pass.
+        look: the kernel's pass, which notes as many refused records as `faults` has rows.
         headers: of the batch with all records, or a table with a message of its own for each.
         rules, now_ms, metrics: see `examine_batch`.
     """
@@ -496,7 +499,7 @@ def _check_rules(
         before_max=rules.timestamp_before_max_ms,
         after_max=rules.timestamp_after_max_ms,
     )
-    record_counts = RecordCounts._make(look(faults=_NO_FAULTS))
+    record_counts = RecordCounts._make(look(faults=_NO_FAULTS))  # counts alone; see `_refused`
     metrics.invalid_magic += record_counts.bad_magic
     metrics.no_key_compacted += record_counts.no_key
     metrics.invalid_checksum += record_counts.status == _MESSAGE_CRC
@@ -528,9 +531,9 @@ def _refused(
     """
     noted = np.zeros((record_counts.fault_count, len(NOTED_FIELDS)), np.int64)
     look(faults=noted)
-    plain = header.magic < 2 and not header.codec
+    is_message = header.magic < 2 and not header.codec  # a batch of its own
     faults = tuple(
-        RecordFault(0 if plain else record, _reason(reason, timestamp, header, rules, now_ms))
+        RecordFault(0 if is_message else record, _reason(reason, timestamp, header, rules, now_ms))
         for record, reason, _, timestamp in noted.tolist()
     )
     shown = "; ".join(
@@ -539,8 +542,9 @@ def _refused(
     text = f"{len(faults)} of the batch's records may not be appended: {shown}"
     if len(faults) > _SHOWN_MAX:
         text += f"; and {len(faults) - _SHOWN_MAX} more"
-    timed = record_counts.bad_timestamp or record_counts.bad_timestamp_type
-    error = InvalidTimestampError(text) if timed else InvalidRecordError(text)
+    # As in Kafka, one record that is refused for its time decides for all.
+    for_time = record_counts.bad_timestamp or record_counts.bad_timestamp_type
+    error = InvalidTimestampError(text) if for_time else InvalidRecordError(text)
     error.record_errors = faults
     return at_batch(error, header)
 
