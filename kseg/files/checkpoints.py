@@ -454,6 +454,7 @@ class LeaderEpochs:
         return self._keep(())
 
     def _keep(self, entries: tuple[EpochEntry, ...]) -> bool:
+        """Replace the entries in memory; whether that changes them, so that a flush writes them."""
         changed = entries != self.entries
         self.entries = entries
         self.dirty = self.dirty or changed
@@ -486,7 +487,7 @@ def joined_epochs(
         batches: the epochs of the batches, ascending.
     """
 
-    def agrees(entry: EpochEntry) -> bool:
+    def agrees(entry: EpochEntry) -> bool:  # lies between the epochs of the batches around it
         at = bisect_right(batches, entry.start_offset, key=lambda item: item.start_offset)
         lowest = batches[at - 1].epoch if at else 0
         return lowest <= entry.epoch and (at == len(batches) or entry.epoch <= batches[at].epoch)

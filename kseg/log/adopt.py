@@ -145,7 +145,7 @@ def adopt(
     lease = data_directory.enter(directory.parent)
     clean = False
     try:
-        end = _visit(open_log)
+        end = _visit(open_log)  # makes or recovers the log, and says where it ends
         if waiting:
             check_adoptable(directory, end, waiting, keep_offsets, leader_epoch, topic_id)
             first = waiting[0].first_offset if keep_offsets else end
@@ -154,7 +154,7 @@ def adopt(
             epochs = LeaderEpochs.load(directory / FileKind.LEADER_EPOCHS.value)
             latest = 0 if epochs.latest is None else epochs.latest.epoch
             epoch = latest if leader_epoch is None else leader_epoch
-            bases = []
+            bases = []  # the first offset of each segment in the log
             for segment in waiting:
                 bases.append(segment.first_offset if keep_offsets else end)
                 end = _renumber(segment, max(bases[-1], end), epoch, keep_offsets=keep_offsets)

@@ -62,7 +62,7 @@ _OF_BROKERS: Final = ("producer_id_expiration_ms", "transaction_max_timeout_ms")
 
 _FORMAT_VERSION: Final = "message.format.version"
 _TIME_DIFFERENCE: Final = "message.timestamp.difference.max.ms"
-#: A release that stores each magic, for `message.format.version`.
+#: For each magic a release that stores it, for `message.format.version`.
 _RELEASES: Final = ("0.9.0", "0.10.0", "3.0-IV1")
 _RELEASE: Final = re.compile(r"(\d{1,3})\.(\d{1,3})(\.\d{1,3}){0,2}(-IV\d{1,3})?", re.ASCII)
 #: Settings of a topic without an effect on storage.
@@ -193,6 +193,7 @@ class LogConfig:
         object.__setattr__(self, "named", self._named())
 
     def _named(self) -> frozenset[str]:
+        """The fields that count as named; an error for a name of none."""
         differing = {name for name in _DEFAULTS if getattr(self, name) != _DEFAULTS[name]}
         named = differing | self.named | self.named_for_topic
         if not named <= _DEFAULTS.keys():
@@ -244,6 +245,7 @@ class LogConfig:
 
     @staticmethod
     def _fields_of(settings: Mapping[str, object]) -> dict[str, Any]:
+        """Settings by Kafka's names as values of fields; `from_kafka` has the rules."""
         if not isinstance(settings, Mapping):
             raise TypeError(
                 f'settings are a dict such as {{"retention.ms": "1"}}, not {settings!r}'
@@ -383,6 +385,7 @@ def default_settings() -> dict[str, str]:
 
 
 def _check_range(name: str, value: object, least: int, greatest: int, *, real: bool) -> None:
+    """Refuse what is no number, or out of range; `real` allows fractions."""
     kinds = (int, float) if real else (int,)
     if not isinstance(value, kinds) or isinstance(value, bool):
         raise ValueError(f"{name} is a number, not {value!r}")
@@ -391,6 +394,7 @@ def _check_range(name: str, value: object, least: int, greatest: int, *, real: b
 
 
 def _text(value: object) -> str:
+    """A given value as a text, whether it was a text or not."""
     return value.strip() if isinstance(value, str) else _spelt(value)
 
 
@@ -410,6 +414,7 @@ def _spelt(value: object) -> str:
 
 
 def _parse(name: str, text: str) -> object:
+    """The value of a field, out of Kafka's spelling of a setting."""
     attribute = _FIELDS[name]
     if attribute == _RATIO:
         return _ratio(name, text)

@@ -89,7 +89,7 @@ class LogDirectory(Closing):
         self._high_watermark: Final = high_watermark
         self._lock: Final = threading.RLock()
         self._logs: dict[TopicPartition, Log] = {}
-        self._doomed: dict[Path, int] = {}
+        self._doomed: dict[Path, int] = {}  # directories of deleted logs: when they go, in ms
         self._closed = False
 
     @classmethod
@@ -425,6 +425,7 @@ class LogDirectory(Closing):
                 pass
 
     def _open_log(self, path: Path, key: TopicPartition, *, create: bool = False) -> Log:
+        """Open a log as the directory is open: for reading, or for appending by its settings."""
         if self._home is None:
             return Log.open(path)
         return Log.open(
@@ -438,6 +439,7 @@ class LogDirectory(Closing):
         )
 
     def _config_of(self, key: TopicPartition) -> LogConfig:
+        """The settings of a partition's log, as `open` was given them."""
         if isinstance(self._config, Settings):
             return self._config.of(self.path / f"{key.topic}-{key.partition}").log_config
         if callable(self._config):
@@ -453,11 +455,13 @@ class LogDirectory(Closing):
         return settings(self.path, config=self._default_config().to_kafka(named=True))
 
     def _default_config(self) -> LogConfig:
+        """The settings that were given for every log; Kafka's defaults for other kinds of them."""
         if isinstance(self._config, LogConfig | Mapping):
             return LogConfig.of(self._config)
         return LogConfig()
 
     def _writable(self) -> DataDirectoryLease:
+        """The lease of the directory; an error if it is not open for appending, or is closed."""
         if self._home is None:
             raise KsegError("the directory is open for reading only", path=self.path)
         if self._closed:

@@ -121,12 +121,8 @@ def files_of_segment(files: SegmentFiles) -> tuple[Path, ...]:
 # ---- room on a full disk -------------------------------------------------------------------------
 
 
-_CHECKPOINTS: Final = (
-    FileKind.RECOVERY_POINT,
-    FileKind.LOG_START,
-    FileKind.REPLICATION,
-    FileKind.LEADER_EPOCHS,
-)
+#: In the data directory; `FileKind.LEADER_EPOCHS` is in that of the partition.
+_CHECKPOINTS: Final = (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REPLICATION)
 
 
 def least_bytes(directory: Path) -> int:
@@ -167,7 +163,7 @@ def refuse_less(directory: Path, free_bytes: int, what: str, *, needed: int | No
 
 
 def checkpoint_sizes(directory: Path) -> list[int]:
-    """Bytes of the checkpoints that there are."""
-    places = (directory.parent / kind.value for kind in _CHECKPOINTS[:-1])
-    files = [*places, directory / _CHECKPOINTS[-1].value]
+    """Bytes of the checkpoints that there are for a partition."""
+    of_all = (directory.parent / kind.value for kind in _CHECKPOINTS)
+    files = [*of_all, directory / FileKind.LEADER_EPOCHS.value]
     return [os.stat(file).st_size for file in files if file.exists()]

@@ -145,6 +145,10 @@ def retention_rules(
 ) -> RetentionRules:
     """Find the rules of retention.
 
+    Given settings count, as in Kafka. But a broker's topics may have settings of their own, which
+    are not in its files: nothing is deleted there unless the policy and a limit are known, from
+    Kafka's own topics, from the cleaner's checkpoint, or by name.
+
     Args:
         topics: of the data directory.
         topic: of the log; None for a directory under another name.
@@ -158,7 +162,7 @@ def retention_rules(
     if not why and not topics.of_broker:
         return RetentionRules(config)
     own = config.named_for_topic
-    named = own if why else config.named
+    named = own if why else config.named  # a known policy yields to the topic's own settings only
     values = {name: getattr(config, name) for name in _NOTHING if name in named}
     limits = named & _LIMITS
     if _POLICY not in named:
@@ -170,7 +174,7 @@ def retention_rules(
     elif DELETE in config.cleanup_policy and not limits and policy != _DELETED:
         return _unknown(config, _what_to_name(topic, "limit"))
     elif values[_POLICY] != policy:
-        why = ""
+        why = ""  # the settings decide, not the reason of the known policy
     return RetentionRules(config.with_changes(**(_NOTHING | values)), why=why)
 
 
@@ -232,4 +236,5 @@ def _what_to_name(topic: str | None, missing: Literal["policy", "limit", "both"]
 
 
 def _unknown(config: LogConfig, why: str) -> RetentionRules:
+    """Rules for a log whose policy or limits are not known."""
     return left_alone(config, POLICY_UNKNOWN, why)

@@ -116,6 +116,7 @@ def join_copies(paths: Sequence[StrPath], chosen: Chosen | None = None) -> list[
     _check(named_copies)
     if all(copy.is_partition for copy in named_copies):
         names = {key for copy in named_copies for key in copy.partitions}
+        # All are copies of one partition; it has a name only if their names agree.
         name = names.pop() if len(names) == 1 else _NO_KEY
         named_copies = [
             replace(copy, partitions={_NO_KEY: copy.directories[0]}) for copy in named_copies
@@ -174,13 +175,14 @@ def _joined(name: _Key, named_copies: Sequence[_NamedCopy], key: _Key) -> Iterat
     copy_paths = [_copy_path(copy.partitions.get(key), copy.path) for copy in named_copies]
     ids = list(dict.fromkeys(copy.topic_id for copy in copy_paths if copy.topic_id is not None))
     for topic_id in ids or (None,):
-        home = topic_id is None or topic_id == ids[0]
-        copies = [_as_of(copy, topic_id, home=home) for copy in copy_paths]
+        is_first = topic_id is None or topic_id == ids[0]
+        copies = [_as_of(copy, topic_id, takes_unknown=is_first) for copy in copy_paths]
         copies.sort(key=lambda copy: copy.lacks is not None)
         yield JoinedCopies(*name, tuple(copies))
 
 
 def _copy_path(path: Path | None, named_path: str) -> CopyPath:
+    """The partition in one of the named copies; as "absent" where it is not there."""
     if path is None:
         return CopyPath(named_path, lacks="absent")
     try:
@@ -190,8 +192,15 @@ def _copy_path(path: Path | None, named_path: str) -> CopyPath:
     return CopyPath(name_of(path), topic_id_of(listing))
 
 
-def _as_of(copy: CopyPath, topic_id: UUID | None, *, home: bool) -> CopyPath:
-    """A copy, as one of the topic with an id or of another topic."""
-    if copy.lacks is not None or copy.topic_id == topic_id or (copy.topic_id is None and home):
+def _as_of(copy: CopyPath, topic_id: UUID | None, *, takes_unknown: bool) -> CopyPath:
+    """A copy, as one of the topic with an id or of another topic.
+
+    Args:
+        copy: with its own topic id, if it has one.
+        topic_id: the topic's.
+        takes_unknown: whether copies without an id are of this topic.
+    """
+    is_unknown = copy.topic_id is None
+    if copy.lacks is not None or copy.topic_id == topic_id or (is_unknown and takes_unknown):
         return copy
-    return replace(copy, lacks="absent" if copy.topic_id is None else "other-topic")
+    return replace(copy, lacks="absent" if is_unknown else "other-topic")

@@ -101,29 +101,39 @@ def place(
         indexed: where the indexes stand.
         strict: refuse a batch without room for its entry; else it gets none.
     """
+    # `state` goes in as the kernel wants it, and comes back as it is behind the placed batches.
     rows = len(table)
     offset_room, time_room = min(indexed.offset_room, rows), min(indexed.time_room, rows)
-    room = (offset_room, time_room)
     state = np.array(
-        (position, bytes_since_entry, *latest, indexed.offset, *indexed.time, *room), np.int64
+        (
+            position,
+            bytes_since_entry,
+            *latest,
+            indexed.offset,
+            *indexed.time,
+            offset_room,
+            time_room,
+        ),
+        np.int64,
     )
     offsets = bytearray(offset_room * OFFSET_ENTRY_BYTES)
     times = bytearray(time_room * TIME_ENTRY_BYTES)
     count, refused = place_rows(table.rows, base_offset, interval, strict, state, offsets, times)
-    end, since, time, time_at, offset, indexed_time, indexed_at, *left = state.tolist()
-    used, used_times = offset_room - left[0], time_room - left[1]
+    end, since, time, time_offset, offset, *rest = state.tolist()
+    indexed_time, indexed_time_offset, offset_room_left, time_room_left = rest
+    used, used_times = offset_room - offset_room_left, time_room - time_room_left
     placement = Placement(
         memoryview(offsets)[: used * OFFSET_ENTRY_BYTES],
         memoryview(times)[: used_times * TIME_ENTRY_BYTES],
         Indexed(
             offset,
-            TimeIndexEntry(indexed_time, indexed_at),
+            TimeIndexEntry(indexed_time, indexed_time_offset),
             indexed.offset_room - used,
             indexed.time_room - used_times,
         ),
         end,
         since,
-        TimeIndexEntry(time, time_at),
+        TimeIndexEntry(time, time_offset),
         count,
         None,
     )

@@ -188,7 +188,10 @@ def _flush_below(state: LogState, target: int, *, whole: bool) -> None:
 
 
 def _to_flush(state: LogState, target: int, *, whole: bool) -> list[int]:
-    """Base offsets of segments between the recovery point and `target`, and of waiting ones."""
+    """Base offsets of segments between the recovery point and `target`, and of waiting ones.
+
+    The active segment is among them with `whole`, although it may be empty and begin at `target`.
+    """
     active = state.active.base_offset
     bases = {info.base_offset for info in state.version.segments_from(state.recovery_point)}
     chosen = sorted(base for base in bases | state.unflushed.keys() if base < target)
@@ -222,7 +225,7 @@ def close(state: LogState) -> bool:
                     state.flush_names()
                     state.move_recovery_point(state.log_end.offset)
                     state.note_offsets()
-                    state.deletions.remove_due(2**63)
+                    state.deletions.remove_due(2**63)  # also files that wait for their time
                 clean = True
         finally:
             # Files that are still open are left as they are; after a clean close there are none.

@@ -169,7 +169,7 @@ class TruncationPlan(Plan[TruncationReport]):
             self.check_fresh()
             version = seen_log(LogView.open(self.path)).version
             unfollowed = is_unfollowed(version)
-            if unfollowed:
+            if unfollowed:  # the log cannot be opened for appending as it is
                 # The last batch goes first, by itself: a file under a second name must not be cut.
                 last = plan_of(self.path, version, version.log_end.offset - 1)
                 last.keep_files(backup)
@@ -267,6 +267,7 @@ def plan_of(path: Path, version: Version, offset: int) -> TruncationPlan:
 
 
 def _deletions(segments: Sequence[SegmentInfo], offset: int) -> tuple[Action, ...]:
+    """The removal of segments that begin behind an offset, the newest first."""
     return tuple(
         Action(
             "delete", str(info.path), info.size, f"it begins at {info.base_offset}, past {offset}"
@@ -352,14 +353,16 @@ def truncate_to(state: LogState, offset: int) -> bool:
             return True
         last = state.version.segments_from(offset)[0]
         io.check_cuts(_kept_bytes(last, plan))
-        full = _is_too_full(state, plan, last)
+        is_full = _is_too_full(state, plan, last)
         with state.all_or_poison():
-            _truncate(state, plan, last, full=full)
+            _truncate(state, plan, last, is_full=is_full)
         return True
 
 
 def _is_too_full(state: LogState, plan: TruncationPlan, last: SegmentInfo) -> bool:
     """Whether the new end can only be written down once something is gone.
+
+    Files that wait for their removal go at once then.
 
     Raises:
         OSError: the removal frees too little; nothing is changed.
@@ -386,24 +389,35 @@ def _kept_bytes(last: SegmentInfo, plan: TruncationPlan) -> dict[Path, int]:
 
 
 def _truncate(
-    state: LogState, plan: TruncationPlan, last: SegmentInfo, *, full: bool = False
+    state: LogState, plan: TruncationPlan, last: SegmentInfo, *, is_full: bool = False
 ) -> None:
-    """Take all steps; on a full disk whole files go before the checkpoints are written."""
+    """Take all steps, so that a kill between two of them leaves a log that a load can repair.
+
+    With room, the checkpoints get the new end before anything goes. On a full disk the recovery
+    point alone is lowered first. The checkpoints follow once the segments above are gone, or if
+    that gives too little room, once the last segment is cut.
+
+    Args:
+        state: the log.
+        plan: from `plan_of`; not of the whole log.
+        last: the segment that is the last one then.
+        is_full: whether the disk is full.
+    """
     assert plan.position is not None
     offset = plan.log_end_offset
     sealed = tuple(info for info in state.sealed if info.base_offset < last.base_offset)
     end = OffsetMetadata(offset, last.base_offset, plan.position)
     state.show_end(sealed, last, end, plan.log_start_offset)
-    if not full:
+    if not is_full:
         _write_end(state, offset)
     elif state.lease is not None and state.partition is not None:
         state.lease.take_back(state.partition, state.recovery_point)
     above = [info for info in state.segments if info.base_offset > last.base_offset]
     if above:
         _make_last(state, last)
-    _delete_segments(state, above, snapshots=True, at_once=full)
-    still_full = full and not removal.has_room(state)
-    if full and not still_full:
+    _delete_segments(state, above, snapshots=True, at_once=is_full)
+    still_full = is_full and not removal.has_room(state)
+    if is_full and not still_full:
         _write_end(state, offset)
     freed_bytes = io.bytes_given_back(last.path, cut_at=plan.position)
     state.active.truncate_to(offset, now_ms=state.now_ms())
@@ -443,7 +457,16 @@ def _make_last(state: LogState, last: SegmentInfo) -> None:
 def _delete_segments(
     state: LogState, segments: Sequence[SegmentInfo], *, snapshots: bool, at_once: bool = False
 ) -> None:
-    """Take the names of segments away, the newest first; each lasting before the next."""
+    """Take the names of segments away, the newest first; each lasting before the next.
+
+    So a kill leaves the front of the log, and no hole in it.
+
+    Args:
+        state: the log; its readers do not see these segments any more.
+        segments: in any order.
+        snapshots: also the producer snapshots at their bases.
+        at_once: remove the files now; else they wait for `file_delete_delay_ms`.
+    """
     for info in sorted(segments, key=lambda info: -info.base_offset):
         if at_once:
             state.unlink_segment(info, snapshot=snapshots)
@@ -506,6 +529,7 @@ def truncate_fully_and_start_at(
 
 
 def _begin_anew(state: LogState, offset: int, start: int) -> None:
+    """Remove all segments and begin an empty one at `offset`; the log starts at `start`."""
     with state.all_or_poison():
         last = SegmentInfo(state.files_of(offset), 0, is_last=True)
         end = OffsetMetadata(offset, offset, 0)
