@@ -151,6 +151,7 @@ def leader_epochs_bytes(entries: Sequence[EpochEntry]) -> bytes:
 
 
 def _bytes_of(lines: Sequence[str]) -> bytes:
+    """The contents of a checkpoint: its version, the number of lines, and the lines."""
     return "\n".join((str(CHECKPOINT_VERSION), str(len(lines)), *lines, "")).encode()
 
 
@@ -227,6 +228,7 @@ class _Reader:
         raise error.as_kafka(exception)
 
     def _lines(self) -> Iterator[str]:
+        """The lines; `_position` is where the present one begins."""
         start = 0
         for raw in self._data.splitlines(keepends=True):
             self._position = start

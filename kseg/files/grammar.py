@@ -284,6 +284,7 @@ def split_suffix(name: str) -> tuple[str, str | None]:
 
 
 def _kraft_name(stem: str, suffix: str | None) -> FileName | None:
+    """The parsed name of a KRaft snapshot, `<end offset>-<epoch>`; None for another stem."""
     match = _KRAFT_STEM.fullmatch(stem)
     if match is None or int(match[1]) > OFFSET_MAX or int(match[2]) > INT32_MAX:
         return None

@@ -67,7 +67,7 @@ _RELATIVE: Final = struct.Struct(">i")
 _unpack_offset: Final = OFFSET_ENTRY.unpack_from
 _unpack_time: Final = TIME_ENTRY.unpack_from
 #: The function behind a named tuple's constructor; the constructor costs as much as the search.
-_new: Final = tuple.__new__
+_named_tuple: Final = tuple.__new__
 
 
 class IndexEntry(NamedTuple):
@@ -122,8 +122,8 @@ class IndexFile(Closing):
         self.path: Final = path
         self.base_offset: Final = base_offset
         self._file = file
-        # Used entries and perhaps more, and how many are used: one value, since a thread may look
-        # an entry up while another calls `refresh`.
+        # The bytes of used entries and perhaps more, and how many entries are used; `_CLOSED` in
+        # the end. One value, since a thread may look an entry up while another calls `refresh`.
         self._entries = (memoryview(b""), 0)
         self.slots = self.length = 0
 
@@ -178,6 +178,7 @@ class IndexFile(Closing):
         raise CorruptIndexError("the file shrinks while it is read", path=self.path)
 
     def _load(self, file: MappedFile) -> int:
+        """Take the file as it is now; returns the entries in use."""
         self.length = file.refresh()
         if self.length > INDEX_BYTES_MAX:
             raise CorruptIndexError(
@@ -192,7 +193,12 @@ class IndexFile(Closing):
         return count
 
     def _used_slots(self, file: MappedFile, whole: memoryview | None) -> int:
-        """Bisect for the end of the entries, by the rule at the top of the module."""
+        """The number of entries in use, by the rule at the top of the module.
+
+        Args:
+            file: the index.
+            whole: its map; None to read single entries.
+        """
         assert self.LAYOUT.fields is not None
         size, relative_at = self.LAYOUT.itemsize, self.LAYOUT.fields["relative"][1]
 
@@ -213,7 +219,7 @@ class IndexFile(Closing):
 
     def _check_open(self) -> None:
         """Refuse any use of a closed index."""
-        if self._entries[1] < 0:
+        if self._entries[1] == _CLOSED:
             raise ValueError(f"{self.path} is closed")
 
     def _raw(self) -> tuple[np.ndarray[tuple[int], np.dtype[np.void]], Int64s]:
@@ -303,7 +309,7 @@ class OffsetIndex(IndexFile):
         if relative < 0 or position < 0:
             reason = f"relative offset {relative} or position {position} is negative"
             raise self._error(slot, reason)
-        return _new(IndexEntry, (base_offset + relative, position))
+        return _named_tuple(IndexEntry, (base_offset + relative, position))
 
     def fetch_upper_bound(self, position: int, size: int) -> IndexEntry | None:
         """The first entry whose position is at or past `position + size`; None without one.
@@ -317,8 +323,8 @@ class OffsetIndex(IndexFile):
             self._check_open()
         target = position + size
         slot = bisect_entries(data, 8, 4, 4, count, min(max(target, ~INT64_MAX), INT64_MAX))
-        equal = slot > 0 and _unpack_offset(data, slot * 8)[1] == target
-        answer = slot if equal else slot + 1
+        is_equal = slot > 0 and _unpack_offset(data, slot * 8)[1] == target
+        answer = slot if is_equal else slot + 1
         if answer >= count:
             return None
         relative, entry_position = _unpack_offset(data, answer * 8)
@@ -373,7 +379,7 @@ class TimeIndex(IndexFile):
         offset = self.base_offset + relative
         if offset > OFFSET_MAX:
             raise self._error(slot, f"offset {self.base_offset} + {relative} overflows")
-        return _new(TimeIndexEntry, (entry_time, offset))
+        return _named_tuple(TimeIndexEntry, (entry_time, offset))
 
     def entries(self) -> TimeEntries:
         """The entries in use as columns.
@@ -389,7 +395,7 @@ class TimeIndex(IndexFile):
 
 #: The last steps of the search go through one block of the file.
 _BLOCK_SLOTS: Final = 512
-#: Fields of an entry of the offset index.
+#: Fields of an entry of the offset index: the offset, relative to the base, and the position.
 _OFFSET, _POSITION = 0, 1
 
 
@@ -407,7 +413,7 @@ def probe_offset(path: StrPath, base_offset: int, offset: int) -> IndexEntry:
             entry = None if slot < 0 else _entry_at(fd, slot, path)
     except FileNotFoundError:
         return IndexEntry(base_offset, 0)
-    if entry is None or min(entry) < 0:
+    if entry is None or min(entry) < 0:  # a negative number is of no entry: begin at the front
         return IndexEntry(base_offset, 0)
     return IndexEntry(base_offset + entry[_OFFSET], entry[_POSITION])
 
@@ -430,19 +436,19 @@ def probe_upper_bound(path: StrPath, base_offset: int, position: int) -> IndexEn
                 entry = _entry_at(fd, slot + 1, path)
     except FileNotFoundError:
         return None
-    if entry is None or entry[_OFFSET] <= 0:
+    if entry is None or entry[_OFFSET] <= 0:  # an unused slot
         return None
     return IndexEntry(base_offset + entry[_OFFSET], entry[_POSITION])
 
 
-def _last_slot(fd: int, key: int, target: int, path: StrPath) -> int:
-    """The last used slot whose key is at most `target`; -1 without one.
+def _last_slot(fd: int, field: int, target: int, path: StrPath) -> int:
+    """The last used slot whose field, `_OFFSET` or `_POSITION`, is at most `target`; -1 for none.
 
     It reads the same slots as the search of the fetch kernel, so both lead to the same place in an
     index that is out of order.
     """
     low, high = -1, io.file_size(fd) // OFFSET_ENTRY_BYTES
-    first, block = 0, b""
+    first, block = 0, b""  # the slots from the first one on that were read at once
     while high - low > 1:
         if not block and high - low <= _BLOCK_SLOTS:  # the last steps need one read
             first, size = low + 1, (high - low - 1) * OFFSET_ENTRY_BYTES
@@ -457,7 +463,7 @@ def _last_slot(fd: int, key: int, target: int, path: StrPath) -> int:
         else:
             entry = _entry_at(fd, middle, path)
         is_used = entry is not None and (entry[_OFFSET] != 0 or middle == 0)
-        if is_used and entry is not None and entry[key] <= target:
+        if is_used and entry is not None and entry[field] <= target:
             low = middle
         else:
             high = middle

@@ -173,6 +173,7 @@ class IndexSlots(Closing):
         raise NotImplementedError
 
     def _entry_at(self, file: io.WriteFile, slot: int) -> tuple[int, int]:
+        """The two fields of an entry, as they lie in the file; `RELATIVE` says which is which."""
         size = self.ENTRY.size
         data = file.read_at(slot * size, size)
         if len(data) < size:
@@ -192,10 +193,12 @@ class IndexSlots(Closing):
             self._count = used + count
 
     def _check_room(self, count: int) -> None:
+        """Refuse so many more entries where there is no room for them."""
         if count > self.slots - self._count:
             raise ValueError(f"{self.path} has room for {self._slots - self._count} entries more")
 
     def _relative(self, offset: int) -> int:
+        """An offset as entries have it: relative to the base, in 32 bits."""
         relative = offset - self.base_offset
         if not 0 <= relative <= INT32_MAX:
             raise OffsetOverflowError(
@@ -230,6 +233,7 @@ class IndexSlots(Closing):
         file = self._load()
         if count >= self._count:
             return
+        # Cut to the entries, and given its length again, so that the slots behind are zeros.
         length, self._length = self._length, count * self.ENTRY.size
         self._dirty = True
         file.truncate(self._length)

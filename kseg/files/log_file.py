@@ -180,8 +180,8 @@ class LogFile(Closing):
             CorruptRecordError: the file shrank while it was read through windows.
             UnreadableError: the disk cannot read some of its bytes.
         """
-        how = self._how(end, on_bad_crc, policy, window_bytes, tile_bytes)
-        yield from self._walk(start, limit, how, on_unreadable)
+        plan = self._plan(end, on_bad_crc, policy, window_bytes, tile_bytes)
+        yield from self._walk(start, limit, plan, on_unreadable)
 
     def headers(
         self,
@@ -208,8 +208,8 @@ class LogFile(Closing):
         Raises:
             CorruptRecordError, UnreadableError: as for `walk`.
         """
-        how = self._how_headers(end, policy, entries)
-        for tile in self._walk(start, limit, how, on_unreadable):
+        plan = self._plan_of_headers(end, policy, entries)
+        for tile in self._walk(start, limit, plan, on_unreadable):
             yield tile.table
 
     def headers_of(self, spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, BatchTable]]:
@@ -226,21 +226,22 @@ class LogFile(Closing):
         Raises:
             CorruptRecordError, UnreadableError: as for `walk`.
         """
-        how = self._how_headers(None, "strict", b"")
+        plan = self._plan_of_headers(None, "strict", b"")
         window, base = memoryview(b""), 0
         for number, (start, limit) in enumerate(spans):
             if not self.mapped and limit - start <= _SMALL_BYTES:
                 if start < base or limit > base + len(window):
                     window, base = _window(self._file, start, _SMALL_BYTES)[0], start
-                table = how.scan(window, base, start, limit)
-                if table.end_position == limit:
+                table = plan.scan(window, base, start, limit)
+                if table.end_position == limit:  # else the walk below judges the end
                     yield number, table
                     continue
             for table in self.headers(start=start, limit=limit):
                 yield number, table
 
-    def _how_headers(self, end: int | None, policy: str, entries: Buffer) -> _How:
-        return self._how(end, "ignore", policy)._replace(
+    def _plan_of_headers(self, end: int | None, policy: str, entries: Buffer) -> _WalkPlan:
+        """The plan of a walk for headers alone; see `headers`."""
+        return self._plan(end, "ignore", policy)._replace(
             tile_bytes=INT64_MAX,
             first_batches=HEADERS_FIRST,
             batches_max=HEADERS_MAX,
@@ -248,37 +249,37 @@ class LogFile(Closing):
             cached=not self.mapped and not self.kafka07,
         )
 
-    def _how(
+    def _plan(
         self,
         end: int | None,
         on_bad_crc: str,
         policy: str,
         window_bytes: int | None = None,
         tile_bytes: int | None = None,
-    ) -> _How:
+    ) -> _WalkPlan:
+        """The plan of a walk; see `walk` for the arguments."""
         size = self.size if end is None else min(end, self.size)
-        checked = on_bad_crc in ("note", "stop")
-        suiting = CHECKED_TILE_BYTES if checked else TILE_BYTES
-        return _How(
+        is_checked = on_bad_crc in ("note", "stop")
+        return _WalkPlan(
             size,
             on_bad_crc,
             policy,
             self.kafka07,
             self.base_offset,
             window_bytes or WINDOW_BYTES,
-            tile_bytes or suiting,
+            tile_bytes or (CHECKED_TILE_BYTES if is_checked else TILE_BYTES),
         )
 
     def _walk(
-        self, start: int, limit: int | None, how: _How, on_unreadable: OnUnreadable | None
+        self, start: int, limit: int | None, plan: _WalkPlan, on_unreadable: OnUnreadable | None
     ) -> Iterator[Tile]:
-        """Tiles, with the end of the walk judged."""
-        size = how.size
+        """Tiles; an end that looks torn is judged: it may be a batch with a wrong length."""
+        size = plan.size
         limit = size if limit is None else min(limit, size)
         last: BatchTable | None = None
-        for tile in self._tiles(start, limit, how, on_unreadable):
+        for tile in self._tiles(start, limit, plan, on_unreadable):
             workers.check()
-            if tile.table.stop is StopReason.TORN_TAIL and how.judges_ends:
+            if tile.table.stop is StopReason.TORN_TAIL and plan.judges_ends:
                 tile = self._with_judged_end(tile, last, size)
             last = tile.table
             yield tile
@@ -305,34 +306,36 @@ class LogFile(Closing):
             yield window
 
     def _tiles(
-        self, start: int, limit: int, how: _How, on_unreadable: OnUnreadable | None
+        self, start: int, limit: int, plan: _WalkPlan, on_unreadable: OnUnreadable | None
     ) -> Iterator[Tile]:
-        if how.cached and limit - start >= CACHED_BYTES_MIN:
-            yield from self._walk_cached(start, limit, how, on_unreadable)
+        """Tiles, by headers that are read alone where that may pay, or else by all bytes."""
+        if plan.cached and limit - start >= CACHED_BYTES_MIN:
+            yield from self._walk_cached(start, limit, plan, on_unreadable)
         else:
-            yield from self._walk_bytes(start, limit, how, on_unreadable)
+            yield from self._walk_bytes(start, limit, plan, on_unreadable)
 
     def _walk_cached(
-        self, start: int, limit: int, how: _How, on_unreadable: OnUnreadable | None
+        self, start: int, limit: int, plan: _WalkPlan, on_unreadable: OnUnreadable | None
     ) -> Iterator[Tile]:
         """Walk by headers that are read alone, as long as batches are usual, large and in memory.
 
         Other batches are read by their bytes, for longer each time that the fast way ends early.
         """
-        position, stretch, batches = start, CACHED_RETRY_BYTES, how.first_batches
-        last: int | None = None
+        position, batches = start, plan.first_batches
+        stretch = CACHED_RETRY_BYTES  # bytes to read in the slow way before another try
+        last: int | None = None  # where the last batch is
         while position < limit:
-            table = how.scan_cached(self._file.descriptor, position, limit, batches)
+            table = plan.scan_cached(self._file.descriptor, position, limit, batches)
             if len(table):
                 yield Tile(memoryview(b""), position, table)
                 position, last = table.end_position, int(table.position[-1])
             if len(table) == batches or position >= limit:
-                batches = min(batches * HEADERS_GROWTH, how.batches_max)
+                batches = min(batches * HEADERS_GROWTH, plan.batches_max)
                 continue
-            worth = len(table) >= _CACHED_WORTH
-            stretch = CACHED_RETRY_BYTES if worth else stretch * _CACHED_RETRY_GROWTH
+            has_paid = len(table) >= _CACHED_WORTH
+            stretch = CACHED_RETRY_BYTES if has_paid else stretch * _CACHED_RETRY_GROWTH
             until = min(position + stretch, limit)
-            for tile in self._walk_bytes(position, until, how, on_unreadable, last):
+            for tile in self._walk_bytes(position, until, plan, on_unreadable, last):
                 yield tile
                 position = tile.table.end_position
                 last = int(tile.table.position[-1]) if len(tile.table) else last
@@ -343,21 +346,21 @@ class LogFile(Closing):
         self,
         start: int,
         limit: int,
-        how: _How,
+        plan: _WalkPlan,
         on_unreadable: OnUnreadable | None,
         last: int | None = None,
     ) -> Iterator[Tile]:
         """Walk in the map, or through windows; `last` is the position of a batch before `start`."""
         if self.mapped:
             with self._file.view() as whole:
-                yield from _walk_mapped(whole, start, limit, how)
+                yield from _walk_mapped(whole, start, limit, plan)
         elif on_unreadable is None:
-            yield from _walk_windows(self._file, start, limit, how)
+            yield from _walk_windows(self._file, start, limit, plan)
         else:
-            yield from self._walk_readable(start, limit, how, on_unreadable, last)
+            yield from self._walk_readable(start, limit, plan, on_unreadable, last)
 
     def _walk_readable(
-        self, start: int, limit: int, how: _How, on_unreadable: OnUnreadable, last: int | None
+        self, start: int, limit: int, plan: _WalkPlan, on_unreadable: OnUnreadable, last: int | None
     ) -> Iterator[Tile]:
         """Walk through windows, past ranges that the disk cannot read.
 
@@ -368,7 +371,7 @@ class LogFile(Closing):
         position = start
         while True:
             try:
-                for tile in _walk_windows(self._file, position, limit, how):
+                for tile in _walk_windows(self._file, position, limit, plan):
                     position = tile.table.end_position
                     last = int(tile.table.position[-1]) if len(tile.table) else last
                     yield tile
@@ -517,8 +520,18 @@ class LogFile(Closing):
         self._file.close()
 
 
-class _How(NamedTuple):
-    """The arguments that stay the same from tile to tile."""
+class _WalkPlan(NamedTuple):
+    """The arguments of a walk that stay the same from tile to tile.
+
+    Attributes:
+        size: the end of the file, or what is treated as the end.
+        on_bad_crc, policy, kafka07, log_start: as for `kseg.format.header.scan`.
+        window_bytes, tile_bytes: as for `LogFile.walk`.
+        first_batches: the most batches of the first table; the next ones grow.
+        batches_max: the most batches of any table.
+        entries: of the offset index, which show where batches begin.
+        cached: whether to try to read headers alone, of a file whose bytes are in memory.
+    """
 
     size: int
     on_bad_crc: str
@@ -545,6 +558,7 @@ class _How(NamedTuple):
         limit: int,
         batches_max: int | None = None,
     ) -> BatchTable:
+        """The batches that start in `[start, limit)`, in bytes that lie at `base` in the file."""
         return scan(
             data,
             base=base,
@@ -572,43 +586,52 @@ class _How(NamedTuple):
         return table_from(rows, walk)
 
 
-def _walk_mapped(whole: memoryview, start: int, limit: int, how: _How) -> Iterator[Tile]:
-    data = whole[: how.size]
-    position = min(start, how.size)
-    batches = how.first_batches
+def _walk_mapped(whole: memoryview, start: int, limit: int, plan: _WalkPlan) -> Iterator[Tile]:
+    """Walk in the map of a file: all tiles have its bytes, and tables of their own."""
+    data = whole[: plan.size]
+    position = min(start, plan.size)
+    batches = plan.first_batches
     while True:
-        tile_limit = min(position + how.tile_bytes, limit)
-        table = how.scan(data, 0, position, tile_limit, batches)
-        batches = min(batches * HEADERS_GROWTH, how.batches_max)
+        tile_limit = min(position + plan.tile_bytes, limit)
+        table = plan.scan(data, 0, position, tile_limit, batches)
+        batches = min(batches * HEADERS_GROWTH, plan.batches_max)
         yield Tile(data, 0, table)
         if table.stop is not StopReason.LIMIT or table.end_position >= limit:
             return
         position = table.end_position
 
 
-def _walk_windows(file: MappedFile, start: int, limit: int, how: _How) -> Iterator[Tile]:
+def _walk_windows(file: MappedFile, start: int, limit: int, plan: _WalkPlan) -> Iterator[Tile]:
+    """Walk through windows. A batch that a window does not hold whole begins the next one.
+
+    A large one is checked before it is read whole. A range that the disk cannot read is an error
+    once no whole batch lies in front of it.
+    """
     # A walk over little reads little: of a damaged log there may be thousands.
-    window_bytes = min(how.window_bytes, max(limit - start, _SMALL_BYTES))
-    position, bytes_to_read = min(start, how.size), window_bytes
+    window_bytes = min(plan.window_bytes, max(limit - start, _SMALL_BYTES))
+    position, bytes_to_read = min(start, plan.size), window_bytes
     unreadable: UnreadableError | None
     while True:
         if bytes_to_read > BATCH_BYTES_TRUSTED:
-            refused = _check_large(file, position, bytes_to_read, how)
+            refused = _check_large(file, position, bytes_to_read, plan)
             if refused is not None:
                 yield Tile(memoryview(b""), position, refused)
-                if refused.stop is not StopReason.LIMIT or limit <= refused.end_position < how.size:
+                if (
+                    refused.stop is not StopReason.LIMIT
+                    or limit <= refused.end_position < plan.size
+                ):
                     return
                 position, bytes_to_read = refused.end_position, window_bytes
                 continue
-        data, unreadable = _window(file, position, min(bytes_to_read, how.size - position))
+        data, unreadable = _window(file, position, min(bytes_to_read, plan.size - position))
         base = position
-        table = how.scan(data, base, position, limit)
-        while len(table) == how.batches_max and table.end_position < limit:
+        table = plan.scan(data, base, position, limit)
+        while len(table) == plan.batches_max and table.end_position < limit:
             yield Tile(data, base, table)  # a table may hold fewer batches than a window
             position = table.end_position
-            table = how.scan(data, base, position, limit)
+            table = plan.scan(data, base, position, limit)
         if table.stop is StopReason.ZERO_TAIL:
-            table, unreadable = _check_zeros(file, table, how)
+            table, unreadable = _check_zeros(file, table, plan)
         if unreadable is not None and table.stop is StopReason.LIMIT and not len(table):
             raise unreadable
         if table.stop is StopReason.LIMIT and not len(table) and table.needed > len(data):
@@ -646,6 +669,7 @@ def _readable_parts(
 
 
 def _nothing_at(position: int) -> BatchTable:
+    """A table without batches, whose walk may go on at a position."""
     return BatchTable(np.empty((0, len(FIELDS)), np.int64), position, StopReason.LIMIT)
 
 
@@ -656,14 +680,14 @@ def _following(table: BatchTable, otherwise: int) -> int:
 
 
 def _check_zeros(
-    file: MappedFile, table: BatchTable, how: _How
+    file: MappedFile, table: BatchTable, plan: _WalkPlan
 ) -> tuple[BatchTable, UnreadableError | None]:
     """A window saw only zeros to its end; a tail of zeros must be so to the file's end.
 
     If the disk cannot read all of it, that is not known, and the walk has not ended.
     """
-    for position in range(table.end_position, how.size, WINDOW_BYTES):
-        window, unreadable = _window(file, position, min(WINDOW_BYTES, how.size - position))
+    for position in range(table.end_position, plan.size, WINDOW_BYTES):
+        window, unreadable = _window(file, position, min(WINDOW_BYTES, plan.size - position))
         if np.frombuffer(window, np.uint8).any():
             return table.ended(StopReason.BAD_LENGTH), None
         if unreadable is not None:
@@ -671,13 +695,16 @@ def _check_zeros(
     return table, None
 
 
-def _check_large(file: MappedFile, position: int, size: int, how: _How) -> BatchTable | None:
-    """Check a large batch in windows, so that a lying length takes no memory; None if sound.
+def _check_large(file: MappedFile, position: int, size: int, plan: _WalkPlan) -> BatchTable | None:
+    """Check a large batch in windows, so that a lying length takes no memory.
 
     Also where checksums are to be ignored: then a wrong one leaves the header, without the records.
+
+    Returns:
+        None for a sound batch; else the table of the walk: without the batch if that ends it there.
     """
     head = file.read(position, HEAD_BYTES)
-    rule = checksum_rule(head, kafka07=how.kafka07)
+    rule = checksum_rule(head, kafka07=plan.kafka07)
     checksum = 0
     for at in range(position + rule.covered_at, position + size, WINDOW_BYTES):
         checksum = rule.function(file.read(at, min(WINDOW_BYTES, position + size - at)), checksum)
@@ -687,11 +714,11 @@ def _check_large(file: MappedFile, position: int, size: int, how: _How) -> Batch
         bytes(head),
         position=position,
         size=size,
-        policy=how.policy,
-        kafka07=how.kafka07,
-        log_start=how.log_start,
+        policy=plan.policy,
+        kafka07=plan.kafka07,
+        log_start=plan.log_start,
     )
-    if how.on_bad_crc != "stop":
+    if plan.on_bad_crc != "stop":
         return refused
     nothing = replace(refused.take(slice(0)), attributes_seen=0, magics_seen=0, bad_crc_count=0)
     return replace(nothing, end_position=position, stop=StopReason.BAD_CRC, needed=size)

@@ -46,8 +46,9 @@ class LogWriter(Closing):
         self._failure: BaseException | None = None
         # The contents of an existing file may be in the page cache alone.
         self._dirty = True
-        # Whether blocks may lie behind the end of the file, and the end of those allocated ahead.
+        # Whether blocks may lie behind the end of the file.
         self._reserves = file.blocks_bytes - file_bytes > _LEFT_BYTES
+        # An append up to here allocates no blocks ahead; `SEGMENT_BYTES_MAX` if none does any more.
         self._room = max(file_bytes, RESERVED_BYTES)
 
     @classmethod
@@ -234,6 +235,7 @@ class LogWriter(Closing):
             self.file.close()
 
     def _refuse(self) -> None:
+        """Raise the error of a file that may not be written any more."""
         raise PoisonedFileError(
             f"an append failed ({self._failure}) and could not be undone: open the log again, "
             "which reads its end",

@@ -55,6 +55,7 @@ _BLOCK_BYTES: Final = 4096
 
 
 def _next_block(position: int) -> int:
+    """Where the block behind that of a position begins."""
     return (position // _BLOCK_BYTES + 1) * _BLOCK_BYTES
 
 
@@ -201,6 +202,7 @@ class MappedFile(Closing):
         while first < end and self._gives(first):
             first = _next_block(first)
         if first < end:
+            # `low` is the last bad block that was tried, `high` the next one to try.
             low, high, step = first, min(_next_block(first), self._size), _BLOCK_BYTES
             while high < self._size and not self._gives(high):
                 low, high, step = high, min(high + step, self._size), 2 * step
@@ -219,6 +221,7 @@ class MappedFile(Closing):
         return error
 
     def _gives(self, position: int) -> bool:
+        """Whether the disk can read the byte at a position."""
         try:
             io.read_at(self._fd, position, 1, self.path)
         except OSError as error:

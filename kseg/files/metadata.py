@@ -315,6 +315,7 @@ def remove_clean_shutdown(data_directory: StrPath) -> None:
 
 
 def _clean_shutdown_path(data_directory: StrPath) -> str:
+    """The path of the mark of a clean shutdown."""
     return os.path.join(fspath(data_directory), FileKind.CLEAN_SHUTDOWN.value)
 
 
@@ -355,18 +356,21 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _unescape(text: str) -> str:
+    """A text without the backslashes of Java properties."""
+
     def unescaped(match: re.Match[str]) -> str:
-        what = match[1]
-        if what[0] != "u":
-            return _CONTROLS.get(what, what)
-        if len(what) == 1:
+        escape = match[1]
+        if escape[0] != "u":
+            return _CONTROLS.get(escape, escape)
+        if len(escape) == 1:
             raise ValueError(r"a \u without four hex digits")
-        return chr(int(what[1:], 16))
+        return chr(int(escape[1:], 16))
 
     return _ESCAPED.sub(unescaped, text)
 
 
 def _integer(text: str) -> int | None:
+    """An integer of 32 bits; None for any other text."""
     if not _INTEGER.fullmatch(text):
         return None
     number = int(text)

@@ -74,7 +74,13 @@ _DIGITS = re.compile(r"([0-9]+)")
 
 
 def _path_of(slot: str) -> Any:
-    """An attribute that is a `Path` once it is asked for: most files of a listing never are."""
+    """An attribute that becomes a `Path` when it is asked for.
+
+    Most files of a listing never are, and a text is made faster.
+
+    Args:
+        slot: the name of the attribute that has the path, or its text.
+    """
 
     def get(self: Any) -> Path | None:
         path: Path | str | None = getattr(self, slot)
@@ -95,10 +101,7 @@ class SegmentFiles:
         kafka07: whether the log is of Kafka 0.7.
     """
 
-    __slots__ = (
-        *("_index", "_log", "_time_index", "_txn_index"),
-        *("base_offset", "kafka07"),
-    )
+    __slots__ = ("_index", "_log", "_time_index", "_txn_index", "base_offset", "kafka07")
     log: Path = _path_of("_log")
     index: Path | None = _path_of("_index")
     time_index: Path | None = _path_of("_time_index")
@@ -127,6 +130,7 @@ class SegmentFiles:
         return self._log
 
     def _values(self) -> tuple[Any, ...]:
+        """The arguments of the constructor, in order."""
         paths = self.log, self.index, self.time_index, self.txn_index
         return (self.base_offset, *paths, self.kafka07)
 
@@ -381,9 +385,9 @@ def sort_partition(
     files = list(files)
     temporary = [entry for entry in files if entry.name.suffix is not None]
     current = [entry for entry in files if entry.name.suffix is None]
-    alone = {entry.name.kind: entry for entry in current}
+    by_kind = {entry.name.kind: entry for entry in current}  # right for kinds with one file
     epochs, metadata = (
-        alone.get(kind) for kind in (FileKind.LEADER_EPOCHS, FileKind.PARTITION_METADATA)
+        by_kind.get(kind) for kind in (FileKind.LEADER_EPOCHS, FileKind.PARTITION_METADATA)
     )
     segments, orphans, doubles = _group_segments(current)
     misplaced = [entry.path for entry in current if entry.name.kind in OF_DATA_DIRECTORIES]
@@ -457,6 +461,7 @@ def log_sizes(path: StrPath) -> list[int]:
 def _sort_data_directory(
     directory: Path, named_files: Sequence[NamedFile], foreign_paths: Sequence[Path], *, whole: bool
 ) -> DataDirectory:
+    """Sort the listing of a data directory; see `classify_path` for `whole`."""
     files = [entry for entry in named_files if entry.name.kind in OF_DATA_DIRECTORIES]
     foreign = [entry.path for entry in named_files if entry.name.kind not in OF_DATA_DIRECTORIES]
     partitions, lost = [], []
@@ -593,6 +598,7 @@ def _group_segments(
 
 
 def _of_kind(files: Iterable[NamedFile], kind: FileKind) -> tuple[NamedFile, ...]:
+    """The files of a kind, by offset and epoch."""
     chosen = [entry for entry in files if entry.name.kind is kind]
     return tuple(sorted(chosen, key=lambda e: (e.name.base_offset or 0, e.name.epoch or 0)))
 
@@ -618,21 +624,23 @@ def _partition_at(directory: Path, *, whole: bool) -> Partition | None:
 def _holds_partition(names: Iterable[str], *, named: bool) -> bool:
     """Whether a directory is a partition, by its contents.
 
-    Under the name of a partition any file of a partition decides; else only a segment does.
+    Under the name of a partition (`named`) it is if it is empty, or has any file of a partition;
+    else only with a segment.
     """
-    empty = True
+    is_empty = True
     for name in names:
-        empty = False
+        is_empty = False
         file = _parse_leniently(name)
         if file is None:
             continue
         is_of_partition = file.kind not in OF_DATA_DIRECTORIES
         if is_of_partition if named else file.kind in (FileKind.LOG, FileKind.KAFKA07):
             return True
-    return named and empty
+    return named and is_empty
 
 
 def _parse_leniently(name: str) -> FileName | None:
+    """The parsed name of a file; None also where Kafka's own loading would fail."""
     try:
         return parse_name(name)
     except NotALogError:

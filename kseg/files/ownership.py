@@ -37,9 +37,16 @@ from kseg.files.grammar import FileKind, parse_partition_dir
 _MODELS: Final = tuple(
     kind.value
     for kind in (
-        *(FileKind.META_PROPERTIES, FileKind.PARTITION_METADATA, FileKind.LEADER_EPOCHS),
-        *(FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REPLICATION, FileKind.CLEANER),
-        *(FileKind.BOOTSTRAP, FileKind.CLEAN_SHUTDOWN, FileKind.QUORUM_STATE),
+        FileKind.META_PROPERTIES,
+        FileKind.PARTITION_METADATA,
+        FileKind.LEADER_EPOCHS,
+        FileKind.RECOVERY_POINT,
+        FileKind.LOG_START,
+        FileKind.REPLICATION,
+        FileKind.CLEANER,
+        FileKind.BOOTSTRAP,
+        FileKind.CLEAN_SHUTDOWN,
+        FileKind.QUORUM_STATE,
     )
 )
 _LOG: Final = re.compile(rf"[0-9]{{20}}\.({FileKind.LOG.value}|{FileKind.KAFKA07.value})")
@@ -104,7 +111,7 @@ def of_files(directory: StrPath) -> Look:
     if look is None:
         model = _model_for(path, around)
         if model is None:
-            return Look(around.st_uid, around.st_gid, 0o644, False, False)
+            return Look(around.st_uid, around.st_gid, 0o644, exact=False, must_own=False)
         if len(_looks) >= _KNOWN_MAX:
             _looks.clear()
         look = _looks[key] = Look.of(model)
@@ -124,7 +131,7 @@ def of_directories(directory: StrPath) -> Look:
     if not around.st_mode & stat.S_ISVTX:
         for partition in _partitions(path):
             return Look.of(os.stat(partition))
-    return Look(around.st_uid, around.st_gid, 0o755, False, False)
+    return Look(around.st_uid, around.st_gid, 0o755, exact=False, must_own=False)
 
 
 @contextmanager
@@ -160,6 +167,7 @@ def owner_of(source: StrPath) -> tuple[int, int]:
 
 
 def _look_at(source: StrPath) -> Look:
+    """The look of a log, or of the logs of a partition directory."""
     status = os.stat(source)
     return of_files(source) if stat.S_ISDIR(status.st_mode) else Look.of(status)
 
@@ -180,9 +188,16 @@ def of_copied_directory(source: StrPath) -> Look:
 
 
 def _copied(look: Look, needed: int) -> Look:
+    """The look of a copy: that of the source for root, else this user's.
+
+    Args:
+        look: of the source.
+        needed: permissions that this user's copy has in any case.
+    """
     if os.geteuid() == 0:
         return look._replace(must_own=False)
-    return Look(os.geteuid(), os.getegid(), look.mode & 0o777 | needed, False, False)
+    mode = look.mode & 0o777 | needed
+    return Look(os.geteuid(), os.getegid(), mode, exact=False, must_own=False)
 
 
 def check_safe(path: StrPath) -> None:
@@ -246,7 +261,7 @@ def _model_in(directory: str) -> os.stat_result | None:
     """The status of the first log in a directory, or of another file of Kafka's there."""
     with os.scandir(directory) as entries:
         ranked = [rank for entry in entries if (rank := _rank(entry.name)) is not None]
-    for _rank_number, name in sorted(ranked):
+    for _place, name in sorted(ranked):
         with suppress(FileNotFoundError):
             status = os.lstat(os.path.join(directory, name))
             if stat.S_ISREG(status.st_mode):
@@ -255,8 +270,8 @@ def _model_in(directory: str) -> os.stat_result | None:
 
 
 def _rank(name: str) -> tuple[int, str] | None:
-    """The rank of a file as a model, lower first; None if it cannot be one."""
-    if _LOG.fullmatch(name):
+    """The place of a file among the models, lower first, and its name; None if it is none."""
+    if _LOG.fullmatch(name):  # before all others, the first segment's first
         return -1, name
     return (_MODELS.index(name), name) if name in _MODELS else None
 

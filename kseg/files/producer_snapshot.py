@@ -86,6 +86,7 @@ def read(source: StrPath | bytes) -> tuple[ProducerSnapshotEntry, ...]:
 
 
 def _parse(data: bytes, path: StrPath | None) -> tuple[ProducerSnapshotEntry, ...]:
+    """The entries in the bytes of a snapshot; `path` is the file for errors."""
     if len(data) < _HEADER.size:
         raise CorruptIndexError(
             f"{len(data)} bytes are too few for a snapshot's header of {_HEADER.size}",

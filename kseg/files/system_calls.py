@@ -101,6 +101,7 @@ def is_shared(fd: int, position: int) -> bool:
 
 
 def _set(fd: int, kind: int, start: int, size: int) -> None:
+    """Set a lock on `size` bytes, 0 for all up to any end; an error instead of waiting for it."""
     if not hasattr(fcntl, "F_OFD_SETLK"):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _pack(kind, start, size))

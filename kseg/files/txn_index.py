@@ -160,6 +160,7 @@ class TxnIndex:
 
 
 def _owned(column: Int64s) -> Int64s:
+    """A column in native order and memory of its own, read-only."""
     native = column.astype(np.int64)
     native.flags.writeable = False
     return native
