@@ -151,6 +151,7 @@ class AppendRun:
             sums["bytes"] += result.valid_bytes
 
     def _left_out(self, line: int) -> None:
+        """Count a line with a control record, and name the first ones."""
         self._sums["control_records_left_out"] += 1
         if self._sums["control_records_left_out"] <= _NAMED_MAX:
             complain(f"kseg: line {line}: a control record; left out")
@@ -258,7 +259,7 @@ def encode_lines(
         InvalidRecordError: a line is not a record; the message has its number, counted from 1.
         LimitExceededError: a line is longer than the options allow.
     """
-    held: RecordColumns | None = None
+    held: RecordColumns | None = None  # records that are in no batch yet
     offset = base_offset
     for piece in read_lines(stream, options, clock=clock, on_control=on_control):
         held = piece if held is None else join_rows([held, piece])
@@ -269,7 +270,7 @@ def encode_lines(
                 yield last
                 done += last.record_count
             last = batch
-        # The last may have room for lines yet to come.
+        # The last batch may have room for lines yet to come: it is made again with them.
         held = take_rows(held, np.arange(done, len(held)))
         offset += done
     if held is not None:
@@ -277,6 +278,7 @@ def encode_lines(
 
 
 def _encode(columns: RecordColumns, options: AppendOptions, offset: int) -> Iterator[EncodedBatch]:
+    """The batches of records; an error about a record has the number of its line."""
     try:
         yield from encode_batches(
             columns,
@@ -316,6 +318,7 @@ def read_lines(
 
 def _whole_lines(stream: IO[bytes], options: AppendOptions) -> Iterator[bytes]:
     """The stream cut at ends of lines; the last line gets its end if it has none."""
+    # `parts` are the begin of a line, of `held` bytes, behind `number` lines.
     piece_bytes = max(_PIECE_BYTES, _PIECE_BATCHES * options.batch_bytes)
     parts: list[bytes] = []
     held = 0
@@ -360,6 +363,7 @@ def _parse(
 
 
 def _columns(rows: list[_Row]) -> RecordColumns:
+    """Records as columns, read-only."""
     lines, timestamps, keys, values, headers = zip(*rows, strict=True) if rows else ((),) * 5
     pairs = list(chain.from_iterable(headers))
     ends = np.zeros(len(rows) + 1, np.int32)
@@ -432,6 +436,7 @@ def _row(fields: dict[str, Any], number: int, options: AppendOptions, now_ms: in
 
 
 def _no_constant(name: str) -> NoReturn:
+    """Refuse `NaN` and `Infinity`, which Python reads and JSON does not have."""
     raise ValueError(f"{name} is no JSON")
 
 
@@ -465,6 +470,7 @@ def _bytes(text: Any, name: str, number: int, encoding: str) -> bytes | None:
 
 
 def _refuse(number: int, reason: str) -> NoReturn:
+    """Raise the error of a line; lines are numbered from 0 here, and from 1 for people."""
     raise InvalidRecordError(f"line {number + 1}: {reason}")
 
 

@@ -146,7 +146,7 @@ def share_out(
         bar = stack.enter_context(output.progress(verb, total, in_bytes=True))
         bar.label(f"{verb} 0/{len(paths)} partitions")
 
-        def walk(path: Path, done: int, _all: int) -> None:
+        def walk(path: Path, done: int, _all: int) -> None:  # the progress of one partition
             walked[path] = done
             bar.to(min(finished + sum(list(walked.values())), total), total)
 
@@ -449,6 +449,7 @@ def truncate(
 
 
 def _truncated(done: Any) -> dict[str, Any]:
+    """The fields of a partition's document, out of the report of a cut."""
     plan = done.plan
     return {
         **fields_of(done, "log_start_offset log_end_offset truncated_bytes"),
@@ -527,6 +528,10 @@ def _report_recovery(
     *,
     as_json: bool,
 ) -> Exit:
+    """Print the plans, or the repairs that were made; returns the exit code.
+
+    The document of one partition has its fields beside those of all.
+    """
     plans = [done.plan for done in reports]
     documents = [plan.to_json(applied=not options.is_plan) for plan in plans]
     fields: dict[str, Any] = {
@@ -567,7 +572,10 @@ def _say_of_homes(plans: Sequence[RecoveryPlan], *, is_plan: bool) -> None:
 
 
 def _say_of_mark(home: Path, plans: Sequence[RecoveryPlan], *, is_plan: bool) -> None:
-    """The mark is about the whole data directory, not only about the chosen partitions."""
+    """Say why a data directory has no mark of a clean stop, or what writes it.
+
+    The mark is about all of the directory's partitions, not only about the chosen ones.
+    """
     here = {Path(plan.path).resolve().name for plan in plans if home_of(plan.path) == home}
     others = sorted(set(data_directory.marked_for(str(home))) - here)
     is_noop = all(plan.is_noop for plan in plans)

@@ -204,7 +204,11 @@ def _check_offsets(pairs: Sequence[tuple[str, Path | None]]) -> None:
 
 
 class FileConversion:
-    """Convert one file tile by tile; tiles do not depend on the number of jobs."""
+    """Convert one file tile by tile, several at a time; the result does not depend on their number.
+
+    The work on a tile puts the converted bytes, and functions that count or report. All are taken
+    in the order of the file, in one thread.
+    """
 
     def __init__(self, path: str, target: Target, jobs: int, *, skip: bool) -> None:
         """Start with nothing written and nothing found."""
@@ -242,6 +246,14 @@ class FileConversion:
         stop_fault: Callable[[BatchTable], KsegError | None],
         size: int,
     ) -> None:
+        """Convert the tiles of a walk.
+
+        Args:
+            tiles: of the walk.
+            write: takes the bytes.
+            stop_fault: the error of the walk's end; None if it is none.
+            size: of the file, for the bar; 0 if not known.
+        """
         table: BatchTable | None = None
 
         def pieces() -> Iterator[Work]:
@@ -258,6 +270,7 @@ class FileConversion:
         self._end(table, stop_fault)
 
     def _write(self, write: _Write, part: bytes | memoryview) -> None:
+        """Write bytes; an error before a segment would become too long."""
         self.bytes_out += len(part)
         if self.bytes_out > SEGMENT_BYTES_MAX:
             raise LimitExceededError(
@@ -277,9 +290,11 @@ class FileConversion:
         put(done)
 
     def _put_fault(self, put: Put, error: KsegError) -> None:
+        """Let a fault be noted in its turn."""
         put(partial(self._add_fault, error))
 
     def _count(self, losses: Losses, tally: Tally) -> None:
+        """Add the counts of a tile."""
         self.losses += losses
         self.tally += tally
 
@@ -383,6 +398,7 @@ def _opened(target: Path | None, source: Path | None) -> Iterator[_Write]:
 
 
 def _first_offset(first_offset: int | None, target: Path | None) -> int:
+    """The offset of the first message of Kafka 0.7: as given, by the new file's name, or 0."""
     if first_offset is not None or target is None:
         return first_offset or 0
     try:
@@ -457,6 +473,7 @@ def _recode(
 
 
 def _recoded(plan: RecodingPlan) -> dict[str, object]:
+    """A partition in the document."""
     return {
         "path": str(plan.path),
         "left_alone": plan.left_alone or None,

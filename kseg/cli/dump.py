@@ -153,6 +153,7 @@ class Dump(RecordLines):
             self.tell_nothing("batch" if self._batches_only else "record", self.request)
 
     def _pieces(self, paths: Sequence[str], selection: Selection) -> Iterator[Work]:
+        """The work on all files, directory by directory."""
         files = self._found_under(paths, selection)
         titles = len(files) > 1 and self.style.form == "text"
         for directory, group in groupby(files, key=_directory_of):
@@ -197,8 +198,8 @@ class Dump(RecordLines):
 
     def _partition(self, files: list[InputFile], *, titles: bool) -> Iterator[Work]:
         """Dump files of one directory; the last one may end in zeros without harm."""
-        last = self.last is not None
-        if titles and last:
+        holds_rows = self.last is not None
+        if titles and holds_rows:
             # Which files the rows come from is not known yet.
             yield putting(_title(files[0].path.parent))
         for source in files:
@@ -208,14 +209,14 @@ class Dump(RecordLines):
         for number, source in enumerate(logs):
             if self.full:
                 return
-            if titles and not last:
+            if titles and not holds_rows:
                 yield putting(_title(source.path))
             pieces = self._file(source, start if number == 0 else 0, number == len(logs) - 1)
             yield from each_at(source.path, pieces)
         self._finish()
 
-    def _file(self, source: InputFile, start: int, last: bool) -> Iterator[Work]:
-        """Dump one log from a position on."""
+    def _file(self, source: InputFile, start: int, is_last: bool) -> Iterator[Work]:
+        """Dump one log from a position on; `is_last` as in `_log`."""
         unreadable: list[KsegError] = []
         file = LogFile.open(source.path, self._mapping)
         with SharedUse(file.close) as use:
@@ -226,7 +227,7 @@ class Dump(RecordLines):
                 on_unreadable=unreadable.append,
                 tile_bytes=PIECE_BYTES if self._jobs > 1 else None,
             )
-            for work in self._log(source, tiles, last):
+            for work in self._log(source, tiles, is_last):
                 for error in unreadable:
                     yield partial(self.find, error, source.path)
                 unreadable.clear()
@@ -245,6 +246,7 @@ class Dump(RecordLines):
         return list(_overlapping(logs, self.request)) if len(logs) > 1 else logs, 0
 
     def _entries(self, source: InputFile, put: Put) -> None:
+        """Dump the entries of a file that is no log; damage is a finding."""
         try:
             self._write_entries(source, put)
         except (CorruptIndexError, UnreadableError) as error:
@@ -257,7 +259,13 @@ class Dump(RecordLines):
         dump_entries(source, style, RowWriter(put), put)
 
     def _log(self, file: InputFile, tiles: Iterator[Tile], is_last: bool) -> Iterator[Work]:
-        """Dump one file of batches, up to bytes that are not a batch."""
+        """Dump one file of batches, up to bytes that are not a batch.
+
+        Args:
+            file: the file.
+            tiles: of a walk over it.
+            is_last: of its partition, so that it may end in zeros.
+        """
         self._met_log = True
         style = self.style_of(file.directory, file.path.name)
         source = Source(file.path, style, self._topic(file), is_last)
@@ -269,6 +277,7 @@ class Dump(RecordLines):
                 return
 
     def _tile(self, tile: Tile, source: Source, put: Put) -> None:
+        """Write the rows of a tile, and report its damage."""
         with self.sink(put) as sink:
             if tile.table.bad_crc_count:
                 for row in np.flatnonzero(tile.table.crc_ok == 0).tolist():
@@ -281,6 +290,7 @@ class Dump(RecordLines):
             self._end(tile.table, source, put)
 
     def _columns(self, tile: Tile, source: Source, sink: RowWriter, put: Put) -> None:
+        """Write the records of a tile."""
         fields = record_fields(kafka07=tile.table.kafka07)
         request = replace(self.request, columns=fields)
         for columns in self._decoded(tile, request, source, put):
@@ -308,6 +318,7 @@ class Dump(RecordLines):
                 yield columns
 
     def _batches(self, tile: Tile, source: Source, sink: RowWriter, put: Put) -> None:
+        """Write a row for each wanted batch of a tile."""
         table = complete_wrappers(
             tile.data, tile.base, tile.table, lambda error: self._undecoded(error, source, put)
         )
@@ -376,6 +387,7 @@ def _directory_of(file: InputFile) -> Path:
 
 
 def _title(path: Path) -> bytes:
+    """The line of text in front of the rows of a file, or of a directory."""
     return f"# {printable(str(path))}\n".encode()
 
 

@@ -88,6 +88,7 @@ def groups(
 
 
 def _has_errors(report: Groups | Transactions | Metadata | Schemas) -> bool:
+    """Whether there is an error among the findings."""
     return any(finding.severity == "error" for finding in report.findings)
 
 
@@ -102,6 +103,13 @@ def _retention(settings: Sequence[Setting]) -> dict[str, Any]:
 
 
 def _print(report: Groups, glob: str, *, moments: bool) -> None:
+    """Print the groups; members and commits only if groups are chosen by a glob.
+
+    Args:
+        report: the groups.
+        glob: of their ids; "*" for all.
+        moments: whether they are those of the past, so that it counts how much was taken.
+    """
     if not report.logs:
         output.write_line("no topic of groups is here: __consumer_offsets, __share_group_state")
     elif not len(report):
@@ -161,9 +169,12 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
 def write_resets(
     report: Groups, path: Path, commits: Iterable[Mapping[str, Any]] | None = None
 ) -> list[str]:
-    """Write commits for Kafka's tools, all if None; returns the commands that read the file."""
+    """Write commits for Kafka's tools, all if None; returns the commands that read the file.
+
+    The tools take a file without the column of groups for one group, and with it for several.
+    """
     types = {group.group: group.type for group in report}
-    rows = [
+    rows = [  # group, topic, partition and offset
         (row["group"], row["topic"], row["partition"], row["offset"])
         for row in (report.commits.rows() if commits is None else commits)
         if row["pending"] is None and row["offset"] is not None and "\n" not in row["group"]
@@ -291,6 +302,7 @@ def mention(catalog: Catalog) -> None:
 
 
 def _print_transactions(report: Transactions, *, show_all: bool) -> None:
+    """Print the open transactions, with `show_all` also a table of all, and the counts."""
     for transaction in report:
         since = iso_text(transaction.start_ms) or "an unknown time"
         output.write_line(
@@ -307,8 +319,18 @@ def _print_transactions(report: Transactions, *, show_all: bool) -> None:
             output.write_line(f"    {transaction.command}")
     if show_all:
         head = (
-            *("topic", "partition", "status", "first_offset", "last_offset", "records", "bytes"),
-            *("producer_id", "producer_epoch", "transactional_id", "marker_offset", "duration_ms"),
+            "topic",
+            "partition",
+            "status",
+            "first_offset",
+            "last_offset",
+            "records",
+            "bytes",
+            "producer_id",
+            "producer_epoch",
+            "transactional_id",
+            "marker_offset",
+            "duration_ms",
         )
         output.write_columns(head, report.transactions.rows())
     output.write_line(report.title or "no transactions")
@@ -370,6 +392,7 @@ def metadata(
 
 
 def _print_state(state: Metadata) -> None:
+    """Print a state: how far the log was taken, and each table with rows."""
     complain(*(f"kseg: {finding.severity}: {finding}" for finding in state.findings))
     time = iso_text(state.timestamp) or "no known time"
     line = f"up to offset {state.end_offset}, {time}, leader epoch {state.leader_epoch}"
@@ -386,13 +409,13 @@ def _print_state(state: Metadata) -> None:
 
 
 def _write_table(rows: list[dict[str, str]]) -> None:
-    """The columns that say something."""
+    """Write rows, without columns that are empty or "no" in all of them."""
     names = [name for name in rows[0] if any(row[name] not in ("", "no") for row in rows)]
     output.write_columns(names, rows)
 
 
 def _shown(row: dict[str, Any]) -> dict[str, str]:
-    """A row as text, without default values."""
+    """A row as text; `certain` is shown only where a row is not."""
     cells = {name: _cell(value) for name, value in row.items() if name != "hidden"}
     if row.get("hidden"):
         cells["value"] = "(hidden)"
@@ -415,6 +438,7 @@ def _changed(row: dict[str, Any]) -> str:
 
 
 def _cell(value: Any) -> str:
+    """A value as text; nothing for None."""
     if isinstance(value, list):
         return ",".join(map(str, value))
     if isinstance(value, bool):

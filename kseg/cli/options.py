@@ -216,8 +216,20 @@ class ParsedTime(Parsed):
 
 #: The verbs that take URLs of stores.
 STORE_VERBS: Final = (
-    *("info", "read", "dump", "verify", "grep", "export", "stats", "lookup", "diff"),
-    *("groups", "transactions", "metadata", "schemas", "adopt"),
+    "info",
+    "read",
+    "dump",
+    "verify",
+    "grep",
+    "export",
+    "stats",
+    "lookup",
+    "diff",
+    "groups",
+    "transactions",
+    "metadata",
+    "schemas",
+    "adopt",
 )
 
 
@@ -295,8 +307,11 @@ def choice(*names: str, among: Sequence[str], help_text: str) -> Option:
     return click.option(*names, type=kind, default=among[0], show_default=True, help=help_text)
 
 
-def _note(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """Keep a value in the context, under `kseg.` and the name of its parameter."""
+def _keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Keep a value in the context, under `kseg.` and the name of its parameter.
+
+    So code that asks for it finds it, and no function of a verb has to hand it on.
+    """
     ctx.meta[f"kseg.{parameter.name}"] = value
     return value
 
@@ -309,7 +324,7 @@ def now_option(*, expose: bool = True) -> Option:
         type=TIME,
         is_eager=True,  # it is known before the times that are counted from it
         expose_value=expose,
-        callback=_note,
+        callback=_keep,
         help=(
             "Use this time as the present, in the same forms as other times; the "
             "default is the clock."
@@ -321,7 +336,7 @@ plain_option = click.option(
     "--plain",
     is_flag=True,
     expose_value=False,
-    callback=_note,
+    callback=_keep,
     help="Draw no bars on a terminal.",
 )
 
@@ -342,6 +357,7 @@ class _InternalTopics(_Choice):
 
 
 def _jobs(_ctx: click.Context, _parameter: click.Parameter, value: int | None) -> int:
+    """The number of threads; that of the cores if none is given, or 0."""
     from kseg.workers import usable_cores
 
     return value or usable_cores()
@@ -356,7 +372,7 @@ tier_options = together(
         "--tier",
         metavar="URL",
         expose_value=False,
-        callback=_note,
+        callback=_keep,
         help=(
             "Also read older segments from here: a URL or a directory to which "
             "brokers copy segments. Name a partition that exists only there as a "
@@ -368,14 +384,14 @@ tier_options = together(
         metavar="ID=FILE",
         multiple=True,
         expose_value=False,
-        callback=_note,
+        callback=_keep,
         help="The private key of a key pair that encrypts the tier; may be repeated.",
     ),
     click.option(
         "--topic-id",
         metavar="ID",
         expose_value=False,
-        callback=_note,
+        callback=_keep,
         help="The topic's id in the tier, if it was deleted and made again.",
     ),
 )
@@ -399,7 +415,7 @@ _COUNTED_FROM_NOW: Final = (parse_time_range,)
 
 
 def _declared(question: Question, option: Asked, verb: str = "") -> Option:
-    """One option of the table of questions."""
+    """One option of the table of questions; short forms are those of `grep` alone."""
     kind: Any = None
     if option.among:
         kind = _Choice(option.among, case_sensitive=False)

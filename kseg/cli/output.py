@@ -76,7 +76,10 @@ def binary_stdout() -> IO[bytes]:
 
 
 def taker(write: Callable[[Any], object]) -> Put:
-    """Takes the output of pieces of work: text to write, and functions to call after it."""
+    """A function that takes results of pieces of work: text to write, and functions to call.
+
+    So a message appears behind the rows that came before it.
+    """
 
     def take(result: Any) -> None:
         if callable(result):
@@ -248,6 +251,7 @@ def _widths(head: Sequence[str], body: Sequence[list[str]], name_max: int) -> li
 
 
 def _draw_by_rich(head: Sequence[str], body: Sequence[list[str]], left: Sequence[str]) -> None:
+    """Draw a table in colour, as wide as the terminal, with long text folded."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -327,7 +331,7 @@ def write_rows(
     """
     if wants_color():
         _draw(head, _cells(rows), left)
-        rows = [() for _ in rows]
+        rows = [() for _ in rows]  # the lines below are still to come
     for row, lines in zip_longest(rows, below, fillvalue=()):
         write_lines((*([plain(*row)] if row else ()), *lines))
 
@@ -345,14 +349,17 @@ def write_codes(verb: str, codes: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _code_fields(names: Sequence[str], fields: Any) -> dict[str, Any]:
+    """The named fields of a code, out of a tuple; all fields of an object."""
     return dict(zip(names, fields, strict=False)) if isinstance(fields, tuple) else asdict(fields)
 
 
 def _cells(rows: Iterable[Sequence[object]]) -> list[list[str]]:
+    """The cells of a table as text."""
     return [[_cell(value) for value in row] for row in rows]
 
 
 def _cell(value: object) -> str:
+    """A value in a table: two digits behind the point, "-" for None."""
     if value is None:
         return "-"
     if isinstance(value, float):

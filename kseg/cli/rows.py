@@ -76,11 +76,17 @@ class Style(NamedTuple):
 
 
 class Field(NamedTuple):
-    """One field of a row: its name, the kind of its column, and for enumerations the names.
+    """One field of a row.
 
-    Columns of kind `json` hold JSON in ASCII, those of kind `text` words; both are binary columns.
-    `none` is the value that means absent. An `optional` field is left out where it is absent, in
-    JSON too; all others are `null` there.
+    Attributes:
+        name: of the field.
+        kind: of its column. Columns of kind `json` hold JSON in ASCII, those of kind `text` words;
+            both are binary columns.
+        names: of an enumeration, the name of each value.
+        first: of an enumeration, the value that the first name is for.
+        none: the value that means absent; None for no such value.
+        optional: the field is left out where it is absent, in JSON too; all others are `null`
+            there.
     """
 
     name: str
@@ -141,7 +147,7 @@ BATCH_FIELDS = (
 )
 
 #: Values that text leaves out: -1 of producers, create time, false.
-_TEXT_QUIET = {
+_TEXT_OMITS = {
     "producer_id": -1,
     "producer_epoch": -1,
     "sequence": -1,
@@ -158,9 +164,20 @@ _TEXT_QUIET = {
     "type_id": UNKNOWN,
     "version": UNKNOWN,
 }
+#: The fields that come first in text, in this order.
 _TEXT_ORDER = (
-    *("offset", "timestamp", "type", "type_id", "version", "tombstone"),
-    *("key", "key_error", "value", "value_error", "reason", "headers"),
+    "offset",
+    "timestamp",
+    "type",
+    "type_id",
+    "version",
+    "tombstone",
+    "key",
+    "key_error",
+    "value",
+    "value_error",
+    "reason",
+    "headers",
 )
 
 
@@ -241,12 +258,12 @@ def _text_template(columns: list[tuple[Field, Any]], style: Style) -> Template:
         pieces.append((_text.TEXT, b"dir=" + printable(style.directory).encode()))
         lead = b" "
     for field, column in ranked:
-        quiet = _TEXT_QUIET.get(field.name)
-        silent = field.optional or field.kind in ("headers", "text")
-        null = None if quiet is not None or silent else b"-"
+        omitted = _TEXT_OMITS.get(field.name)
+        may_lack = field.optional or field.kind in ("headers", "text")
+        null = None if omitted is not None or may_lack else b"-"
         if field.kind in ("bytes", "json") or field.name in ("key", "value"):
             null = b"null"
-        shown = field._replace(none=quiet) if quiet is not None else field
+        shown = field._replace(none=omitted) if omitted is not None else field
         name_lead = lead + field.name.encode() + b"="
         pieces.append(_piece(shown, column, name_lead, null, style))
         lead = b" "
@@ -254,6 +271,15 @@ def _text_template(columns: list[tuple[Field, Any]], style: Style) -> Template:
 
 
 def _piece(field: Field, column: Any, lead: bytes, null: bytes | None, style: Style) -> Piece:
+    """The piece of a template for a field.
+
+    Args:
+        field: its name and kind.
+        column: its values.
+        lead: text in front of each.
+        null: text for an absent value, behind the lead; None to leave out the lead, too.
+        style: of the rows.
+    """
     if field.kind == "bytes":
         return bytes_piece(lead, column, style.bytes_style, null)
     if field.kind in ("json", "text"):
@@ -310,7 +336,10 @@ Write = Callable[[memoryview], object]
 
 
 class RowWriter:
-    """Writes rows through a buffer of its own. Not for several threads at once."""
+    """Writes rows through a buffer of its own. Not for several threads at once.
+
+    A row that the buffer does not hold is written piece by piece, and a large value part by part.
+    """
 
     def __init__(self, write: Write | None = None, buffer_bytes: int | None = None) -> None:
         """Write through `write`; None where `to` says so later."""
@@ -361,6 +390,7 @@ class RowWriter:
             self.replaced += count
 
     def _large_row(self, template: Template, row: int) -> None:
+        """Write a row that the buffer does not hold."""
         for piece in template:
             end = _text.write_rows((piece,), row, row + 1, self._buffer)
             if end.next_row > row:
@@ -375,6 +405,7 @@ class RowWriter:
                 raise AssertionError("a constant longer than the buffer")
 
     def _large_value(self, piece: Piece, row: int) -> None:
+        """Write a binary value that the buffer does not hold: the quotes, and its text in parts."""
         _kind, lead, _null, style, offsets, data, _validity = piece
         quote = b'""' if style & _text.NESTED else b'"'
         if style & _text.BARE:
@@ -433,6 +464,7 @@ def inexact(template: Template) -> Template:
 
 
 def _may_replace(style: int) -> bool:
+    """Whether bytes in a style of CSV are text, so that those that are not UTF-8 are replaced."""
     return style & (_text.CSV | _text.EXACT) == _text.CSV and style & _ENCODING in _TEXTS
 
 
@@ -445,6 +477,7 @@ def _header_rows(
     value_data: Any,
     validity: Any,
 ) -> Template:
+    """The template for headers as rows: `[name,value]` each, without a comma between them."""
     nested = style | _text.NESTED if style & _text.CSV else style
     key_style = _text.UTF8 | _text.EXACT | (nested & (_text.CSV | _text.NESTED))
     name = (_text.BYTES, lead, b"", key_style, key_offsets, key_data, None)
