@@ -127,12 +127,13 @@ def for_engines(kind: pa.Schema) -> pa.Schema:
     )
 
 
+#: Types that not all engines have, in the words of errors.
 _UNION, _DECIMAL, _EMPTY = (
     "a union of several types",
     f"a decimal of more than {_DIGITS_MAX} digits",
     "a record without fields",
 )
-#: Types that engines do not have.
+#: Which of them each engine does not have.
 _LACKING: dict[str, tuple[str, ...]] = {
     "Parquet": (_UNION, _EMPTY),
     "pandas": (_UNION,),
@@ -204,6 +205,7 @@ def to_record_batch(
 
 
 def _batch(columns: RecordColumns, kind: pa.Schema) -> pa.RecordBatch:
+    """The fields of a schema out of a piece of records."""
     arrays = [_array(name, columns) for name in kind.names]
     return pa.RecordBatch.from_arrays(arrays, schema=kind)
 
@@ -292,6 +294,7 @@ def batches_reader(
 
 
 def _batch_array(name: str, table: BatchTable) -> pa.Array:
+    """A column of a table of batches."""
     values = BATCH_FIELDS[name][0](table) if name in BATCH_FIELDS else getattr(table, name)
     kind = _BATCH_TYPES[name]
     build = timestamp_array if kind == _TIMESTAMP else _BUILDERS.get(name)
@@ -378,6 +381,7 @@ def headers_array(column: HeadersColumn, kind: pa.DataType = HEADERS) -> pa.Arra
 
 
 def _names(keys: BinaryColumn) -> pa.Array:
+    """The names of headers as text; over the same memory if they are ASCII."""
     if not len(keys.data) or int(keys.data.max()) < 0x80:
         return binary_array(keys, pa.string())
     return texts_array([(name or b"").decode("utf-8", "replace") for name in keys])
@@ -453,6 +457,7 @@ def repeated_array(value: str | int | None, kind: pa.DataType, count: int) -> pa
 
 
 def _labels(labels: Sequence[str], first: int = 0) -> Callable[..., pa.Array]:
+    """A function that makes a column of labels out of numbers; the first label is for `first`."""
     names = texts_array(labels)
 
     def build(values: np.ndarray[Any, Any]) -> pa.Array:
@@ -480,6 +485,7 @@ _BUILDERS: dict[str, Callable[[Any], pa.Array]] = {
 
 
 def _array(name: str, columns: RecordColumns) -> pa.Array:
+    """A field of a piece of records as an Arrow array."""
     if name in _PLACE_TYPES:
         return repeated_array(getattr(columns, name), _PLACE_TYPES[name], len(columns))
     values = columns["timestamp_ms" if name == "timestamp" else name]

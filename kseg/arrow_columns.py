@@ -116,6 +116,7 @@ def from_arrow(
 
 
 def _one_batch(source: Any) -> pa.RecordBatch:
+    """A source of records as one record batch."""
     if isinstance(source, pa.RecordBatch):
         return source  # through the interface, sizes of buffers would be its offsets' word
     if hasattr(source, "__arrow_c_array__"):
@@ -196,6 +197,7 @@ def _cut(arrays: dict[str, pa.Array], length: int) -> Iterator[RecordColumns]:
 
 
 def _bytes_of(arrays: dict[str, pa.Array]) -> int:
+    """The bytes of the largest column, which decide whether a piece can hold all."""
     return max(_data_bytes(array) for array in arrays.values())
 
 
@@ -211,6 +213,7 @@ def _data_bytes(array: pa.Array) -> int:
 
 
 def _columns(arrays: dict[str, pa.Array], length: int) -> RecordColumns:
+    """The columns that were taken from a batch as a piece of records, read-only."""
     made: dict[str, Any] = {}
     for name, array in arrays.items():
         made[name] = _READERS[name](array)
@@ -257,6 +260,7 @@ def _valid(array: pa.Array) -> np.ndarray[Any, Any] | None:
 
 
 def _headers(array: pa.Array) -> HeadersColumn:
+    """A headers column from a list; an error for a name that is null."""
     if pa.types.is_null(array.type):
         none = _binary(pa.nulls(0, pa.binary()))
         return HeadersColumn(np.zeros(len(array) + 1, np.int32), none, none)
@@ -278,6 +282,7 @@ def _key_and_value(pairs: pa.StructArray) -> tuple[pa.Array, pa.Array]:
 
 
 def _times(array: pa.Array) -> np.ndarray[Any, Any]:
+    """int64[n]: times in ms, rounded down; -1 for null."""
     kind = array.type
     if not pa.types.is_timestamp(kind):
         return _integers(array, "timestamp", none=NO_TIMESTAMP)
@@ -292,6 +297,7 @@ def _times(array: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def _integers(array: pa.Array, name: str, *, none: int | None = None) -> np.ndarray[Any, Any]:
+    """int64[n]: whole numbers, with `none` for null; an error for null if `none` is None."""
     kind = array.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
         raise ValueError(f"column {name!r} is {kind}, not whole numbers")

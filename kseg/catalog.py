@@ -237,11 +237,13 @@ def _completed(entry: Partition, tier: Any = None) -> Partition:
 
 
 def _takes(selection: Selection | Chosen, entry: Partition) -> bool:
+    """Whether a selection, or a function, chooses a partition."""
     takes = selection.takes if isinstance(selection, Selection) else selection
     return takes(entry.topic, entry.partition)
 
 
 def _why_nothing(selection: Selection | Chosen, here: Sequence[Partition]) -> str:
+    """Why none of the partitions is chosen, in words."""
     if isinstance(selection, Selection):
         return selection.why_nothing((entry.topic, entry.partition) for entry in here)
     return "no partition here is chosen"
@@ -295,6 +297,7 @@ def _readable(
 
 
 def _skip(path: Path, error: OSError, left_out: list[LeftOut], on_error: str) -> None:
+    """Note a path that cannot be read; with "raise" its error is raised."""
     if on_error == "raise":
         raise error
     left_out.append(LeftOut.of(path, error))
@@ -353,12 +356,13 @@ def take_replicas(
     Raises:
         ReplicasError: a partition has several directories, which are refused.
     """
+    # The directories of each partition, by their real paths.
     directories: dict[PartitionName, dict[str, Path]] = {}
     for entry in entries if replicas != "all" and len(entries) > 1 else ():
         if entry.name is not None and entry.kind is None and not (files == "all" and entry.is_file):
             places = directories.setdefault(entry.name, {})
             places.setdefault(real_path(entry.directory), entry.directory)
-    taken: dict[str, Path] = {}
+    replaced: dict[str, Path] = {}  # the directories that are not read: which one is, instead
     for name, places in directories.items():
         first, *others = places.values()
         if not others:
@@ -366,15 +370,15 @@ def take_replicas(
         if replicas == "refuse":
             raise ReplicasError(f"{name.topic}-{name.partition}", first, others[0])
         best = first if isinstance(replicas, str) else max(places.values(), key=replicas)
-        taken |= {place: best for place, directory in places.items() if directory is not best}
-    if not taken:
+        replaced |= {place: best for place, directory in places.items() if directory is not best}
+    if not replaced:
         return entries
     if left_out is not None:
         left_out += [
             LeftOut(Path(directory), f"left out: a replica of {best}")
-            for directory, best in taken.items()
+            for directory, best in replaced.items()
         ]
-    return [entry for entry in entries if real_path(entry.directory) not in taken]
+    return [entry for entry in entries if real_path(entry.directory) not in replaced]
 
 
 # ---- paths that callers name ---------------------------------------------------------------------
@@ -383,7 +387,11 @@ def take_replicas(
 def _expanded(
     named: Iterable[Path], left_out: list[LeftOut], *, logs: bool = False
 ) -> Iterator[Path]:
-    """The paths; a glob stands for all that match it."""
+    """The paths; a glob stands for all that match it.
+
+    Of the matches, those that a broker has set aside go to `left_out`, and with `logs` files that
+    are no logs are passed over; unless a glob names nothing else.
+    """
     for path in named:
         name = os.fspath(path)
         if not glob.has_magic(name) or (not is_remote(name) and os.path.lexists(name)):
@@ -402,6 +410,7 @@ def _expanded(
 
 
 def _matches_here(pattern: str) -> list[Path]:
+    """The paths of this machine that match a glob, in the order in which people count."""
     return [Path(name) for name in sorted(glob.glob(pattern, recursive=True), key=path_order)]
 
 

@@ -247,6 +247,7 @@ def _plain(value: Any) -> Any:
 
 
 def _cell(value: Any) -> str:
+    """A cell of a table of HTML as text, cut short."""
     if isinstance(value, bytes):
         rest = "..." if len(value) > _VALUE_BYTES else ""
         return value[:_VALUE_BYTES].decode("utf-8", "backslashreplace") + rest

@@ -216,6 +216,10 @@ _STRANGE: Final = (LookupError, TypeError, ValueError, AttributeError, Recursion
 
 
 def _of_polars(tree: Any) -> Iterator[Condition]:
+    """The comparisons in a serialized filter that hold together; nothing for other parts of it.
+
+    A part that is not understood may be left out: the filter is applied to the answer, too.
+    """
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -342,6 +346,7 @@ def _arrow_tree(filter: ds.Expression) -> Any:
 
 
 def _of_arrow(tree: Any) -> Iterator[Condition]:
+    """The comparisons in a filter that hold together, as of `_of_polars`; from `_arrow_tree`."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -436,6 +441,7 @@ class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]  # pyarrow has no t
         return PieceScanner(self, columns, filter, batch_size)
 
     def _refuse(self, *_arguments: Any, **_options: Any) -> NoReturn:
+        """Refuse an operation that would find the dataset empty."""
         raise TypeError("a dataset of kseg has no such operation; scanner(filter=) takes filters")
 
     filter = get_fragments = join = join_asof = replace_schema = sort_by = __reduce__ = _refuse

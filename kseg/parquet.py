@@ -27,8 +27,12 @@ GROUP_ROWS: Final = 256 << 10
 GROUP_BYTES: Final = 4 << 20
 #: Columns of few different values.
 _WORDS: Final = (
-    *("topic", "timestamp_type", "codec", "control_type"),
-    *("key_error", "value_error"),
+    "topic",
+    "timestamp_type",
+    "codec",
+    "control_type",
+    "key_error",
+    "value_error",
 )
 #: Rows in which keys have to come again for a dictionary of them to be made.
 _KEYS_LOOKED_AT: Final = 32 << 10
@@ -73,7 +77,7 @@ def parquet_writer(
 
 
 def _repeats(table: pa.Table | None) -> bool:
-    """Whether keys come again often enough for a dictionary of them to be worth its while."""
+    """Whether a key comes four times on the average, so that a dictionary of keys is worth it."""
     if table is None or "key" not in table.schema.names or not table.num_rows:
         return False
     compute: Any = require("pyarrow.compute", extra="arrow")
@@ -146,6 +150,7 @@ class ParquetFile:
             self._write_group()
 
     def _write_group(self) -> None:
+        """Write the pieces that wait as a row group; the first one decides how keys are stored."""
         pyarrow: Any = require("pyarrow", extra="arrow")
         group = pyarrow.Table.from_batches(self._waiting, schema(self._fields, self._kinds))
         if self._writer is None:

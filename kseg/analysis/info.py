@@ -543,6 +543,7 @@ def describe(tier: Tier, log: TierLog) -> dict[str, Any]:
 
 
 def _sums(segments: Sequence[Any]) -> dict[str, int]:
+    """The number and the bytes of segments, of the log or of the tier."""
     return {"segments": len(segments), "bytes": sum(segment.size for segment in segments)}
 
 

@@ -190,10 +190,12 @@ def logs_with_settings(
 
 
 def _topic_of(partition: ClosedPartition) -> str:
+    """The topic; the name of a directory that does not say it."""
     return partition_at(partition.origin).topic or partition.origin.name
 
 
 def _where(partition: ClosedPartition) -> dict[str, Any]:
+    """The path, topic and partition of a document: of the original, not of its copy."""
     return fields_of(partition_at(partition.origin), "path topic partition")
 
 
@@ -207,6 +209,7 @@ def _say_left_alone(left: Iterable[tuple[str, str]]) -> None:
 def _say_what_retention_leaves(
     partitions: Sequence[ClosedPartition], findings: Sequence[KsegError], *, is_plan: bool
 ) -> None:
+    """Print what retention leaves alone, with `is_plan` also what stays and why, and the tiers."""
     say_of_settings(findings, (partition.settings for partition in partitions))
     plans = [
         (partition, partition.deletion)
@@ -264,6 +267,7 @@ def _deletions(partition: ClosedPartition) -> Iterator[Action]:
 
 
 def _why_deleted(segment: RetiredSegment, plan: RetentionPlan) -> str:
+    """The reason why a segment goes, in words."""
     if segment.why == LOG_START:
         return f"{LOG_START}: all of it lies before offset {plan.log_start_offset}"
     limit = "retention" if plan.remote is None else "local.retention"
@@ -513,6 +517,7 @@ def _targets(
 
 
 def _digests(keys: Sequence[bytes], secret: bytes) -> list[str]:
+    """The keyed digests of keys, by which a report can be compared without naming them."""
     return [hmac.digest(secret, key, sha256).hex() for key in keys]
 
 
@@ -550,6 +555,7 @@ def _of_producers(partitions: Sequence[Partition]) -> list[Partition]:
 
 def _with_set_aside(partitions: Sequence[Partition]) -> list[Partition]:
     """The partitions, and behind each the directories of it that a broker has put aside."""
+    # By the path of the partition, which is the name of such a directory up to its last dot.
     set_aside: dict[Path, list[Path]] = {}
     for home in {partition.path.parent for partition in partitions if partition.name is not None}:
         for path in sorted(home.iterdir()):
@@ -617,6 +623,7 @@ def _document(
 
 
 def _digest(when: str, state: tuple[int, str] | None) -> dict[str, Any]:
+    """The fields about a file "before" or "after": bytes and SHA-256; null for no file."""
     size, digest = state or (None, None)
     return {f"bytes_{when}": size, f"sha256_{when}": digest}
 

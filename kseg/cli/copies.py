@@ -72,6 +72,7 @@ def diff(
 
 
 def _diff_page(report: Diff, *, show_all: bool) -> Iterator[str]:
+    """Partitions that differ, with `show_all` the same ones too; then the totals."""
     same = [partition for partition in report.partitions if _is_same(partition)]
     different = [partition for partition in report.partitions if not _is_same(partition)]
     for partition in (*different, *(same if show_all else ())):
@@ -101,6 +102,7 @@ def _is_same(partition: PartitionDiff) -> bool:
 
 
 def _extent(partition: PartitionDiff, pair: Compared) -> str:
+    """The offsets of a copy, and those of the first copy if they are others."""
     first = partition.first
     copy = pair.copy
     if copy.error is not None:
@@ -116,12 +118,14 @@ def _extent(partition: PartitionDiff, pair: Compared) -> str:
 
 
 def _offsets(copy: CopySeen) -> str:
+    """The offsets of a copy, in words."""
     start = copy.log_start_offset or 0
     end = copy.log_end_offset or 0
     return f"offsets {start} to {end - 1}" if end > start else f"no records, its log ends at {end}"
 
 
 def _diff_details(partition: PartitionDiff, pair: Compared) -> Iterator[str]:
+    """A line for each kind of difference, and each range; the first ones of many."""
     first = partition.first.path
     for difference in pair.differences[:ITEMS_MAX]:
         recoded = len({batch.header.codec for batch in difference.batches}) > 1
@@ -142,6 +146,7 @@ def _diff_details(partition: PartitionDiff, pair: Compared) -> Iterator[str]:
 
 
 def _ranges(label: str, ranges: Ranges) -> Iterator[str]:
+    """A line for each of the first ranges, and one for the rest."""
     for listed in ranges.listed[:ITEMS_MAX]:
         yield f"{label}: offsets {listed.first_offset} to {listed.last_offset}"
     yield from more_line(ranges.count, f"ranges: {label}")
@@ -178,6 +183,7 @@ def merge(
 
 
 def _write_merge(plan: MergePlan, paths: Paths, report: Path | None, *, as_json: bool) -> None:
+    """Print a merge; `report` is the file about it, None if nothing was written."""
     if as_json:
         written = {"applied": report is not None, "report": None if report is None else str(report)}
         output.write_document("merge/1", {"path": list(paths), **written, **plan.to_dict()})
@@ -186,14 +192,19 @@ def _write_merge(plan: MergePlan, paths: Paths, report: Path | None, *, as_json:
 
 
 def _merge_page(plan: MergePlan, report: Path | None) -> Iterator[str]:
+    """The partitions with their details, and how to put the merged logs in place."""
     for partition in plan.partitions:
         start = partition.log_start_offset
         end = partition.log_end_offset
         offsets = (
             f"offsets {start} to {end - 1}" if end > start else f"no records, it ends at {end}"
         )
-        state = "whole" if partition.ok else "differences" if not partition.missing else "not whole"
-        state = f"{partition.undecided} undecided" if partition.undecided else state
+        if partition.undecided:
+            state = f"{partition.undecided} undecided"
+        elif partition.ok:
+            state = "whole"
+        else:
+            state = "not whole" if partition.missing else "differences"
         yield f"{partition.name}: {state}: {offsets}"
         yield from (f"  {line}" for line in _merge_details(partition))
     if plan.left_alone:
@@ -251,6 +262,7 @@ def _compacted(plan: MergePlan) -> Iterator[str]:
 
 
 def _merge_details(merge: PartitionMerge) -> Iterator[str]:
+    """A line for each copy, missing range, range that is left out, and conflict."""
     for copy in merge.copies:
         yield _merged_copy(copy)
     for missing in merge.missing[:ITEMS_MAX]:
@@ -269,6 +281,7 @@ def _merge_details(merge: PartitionMerge) -> Iterator[str]:
 
 
 def _merged_copy(copy: MergedCopy) -> str:
+    """The part of a merge that came from a copy, in words."""
     if copy.error is not None:
         return f"{copy.path}: cannot be read: {copy.error}"
     parts = [
@@ -284,6 +297,7 @@ def _merged_copy(copy: MergedCopy) -> str:
 
 
 def _missing_range(missing: LostOffsets) -> str:
+    """Offsets that no copy has, in words."""
     least = "at most " if missing.at_most else ""
     if missing.last_offset is None:
         return f"missing: {least}what followed offset {missing.first_offset - 1}, where damage is"
@@ -357,6 +371,7 @@ def _with_groups(plan: AdoptionPlan, path: Path, at: int | None) -> AdoptionPlan
 
 
 def _say(plan: AdoptionPlan) -> None:
+    """Print a table of partitions, then all that the plan has to say."""
     if plan.unfinished:
         output.write_line("an interrupted run has made these logs; they are put in their places:")
         output.write_lines(f"  {path}" for path in plan.unfinished)

@@ -229,6 +229,7 @@ def dump_entries(
 def _index(
     kind: type[OffsetIndex] | type[TimeIndex], names: Sequence[str], path: Path, base_offset: int
 ) -> Columns:
+    """The entries of an index in use, with their numbers."""
     with kind.open(path, base_offset) as index:
         columns = index.entries()
     return {"entry": np.arange(len(columns[0])), **dict(zip(names, columns, strict=True))}
@@ -299,6 +300,7 @@ _TEXTS: dict[FileKind, Callable[[Path], Iterator[dict[str, Any]]]] = {
 def _write_texts(
     rows: Sequence[dict[str, Any]], style: Style, write: Callable[[bytes], object]
 ) -> None:
+    """Write rows of a small file, which are few; the columns of CSV are those of the first one."""
     places = {"dir": style.directory, "file": style.file}
     named = {name: text for name, text in places.items() if text is not None}
     for number, row in enumerate(rows):
@@ -318,6 +320,7 @@ def _write_texts(
 
 
 def _csv_value(value: object) -> bytes:
+    """A value in CSV: nothing for None, quotes around text."""
     if value is None:
         return b""
     return csv_field(value) if isinstance(value, str) else str(value).encode()

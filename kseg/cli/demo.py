@@ -90,7 +90,7 @@ def demo(no_spark: bool, out: str | None, damaged: bool) -> int:
             output.write_line(f"Spark is left out: {spark}")
         same &= _side_by_side(no_spark=bool(no_spark or spark))
         same &= _break_and_repair()
-    return Exit.OK if same else Exit.FOUND
+    return Exit.OK if same else Exit.FOUND  # all parts gave the same, and the broken log is whole
 
 
 def _lacks(check: Callable[[], object]) -> KsegError | None:
@@ -103,6 +103,7 @@ def _lacks(check: Callable[[], object]) -> KsegError | None:
 
 
 def _check_spark() -> None:
+    """Raise the error of a missing pyspark, or Java."""
     from kseg.extras import check_pyspark
 
     check_pyspark()
@@ -142,6 +143,7 @@ def _cut_end(partition: Path) -> None:
 
 
 def _run(title: str, command: str) -> int:
+    """Show and run a command line of kseg; returns its exit code."""
     from kseg.cli.main import cli
 
     output.write_line(title)

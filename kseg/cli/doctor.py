@@ -120,6 +120,7 @@ def write_reports(
 
 
 def _check(settings: Sequence[Setting], reports: Sequence[DoctorReport]) -> None:
+    """Refuse settings of topics that are not here."""
     topics = {
         partition.topic
         for report in reports
@@ -180,6 +181,12 @@ def _loss(report: DoctorReport) -> str:
 
 
 def _of_directory(directory: DirectoryOutlook, rate: float | None) -> Iterator[str]:
+    """The outcome of a directory, how much is read again, and its findings.
+
+    Args:
+        directory: of the report.
+        rate: bytes a second that were measured; None if they were not.
+    """
     stop = "clean stop" if directory.clean else "no clean stop"
     size = output.human_bytes(sum(partition.bytes for partition in directory.partitions))
     partitions = output.counted(len(directory.partitions), "partition")
@@ -209,12 +216,14 @@ def _of_directory(directory: DirectoryOutlook, rate: float | None) -> Iterator[s
 
 
 def _is_swept(finding: BrokerFinding) -> bool:
+    """Whether a finding is that a start reads a partition again."""
     return finding.code == "swept"
 
 
 def _reading(
     swept: Sequence[PartitionOutlook], directory: DirectoryOutlook, rate: float | None
 ) -> str:
+    """How much of some partitions is read again, and how long that takes."""
     count = output.counted(len(swept), "partition")
     size = output.human_bytes(sum(partition.swept_bytes for partition in swept))
     text = f"loading reads {size} of {count} again"
@@ -386,6 +395,7 @@ def _of_tier(
 
 
 def _print(report: Report) -> None:
+    """Print each finding, each damaged place, and the numbers."""
     output.write_lines(
         f"{finding.severity}: {finding}; {finding.advice}" for finding in report.findings
     )
@@ -401,6 +411,7 @@ def _print(report: Report) -> None:
 
 
 def _lost_line(lost: Lost) -> str:
+    """A damaged place of a log, and what becomes of the sound batches behind it."""
     text = f"lost: {lost.path} @ {lost.position}: {lost.extent} cannot be read"
     if lost.sound_behind:
         text += f"; {lost.sound_batches} after it: a recovery cuts them, too, if it reads this file"

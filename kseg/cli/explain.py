@@ -82,6 +82,7 @@ def _write_totals(report: ExplainReport) -> None:
 
 
 def _total(cause: str, size: str, meaning: str, date: str | None) -> str:
+    """The line of a cause, where there is no table."""
     return f"  {size:>10}  {cause}: {meaning}{'' if date is None else f'; from {date} on'}"
 
 
@@ -159,10 +160,12 @@ def _remote_lines(partition: PartitionKeeps) -> Iterator[str]:
 
 
 def _is_odd(row: KeptFile) -> bool:
+    """Whether a file is shown also without `--segments`."""
     return row.cause in ("unknown", "uncleanable", "future-timestamp", "open-transaction")
 
 
 def _rows(rows: Sequence[KeptFile], indent: str = "", *, whole: bool = True) -> Iterator[str]:
+    """A line for each file; unless `whole`, for the first ones, and one for the rest."""
     shown = rows if whole else rows[:_LINES_MAX]
     for row in shown:
         yield f"{indent}{_row(row)}"
@@ -171,6 +174,7 @@ def _rows(rows: Sequence[KeptFile], indent: str = "", *, whole: bool = True) -> 
 
 
 def _row(row: KeptFile) -> str:
+    """A file: its size, its cause, and when it goes, in words."""
     size = output.human_bytes(row.bytes + row.index_bytes)
     parts = [f"{row.path}: {size}: {row.cause}"]
     if row.why:
@@ -186,6 +190,7 @@ def _row(row: KeptFile) -> str:
 
 
 def _supposed(what_if: WhatIf, *, left_out: int) -> Iterator[str]:
+    """The answer to `--what-if`; `left_out` partitions have a policy that is not known."""
     size = output.human_bytes(what_if.bytes)
     yield ""
     yield f"with {', '.join(what_if.settings)}: {size} would go at once"
@@ -205,6 +210,7 @@ def _supposed(what_if: WhatIf, *, left_out: int) -> Iterator[str]:
 
 
 def _codec_line(estimate: CodecEstimate) -> str:
+    """The size of a topic in another codec, with the error of the estimate."""
     size, made, error, sampled = map(
         output.human_bytes,
         (estimate.bytes, estimate.new_bytes, estimate.error_bytes, estimate.sampled_bytes),

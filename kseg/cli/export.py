@@ -112,12 +112,15 @@ def _say_owner(source: Path, target: Path, out: Path) -> None:
 def _tell_where(records: Scan) -> None:
     """Say how much is read from the tier, and how much from this machine."""
     for source in records.sources if tier_of_run() is not None else ():
-        sizes = dict.fromkeys((True, False), 0)
+        remote = local = 0
         for info in LogView.at(source).segments:
-            sizes[info.end_offset is not None] += info.size
+            if info.end_offset is None:
+                local += info.size
+            else:  # the tier says where its segments end
+                remote += info.size
         complain(
-            f"kseg: {source.path}: {output.human_bytes(sizes[True])} in the tier, "
-            f"{output.human_bytes(sizes[False])} here"
+            f"kseg: {source.path}: {output.human_bytes(remote)} in the tier, "
+            f"{output.human_bytes(local)} here"
         )
 
 
@@ -193,6 +196,7 @@ def _write_rows(writer: RowWriter, columns: RecordColumns, file_format: AnyForma
 
 
 def _style(file_format: AnyFormat, file: Path) -> Style:
+    """The style of the rows of a file of records, which are of one log file."""
     # CSV in a file is for spreadsheets and loaders: text as it is, not escaped for a terminal.
     encoding = (
         "raw"
@@ -206,6 +210,7 @@ def _style(file_format: AnyFormat, file: Path) -> Style:
 
 
 def _row_fields(file_format: AnyFormat) -> tuple[Field, ...]:
+    """The fields of lines, in the order of the format; topic and partition are in none."""
     by_name = {field.name: field for field in typed_fields(file_format.kinds, keep_bytes=True)}
     return tuple(by_name[name] for name in file_format.fields if name in by_name)
 

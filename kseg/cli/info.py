@@ -80,9 +80,20 @@ def info(
 
 #: The columns of `--tier`.
 _TIER_HEAD: Final = (
-    *("partition", "layout", "source", "start", "end", "local start"),
-    *("remote", "bytes remote", "local", "bytes local", "overlap"),
+    "partition",
+    "layout",
+    "source",
+    "start",
+    "end",
+    "local start",
+    "remote",
+    "bytes remote",
+    "local",
+    "bytes local",
+    "overlap",
 )
+#: The columns that a narrow terminal shows, the first ones first.
+_TIER_PRIORITY: Final = (*_TIER_HEAD[3:], "layout", "source")
 
 
 def _info_of_tier(paths: Paths, selection: Selection, *, as_json: bool) -> int:
@@ -97,8 +108,7 @@ def _info_of_tier(paths: Paths, selection: Selection, *, as_json: bool) -> int:
     if as_json:
         output.write_document("info/1", {"path": output.path_field(paths), "partitions": documents})
     else:
-        shown = (*_TIER_HEAD[3:], *_TIER_HEAD[1:3])
-        output.write_fitted_table(_TIER_HEAD, map(_tier_row, documents), shown)
+        output.write_fitted_table(_TIER_HEAD, map(_tier_row, documents), _TIER_PRIORITY)
         output.write_lines(
             f"{document['path']}: offsets {first} to {last} are in neither part"
             for document in documents
@@ -115,6 +125,7 @@ def _info_of_tier(paths: Paths, selection: Selection, *, as_json: bool) -> int:
 
 
 def _tier_row(document: dict[str, Any]) -> list[object]:
+    """The cells of `_TIER_HEAD`."""
     names = ("layout", "source", "log_start_offset", "log_end_offset", "local_start_offset")
     return [
         f"{document['topic']}-{document['partition']}",
@@ -128,6 +139,7 @@ def _tier_row(document: dict[str, Any]) -> list[object]:
 
 
 def _print(documents: list[dict[str, Any]], *, per_segment: bool) -> None:
+    """Print partitions, the largest first, each perhaps with its segments."""
     rows = []
     named = zip(names_of(documents), documents, strict=True)
     for name, document in sorted(named, key=lambda pair: -pair[1]["bytes"]):
@@ -223,6 +235,7 @@ _SIZES = ("p50", "p99", "max")
 
 
 def _print_stats(report: StatsReport) -> None:
+    """Print partitions, the largest first; then the keys with most bytes, bars, and the errors."""
     documents = [partition.document() for partition in report.partitions]
     named_rows = sorted(
         zip(names_of(documents), report.partitions, documents, strict=True),
@@ -289,6 +302,7 @@ def _estimates(*, with_errors: bool) -> Iterator[str]:
 
 
 def _stats_row(name: str, document: dict[str, Any]) -> list[object]:
+    """The cells of a partition: those of `info`, the sizes of records, and the number of keys."""
     sizes = document.get("record_bytes", {})
     return [
         *partition_row(name, document),
@@ -298,6 +312,7 @@ def _stats_row(name: str, document: dict[str, Any]) -> list[object]:
 
 
 def _short(key: bytes) -> str:
+    """A key as text, cut to the width of its column."""
     text = printable(key.decode("utf-8", "replace"))
     return text if len(text) <= _KEY_CHARACTERS_MAX else text[: _KEY_CHARACTERS_MAX - 1] + "…"
 
@@ -356,6 +371,10 @@ def _print_special(path: Path, directory: str, time: int, *, as_json: bool) -> N
 
 
 def _by_offset(log: Log, offset: int) -> FoundRecord | None:
+    """The first record from an offset on; None if the log has lost all that followed.
+
+    Of a batch that cannot be decoded, the place counts, with the largest time of its header.
+    """
     try:
         batch = log.lookup(offset)
     except OffsetOutOfRangeError:

@@ -231,7 +231,10 @@ def _advise() -> None:
 
 
 def _take_debug(words: list[str]) -> tuple[list[str], bool]:
-    """`--debug` works anywhere before a `--`, so you can put it behind a failed call."""
+    """The words without `--debug`, and whether it was among them.
+
+    It works anywhere before a `--`, so you can put it behind a failed call.
+    """
     end = words.index("--") if "--" in words else len(words)
     others_than_debug = [word for word in words[:end] if word != "--debug"]
     return others_than_debug + words[end:], len(others_than_debug) < end
@@ -247,6 +250,10 @@ def _wants_json(error: click.UsageError) -> bool:
 
 
 def _explain_usage(error: click.UsageError, words: list[str]) -> None:
+    """Report a wrong command line in a line, with the help that tells more.
+
+    For an option of other verbs it says why this verb has none, and which option has the same use.
+    """
     verb = words[0] if words and words[0] in VERBS else ""
     path = error.ctx.command_path if error.ctx is not None else f"kseg {verb}".rstrip()
     message = printable(" ".join(error.format_message().split()))

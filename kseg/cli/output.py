@@ -523,6 +523,7 @@ def put_back(replaced: Sequence[tuple[str, Path]], out: Path, beside: Path) -> I
 
 
 def _steps(moves: Sequence[tuple[Path, Path]], aside: Path) -> Iterator[str]:
+    """The commands that move each damaged log aside, and the made one into its place."""
     yield f"mkdir -p {quote(str(aside))}"
     for damaged, made in moves:
         yield f"mv {quote(str(damaged))} {quote(str(aside))}/"

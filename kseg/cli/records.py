@@ -117,6 +117,7 @@ class RecordLines:
         #: Whether rows of several partitions follow each other without a line between them.
         self.is_of_many = False
         self._decode_as = decode_as
+        #: The paths of files that were named themselves.
         self._lone: frozenset[str] = frozenset()
         self._sources: dict[str, Source] = {}
         self._take = output.taker(out.write)
@@ -129,7 +130,7 @@ class RecordLines:
             records: with the columns `record_fields`; its faults go to `note`.
             jobs: the threads that make text; one, if records of the scan are counted.
         """
-        inside = _tell_outside(records)
+        has_inside = _tell_outside(records)
         if jobs > 1:
             self._begin(records)
             works = records.works(piece_bytes=PIECE_BYTES)
@@ -137,7 +138,9 @@ class RecordLines:
             run_in_order(pieces, self._take, threads=jobs)
         else:
             self.write_pieces(records, records)
-        if inside and records.counts[0] != 0:
+        if (
+            has_inside and records.counts[0] != 0
+        ):  # else the reason is known: the bounds, or a limit
             self.tell_nothing("record", records.request)
 
     def write_pieces(self, records: Scan, pieces: Iterable[RecordColumns]) -> None:
@@ -157,6 +160,7 @@ class RecordLines:
         put(partial(self._add, *sums))
 
     def _add(self, replaced: int, is_empty: bool) -> None:
+        """Add the sums of a piece of work."""
         self._replaced += replaced
         self.is_empty = self.is_empty and is_empty
 
@@ -292,6 +296,7 @@ class RecordLines:
         put(partial(self._report, at_path(error, path)))
 
     def _report(self, error: KsegError) -> None:
+        """Report a fault, and count it."""
         self.findings += 1
         self.out.flush()
         complain_of((error,))
@@ -328,6 +333,7 @@ def record_fields(*, kafka07: bool) -> tuple[str, ...]:
 
 
 def _kind_of(path: Path) -> FileKind | None:
+    """The kind of a file by its name; None for a name that is not Kafka's."""
     name = parse_name(path.name)
     return None if name is None else name.kind
 
@@ -338,14 +344,14 @@ def _tell_outside(records: Scan) -> bool:
 
     start = records.request.offset_start
     end = records.request.offset_end
-    inside = not records.sources or records.request.bounds[0] == ALL
-    for source in () if inside else records.sources:
+    has_inside = not records.sources or records.request.bounds[0] == ALL
+    for source in () if has_inside else records.sources:
         view = None if source.is_file else LogView.at(source)
         if view is None or (start < view.log_end_offset and end > view.log_start_offset):
-            inside = True
+            has_inside = True
         else:
             complain(f"kseg: {view.path}: nothing is there: {view.extent}")
-    return inside
+    return has_inside
 
 
 def within(request: Request, rows: int, offsets: tuple[Any, Any], times: tuple[Any, Any]) -> Bools:
@@ -396,6 +402,7 @@ def stream_tiles(stream: IO[bytes]) -> Iterator[Tile]:
 
 
 def _zeros_to_the_end(stream: IO[bytes]) -> StopReason:
+    """Read a stream to its end, or to a byte that is not zero; the reason why its walk ends."""
     while chunk := stream.read(_CHUNK_BYTES):
         if chunk.count(0) != len(chunk):
             return StopReason.BAD_LENGTH
@@ -403,10 +410,12 @@ def _zeros_to_the_end(stream: IO[bytes]) -> StopReason:
 
 
 def _plain(bound: Any) -> str:
+    """A bound as text, nothing for None."""
     return "" if bound is None else str(bound)
 
 
 def _iso(bound: Any) -> str:
+    """A bound of time as text: ISO 8601, or ms outside of its years."""
     return iso_text(bound) or _plain(bound)
 
 

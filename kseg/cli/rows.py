@@ -518,6 +518,7 @@ def typed_fields(kinds: Kinds, *, keep_bytes: bool = False) -> tuple[Field, ...]
 
 
 def _fields(kinds: Kinds, *, keep_bytes: bool) -> Iterator[Field]:
+    """As `typed_fields`, one by one."""
     for field in RECORD_FIELDS:
         if field.name not in kinds:
             yield field
@@ -542,6 +543,7 @@ def record_rows(
 
 
 def _shown(column: TypedColumn) -> BinaryColumn:
+    """The texts of decoded values, or their JSON."""
     if not isinstance(column.kind, Kind):
         from kseg.decode.registry import json_columns
 
@@ -568,6 +570,7 @@ def _plain_json(column: BinaryColumn) -> BinaryColumn:
 
 
 def _escaped(match: re.Match[str]) -> str:
+    """An escape of a character outside of ASCII; a blank for white space between parts of JSON."""
     letter = match[0]
     if letter in "\t\n\r":
         return " "

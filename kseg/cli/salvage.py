@@ -59,6 +59,7 @@ def salvage(
 
 
 def _say(report: SalvageReport) -> None:
+    """Print a table of partitions, their details, and the totals."""
     plan = report.plan
     output.write_lines(_unproved(plan))
     head = ("partition", "kept", "records", "lost", "duplicates", "offsets")
@@ -83,6 +84,7 @@ def _unproved(plan: SalvagePlan) -> Iterator[str]:
 
 
 def _row(partition: SalvagedPartition) -> tuple[object, ...]:
+    """The cells of a partition in the table of `_say`."""
     start = partition.log_start_offset
     end = partition.log_end_offset
     return (
@@ -103,6 +105,7 @@ def _lost(partition: SalvagedPartition) -> str:
 
 
 def _details(partition: SalvagedPartition) -> Iterator[str]:
+    """Lines about lost ranges, undecodable ones, bytes without proof, and transactions."""
     yield from _lines(partition, "lost", [_range(lost) for lost in partition.lost])
     yield from _lines(partition, "undecodable", [_range(lost) for lost in partition.undecodable])
     reasons = dict.fromkeys(
@@ -146,12 +149,14 @@ def _span_line(span: Span) -> str:
 
 
 def _end_of(transaction: DamagedTransaction, partition: SalvagedPartition) -> str:
+    """How an open transaction was ended, or can be; empty for one that is not open."""
     if not transaction.is_open:
         return ""
     return "; aborted" if partition.markers else "; --abort-open ends it"
 
 
 def _range(lost: LostOffsets) -> str:
+    """Lost offsets and their place, in words."""
     location = f"{lost.path} @ {lost.position}"
     if lost.last_offset is None:
         return f"offsets from {lost.first_offset} on, {location}"
@@ -162,6 +167,7 @@ def _range(lost: LostOffsets) -> str:
 
 
 def _lines(partition: SalvagedPartition, label: str, lines: Sequence[str]) -> Iterator[str]:
+    """The first of some lines behind the partition and a label, and the number of others."""
     yield from (f"{partition.name}: {label}: {line}" for line in lines[:_LINES_MAX])
     if len(lines) > _LINES_MAX:
         more = len(lines) - _LINES_MAX

@@ -154,6 +154,7 @@ class Message07(BorrowedMessage):
         return self.data[self._header_bytes() :]
 
     def _header_bytes(self) -> int:
+        """Bytes in front of the payload; an error if there are fewer."""
         header = _HEADER_BYTES[self.magic]
         if len(self.data) < header:
             raise CorruptRecordError(f"message of {len(self.data)} bytes, {header} at least")
@@ -336,6 +337,7 @@ def _unwrap(
 
 
 def _inner(message: Message07, left: list[int], depth: int) -> Iterator[MessageAndNextOffset]:
+    """The messages in a compressed one, `depth` deep; takes their bytes off `left[0]`."""
     if depth > NESTING_MAX:
         raise LimitExceededError(f"compressed messages nested deeper than {NESTING_MAX}")
     data = decompress(message.codec, message.view_payload(), magic=0, limit=left[0])

@@ -298,6 +298,7 @@ def _stamped(message: Message, now_ms: int) -> Message:
 
 
 def _ensure_valid(message: Message, index: int) -> None:
+    """Refuse a wrong checksum; the error has the message's index."""
     try:
         message.ensure_valid()
     except CorruptRecordError as error:
@@ -306,6 +307,7 @@ def _ensure_valid(message: Message, index: int) -> None:
 
 
 def _check_message(message: Message, index: int, rules: AppendRules) -> None:
+    """Refuse a message of a strange magic, and one without a key where a key is needed."""
     if message.magic not in (0, 1):
         reason = f"message of magic {message.magic}, 0 or 1 expected"
         raise InvalidRecordError(reason, record_index=index)
@@ -316,6 +318,7 @@ def _check_message(message: Message, index: int, rules: AppendRules) -> None:
 
 
 def _check_timestamp(message: Message, index: int, append: _Append) -> None:
+    """Refuse a time too far from the clock's, and log-append time, which only the log sets."""
     timestamp, bound = message.timestamp, append.rules.timestamp_before_max_ms
     apart = min(abs(timestamp - append.now_ms), INT64_MAX)
     if not append.rules.is_log_append and apart > bound:
@@ -330,6 +333,7 @@ def _check_timestamp(message: Message, index: int, append: _Append) -> None:
 def _refused(
     kind: type[InvalidRecordError | InvalidTimestampError], reason: str, index: int
 ) -> InvalidRecordError | InvalidTimestampError:
+    """The error for one message."""
     error = kind(reason, record_index=index)
     error.record_errors = (RecordFault(index, reason),)
     return error
@@ -392,6 +396,7 @@ def down_convert(
 def _convert(
     data: memoryview, table: BatchTable, to_magic: int, first_offset: int, verify_crc: bool
 ) -> Converted:
+    """Convert the batches of a table, a run of the same treatment at a time; see `down_convert`."""
     parts: list[bytes | memoryview] = []
     stats = ConversionStats()
     keep = np.ones(len(table), np.bool_) if to_magic >= 2 else ~table.is_control

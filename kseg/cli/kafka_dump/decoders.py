@@ -77,6 +77,7 @@ def internal_contents(
 
 
 def _encoded(text: str | None) -> bytes | None:
+    """A text in UTF-8, a question mark for half a surrogate pair, as Java writes it."""
     return None if text is None else text.encode("utf-8", "replace")
 
 
@@ -177,6 +178,7 @@ def message_json(message: str, version: int, fields: dict[str, Any]) -> str:
 
 
 def _struct(schema: list[Schema], fields: dict[str, Any]) -> str:
+    """A struct as JSON: all fields of its schema, without tagged ones that have their default."""
     parts = []
     for field in schema:
         name = field["name"]
@@ -223,6 +225,7 @@ def json_text(value: Any) -> str:
 
 
 def _escape(match: re.Match[str]) -> str:
+    """The escape of a character in JSON."""
     return _NAMED.get(match[0]) or f"\\u{ord(match[0]):04X}"
 
 

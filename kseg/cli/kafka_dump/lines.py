@@ -189,6 +189,7 @@ def line_pieces(line: str, column: Columns) -> Template:
 
 
 def _piece(lead: bytes, name: str | None, column: Columns) -> Piece:
+    """The piece of a template for a field, with text in front; for no name the text alone."""
     if name is None:
         return (text.TEXT, lead)
     values = column(name.removesuffix("?").replace("CODEC", "codec"))
@@ -201,6 +202,7 @@ def _piece(lead: bytes, name: str | None, column: Columns) -> Piece:
 
 
 def _batch_column(table: BatchTable, name: str) -> Any:
+    """The column of a field in the line of a batch; `horizon` is the time in Java's words."""
     if name != "horizon":
         return getattr(table, name)
     has = (table.attributes & DELETE_HORIZON) != 0
@@ -301,6 +303,7 @@ def where(column: BinaryColumn, keep: Bools | None) -> BinaryColumn:
 def _decoded(
     column: BinaryColumn, decoder: Decoder | None, keep: Bools | None, note: Note
 ) -> BinaryColumn:
+    """The texts of a column; null outside of `keep`, and where a value cannot be decoded."""
     column = where(column, keep)
     if decoder is None:
         return column

@@ -100,6 +100,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _options(words: dict[str, Any], out: IO[bytes]) -> DumpOptions:
+    """The options of a run, out of those of the command line."""
     lines = _lines(words)
     parser = _parser(words, lines)
     return DumpOptions(
@@ -133,6 +134,7 @@ def _lines(words: dict[str, Any]) -> Lines:
 
 
 def _parser(words: dict[str, Any], lines: Lines) -> Parser | None:
+    """The function for the texts of keys and values; None if they are not printed."""
     for name, topic in TOPIC_DECODERS.items():
         if words[name.replace("-", "_")]:
             from kseg.cli.kafka_dump.decoders import internal_contents  # loads all schemas
@@ -147,6 +149,7 @@ def _parser(words: dict[str, Any], lines: Lines) -> Parser | None:
 
 
 def _decoder(name: str | None) -> Any:
+    """The decoder by the name of a class of Kafka's; None for text."""
     kind = (name or "string").rpartition(".")[2].lower().removesuffix("decoder")
     if kind not in _DECODERS:
         raise click.UsageError(f"No decoder {name!r}; there are {DECODER_NAMES}.")
@@ -157,8 +160,18 @@ def _decoder(name: str | None) -> Any:
 
 _REQUEST = Request(
     columns=(
-        *("position", "base_offset", "offset", "timestamp", "timestamp_type", "key", "value"),
-        *("headers", "magic", "sequence", "control", "valid"),
+        "position",
+        "base_offset",
+        "offset",
+        "timestamp",
+        "timestamp_type",
+        "key",
+        "value",
+        "headers",
+        "magic",
+        "sequence",
+        "control",
+        "valid",
     ),
     control=True,
     verify_crc=False,
@@ -219,6 +232,7 @@ class KafkaDump(Dump):
         return self.end()
 
     def _lines_of(self, paths: Iterable[str]) -> Iterator[Work]:
+        """The work on all files."""
         for path in map(Path, paths):
             yield putting(self._line(f"Dumping {path}"))
             if path.suffix not in _SUFFIXES:
@@ -232,6 +246,7 @@ class KafkaDump(Dump):
                 yield At(path, partial(self._entries, source))
 
     def _title(self, name: FileName) -> bytes:
+        """The line in front of the batches of a file."""
         if name.kind is FileKind.BOOTSTRAP:
             return self._line("KRaft bootstrap snapshot")
         if name.kind is FileKind.CHECKPOINT_KRAFT:
@@ -239,6 +254,7 @@ class KafkaDump(Dump):
         return self._line(f"{self._options.lines.title} offset: {name.base_offset}")
 
     def _line(self, line: str) -> bytes:
+        """A line as bytes, with control characters escaped for a terminal."""
         shown = printable(line) if self.out.isatty() else line
         return shown.encode("utf-8", "surrogateescape") + b"\n"
 
@@ -281,6 +297,7 @@ class KafkaDump(Dump):
             write(self._options.lines.batch_line(part), len(part))
 
     def _columns(self, tile: Tile, source: Source, sink: RowWriter, put: Put) -> None:
+        """Write the records of a tile; in some releases each batch has a line in front of them."""
         made = bytearray()
         if self._options.lines.nested:
             self._write_batches(tile.table, RowWriter(made.extend).rows)
@@ -299,12 +316,14 @@ class KafkaDump(Dump):
         put(heads.rest())
 
     def _add_offsets(self, path: Path, offsets: Int64s) -> None:
+        """Take offsets of a log, for the gaps that are listed at the end."""
         gaps = Gaps(starts_at_zero=self._options.lines.starts_at_zero)
         self._gaps.setdefault(path, gaps).add(offsets)
 
     def _note(
         self, columns: RecordColumns, source: Source, put: Put, row: int, error: KsegError
     ) -> None:
+        """Report a record, by its row, that cannot be decoded."""
         error.position, error.offset = int(columns.position[row]), int(columns.offset[row])
         self.find(error, source.path, put)
 
@@ -386,6 +405,7 @@ class _Checksums:
         return checksums
 
     def _inside(self, row: int) -> Int64s:
+        """The checksums of the messages in a compressed one, by its row in the table."""
         table = self._tile.table.take(slice(row, row + 1))
         data = body_of(
             self._tile.data,
