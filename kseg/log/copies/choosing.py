@@ -135,6 +135,8 @@ class Runs:
         seen = [segment for copy in copies for segment in copy.provable.segments]
         self._paths: Final = tuple(segment.path for segment in seen)
         self._bases: Final = {segment.path: segment.base_offset for segment in seen}
+        # Segments begin as in the copy of the first rank; and where another copy has a file whose
+        # base offset no taken batch holds.
         self._begins = {segment.base_offset for segment in copies[0].provable.segments}
         self.taken: list[Span] = []
 
@@ -171,7 +173,13 @@ class Runs:
 
 
 class _Hidden:
-    """Offsets hidden by damage of a copy: ranges, damaged bytes, bytes that others gave."""
+    """Offsets that damage of one copy hides, until other copies have given as many bytes.
+
+    Attributes:
+        ranges: first and last offset of each, int64[n, 2].
+        damaged: the damaged bytes of each.
+        given_bytes: bytes of batches of other copies that were taken there.
+    """
 
     def __init__(self, copy: Copy, cut: int) -> None:
         """Take the hidden ranges in front of the offset where the copy is cut."""
@@ -226,7 +234,11 @@ class MissingOffsets:
         self.note(expected_offsets[at], rows[at, FIRST] - 1)
 
     def note(self, first: Int64s, last: Int64s) -> None:
-        """Note gaps behind those before, int64[n]."""
+        """Note gaps behind those before, int64[n].
+
+        Where logs have gaps without damage, as after compaction, only gaps that touch hidden
+        offsets count.
+        """
         gaps = np.stack((first, last), axis=1)
         if not self.is_dense:
             gaps = gaps[_are_hidden(gaps, [hidden.ranges for hidden in self._hidden])]
@@ -332,7 +344,10 @@ def lineage_of(copy: Copy) -> Lineage:
 
 
 def _add_begin(begins: list[EpochBegin], begin: EpochBegin) -> None:
-    """Add a begin, or a closer one, if it fits between its neighbours."""
+    """Add a begin, if it fits between its neighbours; or narrow that of the same epoch.
+
+    The neighbour behind cannot have begun before it, so its `least` rises.
+    """
     at = bisect_left(begins, begin.epoch, key=lambda epoch_begin: epoch_begin.epoch)
     same_epoch = begins[at] if at < len(begins) and begins[at].epoch == begin.epoch else None
     behind = at + (same_epoch is not None)
@@ -528,6 +543,7 @@ class Choosing:
         Raises:
             KsegError, OSError: a file has changed, or is gone.
         """
+        # By rank, but the preferred copy first.
         order = sorted(range(len(self._ranked)), key=lambda at: not self._ranked[at].is_preferred)
         for _, sides in windows([ranked_copy.copy for ranked_copy in self._ranked]):
             chosen = NOTHING
@@ -559,7 +575,11 @@ class Choosing:
         return both[np.argsort(both[:, LAST], kind="stable")]
 
     def _resolve_clashes(self, chosen: Rows, at: int, rows: Rows) -> None:
-        """Batches with offsets of chosen ones: of a lower epoch they are left out."""
+        """Leave out batches with offsets of chosen ones; note a conflict unless the epoch is lower.
+
+        The chosen one stays in any case: of two batches in conflict, nothing says which is right,
+        unless the chosen one is the preferred copy's.
+        """
         against = chosen[np.searchsorted(chosen[:, LAST], rows[:, FIRST])]
         lower = rows[:, EPOCH] < against[:, EPOCH]
         against = against[~lower]
@@ -602,6 +622,7 @@ class Choosing:
     # ---- chosen batches --------------------------------------------------------------------------
 
     def _take(self, rows: Rows) -> None:
+        """Take the chosen batches of a window into the merged log."""
         if not len(rows):
             return
         owners = self._owners(rows)
@@ -626,7 +647,7 @@ def _epochs_of(history: Lineage | None) -> tuple[Int64s, Int64s]:
 
 
 def _append_of(header: BatchHeader) -> tuple[object, ...]:
-    """The fields of a batch that compaction does not change."""
+    """The fields of a batch that compaction does not change; two with the same are one append."""
     producer = header.producer_id, header.producer_epoch, header.base_sequence
     kinds = header.magic, header.is_transactional, header.is_control, header.leader_epoch
     return header.base_offset, header.last_offset, *producer, *kinds

@@ -203,7 +203,8 @@ class _Extents(RangedFile):
     extents: Sequence[Span]
 
     def _fetch(self, start: int, end: int) -> tuple[memoryview, None]:
-        parts, position = [], 0
+        """The bytes of a range, out of all extents that it touches."""
+        parts, position = [], 0  # where the extent begins in the segment
         for extent in self.extents:
             first, last = max(start - position, 0), min(end - position, extent.size)
             if first < last:
@@ -402,6 +403,7 @@ def _preferred(copies: Sequence[StrPath], prefer: StrPath) -> frozenset[str]:
 
 
 def _real_paths(copy: StrPath) -> frozenset[str]:
+    """The directories of a copy without symbolic links, by which copies are compared."""
     return frozenset(map(os.path.realpath, places_of(copy)))
 
 
@@ -452,6 +454,13 @@ def _put_plan(joined: JoinedCopies, prefer: frozenset[str], tier: TierLike, put:
 
 
 def _plan(joined: JoinedCopies, prefer: frozenset[str], tier: TierLike) -> PartitionMerge:
+    """Choose the batches of one partition.
+
+    Args:
+        joined: its copies.
+        prefer: directories of the preferred copy; none without one.
+        tier: as for `plan_merge`.
+    """
     assert joined.topic is not None
     assert joined.partition is not None
     ranked, failed = _ranked([copy for copy in joined.copies if copy.lacks is None], prefer)
@@ -539,6 +548,7 @@ def _start_of(copies: Sequence[Copy]) -> int:
 
 
 def _merged(ranked: Ranked, taken: Sequence[int]) -> MergedCopy:
+    """A copy in the answer; `taken` is the number of its batches that were taken, and of bytes."""
     return MergedCopy(
         ranked.copy.path,
         ranked.lineage.latest,
