@@ -186,6 +186,7 @@ def plan(
 
 
 def _cost(copies: Sequence[CopyPath]) -> int:
+    """The bytes of log of the copies that can be read."""
     total = 0
     for copy in copies:
         with suppress(OSError):

@@ -111,7 +111,7 @@ class Ranges(Documented):
             return
         first, last = joined(first, last)
         self.batches += batches
-        goes_on = self.end is not None and int(first[0]) <= self.end + 1
+        goes_on = self.end is not None and int(first[0]) <= self.end + 1  # of the last range
         if goes_on and self.count == len(self.listed):
             self.listed[-1] = self.listed[-1]._replace(last_offset=int(last[0]))
         self.count += len(first) - goes_on
@@ -271,8 +271,14 @@ def _compared(
 ) -> tuple[Int64s, Int64s, list[Int64s], list[Int64s]]:
     """Offsets of differences between the records of two copies, int64[n], ascending.
 
-    Records that differ, the same ones under another leader epoch; and by copy the records that it
-    has and the other one lacks, and those that compaction has taken from the other one.
+    Args:
+        copies: the first one, and the other one.
+        sides: the batches of each that are compared by their records.
+        pieces: records of these with the same bounds of offsets; None for none.
+
+    Returns:
+        Records that differ; the same ones under another leader epoch; and for each copy those that
+        it has and the other one lacks, and those that compaction has taken from the other one.
     """
     offsets = [_NONE if piece is None else piece.offset for piece in pieces]
     common, mine, theirs = np.intersect1d(offsets[0], offsets[1], return_indices=True)
@@ -316,6 +322,7 @@ def _differing(first: RecordColumns, other: RecordColumns) -> Bools:
 
 
 def _differing_binary(first: BinaryColumn, other: BinaryColumn) -> Bools:
+    """bool[n]: which values differ: by their sizes, null among them, and else by their bytes."""
     sizes = first.sizes()
     differs: Bools = sizes != other.sizes()
     if not differs.any() and np.array_equal(first.data, other.data):
@@ -330,6 +337,7 @@ def _differing_binary(first: BinaryColumn, other: BinaryColumn) -> Bools:
 
 
 def _differing_headers(first: HeadersColumn, other: HeadersColumn) -> Bools:
+    """bool[n]: which records have other headers: by their number, and else by names and values."""
     counts = np.diff(first.offsets)
     differs: Bools = counts != np.diff(other.offsets)
     alike = np.flatnonzero(~differs)
@@ -343,7 +351,10 @@ def _differing_headers(first: HeadersColumn, other: HeadersColumn) -> Bools:
 
 
 class Pair:
-    """A copy and the first one of its partition, as far as they were compared."""
+    """A copy and the first one of its partition, as far as they were compared.
+
+    Tuples and numbers of a side have the first copy at 0, and the other one at 1.
+    """
 
     def __init__(self, first: Copy, other: Copy, *, records: bool) -> None:
         """Start in front of both."""
@@ -381,9 +392,11 @@ class Pair:
             self._lacks[side].add(*_offsets_of(lacking[side]))
 
     def _compared(self, rows: Int64s) -> Int64s:
+        """The batches behind the start of both logs; records in front were deleted from one."""
         return rows[rows[:, LAST] >= self._start]
 
     def _note_epochs(self, first: Int64s, other: Int64s) -> None:
+        """Note batches that are the same but for their leader epochs."""
         differ = first[:, EPOCH] != other[:, EPOCH]
         if differ.any():
             rows = self._compared(first[differ])
@@ -446,6 +459,7 @@ class Pair:
         )
 
     def _relation(self) -> str:
+        """The last word of `RELATIONS` that holds."""
         if self._differing.count:
             return "diverged"
         if self._epochs.count:
@@ -461,6 +475,7 @@ class Pair:
 
 
 def _offsets_of(rows: Int64s) -> tuple[Int64s, Int64s, int]:
+    """The first and the last offset of each batch, and their number: arguments of `Ranges.add`."""
     return rows[:, FIRST], rows[:, LAST], len(rows)
 
 
