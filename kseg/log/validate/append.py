@@ -201,10 +201,12 @@ def _columns(inflated: Inflated, header: BatchHeader) -> Mapping[str, Any] | Non
 # Everything behind a head is the producer's own bytes. Only where the time changes does the
 # checksum, which is then taken over head and tail as they are.
 
-#: A batch of magic 2 up to its checksum, then on to the end of its largest time.
+#: A batch of magic 2 up to its checksum: base offset, size, epoch, magic, checksum. Then on to the
+#: end of its largest time: attributes, delta of the last offset, base time, largest time.
 _HEAD, _TIMED_HEAD = Struct(">qiibI"), Struct(">hiqq")
 
-#: An entry of magic 1 up to its checksum, then on to the end of its time.
+#: An entry of magic 1 up to its checksum: offset, size, checksum. Then on to the end of its time:
+#: magic, attributes, time.
 _ENTRY_HEAD, _TIMED_ENTRY = Struct(">qiI"), Struct(">bbq")
 
 _TIMED_HEAD_BYTES, _TIMED_ENTRY_BYTES = 43, 26
@@ -470,6 +472,7 @@ def validate(
 
 
 def _checked_total(taken: ValidatedBatch, rules: AppendRules) -> ValidatedBatch:
+    """The same, if it is not larger than a segment may be."""
     limit = rules.append_bytes_max
     if limit is not None and len(taken) > limit:
         raise RecordBatchTooLargeError(f"an append of {len(taken)} bytes, a segment holds {limit}")

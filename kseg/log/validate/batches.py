@@ -620,7 +620,7 @@ def inflate(
 def _inflated(
     codec_id: int, packed: memoryview, *, magic: int, limit: int, free: int
 ) -> memoryview:
-    """Some bytes inflated, behind so many free ones.
+    """Some bytes inflated, behind `free` zero bytes, where the header of a batch has room.
 
     They lie in this thread's arena, whose pages are warm from the append before. The memory of a
     very large batch is released.
