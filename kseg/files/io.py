@@ -247,6 +247,7 @@ def read_kernel_number(path: StrPath) -> int:
 
 
 def _check_size(size: int, bytes_max: int, path: StrPath) -> None:
+    """Refuse a file with more bytes than any of its kind."""
     if size > bytes_max:
         raise LimitExceededError(
             f"the file has {size} bytes; no file of its kind has more than {bytes_max}",
@@ -274,6 +275,7 @@ else:
 
 
 def _write_joined(fd: int, parts: Sequence[Buffer], position: int) -> int:
+    """As `os.pwritev`, for a system without it."""
     return os.pwrite(fd, b"".join(parts), position)
 
 
@@ -362,7 +364,7 @@ class WriteFile(Closing):
         """Take over `fd`; use `open` instead."""
         self.path = path  # for messages; a rename of an open file sets it
         self._fd = fd
-        self._failure: OSError | None = None
+        self._failure: OSError | None = None  # of a flush; nothing is written after it
 
     @classmethod
     def open(
@@ -411,6 +413,7 @@ class WriteFile(Closing):
 
     @classmethod
     def _opened(cls, path: StrPath, fd: int) -> WriteFile:
+        """Take over a descriptor, if it is of a regular file; no reader of this process maps it."""
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             os.close(fd)
@@ -496,6 +499,7 @@ class WriteFile(Closing):
             self._check_written(written)
 
     def _check_written(self, written: int) -> None:
+        """Refuse a write without an effect, which would go on for ever."""
         if written <= 0:
             raise OSError(errno.EIO, "a write wrote nothing", self.path)
 
@@ -519,6 +523,10 @@ class WriteFile(Closing):
                 self._shorten(size)
 
     def _shorten(self, size: int) -> None:
+        """Cut the file in place, while no reader can map it; or where one has mapped it, anew.
+
+        Bytes that are cut off under a map would kill the process that reads them.
+        """
         try:
             system_calls.exclude(self._fd, size)
         except BlockingIOError:
@@ -619,6 +627,7 @@ class WriteFile(Closing):
             raise
 
     def _check(self) -> None:
+        """Refuse to go on after a failed flush."""
         if self._failure is not None:
             raise PoisonedFileError(
                 f"a flush failed ({self._failure.strerror}), so the contents of the disk are "
@@ -652,6 +661,7 @@ def check_cuts(kept_bytes: Mapping[Path, int]) -> None:
 
 
 def _check_room(fd: int, path: StrPath, position: int, size: int) -> None:
+    """Refuse a cut of a mapped file at a position where a new file of `size` bytes has no room."""
     disk = os.fstatvfs(fd)
     free = disk.f_bavail * disk.f_frsize
     if free < size:
@@ -659,6 +669,7 @@ def _check_room(fd: int, path: StrPath, position: int, size: int) -> None:
 
 
 def _in_use(fd: int, path: StrPath, size: int, why: str) -> SegmentInUseError:
+    """The error for a file that cannot be cut to `size` bytes, with the processes that map it."""
     # The kernel does not name the holder of such a lock, so every visible descriptor is checked.
     status = os.fstat(fd)
     processes: list[int] = []
@@ -675,6 +686,7 @@ def _in_use(fd: int, path: StrPath, size: int, why: str) -> SegmentInUseError:
 
 
 def _has_mapped(process: int, file: os.stat_result) -> bool:
+    """Whether a process has a lock on a file that says that it maps it, as far as /proc shows."""
     with suppress(OSError):
         for number in os.listdir(f"/proc/{process}/fd"):
             with suppress(OSError):
@@ -893,6 +905,7 @@ def _remove_all_in(fd: int, path: str) -> None:
 
 
 def _remove_entry(entry: os.DirEntry[str], fd: int, path: str) -> None:
+    """Remove a file, a link or a whole directory in the open directory `fd`."""
     if not entry.is_dir(follow_symlinks=False):
         _calls.unlink(entry.name, dir_fd=fd)
         return
@@ -962,10 +975,12 @@ def dress_like(path: StrPath, model: Model) -> None:
 
 
 def _look(model: Model) -> Look:
+    """The owner, group and permissions of a model, which may be such a look itself."""
     return model if isinstance(model, Look) else Look.of(model)
 
 
 def _directory_of(path: StrPath) -> str:
+    """The directory around a path."""
     return os.path.dirname(fspath(path).rstrip(os.sep)) or "."
 
 
