@@ -159,6 +159,7 @@ class Segment(Closing):
     # ---- indexes ---------------------------------------------------------------------------------
 
     def _beside(self, extension: str) -> Path:
+        """A file of the segment, by the end of its name."""
         return self.path.with_name(self.path.name.partition(".")[0] + extension)
 
     @property
@@ -400,6 +401,7 @@ class Segment(Closing):
         return IndexEntry(named.offset, header.position)
 
     def _batch_at(self, position: int) -> BatchHeader | None:
+        """The header of a whole batch with a right checksum; None if none lies there."""
         for tile in self.walk(start=position, limit=position + 1):
             table = tile.table
             return table[0] if len(table) and table.crc_ok[0] == 1 else None
@@ -470,7 +472,7 @@ class Segment(Closing):
             control=True,
         )
 
-        def by_header(table: BatchTable) -> BatchTable:
+        def by_header(table: BatchTable) -> BatchTable:  # leaves out batches of earlier times
             return table.take(table.max_timestamp >= timestamp)
 
         for columns in self.read(request, start_position=start.position, keep=by_header):
@@ -658,7 +660,7 @@ class _Reading:
                 if end is End.OTHER and chosen:
                     until = limit if self._keep is None else self._run_end(reader.at)
                 table = yield from self._tables(
-                    reader.at, until, reader.last, back=True, chosen=chosen
+                    reader.at, until, reader.last, one_tile=True, chosen=chosen
                 )
                 if table is None:
                     return
@@ -720,10 +722,10 @@ class _Reading:
 
     def _by_tables(self, start: int, *, last: int | None = None) -> Iterator[RecordColumns]:
         """Pieces of all batches from `start` on; `last` is the position of one in front of it."""
-        yield from self._tables(start, self._limit, last, back=False)
+        yield from self._tables(start, self._limit, last, one_tile=False)
 
     def _tables(
-        self, start: int, until: int, last: int | None, *, back: bool, chosen: bool = False
+        self, start: int, until: int, last: int | None, *, one_tile: bool, chosen: bool = False
     ) -> Generator[RecordColumns, None, BatchTable | None]:
         """Pieces of the batches in `[start, until)`, tile by tile.
 
@@ -732,7 +734,7 @@ class _Reading:
         Args:
             start, until: file positions.
             last: position of the batch in front of `start`.
-            back: end behind the first tile.
+            one_tile: end behind the first tile, so that the fast way goes on there.
             chosen: `keep` was asked about these batches, and leaves all of them.
 
         Returns:
@@ -753,7 +755,7 @@ class _Reading:
             if past and (until - start > 1 or table.stop is not StopReason.LIMIT):
                 return None  # a single batch may be damaged and lie
             goes_on = table.stop is StopReason.LIMIT and start < table.end_position < until
-            if back and goes_on:  # a tile may hold no more than the batch in front
+            if one_tile and goes_on:  # a tile may hold no more than the batch in front
                 return table
         if table is None:
             return None
@@ -767,6 +769,7 @@ class _Reading:
         return None
 
     def _decode(self, tile: Tile, start: int, *, chosen: bool) -> Iterator[RecordColumns]:
+        """Pieces of the batches of a tile from `start` on; `chosen` as in `_tables`."""
         from kseg.format.columns import decode
 
         table = tile.table
@@ -805,6 +808,13 @@ class _Ahead:
 
     @classmethod
     def of(cls, table: BatchTable, visible: BatchTable, offset_end: int) -> _Ahead:
+        """The answer of `keep`.
+
+        Args:
+            table: one or more batches that it was asked about.
+            visible: the batches that stay.
+            offset_end: the end of the wanted offsets.
+        """
         is_past = int(table.base_offset[-1]) >= offset_end
         if visible is table:
             run = (int(table.position[0]), table.end_position)
@@ -823,6 +833,8 @@ class _Ahead:
 
 
 def _naming(path: Path, on_error: OnError) -> OnError:
+    """The same function for errors, which get the path first."""
+
     def report(error: KsegError) -> None:
         on_error(at_path(error, path))
 
