@@ -495,7 +495,7 @@ class _Append:
 
 
 def _choose(append: _Append, source: Compression) -> ValidatedBatch:
-    """Choose between keeping everything in place and rebuilding it."""
+    """Choose between keeping everything in place and rebuilding it; `source` is the codec now."""
     rules, table = append.rules, append.table
     target = source if rules.compression is None else rules.compression
     if not len(table):
@@ -511,7 +511,7 @@ def _choose(append: _Append, source: Compression) -> ValidatedBatch:
 
 
 def _validate_plain(append: _Append, first: BatchHeader) -> ValidatedBatch:
-    """No codec before and after.
+    """No codec before and after: one batch, or messages; rebuilt if the log has another magic.
 
     Source: Kafka LogValidator.assignOffsetsNonCompressed, convertAndAssignOffsetsNonCompressed.
     """
@@ -561,7 +561,7 @@ def _validate_compressed(
     in_place = source == target and first.magic == magic and magic > 0
     # A marker is never compressed by the log.
     in_place |= source == Compression.NONE and first.is_control
-    skip = in_place and first.magic >= 2
+    skip = in_place and first.magic >= 2  # brokers do not compare lengths within records then
     inflated, record_counts = _examine(append, first, skip=skip and bool(first.codec))
     temporary = record_counts.record_bytes + overhead_bytes(magic, first.codec) * len(append.table)
     if in_place and first.magic and magic and not record_counts.sequential:
@@ -599,7 +599,13 @@ def _validate_compressed(
 
 
 def _examine(append: _Append, first: BatchHeader, *, skip: bool) -> tuple[Inflated, RecordCounts]:
-    """Check every batch and record; with `inflated`, for a later rebuild."""
+    """Check every batch and record; gives the inflated bytes, too, for a later rebuild.
+
+    Args:
+        append: the batches.
+        first: the header of the first one.
+        skip: as for `examine_batch`.
+    """
     rules, metrics, now_ms = append.rules, append.metrics, append.now_ms
     if first.magic < 2 and not first.codec:
         record_counts = examine_entries(
