@@ -152,7 +152,7 @@ def plan_retention(
     return replace(plan, opening=opening_of(source, settings, high_watermark))
 
 
-#: Why a segment stays.
+#: The reasons why a segment stays, in the words of plans and documents.
 ACTIVE: Final = "active"
 YOUNG: Final = "younger-than-retention"
 FUTURE: Final = "future-timestamp"
@@ -218,7 +218,7 @@ def segments_that_stay(
             )
             for segment, _ in left
         )
-    behind = sum(segment.size for segment, _ in left)
+    behind = sum(segment.size for segment, _ in left)  # bytes of the segments that follow
     holder: tuple[TimeIndexEntry, Path] | None = None
     answer = []
     for info, end in left:
@@ -250,6 +250,16 @@ def _why(
     is_held: bool,
     lacks: bool,
 ) -> str:
+    """The reason why a segment stays.
+
+    Args:
+        info: the segment.
+        plan: leaves it.
+        until: when it expires by time, in ms; None for never.
+        grows: bytes that the log has to grow before it expires by size; None for never.
+        is_held: as of `StayingSegment`.
+        lacks: whether its tier does not have it.
+    """
     is_due = (until is not None and until <= plan.now_ms) or (grows is not None and grows <= 0)
     if is_due and lacks and info.size:
         return UNCOPIED

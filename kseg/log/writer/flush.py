@@ -406,5 +406,6 @@ def open_state(
 
 
 def _has_segments(directory: Path) -> bool:
+    """Whether a directory has a log file, finished or not."""
     with os.scandir(directory) as entries:
         return any(entry.name.partition(".")[2].startswith("log") for entry in entries)

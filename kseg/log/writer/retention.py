@@ -218,6 +218,7 @@ class RetentionPlan(Plan[RetentionReport]):
             return apply_unloaded(early)
 
     def _keep(self, backup: Backup | None) -> None:
+        """Back up all files of the segments that go."""
         if backup is not None:
             for segment in self.segments:
                 for kind in (*KINDS, FileKind.SNAPSHOT):
@@ -321,10 +322,11 @@ def choose(
         rules.append(TIME)
     retired: list[RetiredSegment] = []
     left = with_ends(segments, bounds.log_end_offset)
-    for why in rules:
+    for why in rules:  # each goes on where the one before it stopped
         while left:
             info, end = left[0]
             is_last = len(left) == 1
+            # A tier has to have a segment, unless it lies in front of the log's start.
             is_kept = end - 1 > copied and (is_last or end > bounds.log_start_offset)
             if bounds.high_watermark < end or (is_last and not info.size) or is_kept:
                 break
@@ -387,6 +389,16 @@ def _plan(
     largest_timestamp: Callable[[SegmentInfo], int],
     tier: TierLog | None,
 ) -> RetentionPlan:
+    """The plan for a log; see `plan_view` and `plan_state`.
+
+    Args:
+        view: of the log.
+        high_watermark: nothing at or above it goes.
+        config: settings, or the rules that follow from them.
+        now_ms: the time that counts.
+        largest_timestamp: as for `choose`.
+        tier: of the log; None without one.
+    """
     segments = view.segments
     rules = rules_beside(view.path, retention_rules, config, of_one_log=True)
     bounds = LogBounds(view.log_start_offset, view.log_end_offset, high_watermark)
@@ -405,7 +417,9 @@ def _plan(
         )
         copied = INT64_MAX if tier is None else tier.highest_remote
         retired = chosen(bounds, copied=copied)
-        if bounds.high_watermark < bounds.log_end_offset:
+        if (
+            bounds.high_watermark < bounds.log_end_offset
+        ):  # what the high watermark alone holds back
             whole = replace(bounds, high_watermark=bounds.log_end_offset)
             held = chosen(whole, copied=copied)[len(retired) :]
         if tier is not None:
@@ -580,6 +594,7 @@ def apply_unloaded(plan: RetentionPlan) -> RetentionReport:
 
 
 def _delete(state: LogState, gone: Sequence[SegmentInfo]) -> tuple[Path, ...]:
+    """Rename the files of segments that are no part of the log any more; returns the new names."""
     if state.lease is not None and state.partition is not None:
         files = delete_segments(state, gone)
         state.flush_names()
