@@ -259,6 +259,11 @@ class LogChecks:
         self.findings.count_more(code, path, len(chosen) - PER_CODE_MAX)
 
     def _check_headers(self, table: BatchTable) -> None:
+        """Report headers that no writer makes: codecs, counts, producers, control batches.
+
+        A count is impossible if the batch has fewer offsets, or without a codec too few bytes. But
+        for the codec, magic 2 alone has these fields.
+        """
         codec, magic, count = table.codec, table.magic, table.record_count
         if table.attributes_seen & CODEC_MASK:
             unknown = (codec > Compression.ZSTD) | ((codec == Compression.ZSTD) & (magic < 2))
@@ -325,6 +330,7 @@ class LogChecks:
         self.last_offset = max(int(running[-1]), int(table.last_offset[-1]))
 
     def _check_epochs(self, table: BatchTable) -> None:
+        """Report leader epochs that fall, and keep the offsets where they change."""
         epochs = table.leader_epoch
         has_epoch = (table.magic >= 2) & (epochs >= 0)
         if not has_epoch.any():
@@ -371,6 +377,7 @@ class LogChecks:
                 self._check_records(good, columns.position, columns.offset, columns.timestamp_ms)
 
     def _report_record(self, error: KsegError) -> None:
+        """Report a record that cannot be decoded, under the code of its error."""
         codes = (code for kind, code in _OF_RECORDS.items() if isinstance(error, kind))
         self.findings.say(
             next(codes, "record-structure"),

@@ -64,6 +64,7 @@ def describe_overlap(earlier: SegmentSummary, later: SegmentSummary) -> str:
 
 
 def _stretch(path: str, first: int, last: int) -> _Stretch:
+    """The bytes of a log from its first batch with offsets of a range to its last one."""
     start = end = 0
     with LogFile.open(path, "never") as log:
         for table in log.headers():
@@ -124,6 +125,7 @@ def check_across(examined: Examined, findings: Findings) -> None:
 
 
 def _check_segments(segments: Sequence[SegmentSummary], findings: Findings) -> None:
+    """Compare each segment with those in front of it: offsets that overlap, epochs that fall."""
     farthest = segments[0]  # of those in front: it may go on past more than one
     for before, segment in pairwise(segments):
         if (before.last_offset or -1) >= (farthest.last_offset or -1):
@@ -186,6 +188,7 @@ def _known_policy(partition: str) -> str | None:
 
 
 def _check_snapshots(partition: PartitionSummary, end: int | None, findings: Findings) -> None:
+    """Report producer snapshots of offsets behind the end of the log."""
     for path, offset in partition.snapshots:
         if end is not None and offset > end:
             findings.say(
@@ -259,6 +262,17 @@ def _check_offsets(
     partitions: Iterable[PartitionSummary],
     findings: Findings,
 ) -> None:
+    """Report offsets of a checkpoint that lie behind the ends of their logs.
+
+    A start deletes all of a log whose start lies behind its end, so that is an error in any case.
+    A recovery point is one unless the log is being written; the other checkpoints may run ahead.
+
+    Args:
+        checkpoint: the file.
+        ends: of the logs, by partition directory.
+        partitions: of all data directories.
+        findings: receives the findings.
+    """
     home = checkpoint.directory.rstrip(os.sep)
     by_key = {
         partition.key: partition
@@ -432,6 +446,7 @@ def _check_leftover(entry: NamedFile, findings: Findings) -> None:
 
 
 def _check_names(files: PartitionFiles, findings: Findings) -> None:
+    """Report names that a broker does not take as they are, and files of unfinished work."""
     for entry in files.temporary_files:
         _check_leftover(entry, findings)
     for entry in files.orphans:

@@ -396,6 +396,7 @@ def info_of_partition(path: Path) -> PartitionInfo:
 
 
 def _segment(segment: Segment, faults: list[KsegError]) -> SegmentFacts:
+    """The facts of a segment, out of its headers and the sizes of its indexes; adds its faults."""
     summary = Summary()
     for table in segment.headers():
         summary.feed(table)

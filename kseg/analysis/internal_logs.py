@@ -226,6 +226,7 @@ class Taken(WholeBatches):
         """A function that leaves out later batches, and notes the others."""
 
         def keep(table: BatchTable) -> BatchTable:
+            """Leave out batches of later times, and remember the last one that stays."""
             chosen = table if also is None else also(table)
             early = chosen.max_timestamp <= self._at
             if self.left_out is None:

@@ -314,6 +314,7 @@ def metadata(
     since_ms = None if since is None else time_ms(since, now_ms=machine_ms)
 
     def state(moment: Time | None, offset: int | None) -> Metadata:
+        """The state at a time or after an offset; at the end for neither."""
         at_ms = None if moment is None else time_ms(moment, now_ms=machine_ms)
         cluster, certain_end, findings = _read(copies, at_ms, offset, since_ms, progress)
         raw = _raw_rows(cluster, certain_end, chosen)

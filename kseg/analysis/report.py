@@ -451,6 +451,7 @@ def _undecided(answer: Transactions | None) -> Row:
 
 
 def _all_findings(report: BrokerReport) -> Iterator[Row]:
+    """The findings of verify and doctor, and the files that could not be read."""
     for verb, rows in (
         ("verify", report.verify.table_rows()),
         ("doctor", report.doctor.table_rows()),
@@ -470,6 +471,7 @@ def _all_findings(report: BrokerReport) -> Iterator[Row]:
 
 
 def _cut(rows: Iterable[Row]) -> list[Row]:
+    """The findings, the worst first; of many the first ones, and a row that counts the others."""
     order = {"error": 0, "warning": 1}
     findings = sorted(rows, key=lambda row: order.get(row["severity"], 2))
     if len(findings) > _ROWS:

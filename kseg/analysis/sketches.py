@@ -401,6 +401,7 @@ class KeyCounter:
         self._names = {value: names[value] for value in hashes.tolist() if value in names}
 
     def _arrays(self) -> tuple[Uint64s, Int64s, Int64s]:
+        """The hashes, record counts and sizes in the table, uint64[n] and int64[n]."""
         count = self._table.count
         hashes = np.empty(count, np.uint64)
         records = np.empty(count, np.int64)

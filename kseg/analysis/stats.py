@@ -461,6 +461,10 @@ def _top_of(partition: PartitionStats, top: int) -> tuple[TopKey, ...]:
 
 
 def _row(path: str, numbers: PartitionStats, top: int) -> PartitionReport:
+    """The row of a partition, or of a lone file, whose name says neither topic nor partition.
+
+    The start and the end of a log that was not opened as one are those of its batches.
+    """
     topic = partition = name = None
     if numbers.log_start_offset is not None:
         name = Path(path).resolve().name
@@ -488,6 +492,7 @@ def _bounds(path: str) -> PartitionStats:
 
 
 def _segment(unit: Unit, options: StatsOptions) -> PartitionStats:
+    """The numbers of a segment: by headers alone, or with `records` also by its records."""
     faults, records, headers = list[KsegError](), None, _Headers()
     with Segment.open(unit.path, mapping=options.mapping, is_last=unit.is_last) as segment:
         if options.records:
@@ -541,6 +546,7 @@ class _Headers:
 
 
 def _records(pieces: Iterable[RecordColumns]) -> RecordStats:
+    """The numbers of records, piece by piece; of the first values also their kinds."""
     keys = KeyCounter()
     sizes = SizeHistogram.none()
     timeline = Timeline.of(np.zeros(0, np.int64), np.zeros(0, np.int64))

@@ -479,6 +479,7 @@ class _Coordinator:
 
 
 def _transactional_id(record: Any, log_partition: int) -> TransactionalId:
+    """The last state of a transactional id, out of its record."""
     value = record.value
     start = record.value["transactionStartTimestampMs"]
     status = value["transactionStatus"]

@@ -159,6 +159,7 @@ def run(
     without_room: list[Any] = []  # tried again at the end, when the others have given room
 
     def change(plan: Any, place: Path, progress: Progress | None = None) -> Any:
+        """Apply a plan at a place; made anew if it is of another place, or stale."""
         # A plan of the original does not fit its copy.
         current = plan if place == Path(plan.path) else again(plan, place)
         backup = options.backup_of(home_of(place))
@@ -172,6 +173,7 @@ def run(
         return options.place_of(Path(plan.path), unclean=unclean)
 
     def work(plan: Any, place: Path | None, progress: Progress, put: Callable[..., Any]) -> None:
+        """Apply a plan and put its report; None, and another try later, if the disk is full."""
         try:
             put(change(plan, place or place_of(plan), progress))
         except OSError as error:

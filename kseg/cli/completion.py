@@ -70,6 +70,7 @@ def partition_keys(_ctx: click.Context, _parameter: click.Parameter, incomplete:
 
 
 def _listed(names: Iterable[str], incomplete: str) -> list[str]:
+    """The completions of a list with commas: other names, which begin as the last one does."""
     front, comma, last = incomplete.rpartition(",")
     earlier = front.split(",")
     return [
@@ -89,6 +90,7 @@ def _partitions(ctx: click.Context) -> Iterator[PartitionName]:
 
 
 def _named(names: Iterable[str]) -> Iterator[PartitionName]:
+    """The parsed names of partitions that a broker serves."""
     for name in names:
         with suppress(NotALogError):
             parsed = parse_partition_dir(name)

@@ -395,6 +395,7 @@ def _say(plan: AdoptionPlan) -> None:
 
 
 def _details(plan: AdoptionPlan) -> Iterator[str]:
+    """Transactions, cuts, what is left out or refused, and the commands before and after."""
     for partition in plan.partitions:
         name = partition.name
         for transaction in partition.transactions:

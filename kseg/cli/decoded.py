@@ -49,6 +49,7 @@ _BYTES_MAX: Final = 1 << 20
 
 
 def _fields() -> Iterator[Field]:
+    """The fields of a decoded record: its type and version come in front of the key."""
     for field in RECORD_FIELDS:
         if field.name == "key":
             yield Field("type", "text")
@@ -97,6 +98,7 @@ def decoded_rows(
 
 
 def _decoded(columns: RecordColumns, topic: InternalTopic | ConnectTopic, style: Style) -> Decoded:
+    """The rows of a piece of records, their number, and the faults."""
     records, faults = _records(columns, topic)
     reasons = [None if record.reason is None else record.reason.encode() for record in records]
     held = held_columns(columns)
@@ -119,6 +121,7 @@ def _decoded(columns: RecordColumns, topic: InternalTopic | ConnectTopic, style:
 def _records(
     columns: RecordColumns, topic: InternalTopic | ConnectTopic
 ) -> tuple[list[InternalRecord], list[InvalidRecordError]]:
+    """Decode records; one that cannot be decoded keeps its bytes, and is a fault."""
     records = []
     faults = []
     parts = zip(columns.key, columns.value, columns.control.tolist(), strict=True)

@@ -132,6 +132,7 @@ class Verbs(click.Group):
 
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    """Print the versions of kseg and of the libraries that it uses, and end."""
     if not value or ctx.resilient_parsing:
         return
     from importlib.metadata import version

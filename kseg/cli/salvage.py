@@ -175,6 +175,7 @@ def _lines(partition: SalvagedPartition, label: str, lines: Sequence[str]) -> It
 
 
 def _totals(plan: SalvagePlan, report: SalvageReport) -> Iterator[str]:
+    """The sums, the places of bytes that are not kept, and how to put the logs back."""
     partitions = output.counted(len(plan.partitions), "partition")
     summary = "nothing is lost" if report.ok else _all_lost(plan)
     undecodable = sum(len(partition.undecodable) for partition in plan.partitions)

@@ -384,6 +384,7 @@ class _Program:
     # ---- the writer's nodes ----------------------------------------------------------------------
 
     def _add(self, path: str, row: list[int]) -> int:
+        """Add a row for a node of the schema, and the path to it; returns its number."""
         if len(self._nodes) == NODES_MAX:
             raise SchemaError(f"the schema has more than {NODES_MAX} types")
         self._nodes.append(row)

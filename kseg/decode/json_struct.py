@@ -245,6 +245,7 @@ class _Types:
         return _TYPES.get(words.pop(), JSON_TEXT) if len(words) == 1 else JSON_TEXT
 
     def _struct(self, fields: Any, document: str, above: tuple[int, ...]) -> pa.DataType:
+        """The type of an object with named fields; text where the schema names none."""
         if not isinstance(fields, Mapping) or not fields:
             return JSON_TEXT
         return pa.struct(

@@ -152,6 +152,7 @@ class ProtobufDecoder:
         return decode_blocks(payloads, self.type, self._fast, self.exact)
 
     def _fast(self, block: Block) -> tuple[pa.Array, Uint8s]:
+        """All values of a block at once, with marks for those that the slow way has to decode."""
         marks = self._table.mark(block)
         if self._bulk is None:
             marks[marks == 0] = ODD
@@ -308,6 +309,7 @@ class _Types:
         self._count = 0
 
     def struct_of(self, descriptor: Any, above: tuple[Any, ...]) -> pa.DataType:
+        """The type of a message; an error for one that holds itself, is too deep or too large."""
         if descriptor in above:
             names = " > ".join(parent.name for parent in (*above, descriptor))
             raise SchemaError(
@@ -323,6 +325,7 @@ class _Types:
         return pa.struct([(field.name, self._of(field, inner)) for field in _fields_of(descriptor)])
 
     def _of(self, field: Any, above: tuple[Any, ...]) -> pa.DataType:
+        """The type of a field: a map, a list, or a single value."""
         if _is_map(field):
             key, value = _fields_of(field.message_type)
             return pa.map_(self._type_of(key, above), self._type_of(value, above))
@@ -333,6 +336,7 @@ class _Types:
         )
 
     def _type_of(self, field: Any, above: tuple[Any, ...]) -> pa.DataType:
+        """The type of a single value; of a wrapper such as `Int32Value`, that of its content."""
         inner = field.message_type
         if inner is None:
             return _SCALARS[field.type][0]
@@ -352,6 +356,7 @@ def _object_of(message: Any) -> dict[str, Any]:
 
 
 def _field_of(message: Any, field: Any) -> Any:
+    """The value of a field as Arrow takes it; None where it is not set."""
     if field.has_presence and not message.HasField(field.name):
         return None
     value = getattr(message, field.name)
@@ -364,6 +369,7 @@ def _field_of(message: Any, field: Any) -> Any:
 
 
 def _value_of(value: Any, field: Any) -> Any:
+    """A value as Arrow takes it: times in microseconds, names of enum members, dicts."""
     inner = field.message_type
     if field.enum_type is not None:
         named = field.enum_type.values_by_number.get(value)
@@ -480,6 +486,7 @@ def _bulk_of(descriptor: Any, kind: pa.DataType) -> Callable[[Block, Bools], pa.
         return None
 
     def bulk(block: Block, plain: Bools) -> pa.Array:
+        """Decode the values of a block that are plain; the others are null."""
         bits = pa.py_buffer(np.packbits(plain, bitorder="little"))
         buffers = [bits, pa.py_buffer(block.offsets), pa.py_buffer(block.data)]
         some = pa.Array.from_buffers(pa.binary(), len(plain), buffers)

@@ -564,6 +564,7 @@ def _json(value: Any) -> str:
 
 
 def _jsonable(value: Any) -> str:
+    """A value that JSON lacks as text: bytes as base64, times in ISO 8601, exact decimals."""
     if isinstance(value, bytes):
         return b64encode(value).decode()
     if isinstance(value, timedelta):  # as JSON has a Duration of Protobuf
@@ -572,6 +573,7 @@ def _jsonable(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
+    """A value with the floats as text that JSON does not have."""
     if isinstance(value, dict):
         return {key: _finite(member) for key, member in value.items()}
     if isinstance(value, list):

@@ -126,6 +126,7 @@ class BatchBuilder:
         self._empty()
 
     def _empty(self) -> None:
+        """Hold no records."""
         self._columns: dict[str, list[Any]] = {
             name: [] for name in ("offset", "timestamp", "key", "value", "headers")
         }
@@ -174,6 +175,11 @@ class BatchBuilder:
     def _append(
         self, control: bool, key: Any, value: Any, timestamp: int, headers: Any, offset: int | None
     ) -> int:
+        """Add a record, control or not; returns its offset.
+
+        Raises:
+            InvalidRecordError: the format does not hold it, or the batch would become too large.
+        """
         pairs, refused = _pairs_of(headers) if headers != () else ([], "")
         record_offset = self._next_offset if offset is None else index(offset)
         key, value = _view_of(key), _view_of(value)
@@ -225,6 +231,7 @@ class BatchBuilder:
     def _record_bytes(
         self, timestamp: int, offset_delta: int, key: Any, value: Any, pairs: Any
     ) -> int:
+        """The size of a record as it would be written, without a codec."""
         magic = self._options.magic
         delta = wrap_int64(timestamp - self._base_timestamp(timestamp))
         return _record_bytes(magic, key, value, pairs, delta, offset_delta)
@@ -236,6 +243,7 @@ class BatchBuilder:
         return self._columns["timestamp"][0] if self.record_count else first
 
     def _keep(self, row: tuple[Any, ...], size: int) -> None:
+        """Add a checked record: its offset, timestamp, key, value and headers, and its size."""
         for column, value in zip(self._columns.values(), row, strict=True):
             column.append(value)
         self._uncompressed_bytes += size
@@ -281,6 +289,7 @@ class BatchBuilder:
         return self._limit >= self._estimate() + size
 
     def _estimate(self) -> int:
+        """The size of the batch as Kafka estimates it, by the expected ratio of the codec."""
         if not self._options.compression:
             return self._head_bytes + self._uncompressed_bytes
         # In single precision and in this order, as Kafka has it; Java's cast stops at 2^31 - 1.
@@ -536,6 +545,7 @@ class BatchBuilder:
     def _set_producer(
         self, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool
     ) -> None:
+        """Set the producer's fields of the header."""
         self._options = replace(
             self._options,
             producer_id=producer_id,

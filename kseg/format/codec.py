@@ -229,6 +229,14 @@ def inflate_lz4(data: memoryview, arena: Arena, magic: int) -> None:
 def _append_blocks(
     data: memoryview, arena: Arena, blocks: list[_Lz4Block], block_bytes_max: int
 ) -> None:
+    """Inflate the blocks of an lz4 frame, one by one, behind each other.
+
+    Args:
+        data: the frame.
+        arena: takes the bytes.
+        blocks: where they lie, and whether they are stored as they are.
+        block_bytes_max: the largest size of an inflated block, as the frame says.
+    """
     cramjam = _cramjam()
     decode = cramjam.lz4.decompress_block_into
     checked = data[4] & _LZ4_BLOCK_CHECKSUM  # Kafka never writes them
@@ -282,6 +290,7 @@ def inflate_zstd(data: memoryview, arena: Arena, magic: int = 2) -> None:
 
 
 def _append_zstd_frame(decompressor: Any, frame: memoryview, arena: Arena) -> None:
+    """Inflate a frame in pieces, so that a lying one takes no more memory than allowed."""
     while not decompressor.eof:
         # One byte more than allowed: the arena refuses it.
         room = arena.ceiling - arena.used + 1
@@ -428,6 +437,7 @@ lend_package(_inflate_by_package)
 
 
 def _choose(codec: int, magic: int) -> Callable[[memoryview, Arena, int], None]:
+    """The function for a codec; an error for one that the magic does not have."""
     inflate = _INFLATERS.get(codec)
     if inflate is None:
         raise InvalidRecordError(f"no codec has the number {codec}")

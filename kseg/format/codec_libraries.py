@@ -102,6 +102,7 @@ def slow_codecs() -> str:
 
 
 def _library_of(codec: Compression) -> CodecLibrary:
+    """The library that inflates a codec: the system's, one that is linked in, or a package."""
     name, version, path, reason = inflate.libraries().get(codec, ("", None, None, ""))
     if codec not in inflate.USABLE:
         return _package_of(codec, f"{name} is not used: {reason}" if reason else "")
@@ -113,6 +114,7 @@ def _library_of(codec: Compression) -> CodecLibrary:
 
 
 def _package_of(codec: Compression, reason: str) -> CodecLibrary:
+    """The Python package that inflates a codec, why no library does, and how to get one."""
     *faster, last = _PACKAGES[codec]
     name = next((name for name in faster if find_spec(name) is not None), last)
     advice = _advice(codec, reason) if reason and codec in _FASTER else ""
@@ -121,6 +123,7 @@ def _package_of(codec: Compression, reason: str) -> CodecLibrary:
 
 
 def _advice(codec: Compression, reason: str) -> str:
+    """The advice for a library that is not used, by the reason."""
     if "search path" in reason:
         return "remove that entry from LD_LIBRARY_PATH"
     if "loader" in reason or "too old" in reason:
@@ -129,6 +132,7 @@ def _advice(codec: Compression, reason: str) -> str:
 
 
 def _version_of(package: str) -> str | None:
+    """The version of a package, or of the library in Python itself; None if not known."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

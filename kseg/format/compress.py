@@ -150,6 +150,7 @@ def _gzip(data: Buffer, level: int | None, magic: int) -> bytes:
 
 
 def _snappy(data: Buffer, level: int | None, magic: int) -> bytes:
+    """Compress as Kafka's clients do: blocks behind a header of the Java library."""
     block_of = _snappy_block()
     parts = [_SNAPPY_HEADER]
     for piece in _pieces(flat(data), _SNAPPY_BLOCK_BYTES):
@@ -181,6 +182,7 @@ def _snappy_block() -> Callable[..., bytes]:
 
 
 def _lz4(data: Buffer, level: int | None, magic: int) -> bytes:
+    """Compress into one frame; a block that does not get smaller is stored as it is."""
     squeeze = _lz4_block()
     how: dict[str, Any] = {"store_size": False}
     if level is not None and level != LZ4_FAST_LEVEL:
@@ -216,6 +218,10 @@ def _lz4_block() -> Callable[..., Any]:
 
 
 def _zstd(data: Buffer, level: int | None, magic: int) -> bytes:
+    """Compress into one frame.
+
+    A compressor for a high level takes much memory, so it is not kept after a large input.
+    """
     if not len(data):
         return _ZSTD_EMPTY
     if level is None:

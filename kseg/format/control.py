@@ -399,6 +399,7 @@ def _pack(layout: str, **numbers: int) -> bytes:
 
 
 def _uvarint(value: int) -> bytes:
+    """A number as an unsigned varint."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -474,6 +475,7 @@ class _ValueReader:
         return numbers
 
     def uvarint(self) -> int:
+        """An unsigned varint of 32 bits."""
         value = 0
         for shift in range(0, 35, 7):
             byte = self.take(1)[0]
@@ -497,6 +499,7 @@ class _ValueReader:
         return tuple(read(self) for _ in range(count))
 
     def text(self) -> str:
+        """A text behind its length."""
         data = self.take(self.length("a text"))
         try:
             return data.decode()
@@ -538,6 +541,7 @@ def _read_endpoint(source: _ValueReader) -> Endpoint:
 
 
 def _read_voter(source: _ValueReader) -> Voter:
+    """A voter of `VotersRecord`."""
     (voter_id,) = source.numbers("i")
     directory = UUID(bytes=source.take(16))
     endpoints = source.array(_read_endpoint, least=5)

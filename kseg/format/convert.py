@@ -563,6 +563,7 @@ class Converter:
             return
 
     def _options(self, header: BatchHeader) -> BatchOptions:
+        """The options for a batch in the target's form."""
         compression = self.target.compression
         if compression is None and self.target.magic < 2 and header.codec == Compression.ZSTD:
             reason = f"magic {self.target.magic} has no zstd; another codec has to be named"
@@ -622,6 +623,7 @@ class Converter:
         return batch_codec if compression is None else compression, max(kind, 0), time
 
     def _options_of_key(self, kind: int, timestamp_type: int, log_append_time: int) -> BatchOptions:
+        """The options for messages that are joined into batches, by what these have in common."""
         return BatchOptions(
             magic=self.target.magic,
             compression=Compression(kind),
@@ -633,6 +635,7 @@ class Converter:
     # ---- both ------------------------------------------------------------------------------------
 
     def _decode(self, data: memoryview, table: BatchTable, base: int) -> Iterator[WholeBatches]:
+        """The records of batches; damage goes to `on_error`, if there is one."""
         return decode_whole(
             data,
             table,
@@ -650,6 +653,11 @@ class Converter:
         return rows_of({name: columns.arrays[name] for name in FIELDS_DEFAULT if name != "headers"})
 
     def _count_record_losses(self, whole: WholeBatches, table: BatchTable) -> None:
+        """Count headers and other parts of records that the target's format does not hold.
+
+        Raises:
+            UnsupportedFormatError: a record has headers, and they are not to be dropped.
+        """
         lost = of_records(whole.columns, self.target.magic)
         if lost.header_records and not self.target.drop:
             row = int(np.flatnonzero(np.diff(whole.columns["headers"].offsets))[0])

@@ -402,6 +402,7 @@ def _check_int64(offset: int, name: str = "base") -> None:
 def _each_batch(
     rows: Rows, options: BatchOptions, base_offset: int, batch_bytes: int, batch_records: int
 ) -> Iterator[EncodedBatch]:
+    """Encode rows batch by batch, each as large as the bounds allow; offsets have to rise."""
     write = _batch if options.magic == 2 else _messages
     has_offsets, length = rows.has_offsets, rows.length
     first = spent = 0
@@ -636,6 +637,7 @@ def encode_messages_07(
 def _message_set_07(
     payloads: tuple[bytes, ...] | BinaryColumn, magic: int, attributes: int
 ) -> bytes:
+    """Messages of Kafka 0.7 with these payloads."""
     rows = Rows(len(payloads), value=payloads)
     data, status, row = _legacy.encode_messages_07(rows, magic, attributes)
     if data is None:

@@ -257,6 +257,7 @@ class Eraser:
         base: int,
         fields: tuple[str, ...],
     ) -> Iterator[WholeBatches]:
+        """The records of the marked batches, with the batches' numbers in the whole table."""
         numbers = np.flatnonzero(batches)
         if not len(numbers):
             return

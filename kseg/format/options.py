@@ -153,6 +153,7 @@ class BatchOptions:
         return self.compression | flags | self.has_delete_horizon << 6
 
     def _check_old(self) -> None:
+        """Refuse fields that magic 0 and 1 do not have."""
         magic = self.magic
         if self.transactional:
             raise ValueError(f"magic {magic} has no transactions")

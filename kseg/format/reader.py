@@ -269,6 +269,7 @@ def _numbers(piece: kernel.Piece, name: str, dtype: type[np.generic]) -> Array:
 
 
 def _strings(piece: kernel.Piece, name: str) -> BinaryColumn:
+    """A binary column over the memory of a piece."""
     count, ends, data, size, nulls, bits = piece.strings(name)
     block = piece.block
     return BinaryColumn(

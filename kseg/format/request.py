@@ -233,6 +233,7 @@ def check_word(name: str, word: str, words: tuple[str, ...]) -> None:
 
 
 def _offset_bounds(bounds: OffsetBounds | None) -> tuple[int | None, int | None]:
+    """Bounds of offsets, half open; one offset is a range of one."""
     if isinstance(bounds, int | np.integer) and not isinstance(bounds, bool):
         return int(bounds), int(bounds) + 1
     return _pair(

@@ -652,6 +652,7 @@ class _Rewrite:
                 self._done(stop + 1, header.size)
 
     def _keep_empty(self, header: BatchHeader) -> None:
+        """Write a batch without its records: the header keeps the offsets and the producer."""
         if header.magic < 2:
             raise at_batch(
                 BuilderStateError("only batches of magic 2 can be kept without records"), header

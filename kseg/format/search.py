@@ -236,6 +236,7 @@ class _Search:
 
 
 def _run_of(row: list[int]) -> SoundRun:
+    """A run, out of the kernel's row: -1 stands for a number that is not known."""
     position, end, first, order, last, batches, records = row
     return SoundRun(
         position,

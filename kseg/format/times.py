@@ -149,6 +149,7 @@ def iso_text(timestamp: int | None) -> str | None:
 
 
 def _of_text(text: str, round_up: bool, now_ms: Callable[[], int] | None) -> int:
+    """A time in ms: digits, a time that counts from the clock, or ISO 8601."""
     if _INTEGER.fullmatch(text):
         if abs(int(text)) > INT64_MAX:
             raise ValueError(f"{text!r} is not a 64-bit integer")

@@ -200,6 +200,7 @@ def decoded_fields(
 def _with_errors(
     named: tuple[str, ...], kinds: Kinds, behind: tuple[Mapping[str, str], ...]
 ) -> Iterator[str]:
+    """Names of fields, each decoded one with those of further columns behind it."""
     for name in named:
         yield name
         if name in kinds:
@@ -380,6 +381,7 @@ def _is_utf8(value: bytes) -> bool:
 
 
 def _not_utf8_reason(value: bytes) -> str:
+    """Where a value stops to be UTF-8, in words."""
     try:
         value.decode()
     except UnicodeDecodeError as error:
@@ -388,6 +390,7 @@ def _not_utf8_reason(value: bytes) -> str:
 
 
 def _not_json(column: BinaryColumn) -> Reasons:
+    """The rows that are not JSON, with the reasons."""
     marks = np.zeros(len(column), np.uint8)
     mark_not_json(column.offsets, column.data.data, marks)
     reasons = _not_text(column)
@@ -431,6 +434,7 @@ def _not_uuid(column: BinaryColumn) -> Reasons:
 
 
 def _not_uuid_rows(column: BinaryColumn) -> list[int]:
+    """The rows that are not the text of a UUID: 36 characters, hexadecimal digits and dashes."""
     sizes = column.sizes()
     right = sizes == _UUID_BYTES
     shown = _fixed(column, right, _UUID_BYTES)

@@ -71,6 +71,7 @@ class BinaryColumn:
             yield data[ends[index] : ends[index + 1]] if ok else None
 
     def _part(self, first: int, end: int) -> BinaryColumn:
+        """Some rows as a column of their own; the bytes are shared."""
         valid = self.is_valid()[first:end]
         ends = self.offsets[first : end + 1]
         validity = None if valid.all() else np.packbits(valid, bitorder="little")
@@ -137,6 +138,7 @@ class HeadersColumn:
         return pairs
 
     def _part(self, first: int, end: int) -> HeadersColumn:
+        """Some rows as a column of their own; the bytes are shared."""
         ends = self.offsets[first : end + 1]
         inside = slice(int(ends[0]), int(ends[-1]))
         part = HeadersColumn(ends - ends[0], self.keys[inside], self.values[inside])
@@ -234,6 +236,7 @@ class TypedColumn:
 
 
 def _from_json(text: str) -> Any:
+    """A value out of JSON, also with very long whole numbers."""
     import json  # most readers do without
 
     try:
@@ -358,6 +361,7 @@ class RecordColumns(Frames):
         return self._column(name)
 
     def _column(self, name: str) -> Any:
+        """A column by its name; `timestamp` as datetime64, `timestamp_ms` as numbers."""
         if name == "timestamp" and name in self.arrays:
             # No copy if each record has a time of the years 1 to 9999.
             values = self.arrays["timestamp"]
@@ -442,6 +446,7 @@ class RecordColumns(Frames):
         return list(self.arrays)
 
     def _missing(self, names: Sequence[str]) -> MissingFieldError:
+        """The error for columns that were not read."""
         missing = ", ".join(map(repr, names))
         names_read = ", ".join(map(repr, self.arrays)) or "none"
         return MissingFieldError(

@@ -293,6 +293,14 @@ def _directory(
     loads: Mapping[str, PartitionOutlook],
     rate: float | None,
 ) -> DirectoryOutlook:
+    """The outlook of one data directory.
+
+    Args:
+        node: the broker.
+        directory: of it.
+        loads: the outlooks of all partitions, by path.
+        rate: bytes a second that a start reads; None if not measured.
+    """
     paths = (os.fspath(entry.path) for entry in directory.entries)
     partitions = tuple(loads[path] for path in paths if path in loads)
     findings = tuple(rules.of_directory(node, directory, partitions))

@@ -537,6 +537,7 @@ def understood(cluster: Cluster | None) -> Cluster | None:
 def _all_assignments(
     cluster: Cluster | None, node_id: int | None
 ) -> Iterator[tuple[TopicPartition, tuple[UUID, Assigned]]]:
+    """Each partition with a replica on this broker, the topic's id, and its replicas."""
     if cluster is None or not cluster.knows_replicas:
         return
     for topic_id, of_topic in cluster.partitions.items():

@@ -59,6 +59,7 @@ def of_snapshots(path: str) -> Iterator[BrokerFinding]:
 
 
 def _is_snapshot(name: str) -> bool:
+    """Whether a name is that of a KRaft snapshot."""
     try:
         file = parse_name(name)
     except NotALogError:
@@ -87,6 +88,7 @@ def of_level(cluster: Cluster | None, log: Path, release: str) -> Iterator[Broke
 
 
 def _of_level(path: Path, level: int, release: str) -> Iterator[BrokerFinding]:
+    """A finding for a metadata version that a release does not support; none if not known."""
     versions = metadata_versions().get(".".join(release.split(".")[:2]))
     if versions is None or versions[0] <= level <= versions[1]:
         return

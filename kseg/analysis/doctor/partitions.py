@@ -161,6 +161,7 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
 
 
 def _plan(unit: PartitionUnit, *, as_broker: bool) -> RecoveryPlan:
+    """The recovery that a start would make: Kafka's with `as_broker`, else kseg's."""
     return plan_recovery(
         unit.path,
         thorough=False,

@@ -116,6 +116,7 @@ def _unreadable(path: Path, error: KsegError | OSError) -> BrokerFinding:
 
 
 def _of_file_system(directory: BrokerDirectory, _loads: object) -> Findings:
+    """A file system that is read-only, or has no room for further files."""
     disk = directory.disk
     assert disk is not None
     if disk.f_flag & os.ST_RDONLY:
@@ -125,6 +126,7 @@ def _of_file_system(directory: BrokerDirectory, _loads: object) -> Findings:
 
 
 def _of_lock(directory: BrokerDirectory, _loads: object) -> Findings:
+    """Another process that holds the directory."""
     holder, error = directory.holder
     if error is not None:
         yield _unreadable(directory.path, error)
@@ -139,6 +141,7 @@ def _of_meta_properties(directory: BrokerDirectory, _loads: object) -> Findings:
 
 
 def _of_checkpoints(directory: BrokerDirectory, loads: Sequence[PartitionOutlook]) -> Findings:
+    """Checkpoints that cannot be read, and lines of partitions that are not there."""
     partitions = {entry.partition for entry in directory.entries}
     for kind, (offsets, error) in directory.read.items():
         path = directory.path / kind.value
@@ -220,6 +223,7 @@ def _of_set_aside(directory: BrokerDirectory, _loads: object) -> Findings:
 
 
 def _of_rights(directory: BrokerDirectory, _loads: object) -> Findings:
+    """Files that the broker's user may not read or change."""
     for path, (names, error) in directory.refused.items():
         if error is not None:
             yield _unreadable(path, error)
@@ -234,6 +238,7 @@ def _of_rights(directory: BrokerDirectory, _loads: object) -> Findings:
 
 
 def _of_room(directory: BrokerDirectory, loads: Sequence[PartitionOutlook]) -> Findings:
+    """A disk with less room than the start writes."""
     written = sum(load.written_bytes for load in loads)
     disk = directory.disk
     assert disk is not None
@@ -456,6 +461,10 @@ def _of_same_directory(node: Node) -> Findings:
 
 
 def _of_ids(node: Node) -> Findings:
+    """Ids in `meta.properties` that differ between directories, or that one has from another.
+
+    All have the cluster and the node in common; each has a directory id of its own.
+    """
     meta_files = [
         (directory.path / _META, directory.meta)
         for directory in node.directories
@@ -550,6 +559,7 @@ def _of_metadata_elsewhere(node: Node) -> Findings:
 
 
 def _of_duplicates(node: Node) -> Findings:
+    """Partitions that lie in two data directories; a link to the other one is none."""
     entries = (
         ((entry.kind, entry.partition), entry.path)
         for directory in node.directories
@@ -582,6 +592,7 @@ def _of_not_given(node: Node) -> Findings:
 
 
 def _of_kraft_files(node: Node) -> Findings:
+    """Faults of the files of KRaft, for a broker that has them."""
     if node.is_kraft and node.lacks_log:
         yield from of_missing_log(node)
     if node.is_kraft and node.metadata_directory is not None:

@@ -168,6 +168,14 @@ def open_deleted(homes: Sequence[Path], proc: Path = _PROC) -> tuple[list[KeptFi
 def _note_deleted(
     link: Path, process: str, inside: tuple[str, ...], rows: dict[tuple[int, int], KeptFile]
 ) -> None:
+    """Note a deleted file in the data directories that a process has open.
+
+    Args:
+        link: the process's descriptor under /proc.
+        process: its name, in words.
+        inside: the beginnings of paths that count.
+        rows: takes the file, by device and inode: several processes may have it open.
+    """
     try:
         target = os.readlink(link)
         if not (target.endswith(_GONE) and target.startswith(inside)):
@@ -307,6 +315,7 @@ def _roll_of(
 
 
 def _of_log(unit: KeepUnit, files: PartitionFiles) -> Iterator[KeptFile]:
+    """The files of a partition that a broker serves, each with its cause."""
     sizes = _Sizes(files)
     if files.segments:
         yield from _of_segments(unit, files, sizes)
@@ -409,6 +418,7 @@ def _segments_by_cause(
 
 
 def _staying(segment: StayingSegment, cause: str, why: str, sizes: _Sizes) -> KeptFile:
+    """The row of a segment that stays by the rules of retention."""
     holder = None
     if segment.holder is not None:
         latest, path = segment.holder
@@ -488,6 +498,7 @@ def _cause_of(
 
 
 def _why(cause: str, plan: CompactionPlan) -> str:
+    """The reason why compaction leaves a segment, in words; empty where the cause says it."""
     if cause == "dirty-ratio":
         return plan.why
     offsets = {

@@ -99,6 +99,7 @@ def kafka_options(function: _F) -> _F:
 
 
 def _valued() -> list[Callable[[_F], _F]]:
+    """The options of Kafka's tool that take a value."""
     return [
         click.option(
             "--kafka-version",

@@ -31,6 +31,7 @@ from kseg.records.query import parse_key, parse_offset_range
 
 
 def _rules_option(text: str) -> Option:
+    """`--rules`, with the release whose rules count."""
     return click.option(
         "--rules",
         type=click.Choice(COMPACTION_RULES),

@@ -143,6 +143,7 @@ def _analysis(base: click.Command) -> Callable[..., Any]:
     """The verb itself, with Spark's workers in place of threads."""
 
     def run(cores: int, job: str | None, **options: Any) -> Any:
+        """Run a verb's analysis on Spark; options that it lacks there have their defaults."""
         running = _running()
         for name in ("paths", "directories", "copies"):
             if name in options and base.name not in _OF_STORES:
