@@ -148,6 +148,7 @@ def polars_frame(schema: pa.Schema, read: Read, *, is_pure: bool, about: str) ->
         n_rows: int | None,
         batch_size: int | None,
     ) -> Iterator[polars.DataFrame]:
+        """The records of one query, piece by piece, filtered."""
         reading = _Reading()
         with _gate:
             _readings.add(reading)

@@ -299,6 +299,7 @@ class _Run:
             raise piece.error
 
     def _next_of(self, piece: _Piece) -> Any:
+        """The next result of a piece, or `_END`; looks now and then whether its thread has died."""
         while True:
             self._check_process()
             try:

@@ -121,6 +121,7 @@ def record_batches(
 def _batches(
     columns: RecordColumns, topic: InternalTopic, on_error: str
 ) -> dict[str, pa.RecordBatch]:
+    """The records of a piece as a record batch for each type."""
     rows_by_type: dict[str, list[InternalRow]] = {}
     for row in piece_rows(columns, topic, on_error):
         rows_by_type.setdefault(row.record.name or UNKNOWN, []).append(row)

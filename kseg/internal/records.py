@@ -115,6 +115,7 @@ def decode(topic: str, key: bytes | None, value: bytes | None) -> InternalRecord
 
 
 def _decode_mirror(topic: ConnectTopic, key: bytes | None, value: bytes | None) -> InternalRecord:
+    """A record of MirrorMaker's topics; of another version than 0 the value stays as bytes."""
     name, of_key, of_value = _MIRRORS[topic]
     fields = _mirrored(key or b"", "key", of_key)
     content = None if value is None else _mirrored(value, "value", of_value)
@@ -146,6 +147,7 @@ def _mirrored(
 
 
 def _decode_connect(topic: ConnectTopic, key: bytes | None, value: bytes | None) -> InternalRecord:
+    """A source's offset of Kafka Connect: the key is a list of connector and source."""
     source = _parsed(key or b"", "key")
     if not isinstance(source, list) or len(source) != 2:
         raise InvalidRecordError("the key: not a connector and a source", position=0)
@@ -155,6 +157,7 @@ def _decode_connect(topic: ConnectTopic, key: bytes | None, value: bytes | None)
 
 
 def _parsed(data: bytes, part: str) -> Any:
+    """The JSON of a key or a value."""
     import json  # other topics do without
 
     try:
@@ -166,6 +169,10 @@ def _parsed(data: bytes, part: str) -> Any:
 def _decode_coordinator(
     topic: InternalTopic, types: RecordTypes, key: bytes | None, value: bytes | None
 ) -> InternalRecord:
+    """A record whose key and value each begin with a version; that of the key is the type.
+
+    A type or a version that is not known is no damage: the record has the reason.
+    """
     if key is None:
         raise InvalidRecordError("the key: there is none")
     cursor = Cursor(key, "key")
@@ -186,6 +193,7 @@ def _decode_coordinator(
 def _decode_metadata(
     topic: InternalTopic, key: bytes | None, value: bytes | None
 ) -> InternalRecord:
+    """A record of the metadata log: a frame with type and version around the value."""
     if value is None:
         raise InvalidRecordError("the value: missing")
     cursor = Cursor(value, "value")

@@ -351,6 +351,7 @@ def parse(data: bytes, code: str) -> Any:
 
 
 def _decoded(data: bytes, code: str) -> str:
+    """Bytes as text, if they are not too many."""
     if len(data) > BYTES_MAX:
         raise RefusedError("too-large", f"more than {BYTES_MAX >> 20} MiB")
     try:
@@ -499,6 +500,7 @@ class Replay:
         heappush(self._versions[subject], version)
 
     def _schema_of(self, subject: str, version: int, document: dict[str, Any]) -> Schema:
+        """A version of a subject, out of its record; notes fields and types that are not known."""
         kind = document.get("schemaType") or "AVRO"
         deleted = document.get("deleted") or False
         if not isinstance(kind, str) or not isinstance(deleted, bool):
@@ -567,6 +569,7 @@ class Replay:
         self.note(code, f"{name}: {message}", schema.path, schema.offset)
 
     def _check_text(self, schema: Schema) -> None:
+        """Note a schema whose text is not JSON, of a type that is written in JSON."""
         if schema.type in ("AVRO", "JSON"):
             try:
                 parse(schema.text.encode(), "schema-json")
@@ -574,6 +577,7 @@ class Replay:
                 self._note_of(error.args[0], schema, error.args[1])
 
     def _check_contexts(self, schemas: Iterable[Schema]) -> None:
+        """Note an id that names different schemas in two contexts."""
         seen: dict[int | None, Schema] = {}
         for schema in schemas:
             first = seen.setdefault(schema.id, schema)
@@ -585,6 +589,7 @@ class Replay:
                 )
 
     def _check_references(self, schemas: Sequence[Schema]) -> None:
+        """Note references to missing versions, and those that lead into a circle."""
         from graphlib import CycleError, TopologicalSorter  # most programs do without
 
         versions = {(schema.subject, schema.version) for schema in schemas}
@@ -618,6 +623,7 @@ class Replay:
 
 
 def _references(document: Mapping[str, Any]) -> Iterator[Reference]:
+    """The references of a schema, out of its record."""
     references = document.get("references") or []
     if not isinstance(references, list) or not all(
         isinstance(reference, dict) for reference in references

@@ -218,6 +218,7 @@ def _in_ranges(number: float, check: str) -> bool:
 
 
 def _ranges_in_words(check: str) -> str:
+    """The releases that have a check, in words; empty for all of them."""
     words = []
     for least, most in _ranges(check):
         if least == most:

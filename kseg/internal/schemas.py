@@ -325,6 +325,7 @@ def _reader(field: Schema, flexible: bool) -> Reader:
 
 
 def _length(kind: str, name: str) -> Length:
+    """A function that reads the length of a text or an array; -1 stands for null."""
     what = f"the length of {name}"
     if kind.startswith(_COMPACT):
         return lambda cursor: cursor.uvarint(what) - 1

@@ -450,6 +450,7 @@ class Message(BorrowedMessage):
         return TimestampType(bool(self.attributes & LOG_APPEND)) if kind is None else kind
 
     def _view(self, part: str) -> memoryview | None:
+        """The bytes of the key or the value; None for null."""
         at = _KEY_AT[self.magic != 0]
         for name in ("key", "value"):
             start = at + _I32.size

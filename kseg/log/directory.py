@@ -391,6 +391,7 @@ class LogDirectory(Closing):
         done, total = 0, len(logs) + len(others)
 
         def open_one(entry: DirectoryEntry, _put: Put | None = None) -> None:
+            """Open a log; recover a directory that is no log of this broker."""
             nonlocal done
             assert entry.partition is not None
             log = None

@@ -505,6 +505,7 @@ class TimeIndexCheck(EntriesCheck):
         super().finish(stop, due)
 
     def _check_complete(self, due: Due) -> None:
+        """Report an index that lacks the largest time, or many entries."""
         last = int(self._others[-1]) if self.count else -1
         # Until the last segment is closed its time index lacks the entry for the end.
         if last < self._latest and (self._place.believed or not self._place.is_last):

@@ -52,6 +52,7 @@ _ONE_BATCH: Final = (bytes, bytearray, memoryview, EncodedBatch)
 
 
 def _config_of(config: ConfigLike | Settings | None, path: StrPath) -> LogConfig:
+    """The settings of a log, out of those that `open` takes."""
     from kseg.log.config import LogConfig  # readers do without it, and all that checks appends
 
     if config is None or isinstance(config, LogConfig) or not hasattr(config, "of"):

@@ -334,6 +334,7 @@ def _parquet(sink: Sink, file_format: FileFormat) -> Iterator[Write]:
 
 @contextmanager
 def _arrow(sink: Sink, file_format: FileFormat) -> Iterator[Write]:
+    """A function that writes pieces to an Arrow file."""
     arrow: Any = require("kseg.arrow", extra="arrow")
     pyarrow: Any = require("pyarrow", extra="arrow")
     fields = file_format.fields
@@ -357,6 +358,7 @@ def hive_files(out: Path, by: Sequence[str], begin: Begin) -> Iterator[Write]:
     with ExitStack() as every:
 
         def write(columns: RecordColumns) -> None:
+            """Write a piece to the files of its directories, each row by its day if that counts."""
             for day, part in split_days(columns) if "day" in by else [(None, columns)]:
                 names = {
                     "day": day_text(day) or HIVE_NULL,

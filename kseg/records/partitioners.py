@@ -95,6 +95,7 @@ def key_column(keys: Any) -> BinaryColumn:
 
 
 def _key_bytes(key: Any) -> bytes | None:
+    """A key as bytes: text in UTF-8; None stays."""
     if key is None or type(key) is bytes:
         return key
     if isinstance(key, str):
@@ -208,6 +209,7 @@ class KeyPlaces(NamedTuple):
         return counts if source.partition is not None else frozenset()
 
     def _check(self, source: Partition, columns: RecordColumns) -> None:
+        """Refuse keys that the partitioner sends to other partitions than the one they lie in."""
         counts = sorted(self.counts[source.topic])
         expected = [partition_for(columns.key, count, self.partitioner) for count in counts]
         fits = np.isin(expected, [source.partition or 0, NO_PARTITION]).any(axis=0)

@@ -260,6 +260,7 @@ _PYTHON_ALONE: Final = "read dump grep export spark"
 
 
 def _decoded(name: str) -> Option:
+    """`--decode-key` or `--decode-value`."""
     return Option(
         f"--decode-{name}",
         f"The kind of each {name}. A {name} of another kind is null, and {name}_error has the "

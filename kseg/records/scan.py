@@ -247,6 +247,7 @@ def _kinds(
 def _columns(
     columns: str | Iterable[str] | None, kinds: Kinds, *, with_directory: bool
 ) -> tuple[str, ...]:
+    """The columns of a scan in order; those of decoded fields have their reasons behind them."""
     if columns is None:
         place_fields = (*PLACE_FIELDS, DIRECTORY) if with_directory else PLACE_FIELDS
         columns = (*place_fields, *FIELDS_DEFAULT)

@@ -213,6 +213,7 @@ def read_task(
 def _batches(
     task: tuple[Split, ...], projection: Projection, options: SourceOptions, damages: list[Finding]
 ) -> Iterator[pa.RecordBatch]:
+    """The rows of a task as record batches, with rows for damage if the user wants these."""
     read = _READ[options.mode]
     for split in task:
         before = len(damages)

@@ -209,6 +209,7 @@ def ddl(options: SourceOptions, comment: str | None = None) -> str:
 
 
 def _offered(options: SourceOptions) -> Iterable[Column]:
+    """The columns that the options ask for, in order."""
     columns = _columns_of(options)
     if options.columns:
         return [_column(name, columns) for name in options.columns]
@@ -277,6 +278,7 @@ def project(schema: StructType, options: SourceOptions | None = None) -> Project
 
 
 def _arrow_type(field: StructField) -> pa.DataType:
+    """The Arrow type of a column, as the rows are made."""
     import pyarrow as pa
 
     types = {
@@ -307,6 +309,7 @@ def _arrow_type(field: StructField) -> pa.DataType:
 
 
 def _column(name: str, columns: Mapping[str, Column]) -> Column:
+    """A column by its name, in any case."""
     column = columns.get(name.lower())
     if column is None:
         names = [column.name for column in columns.values()]

@@ -117,6 +117,7 @@ def _topic(text: str) -> str:
 
 
 def _topic_ids(text: str) -> dict[str, UUID]:
+    """The topic ids of the option, out of JSON."""
     try:
         id_texts = json.loads(text)
         return {
@@ -301,6 +302,7 @@ class _PartitionWriter:
                 self._append(batch)
 
     def _append(self, batch: EncodedBatch) -> None:
+        """Add a batch to the segment, or to a new one if that is full."""
         if batch.base_offset < self._next:
             raise OffsetsOutOfOrderError(
                 f"offset {batch.base_offset} comes behind {self._next - 1}: sort the rows by "
@@ -326,6 +328,7 @@ class _PartitionWriter:
         return too_large or batch.last_offset - self._first > INT32_MAX
 
     def _close(self, writer: SegmentWriter) -> None:
+        """Close a segment, and note it as ready to be adopted."""
         size = writer.size
         writer.become_inactive()
         writer.flush()

@@ -90,6 +90,7 @@ def stream_offsets_of(document: Mapping[str, Any]) -> dict[str, StreamOffset]:
 
 
 def _stream_offset(name: object, fields: Any) -> StreamOffset:
+    """The place in a partition, out of the JSON of a checkpoint."""
     try:
         numbers = [fields[key] for key in ("offset", "segment", "pos")]
         topic_id = fields.get("id")

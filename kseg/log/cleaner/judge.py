@@ -104,6 +104,10 @@ class _Walk(TransactionWalk):
             self.records = None if int(counts.min()) < 0 else self.records + int(counts.sum())
 
     def decide(self, producer_id: int, offset: int, *, aborts: bool) -> int | None:
+        """Also note an abort for the index, and a marker that ends nothing.
+
+        See the class for an abort in front of the log's start.
+        """
         first = super().decide(producer_id, offset, aborts=aborts)
         holds = not aborts and producer_id in self._held
         if first is None and not holds:

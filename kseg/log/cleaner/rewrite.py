@@ -124,6 +124,7 @@ class Pass:
             self.judge.unkeyed_records, self.judge.removed_tombstones = counts
 
         def fill(writer: SegmentWriter) -> CompactedGroup:
+            """Write the records that stay, and the aborted transactions that end here."""
             done = self.filter(group, writer)
             bases = [info.base_offset for info in self.inputs.view.segments]
             end = bases[bases.index(group[-1].base_offset) + 1]
@@ -172,6 +173,7 @@ class Pass:
         return CompactedGroup(tuple(segments), records, kept_records, removes, changes)
 
     def _filter(self, tile: Tile) -> Filtered:
+        """A tile without the records that compaction takes; counts them."""
         verdict = self.judge.judge(tile.table)
         located = self.judge.located
         filtered = filter_walked(
@@ -234,6 +236,7 @@ def rewrite_segment(
         raise no_room(info.path, info.size)
 
     def fill(writer: SegmentWriter) -> int:
+        """Write the rewritten batches and the transaction index; then back up the old files."""
         size = 0
         with inputs.view.open_segment(info) as segment:
             for data in rewritten(segment, rewrite):
@@ -352,6 +355,7 @@ def swap_in(state: LogState, group: Sequence[SegmentInfo], size: int) -> int:
 
 
 def _remove_old(state: LogState, group: Sequence[SegmentInfo]) -> None:
+    """Remove the files of compacted segments, but for those that a new one replaces by its name."""
     first, *others = group
     for path in files_of_segment(first.files):
         if path.with_name(path.name + SWAP).exists():

@@ -424,6 +424,7 @@ class ProducerAppend:
             self._refuse_sequence(batch, f"the one after {last}")
 
     def _refuse_sequence(self, batch: ProducerBatch, expected: str) -> None:
+        """Raise the error for a sequence; `expected` says which one follows, and why."""
         raise OutOfOrderSequenceError(
             f"producer {self.stored.producer_id} comes with sequence {batch.base_sequence}, and "
             f"{expected}, is expected",

@@ -423,6 +423,10 @@ class ProducerState:
     def _check_verified(
         self, batch: ProducerBatch, origin: AppendOrigin, guard: VerificationGuard | None
     ) -> None:
+        """Refuse to begin a transaction that was not verified with its coordinator (KIP-890).
+
+        Replicated batches, markers and batches of open transactions need no verification.
+        """
         if not batch.is_transactional or batch.is_control:
             return
         if origin not in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR):

@@ -142,6 +142,7 @@ class Fetched(NamedTuple):
         return self._decode(replace(Request(**options), offset=(self.start_offset, None)))
 
     def _decode(self, request: Request) -> Iterator[RecordColumns]:
+        """The records of all batches; damage behind whole ones is an error in the end."""
         workspace = Workspace()
         for table in self._tables():
             visible = table if self.hidden is None else self.hidden.drop(table)
@@ -235,6 +236,7 @@ def _still_holds(now: Version, fetched: Fetched) -> bool:
 
 
 def _fetch(source: ReadableLog, request: _Wanted, seen: Version) -> Fetched:
+    """Fetch from one version of the log: empty at its end, and behind all that a reader may see."""
     start = request.start_offset
     if not seen.log_start_offset <= start <= seen.log_end.offset:
         raise OffsetOutOfRangeError(

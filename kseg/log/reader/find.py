@@ -185,6 +185,7 @@ def _start(info: SegmentInfo, offset: int) -> int:
 
 
 def _scan(window: Window, info: SegmentInfo, start: int) -> BatchTable:
+    """The headers of batches in a window, from a position on."""
     return scan(
         window.data,
         base=window.position,
@@ -327,6 +328,7 @@ def end_offset_for_epoch(
 
 
 def _search(timestamp: int, seen: Version) -> TimestampOffset | None:
+    """The first record at or after a time; None without one."""
     start = seen.log_start_offset
     for info in seen.segments_from(start):
         if _is_older(info, timestamp):

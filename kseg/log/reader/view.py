@@ -461,6 +461,15 @@ class LogView:
         workspace: Workspace,
         whole: visible.WholeBatches | None,
     ) -> Iterator[RecordColumns]:
+        """The records of segments, in the order of offsets, each offset once.
+
+        Args:
+            request: with everything but its bounds of offsets.
+            start, end: the offsets.
+            ahead: the aborted transactions, for readers of committed records; None for all records.
+            workspace: memory of an earlier reading.
+            whole: counts batches that need not be decoded; None to decode all.
+        """
         reached = Reached(start)
         infos = self.segments_from(start)
         for info, following in zip_longest(infos, infos[1:]):
@@ -635,6 +644,7 @@ def _read_piece(
     start: int | None,
     end: int | None,
 ) -> Iterator[RecordColumns | KsegError]:
+    """The records of a part of a segment, in memory of this thread; errors that are taken too."""
     with use, memory.one() as workspace:
         read = partial(segment.read, start_position=start, end_position=end, workspace=workspace)
         yield from _results(read, request)

@@ -288,6 +288,7 @@ class AbortedAhead:
         ranges = self.within(start_offset, end)
 
         def keep(table: BatchTable) -> BatchTable:
+            """Leave out batches of aborted transactions, which are looked up for more if need be."""
             nonlocal ranges, end
             last = int(table.last_offset.max(initial=0))
             if last >= end:  # the segment goes on past the next one's base
@@ -390,6 +391,7 @@ class WholeBatches:
         """
 
         def keep(table: BatchTable) -> BatchTable:
+            """Count the batches that lie whole between the offsets, and leave them out."""
             asked = table if also is None else also(table)
             whole = (asked.magic == 2) & ~asked.is_control & (asked.record_count >= 0)
             whole &= (asked.base_offset >= start) & (asked.last_offset < end)

@@ -326,6 +326,7 @@ class AsBroker(Loading):
 
 
 def _read_epochs(context: LoadContext) -> LeaderEpochs:
+    """The epochs of the checkpoint, which a broker makes if it is missing."""
     overlay, name = context.overlay, EPOCHS
     if name not in overlay.files:
         overlay.create(name, _AS_BROKER)

@@ -175,6 +175,7 @@ class Backup:
             return self._note(source, self._second_name(source, status), status.st_size)
 
     def _second_name(self, source: Path, status: os.stat_result) -> Path:
+        """Give a file a second name in the backup, or copy it to another file system."""
         folder = self._folder_of(source)
         for name in _free_names(source.name):
             target = folder / name

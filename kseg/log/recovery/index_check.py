@@ -245,6 +245,7 @@ class TxnIndexCheck(TxnCheck):
             self._read(data)
 
     def _read(self, data: bytes | None) -> None:
+        """Read the entries, and report those that no transaction index has in this order."""
         index_place, size = self._place, TXN_ENTRY.size
         try:
             index = (

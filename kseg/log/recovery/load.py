@@ -410,6 +410,7 @@ class Loading(LoadContext):
         return drops
 
     def _sweep_checked(self, base: int, state: ProducerState, epochs: LeaderEpochs) -> Swept:
+        """Walk a segment; notes what a producer did wrong, and raises what no cut repairs."""
         swept = self.sweep(base, state, epochs)
         for fault in swept.findings:
             self.note_fault("batch-producer", self.path(base), fault.reason, fault.position)

@@ -78,6 +78,7 @@ class Lost(Documented):
         )
 
     def _count(self) -> str:
+        """The number of lost records, in words."""
         if self.records is not None:
             return _counted(self.records)
         if self.first_offset is None or self.last_offset is None:
@@ -204,6 +205,7 @@ def _pieces(
 
 
 def _is_zeros(log: Log, position: int) -> bool:
+    """Whether nothing but zeros follows a position."""
     try:
         tile = next(iter(log.walk(start=position, limit=position + 1)))
     except UnreadableError:

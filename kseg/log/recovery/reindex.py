@@ -384,6 +384,15 @@ class _Reindexing:
     def _segment(
         self, files: SegmentFiles, state: ProducerState | None, *, is_last: bool
     ) -> tuple[Swept, ReindexedSegment]:
+        """Walk a segment and remake its indexes where they do not fit.
+
+        A segment with damage is left as it is, and has a finding.
+
+        Args:
+            files: of the segment.
+            state: of the producers in front of it; None where transactions are not known.
+            is_last: whether it is the last one, which may end in a torn batch.
+        """
         with Segment.open(files.log, is_last=is_last) as segment:
             index_place = IndexPlace(
                 str(files.log),
@@ -443,6 +452,7 @@ class _Reindexing:
     def _changes(
         self, files: SegmentFiles, swept: Swept, faults: dict[FileKind, Finding | None]
     ) -> Iterator[RemadeFile]:
+        """The indexes that are written anew: those with a fault; with `exact` all that differ."""
         new_bytes = {FileKind.INDEX: swept.offset_entries, FileKind.TIMEINDEX: swept.time_entries}
         if swept.aborted is not None:
             new_bytes[FileKind.TXNINDEX] = pack_entries(swept.aborted)

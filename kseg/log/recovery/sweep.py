@@ -251,6 +251,7 @@ class _Sweep:
     # ---- epochs ----------------------------------------------------------------------------------
 
     def _note_epochs(self, table: BatchTable) -> KsegError | None:
+        """Note the epochs that begin in a table; returns the error of one that cannot."""
         assert self._epochs is not None
         rows = epoch_rows(table, self._epochs)
         negative = rows[table.base_offset[rows] < 0]

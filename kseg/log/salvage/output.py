@@ -221,6 +221,7 @@ def _copier(total: int, progress: Progress | None) -> _Copy:
     copied = 0
 
     def copy(extent: Span, file: io.WriteFile, position: int) -> None:
+        """Copy a run of batches to a position of the new file."""
         nonlocal copied
         end = position + extent.size
         with io.opened(extent.path) as fd:

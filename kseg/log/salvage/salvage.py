@@ -306,6 +306,7 @@ class SalvagePlan(Table):
         """
 
         def finish(beside_target: Path) -> None:
+            """Write the quarantine and the report, lasting before the output has its name."""
             parts = list(self.quarantined)
             _quarantine(beside_target, parts)
             folders = {folder for part in parts for folder in Path(part.path).parents}
@@ -634,6 +635,7 @@ def _quarantine(beside_target: Path, parts: Sequence[Quarantined]) -> None:
 
 
 def _copy(source: MappedFile, span: Span, file: io.WriteFile, position: int) -> None:
+    """Copy bytes that are not kept; those that the disk does not give stay zeros."""
     for start in range(0, span.size, _COPIED_BYTES):
         size = min(_COPIED_BYTES, span.size - start)
         try:

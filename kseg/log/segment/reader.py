@@ -435,6 +435,7 @@ class Segment(Closing):
         return None if header is None else self._location(header, start)
 
     def _location(self, header: BatchHeader, start: IndexEntry) -> BatchLocation:
+        """The place of a batch; `start` is the index entry that led there."""
         return BatchLocation(
             self.path,
             header.position,

@@ -375,6 +375,7 @@ class Cluster:
             self.notes.append(text)
 
     def _apply(self, record: InternalRecord, record_place: Place) -> None:
+        """Apply a record by its type: a function of its own, or a fact that is set or removed."""
         name, value = record.name or "", record.value
         assert isinstance(value, dict)
         applied = _ALL_APPLIED.get(name)
@@ -413,6 +414,7 @@ class Cluster:
     # ---- types of records ------------------------------------------------------------------------
 
     def _add_topic(self, value: dict[str, Any], record_place: Place) -> None:
+        """Add a topic; one of the same name that was there goes."""
         name: str = value["name"]
         if name in self.ids:
             self._remove_topic({"topicId": self.ids[name]}, record_place)
@@ -422,6 +424,7 @@ class Cluster:
         self._made[name] = (record_place.path, record_place.position)
 
     def _remove_topic(self, value: dict[str, Any], record_place: Place) -> None:
+        """Remove a topic with all that is known of it."""
         topic_id: UUID = value["topicId"]
         name = self.topics.pop(topic_id, None)
         if name is not None:
@@ -484,6 +487,11 @@ class Cluster:
                     assigned.elr, assigned.last_known_elr, assigned.place = (), (), record_place
 
     def _configure(self, value: dict[str, Any], record_place: Place) -> None:
+        """Set or remove a configuration.
+
+        A change counts for `changes` if it comes behind their begin, and not with the making of its
+        topic.
+        """
         resource = (value["resourceType"], value["resourceName"])
         configured = self.configs.setdefault(resource, {})
         name, after = value["name"], value["value"]
@@ -499,6 +507,7 @@ class Cluster:
             configured[name] = Configured(after, record_place)
 
     def _set_feature(self, value: dict[str, Any], record_place: Place) -> None:
+        """Set the level of a feature; 0 removes it."""
         name, level = value["name"], value["featureLevel"]
         if level:
             self.facts["features"][(name,)] = Fact({"level": level}, record_place)
@@ -506,6 +515,7 @@ class Cluster:
             self.facts["features"].pop((name,), None)
 
     def _set_quota(self, value: dict[str, Any], record_place: Place) -> None:
+        """Set or remove a quota of an entity, such as a user and a client."""
         entity = ((part["entityType"], part["entityName"]) for part in value["entity"])
         key = (tuple(sorted(entity, key=str)), value["key"])
         if value["remove"]:

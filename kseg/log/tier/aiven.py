@@ -171,6 +171,7 @@ def _number(value: Any, least: int = 0, most: int = INT32_MAX) -> int:
 
 
 def _indexes(segment_indexes: Any) -> dict[str, tuple[int, int]]:
+    """The position and the size of each index in the object that has all of them."""
     ranges = {}
     for extension, name in INDEXES.items():
         index = segment_indexes.get(name) if name == "transaction" else segment_indexes[name]
@@ -410,6 +411,7 @@ class ChunkedFile(RangedFile):
         return start // size * size, min(-(-end // size) * size, self._size)
 
     def _fetch(self, start: int, end: int) -> tuple[memoryview, KsegError | None]:
+        """The bytes of a range of the segment, out of its chunks; up to a bad one, with its error."""
         chunks, size = self._manifest.chunks, self._manifest.chunk_size
         first, last = start // size, -(-end // size)
         raw = self._source(chunks[first], chunks[last])
@@ -434,6 +436,7 @@ class ChunkedFile(RangedFile):
         return data.toreadonly(), None
 
     def _opened(self, data: memoryview, size: int) -> bytes | memoryview:
+        """A chunk of the segment, decrypted and inflated."""
         opened = unseal(data, self._key, self._manifest.aad)
         if self._manifest.compressed:
             opened = _inflate(opened, size, size)

@@ -124,6 +124,7 @@ def _partition_of(fields: dict[str, Any]) -> Place:
 
 
 def _apply(partition_replay: Replay, fields: dict[str, Any]) -> None:
+    """Apply a record of the tier's metadata: a new copy, or another state of one."""
     id_, state = id_text(fields["remoteLogSegmentId"]["id"]), fields["remoteLogSegmentState"]
     if "startOffset" not in fields:
         partition_replay.update(id_, state, fields["eventTimestampMs"], fields["customMetadata"])

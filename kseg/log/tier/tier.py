@@ -415,6 +415,7 @@ class _LogBuilder:
     def _or_fault(
         self, work: Callable[..., Copy | None], item: tuple[Any, ...]
     ) -> Copy | KsegError | OSError | None:
+        """The copy, or the error that prevents one."""
         try:
             return work(*item)
         except (KsegError, OSError) as error:
@@ -431,6 +432,7 @@ class _LogBuilder:
     def _of_manifest(
         self, objects: SegmentObjects, key: tuple[int, str], _after: int | None
     ) -> Copy | None:
+        """The copy that a manifest describes; None if it is of another topic."""
         manifest, url = objects.manifest, objects.places[MANIFEST].url
         if manifest.segment is None:
             raise TierError("the manifest does not say which offsets the segment has", path=url)
@@ -449,6 +451,7 @@ class _LogBuilder:
     def _of_contents(
         self, objects: SegmentObjects, key: tuple[int, str], _after: int | None
     ) -> Copy | None:
+        """The copy as its objects show it: the end by the last batch, and the epochs beside it."""
         end = _end(objects)
         if end is None:
             raise TierError("no batch is in it", path=objects.places["log"].url)
@@ -468,6 +471,7 @@ class _LogBuilder:
     def _of_name(
         self, objects: SegmentObjects, key: tuple[int, str], after: int | None
     ) -> Copy | None:
+        """The copy as its name shows it, up to the next one; None for a last one without batches."""
         end = _end(objects) if after is None else after
         if end is None:
             return None
@@ -530,6 +534,7 @@ class _LogBuilder:
     def _view(
         self, copies: list[Copy], spans: tuple[Span, ...], lineage: tuple[EpochEntry, ...]
     ) -> LogView:
+        """A view of the log whose first segments are those of the tier, then the local ones."""
         objects = {copy.segment.id: copy.objects for copy in (*copies, *self.unread)}
         remote = [_info(span, objects[span.segment.id]) for span in spans]
         snapshots = [

@@ -623,6 +623,7 @@ def pieces_of(source: Any, names: Mapping[str, str] | None = None) -> Iterator[M
 
 
 def _renamed(fields: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, Any]:
+    """The columns of a caller by the names of fields; they have to be of one length."""
     renamed = {name: fields[own] for name, own in names.items() if own in fields}
     if len({len(column) for column in renamed.values()}) != 1:
         sizes = ", ".join(f"{names[name]}: {len(column)}" for name, column in renamed.items())

@@ -396,6 +396,7 @@ def _doctor(
     topic_config: Mapping[str, Mapping[str, str]] | None = None,
     **options: Any,
 ) -> tuple[DoctorReport, ...]:
+    """`doctor` for one broker, or with `fleet` for each broker of the data directories."""
     if fleet and broker_config is not None:
         raise ValueError("a server.properties is of one broker, and these are of a fleet")
     sources = SettingSources(metadata_directory, broker_config, config or {}, topic_config or {})
@@ -410,6 +411,7 @@ def _run(
     paths: StrPaths,
     options: Mapping[str, Any],
 ) -> AnalysisResult:
+    """Run an analysis with Spark's workers; its answer is one report or several."""
     arguments = dict(options)
     job = arguments.pop("job", None)
     runner = SparkRunner(lambda: spark, name, now_ms=options.get("now"), job=job)

@@ -105,6 +105,7 @@ class TaskFiles:
     def _begin(
         self, directory: Path, first: RecordColumns
     ) -> Iterator[Callable[[RecordColumns], None]]:
+        """A new file for records of one directory, with the owner of their log; notes its facts."""
         file_like = directory_like = None
         if self.source is not None and not is_remote(self.source):
             file_like = ownership.of_copied_file(self.source)
@@ -349,6 +350,7 @@ def _is_there(root: Path, done: _Exported) -> bool:
 
 
 def _result(target: Path, ran: Ran) -> ExportResult:
+    """The result of all tasks, whose answers are files, a number of faults, and some of these."""
     files, counts, faults = zip(*ran.answers, strict=True) if ran.answers else ((), (), ())
     return ExportResult(
         out=str(target),
@@ -396,6 +398,7 @@ def _export(
     compression: str,
     options: SourceOptions,
 ) -> _Exported:
+    """The work of a task: write the records of its splits; returns files and faults."""
     damages: list[Finding] = []
     files = TaskFiles(root, look, compression)
     with files.opened() as write:

@@ -82,6 +82,7 @@ def from_json(data: bytes, classes: Iterable[type]) -> Any:
     makers = _MAKERS | {kind.__name__: kind for kind in classes}
 
     def value_of(plain: Any) -> Any:
+        """A value out of JSON: a list is a tuple, an object has a class and its arguments."""
         if isinstance(plain, list):
             return tuple(map(value_of, plain))
         if not isinstance(plain, dict):
@@ -426,6 +427,7 @@ def watched(spark: SparkSession, total: int, progress: Progress | None) -> Itera
     tracker = context.statusTracker()
 
     def watch() -> None:
+        """Report the finished tasks of the group now and then, until it is done."""
         while not done.wait(_POLL_SECONDS):
             jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(group)]
             stages = [
