@@ -288,7 +288,7 @@ class AbortedAhead:
         ranges = self.within(start_offset, end)
 
         def keep(table: BatchTable) -> BatchTable:
-            """Leave out batches of aborted transactions, which are looked up for more if need be."""
+            """Leave out batches of aborted transactions, which may have to be looked up further."""
             nonlocal ranges, end
             last = int(table.last_offset.max(initial=0))
             if last >= end:  # the segment goes on past the next one's base

@@ -411,7 +411,7 @@ class ChunkedFile(RangedFile):
         return start // size * size, min(-(-end // size) * size, self._size)
 
     def _fetch(self, start: int, end: int) -> tuple[memoryview, KsegError | None]:
-        """The bytes of a range of the segment, out of its chunks; up to a bad one, with its error."""
+        """The bytes of a range of the segment, out of its chunks; up to a bad one and its error."""
         chunks, size = self._manifest.chunks, self._manifest.chunk_size
         first, last = start // size, -(-end // size)
         raw = self._source(chunks[first], chunks[last])

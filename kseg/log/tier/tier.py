@@ -471,7 +471,7 @@ class _LogBuilder:
     def _of_name(
         self, objects: SegmentObjects, key: tuple[int, str], after: int | None
     ) -> Copy | None:
-        """The copy as its name shows it, up to the next one; None for a last one without batches."""
+        """The copy as its name shows it, up to the next one; None for a last one without a batch."""
         end = _end(objects) if after is None else after
         if end is None:
             return None
