@@ -544,7 +544,10 @@ def _script(moves: Sequence[tuple[Path, Path]], aside: Path) -> Iterator[str]:
 
 
 def without_line(path: Path, partition: TopicPartition) -> str:
-    """A command that removes the line of a partition from a checkpoint of offsets."""
+    """A command that removes the line of a partition from a checkpoint of offsets.
+
+    The second line of the file is the number of those behind it.
+    """
     entry = f"{partition.topic} {partition.partition} "
     lines = path.read_text().splitlines()[2:]
     count = sum(bool(line.strip()) and not line.startswith(entry) for line in lines)

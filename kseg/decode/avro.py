@@ -238,6 +238,7 @@ class AvroDecoder:
         first = payloads.offset
         offsets = np.frombuffer(ends or bytes(8), wide)[first : first + len(payloads) + 1]
         is_valid = payloads.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
+        # By row: why it does not decode, at which node of the schema, and at which byte.
         columns, faults = kernel.Columns(*program.tables), dict[int, tuple[int, int, int]]()
         columns.decode(
             offsets.astype(np.int64), np.frombuffer(data or b"", np.uint8), is_valid, faults, prefix

@@ -61,6 +61,8 @@ from kseg.frozen import frozen_dataclass
 
 #: The approximate size of a record without its key and value.
 _RECORD_BYTES = 20
+#: The kernels' number of the fault that a header counts fewer than 0 records.
+_NEGATIVE_COUNT = 1
 
 
 def batch_cuts(
@@ -483,7 +485,7 @@ class Converter:
             batch = data[start : start + header.size]
             try:
                 if header.record_count < 0:
-                    raise record_error(1, header, 0)
+                    raise record_error(_NEGATIVE_COUNT, header, 0)
                 body = codec.decompress(
                     header.codec, batch[BATCH_HEADER_BYTES:], magic=2, limit=self.inflated_max
                 )

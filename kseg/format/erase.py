@@ -300,7 +300,8 @@ class Eraser:
         for whole in self._decoded(data, table, changed, base, _JUDGED):
             columns, old = whole.columns, whole.spread(table.magic < 2)
             keeps_key = self._is_last(columns)
-            # Records that stay without their value; of these, `empty` have nothing to lose.
+            # Records that stay without their value: the last of the log and of a wrapper, by which
+            # offsets are known, and tombstones. Of these, `empty` have nothing to lose.
             stays = old & (columns["offset"] == self.log_end_offset - 1) | keeps_key
             stays[whole.ends[1:] - 1] |= table.is_wrapper[whole.batches]
             empty = ~columns[HAS_VALUE] & (np.diff(columns["headers"].offsets) == 0)

@@ -425,7 +425,12 @@ class _Rewrite:
         return has
 
     def _has_one_magic(self, batches: Int64s, asked: Bools) -> Bools:
-        """bool[m]: whether a batch can stay as it is for its magic, and that of messages inside."""
+        """bool[m]: whether a batch can stay as it is for its magic, and that of messages inside.
+
+        Args:
+            batches: their numbers in the table, int64[m].
+            asked: bool[m], the batches that could stay; others need not be looked into.
+        """
         table = self.table
         if not table.magics_seen & 3:
             return np.ones(len(batches), np.bool_)

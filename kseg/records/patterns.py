@@ -152,14 +152,14 @@ def with_context(pieces: Iterable[RecordColumns], count: int) -> Iterator[Record
             follows those of each partition.
         count: the number of records in front, and behind.
     """
-    before: list[RecordColumns] = []
-    owed = 0
+    before: list[RecordColumns] = []  # the last records that were not given
+    owed = 0  # records of the next piece that follow a match
     for columns in pieces:
         if columns.source is None:  # the end of a partition
             before, owed = [], 0
             continue
         rows, size = np.flatnonzero(columns[MATCHED]), len(columns)
-        steps = np.zeros(size + 1, np.int64)
+        steps = np.zeros(size + 1, np.int64)  # where stretches begin, and where they end
         np.add.at(steps, np.maximum(rows - count, 0), 1)
         np.add.at(steps, np.minimum(rows + count + 1, size), -1)
         keep = np.cumsum(steps[:-1]) > 0

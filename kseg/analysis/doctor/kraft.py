@@ -68,7 +68,10 @@ def _is_snapshot(name: str) -> bool:
 
 
 def of_bootstrap(home: Path, release: str) -> Iterator[BrokerFinding]:
-    """The file from which a node takes the first records of a new cluster."""
+    """Findings about the file from which a node takes the first records of a new cluster.
+
+    It cannot be read, or its metadata version is one that the release does not support.
+    """
     bootstrap = home / FileKind.BOOTSTRAP.value
     if not bootstrap.exists():
         return

@@ -503,7 +503,7 @@ class Judge:
         (table, all_discarded, all_needed), batches = self._judged, whole.batches
         columns = whole.columns
         offsets, key = columns["offset"], columns["key"]
-        beyond = offsets > self.last_offsets.latest_offset
+        beyond = offsets > self.last_offsets.latest_offset  # behind all that was put into the map
         keyed, has_value = key.is_valid(), columns["value"].is_valid()
         latest = self.last_offsets.latest(key, offsets)
         needed = has_value | np.repeat(all_needed[batches], whole.counts)

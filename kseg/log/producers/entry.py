@@ -434,7 +434,10 @@ class ProducerAppend:
     # ---- markers ---------------------------------------------------------------------------------
 
     def _take_marker(self, batch: ProducerBatch) -> CompletedTxn | None:
-        """Source: Kafka `ProducerAppendInfo.appendEndTxnMarker`."""
+        """Take the marker of a transaction's end; None if no transaction was open.
+
+        Source: Kafka `ProducerAppendInfo.appendEndTxnMarker`.
+        """
         kind = batch.control_type
         if kind not in (ControlType.ABORT, ControlType.COMMIT):
             raise InvalidRecordError(

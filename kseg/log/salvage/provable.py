@@ -654,7 +654,10 @@ class Chains:
         return None
 
     def _possible_ends(self, position: int, size: int, number: int, limit: int) -> Iterator[int]:
-        """Where the batch at a position may end, ascending, as long as there is a budget."""
+        """Where the batch at a position may end, ascending, as long as there is a budget.
+
+        The budget is in bytes, since a checksum is computed up to each end.
+        """
         stored_end, reached = position + size, position + ENTRY_BYTES_MIN - 1
         limit = min(limit, position + _BATCH_MAX)
         for end in self._borders(reached + 1, number, limit):

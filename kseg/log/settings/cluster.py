@@ -524,7 +524,10 @@ class Cluster:
             self.facts["quotas"][key] = Fact({"value": value["value"]}, record_place)
 
     def _change_broker(self, value: dict[str, Any], record_place: Place) -> None:
-        """Source: Kafka `ClusterDelta.replay` of a `BrokerRegistrationChangeRecord`."""
+        """Change the registration of a broker; 1 fences it, -1 ends that, 0 does neither.
+
+        Source: Kafka `ClusterDelta.replay` of a `BrokerRegistrationChangeRecord`.
+        """
         changed: dict[str, Any] = {}
         if value["fenced"]:
             changed["fenced"] = value["fenced"] > 0

@@ -471,7 +471,7 @@ class _LogBuilder:
     def _of_name(
         self, objects: SegmentObjects, key: tuple[int, str], after: int | None
     ) -> Copy | None:
-        """The copy as its name shows it, up to the next one; None for a last one without a batch."""
+        """The copy as its name shows it, up to the next one; None for a last one that is empty."""
         end = _end(objects) if after is None else after
         if end is None:
             return None
@@ -487,7 +487,7 @@ class _LogBuilder:
         Raises:
             OSError: the log's checkpoint cannot be read.
         """
-        if any(group.layout == "pinterest" for group in groups):
+        if any(group.layout == "pinterest" for group in groups):  # its names tell no epochs
             return _NO_EPOCHS
         with suppress(CorruptIndexError):
             if self.local is not None and self.local.leader_epochs:
@@ -498,6 +498,7 @@ class _LogBuilder:
         try:
             return _epochs_of(max(with_epochs, key=_age).objects)
         except (KsegError, OSError) as error:  # no other copy knows which records count
+            # The fault counts where the tier begins: from there on nothing can be read.
             first = min(with_epochs, key=lambda copy: copy.segment.start_offset).objects
             self._note_unread(error, replace(first, places={}), "")
             return ()

@@ -404,7 +404,9 @@ def epochs_with(entries: tuple[EpochEntry, ...], table: BatchTable) -> tuple[Epo
         return entries
     elif (epochs < 0).any():
         raise InvalidRecordError("a batch of magic 2 that has no leader epoch")
-    for row in np.flatnonzero(np.diff(epochs, prepend=-2)).tolist():
+    for row in np.flatnonzero(
+        np.diff(epochs, prepend=-2)
+    ).tolist():  # -2 is below all: row 0 counts
         entries = _with_epoch(entries, int(epochs[row]), int(table.base_offset[row]))
     return entries
 
