@@ -167,6 +167,8 @@ def _check_gaps(partition: str, segments: Sequence[SegmentSummary], findings: Fi
     ]
     policy = _known_policy(partition) if gaps else None
     for before, segment in gaps:
+        # Compaction leaves gaps, too. Without a known policy, records for each offset say that the
+        # log was not compacted.
         if COMPACT in policy if policy else not (before.dense and segment.dense):
             continue
         last = segment.base_offset - 1
@@ -226,20 +228,22 @@ def _check_epochs(
     epochs = partition.epochs
     if epochs is None:
         return
-    if epochs and has_starts and epochs[0][1] < segments[0].base_offset:
+    _first_epoch, first_start = epochs[0]
+    last_epoch, last_start = epochs[-1]
+    if has_starts and first_start < segments[0].base_offset:
         findings.say(
             "segment-gap.epochs",
             segments[0].path,
-            offset=epochs[0][1],
+            offset=first_start,
             last=segments[0].base_offset - 1,
         )
-    if epochs and end is not None and epochs[-1][1] > end:
+    if end is not None and last_start > end:
         findings.say(
             "epochs-ahead",
             partition.epochs_path,
-            offset=epochs[-1][1],
+            offset=last_start,
             severity="warning" if partition.live else None,
-            epoch=epochs[-1][0],
+            epoch=last_epoch,
             end=end,
         )
     starts = [start for _, start in epochs]

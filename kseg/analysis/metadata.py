@@ -612,10 +612,10 @@ def _cell(name: str, value: Any) -> Any:
         words = _WORDS[name].split()
         return words[value] if 0 < value < len(words) else str(value)
     if name == "endpoints":
-        endpoints = [
+        endpoints = [  # name, host, port, and perhaps more
             (*endpoint.values(),) if isinstance(endpoint, dict) else endpoint for endpoint in value
         ]
-        return [f"{endpoint[0]}://{endpoint[1]}:{endpoint[2]}" for endpoint in endpoints]
+        return [f"{listener}://{host}:{port}" for listener, host, port, *_ in endpoints]
     if name == "entity":  # without a name it is the default of its type
         return [
             kind if entity_name is None else f"{kind}={entity_name}" for kind, entity_name in value

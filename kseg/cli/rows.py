@@ -383,9 +383,10 @@ class RowWriter:
         """Count the values of inexact pieces that are not UTF-8."""
         for piece in template:
             if piece[0] == _text.BYTES:
-                count = _text.count_not_utf8(piece[4], piece[5], start, stop)
+                *_, offsets, data, _validity = piece
+                count = _text.count_not_utf8(offsets, data, start, stop)
             else:
-                offsets, values, data = piece[4], piece[7], piece[8]
+                *_, offsets, _key_offsets, _keys, values, data, _validity = piece
                 count = _text.count_not_utf8(values, data, int(offsets[start]), int(offsets[stop]))
             self.replaced += count
 
@@ -459,7 +460,7 @@ def inexact(template: Template) -> Template:
     return tuple(
         piece
         for piece in template
-        if piece[0] in (_text.BYTES, _text.HEADERS) and _may_replace(piece[3])
+        if piece[0] in (_text.BYTES, _text.HEADERS) and _may_replace(piece[3])  # its style
     )
 
 

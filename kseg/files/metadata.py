@@ -110,12 +110,13 @@ def read_partition_metadata(path: StrPath) -> PartitionMetadata:
         error = CorruptIndexError("not the two lines of a version and a topic id", path=path)
         is_malformed = any(len(parts) != 2 for parts in values)  # Kafka gets no further then
         raise error if is_malformed else error.as_kafka("NullPointerException")
-    version = _integer(values[0][1])
+    (_name, version_text), (_name, stored_id) = values
+    version = _integer(version_text)
     if version is None or version < 0:
-        raise CorruptIndexError(f"version {values[0][1]!r} is not a number from 0 on", path=path)
-    topic_id = _ID.fullmatch(values[1][1])
+        raise CorruptIndexError(f"version {version_text!r} is not a number from 0 on", path=path)
+    topic_id = _ID.fullmatch(stored_id)
     if topic_id is None:
-        error = CorruptIndexError(f"topic id {values[1][1]!r} is not 16 bytes in base64", path=path)
+        error = CorruptIndexError(f"topic id {stored_id!r} is not 16 bytes in base64", path=path)
         raise error.as_kafka("IllegalArgumentException")
     if not id_of(topic_id[1]).int:
         raise CorruptIndexError("the topic id is zero, which no topic has", path=path)

@@ -291,6 +291,7 @@ def _inner(entry: memoryview, arena: codec.Arena, ceiling: int, *, depth: int) -
         table = scan(set_left, base=position, kafka07=True, batches_max=MESSAGES_PIECE)
         seen += len(table)
         at = 0
+        # Plain messages up to each compressed one, and then what is in that.
         for index in [*np.flatnonzero(table.attributes).tolist(), len(table)]:
             if index > at:
                 yield _spans(table.rows[at:index], 1, 0)

@@ -691,6 +691,8 @@ def _with_body(batch: memoryview, header: BatchHeader, kind: Compression, body: 
 
     Source: Kafka DefaultRecordBatch.computeAttributes: a rewrite knows its own bits only.
     """
+    # In bytes: 8 to 12 are the size, 17 to 21 the checksum of all that follows; first of that come
+    # the attributes.
     covered = bytearray(batch[21:BATCH_HEADER_BYTES])
     covered[:2] = (header.attributes & _FLAGS & ~CODEC_MASK | kind).to_bytes(2, "big")
     covered += body

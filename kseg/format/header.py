@@ -525,7 +525,10 @@ HEAD_BYTES = BATCH_HEADER_BYTES
 
 
 def checksum_rule(head: Buffer, *, kafka07: bool = False) -> ChecksumRule:
-    """The rule for the batch that begins with `head`, of at least 26 bytes (Kafka 0.7: 9)."""
+    """The rule for the batch that begins with `head`, of at least 26 bytes (Kafka 0.7: 9).
+
+    Byte 16 is the magic; in Kafka 0.7 it is byte 4, and magic 1 has a byte of attributes.
+    """
     if kafka07:
         header = 10 if head[4] else 9
         return ChecksumRule(_core.crc32, header - 4, header)
@@ -553,6 +556,7 @@ def refused_batch(
         kafka07: likewise.
         log_start: likewise.
     """
+    # The header as that of a batch without records, whose size is right.
     if kafka07:
         short = (6).to_bytes(4, "big") + head[4:10]
     else:

@@ -101,7 +101,8 @@ class Truncations(NamedTuple):
         number = self.number + 1
         lower = [(at, end) for at, end in self.ends if end < end_offset]
         if len(lower) == _CUTS_KEPT:  # the two oldest as one that goes as far down, and is as new
-            lower[:2] = [(lower[1][0], lower[0][1])]
+            (_, oldest_end), (number_after, _) = lower[:2]
+            lower[:2] = [(number_after, oldest_end)]
         return Truncations(number, (*lower, (number, end_offset)))
 
     def lowest_end_since(self, number: int) -> int | None:

@@ -595,7 +595,11 @@ def _note_end(
 
 
 def _trim_indexes(context: LoadContext, index_end: LogEnd) -> None:
-    """Let no entry lead past the cut; the one by which the end was found is the last."""
+    """Let no entry lead past the cut; the one by which the end was found is the last.
+
+    The second number of an entry is the offset relative to the base in a time index, and the
+    position in an offset index; the fourth one is the last offset in a transaction index.
+    """
     base, end = index_end.base_offset, index_end.next_offset
     aborted, times, offsets = (context.entries(base, kind) for kind in (TXNINDEX, TIMEINDEX, INDEX))
     below = (entry[3] < end for entry in aborted)

@@ -281,7 +281,10 @@ def _end_of_sizes(log: Log, position: int, end: int) -> int:
 
 
 def claimed(head: bytes, position: int) -> BatchHeader | None:
-    """The header that the first bytes of a damaged batch claim; None for too few, or no format."""
+    """The header that the first bytes of a damaged batch claim; None for too few, or no format.
+
+    Byte 16 is the magic.
+    """
     if len(head) < ENTRY_BYTES_MIN or head[16] > 2:
         return None
     if head[16] == 2 and len(head) < HEAD_BYTES:

@@ -289,10 +289,12 @@ def _refusal(piece: Span, placed: Sequence[Span], hole: tuple[int, int]) -> Span
     first, last = stated = piece.first_offset, piece.last_offset
     if piece_marks <= placed_marks:
         return replace(piece, reason="duplicate")
-    if any(mark[0] <= last and first <= mark[1] for mark in placed_marks):
+    if any(begin <= last and first <= until for begin, until, *_ in placed_marks):
         return replace(piece, reason="collision")
-    other = hole[0], hole[0] + last - first
-    places = (stated, other) if other[1] <= hole[1] and other != stated else (stated,)
+    # It may have its offsets, or those that the hole begins with, if it fits in there.
+    hole_first, hole_last = hole
+    other = hole_first, hole_first + last - first
+    places = (stated, other) if other[1] <= hole_last and other != stated else (stated,)
     return replace(piece, reason="offset-order", places=places)
 
 

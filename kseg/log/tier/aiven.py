@@ -202,8 +202,9 @@ def decode_chunk_sizes(data: bytes, count: int) -> list[int]:
     """Chunk sizes in Aiven's binary form.
 
     Args:
-        data: count; then the only size, or base, width and the sizes above the base, the last in
-            full.
+        data: the count of chunks. Behind it of a single chunk its size; of several the base, the
+            width in bytes, each size as the rest above the base in so many bytes, and the last
+            size in full.
         count: as many must be there.
 
     Raises:

@@ -380,11 +380,13 @@ def grouped(objects: Iterable[StoredObject]) -> list[Group]:
             continue
         if match is not None and group.layout != "pinterest":
             suffixes = RAW_SUFFIXES if group.layout == "local" else _CHUNKED_SUFFIXES
-            if match[3] in suffixes:
-                segment_objects = group.segments.setdefault((int(match[1]), match[2]), {})
-                segment_objects[match[3]] = stored
-        elif plain is not None and group.layout == "pinterest":
-            group.segments.setdefault((int(plain[1]), plain[1]), {})[plain[2]] = stored
+            offset, segment_id, suffix = match.group(1, 2, 3)
+            if suffix in suffixes:
+                segment_objects = group.segments.setdefault((int(offset), segment_id), {})
+                segment_objects[suffix] = stored
+        elif plain is not None and group.layout == "pinterest":  # the offset is the id, too
+            offset, suffix = plain.group(1, 2)
+            group.segments.setdefault((int(offset), offset), {})[suffix] = stored
     return [group for group in groups.values() if group is not None]
 
 

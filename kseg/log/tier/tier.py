@@ -392,8 +392,8 @@ class _LogBuilder:
         copies: list[Copy] = []
         works = {"aiven": self._of_manifest, "local": self._of_contents, "pinterest": self._of_name}
         for group in groups:
-            items = sorted(group.segments.items())
-            whole = []
+            items = sorted(group.segments.items())  # by base offset and id
+            whole = []  # of each complete one its objects, its key, and where the next one begins
             for at, (key, stored_objects) in enumerate(items):
                 after = items[at + 1][0][0] if at + 1 < len(items) else None
                 if _is_finished(group.layout, stored_objects):
