@@ -293,6 +293,7 @@ def _draw(report: StatsReport) -> None:
 
 
 def _estimates(*, with_errors: bool) -> Iterator[str]:
+    """Say which numbers are estimates; `with_errors` if bytes of a key are, too."""
     from kseg.analysis.sketches import DISTINCT_ERROR, QUANTILE_ERROR
 
     yield f"p50 and p99 are estimates, at most {QUANTILE_ERROR:.2%} too large; max is exact"
@@ -398,6 +399,7 @@ def _by_offset(log: Log, offset: int) -> FoundRecord | None:
 
 
 def _by_time(log: Log, time_ms: int) -> FoundRecord | None:
+    """The first record that is not older than a time; None for none."""
     record = log.lookup_time(time_ms)
     return None if record is None else (record.offset, record.timestamp, record.batch)
 

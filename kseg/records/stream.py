@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kseg.constants import ISOLATIONS, Progress, StrPath
+from kseg.constants import Progress, StrPath
 from kseg.errors import KsegError
 from kseg.files.mapping import Mapping, private_memory
 from kseg.files.names import LeftOut, Partition

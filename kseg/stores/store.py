@@ -114,7 +114,7 @@ class _Obstore:
         self.errors: tuple[type[Exception], ...] = (obstore.exceptions.BaseError, OSError)
 
     def head(self, key: str) -> StoredObject:
-        return _said(self._module.head(self._store, key))
+        return _described(self._module.head(self._store, key))
 
     def read(self, key: str, start: int, end: int, stored: StoredObject) -> memoryview:
         options: dict[str, Any] = {"range": (start, end)}
@@ -139,7 +139,7 @@ class _Obstore:
     def pages(self, key: str, after: str | None) -> Iterator[Sequence[StoredObject]]:
         stream = self._module.list(self._store, key or None, offset=after, chunk_size=PAGE_KEYS)
         for page in stream:
-            yield [_said(entry) for entry in page]
+            yield [_described(entry) for entry in page]
 
     def put(self, key: str, data: bytearray, *, new: bool) -> None:
         mode = "create" if new else "overwrite"
@@ -156,21 +156,24 @@ class _Obstore:
         return Upload(writer.write, writer.close, abort)
 
 
-def _said(entry: Any) -> StoredObject:
+def _described(entry: Any) -> StoredObject:
     return StoredObject(
         entry["path"], int(entry["size"]), entry["e_tag"], _ms(entry["last_modified"])
     )
 
 
-def _refuse_changed(said: StoredObject, stored: StoredObject) -> None:
+def _refuse_changed(described: StoredObject, stored: StoredObject) -> None:
     """Compare an object with its earlier description: a store may ignore `If-Match`.
 
     Raises:
         OSError: it has changed.
     """
-    tags = [(tag or "").removeprefix("W/").strip('"') for tag in (said.etag, stored.etag)]
-    differ = said.modified_ms // 1000 != stored.modified_ms // 1000
-    if said.size != stored.size or (tags[0] != tags[1] if all(tags) else differ):
+    tag, stored_tag = (
+        (etag or "").removeprefix("W/").strip('"') for etag in (described.etag, stored.etag)
+    )
+    is_other_time = described.modified_ms // 1000 != stored.modified_ms // 1000
+    is_other = tag != stored_tag if tag and stored_tag else is_other_time
+    if described.size != stored.size or is_other:
         raise OSError(errno.ESTALE, _CHANGED)
 
 
@@ -200,16 +203,15 @@ class _Fsspec:
         return f"{self._top.rstrip('/')}/{key}"
 
     def head(self, key: str) -> StoredObject:
-        said = self._system.info(self._path(key))
-        if said.get("type") != "file":
+        info = self._system.info(self._path(key))
+        if info.get("type") != "file":
             raise FileNotFoundError(errno.ENOENT, "not an object")
-        return self._known(said)
+        return self._described(info)
 
-    def _known(self, said: dict[str, Any]) -> StoredObject:
-        name = str(said["name"]).removeprefix(self._top.rstrip("/")).lstrip("/")
-        etag = said.get("ETag")
-        when = _ms(said.get("created") or said.get("mtime"))
-        return StoredObject(name, int(said["size"]), etag, when)
+    def _described(self, info: dict[str, Any]) -> StoredObject:
+        name = str(info["name"]).removeprefix(self._top.rstrip("/")).lstrip("/")
+        modified_ms = _ms(info.get("created") or info.get("mtime"))
+        return StoredObject(name, int(info["size"]), info.get("ETag"), modified_ms)
 
     def read(self, key: str, start: int, end: int, stored: StoredObject) -> memoryview:
         _refuse_changed(self.head(key), stored)
@@ -217,7 +219,7 @@ class _Fsspec:
 
     def pages(self, key: str, after: str | None) -> Iterator[Sequence[StoredObject]]:
         entries = self._system.find(self._path(key), detail=True)
-        yield [self._known(said) for said in entries.values() if said.get("type") == "file"]
+        yield [self._described(info) for info in entries.values() if info.get("type") == "file"]
 
     def put(self, key: str, data: bytearray, *, new: bool) -> None:
         if new and self._system.exists(self._path(key)):

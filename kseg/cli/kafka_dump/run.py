@@ -263,6 +263,7 @@ class KafkaDump(Dump):
         complain(line)
 
     def _write_entries(self, source: InputFile, put: Put) -> None:
+        """Write the entries of an index and its faults, or the lines of another file."""
         from kseg.cli.kafka_dump import decoders
 
         if source.name.kind in (FileKind.INDEX, FileKind.TIMEINDEX):

@@ -445,6 +445,7 @@ def settings(
 
 
 def _facts_of(directory: Path, origin: Path | None, cluster: Cluster | None) -> _DirectoryFacts:
+    """The facts about a data directory; the cluster only if its metadata log is of the same."""
     topics, meta = known_topics(directory), meta_properties_of(directory)
     node_id = None if meta is None else meta.node_id
     if origin is None or cluster is None:
