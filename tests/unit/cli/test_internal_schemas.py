@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.analysis.test_schemas_registry_url import PAGES, serving
+from tests.unit.analysis.test_registry_url import PAGES, serving
 from tests.unit.cli.conftest import Kseg
 from tests.unit.internal.test_registry import INT
 

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 import kseg
-from kseg.analysis import schemas
-from kseg.analysis.schemas import TOKEN, USER_INFO
+from kseg.analysis import registry_url
+from kseg.analysis.registry_url import TOKEN, USER_INFO
 from kseg.errors import NotALogError
 from tests.unit.internal.test_registry import INT, STRING, codes
 
@@ -133,7 +133,7 @@ def test_what_cannot_be_understood_is_a_finding(monkeypatch: pytest.MonkeyPatch)
         "too-deep": b"[" * 300,
         "too-large": b"1" * 2_000,
     }
-    monkeypatch.setattr("kseg.analysis.schemas.BYTES_MAX", 1_500)
+    monkeypatch.setattr("kseg.analysis.registry_url.BYTES_MAX", 1_500)
     monkeypatch.setattr("kseg.internal.registry.BYTES_MAX", 1_500)
     for code, answer in wrong.items():
         with serving({**PAGES, first: answer}, []) as address:
@@ -181,7 +181,7 @@ def test_a_registry_that_does_not_answer_is_an_error(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer, message = BROKEN[name]
-    monkeypatch.setattr(schemas, "_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(registry_url, "_TIMEOUT_SECONDS", 0.2)
     monkeypatch.setenv(USER_INFO, "ann:secret")
     asked: list[tuple[str, str | None]] = []
     pages = {"/subjects?deleted=true": answer}
