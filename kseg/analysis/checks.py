@@ -488,7 +488,7 @@ def examine_segment(unit: Unit, options: VerifyOptions) -> Examined:
         bytes=size + sum(index_sizes),
         batches=checks.batches,
         records=checks.records,
-        findings=findings.taken(),
+        findings=findings.finish(),
         lost=lost,
         segments=(summary,) if unit.partition is not None else (),
     )

@@ -347,7 +347,7 @@ def examine_partition(files: PartitionFiles) -> Examined:
     )
     paths: list[str | Path] = [*small_files, *(snapshot for snapshot, _ in snapshots)]
     return Examined(
-        files=len(paths), bytes=_bytes(paths), findings=findings.taken(), partitions=(summary,)
+        files=len(paths), bytes=_bytes(paths), findings=findings.finish(), partitions=(summary,)
     )
 
 
@@ -369,7 +369,7 @@ def examine_data_directory(listing: DataDirectory) -> Examined:
     return Examined(
         files=len(listing.files),
         bytes=_bytes(entry.path for entry in listing.files),
-        findings=findings.taken(),
+        findings=findings.finish(),
         checkpoints=tuple(summaries),
     )
 
@@ -386,7 +386,7 @@ def examine_file(path: str, kind: FileKind, base_offset: int | None) -> Examined
         check_epochs(path, findings)
     elif kind in _FORMATS:
         _read_small(kind, path, findings)
-    return Examined(files=1, bytes=size, findings=findings.taken())
+    return Examined(files=1, bytes=size, findings=findings.finish())
 
 
 def check_snapshot(

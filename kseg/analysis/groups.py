@@ -186,7 +186,7 @@ def groups(
     before = None if since is None else question.answer(moments[1], progress)
     answer = question.answer(moments[0], progress)
     changes = () if before is None else tuple(_changes(before, answer))
-    return replace(answer, changes=Rows(changes, GroupChange), findings=notes.taken())
+    return replace(answer, changes=Rows(changes, GroupChange), findings=notes.finish())
 
 
 @frozen_dataclass

@@ -123,8 +123,8 @@ class Notes:
             finding = SchemaFinding(code, CODES[code][0], str(path), offset, message)
             self.findings.append(finding)
 
-    def taken(self) -> tuple[SchemaFinding, ...]:
-        """All of them, and one more for the rest of each code."""
+    def finish(self) -> tuple[SchemaFinding, ...]:
+        """Finish with the findings: all that are kept, and one more for the rest of each code."""
         for code, count in self._counts.items():
             if count > PER_CODE_MAX:
                 message = f"{count - PER_CODE_MAX} more like the {PER_CODE_MAX} listed"
@@ -347,7 +347,7 @@ class Home:
     def values(
         self, topic: InternalTopic, at: int | None, progress: Progress | None
     ) -> Iterator[tuple[LogTaken, Iterator[RecordColumns]]]:
-        """The last values of each partition of a topic up to a time; see `LastValues.taken`."""
+        """The last values of each partition of a topic up to a time; see `LastValues.drain`."""
         for source, view in self.walked(self.of_topic(topic), progress):
             with self.noting_unreadable(source.path):
                 yield self._values_of(source, view, topic, at)
@@ -398,7 +398,7 @@ class Home:
         base, last, time = taken.last or (None, None, None)
         name = (path, topic.value, source.partition or 0)
         log = LogTaken(*name, base, last, time, view.log_end_offset, compacted)
-        return log, values.taken()
+        return log, values.drain()
 
     def decoded(self, topic: InternalTopic, columns: RecordColumns) -> Iterator[InternalRow]:
         """Records one by one; unreadable records are noted and left out."""

@@ -265,7 +265,7 @@ def transactions(
         TransactionRows(columns),
         Rows(tuple(coordinator.ids), TransactionalId),
         tuple(coordinator.logs),
-        notes.taken(),
+        notes.finish(),
     )
 
 
@@ -411,7 +411,13 @@ class _Coordinator:
     """The contents of `__transaction_state`, and their meaning for transactions."""
 
     def __init__(self, home: Home, at: int | None, old_ms: int) -> None:
-        """Read it up to a time; transactions without a batch behind `old_ms` may hang."""
+        """Read the topic.
+
+        Args:
+            home: the partitions.
+            at: only records up to this time, ms; all of them if None.
+            old_ms: an open transaction may hang if its last batch is older than this time.
+        """
         self._old_ms = old_ms
         self.ids: list[TransactionalId] = []
         self.logs: list[LogTaken] = []

@@ -178,7 +178,7 @@ class Findings:
         """Note that there are `number` more of a kind than were added one by one."""
         self._counts[code, path] += max(number, 0)
 
-    def taken(self) -> tuple[Finding, ...]:
+    def finish(self) -> tuple[Finding, ...]:
         """All findings kept, and one more for the rest of each code and file; ends the count."""
         for (code, path), number in self._counts.items():
             if number > PER_CODE_MAX:

@@ -183,7 +183,7 @@ def _unread(units: Iterable[Unit], skipped: Iterable[LeftOut]) -> Examined:
         for unit in units
         if unit.kind is UnitKind.SEGMENT and unit.partition and unit.path in reasons
     )
-    return Examined(findings=findings.taken(), segments=segments)
+    return Examined(findings=findings.finish(), segments=segments)
 
 
 def _odd_sequences(path: str) -> Examined:
@@ -198,7 +198,7 @@ def _odd_sequences(path: str) -> Examined:
                     _check_sequences(table, str(info.path), expected, findings)
             except CorruptRecordError:  # the other checks report it
                 expected.clear()
-    return Examined(findings=findings.taken())
+    return Examined(findings=findings.finish())
 
 
 def _check_sequences(
@@ -272,7 +272,7 @@ def _larger_records(path: Path, limit: int) -> tuple[Finding, ...]:
                 size=sizes[row],
                 limit=limit,
             )
-    return findings.taken()
+    return findings.finish()
 
 
 def _not_read(unit: Unit) -> SegmentSummary:
@@ -299,7 +299,7 @@ def examine(unit: Unit, options: VerifyOptions, listings: Listings | None = None
         return answers[0]
     # It could not be read; a segment still says that the log goes on there.
     in_log = unit.kind is UnitKind.SEGMENT and unit.partition
-    return Examined(findings=findings.taken(), segments=(_not_read(unit),) if in_log else ())
+    return Examined(findings=findings.finish(), segments=(_not_read(unit),) if in_log else ())
 
 
 def _examine(
@@ -326,7 +326,7 @@ def _examine(
             "the file is gone",
             severity="error" if is_remote(unit.path) else None,
         )
-        return Examined(findings=findings.taken())
+        return Examined(findings=findings.finish())
 
 
 def _examine_directory(
@@ -363,7 +363,7 @@ def report(examined: Examined) -> Report:
     across = Findings()
     check_across(examined, across)
     findings = sorted(
-        (*examined.findings, *across.taken()),
+        (*examined.findings, *across.finish()),
         key=lambda finding: (
             path_order(finding.path),
             finding.position or 0,
@@ -406,7 +406,7 @@ def examine_tier(log: TierLog, *, deep: bool, now_ms: int, threads: int = 1) -> 
         findings.say("tier-orphan", url)
     for first, last in holes_of(log):
         findings.say("tier-hole", str(log.view.path), offset=first, last=last)
-    answers = [Examined(findings=findings.taken())]
+    answers = [Examined(findings=findings.finish())]
     options = VerifyOptions(deep, _TIER_INFLATED_MAX, "never", now_ms)
 
     def work(id_: str) -> Work:
@@ -443,10 +443,10 @@ def _examine_copy(log: TierLog, id_: str, options: VerifyOptions) -> Examined:
         seen = examine_segment(unit, options)
     except FileNotFoundError as error:
         findings.say("tier-object", str(error.filename), id=id_, reason=os_reason(error))
-        return Examined(findings=findings.taken())
+        return Examined(findings=findings.finish())
     except (KsegError, OSError) as error:
         findings.add(*_tier_fault(log, error))
-        return Examined(findings=findings.taken())
+        return Examined(findings=findings.finish())
     if log.layout == "pinterest":  # it keeps no transaction indexes
         other_findings = (
             finding for finding in seen.findings if not finding.code.startswith("txn-index")
@@ -454,4 +454,4 @@ def _examine_copy(log: TierLog, id_: str, options: VerifyOptions) -> Examined:
         seen = replace(seen, findings=tuple(other_findings))
     elif any((summary.last_offset or 0) > segment.end_offset for summary in seen.segments):
         findings.say("tier-metadata.end", str(path), end=segment.end_offset)
-    return merge_all((seen, Examined(findings=findings.taken())))
+    return merge_all((seen, Examined(findings=findings.finish())))

@@ -445,8 +445,13 @@ class _Planning:
             entry, *others = copies[number]
             merge = _merged(number, copies[number]) if others else None
             view = LogView.at(entry) if merge is None else merge.view
-            start = view.first_offset if entry.kind and not others else view.log_start_offset
-            walk = Walk(entry, view, topic, targets, epoch, start, view.first_offset)
+            # Of one directory that Kafka has set aside (`-delete`, `-stray`) all records are taken,
+            # not only those from the log's start on.
+            is_set_aside = entry.kind and not others
+            start = view.first_offset if is_set_aside else view.log_start_offset
+            walk = Walk(
+                entry, view, topic, targets, leader_epoch=epoch, start=start, end=view.first_offset
+            )
             if merge is not None:
                 walk.copies = tuple(copy.path for copy in copies[number])
                 for copy in merge.copies:

@@ -473,7 +473,11 @@ def query_options(verb: str) -> Option:
 
 
 def _query(words: dict[str, Any], verb: str) -> dict[str, Any]:
-    """The answers to questions as `kseg.scan` takes them, of the values of options.
+    """The keyword arguments of `kseg.scan` for the values of a command line's options.
+
+    Args:
+        words: the values by the names of options; None and () stand for options not used.
+        verb: the command.
 
     Raises:
         UsageError: options do not go together.

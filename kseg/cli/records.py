@@ -117,8 +117,8 @@ class RecordLines:
         #: Whether rows of several partitions follow each other without a line between them.
         self.is_of_many = False
         self._decode_as = decode_as
-        #: The paths of files that were named themselves.
-        self._lone: frozenset[str] = frozenset()
+        #: The paths of files that the user named, not the directory they lie in.
+        self._named_files: frozenset[str] = frozenset()
         self._sources: dict[str, Source] = {}
         self._take = output.taker(out.write)
         self._headed = False
@@ -185,11 +185,13 @@ class RecordLines:
     def _begin(self, records: Scan) -> None:
         """Take note of what all records of a scan have in common."""
         self.fields = typed_fields(records.kinds)
-        self._lone = frozenset(str(source.path) for source in records.sources if source.is_file)
+        self._named_files = frozenset(
+            str(source.path) for source in records.sources if source.is_file
+        )
         if self.style.form == "csv" and self.by_name:
             # One head serves all lines: decoded by name is all or nothing.
             topics = (
-                self.topic_of(source.topic, None, _kind_of(source.path) if source.is_file else None)
+                self.topic_of(source.topic, kind=_kind_of(source.path) if source.is_file else None)
                 for source in records.sources
             )
             self.by_name = all(topics)
@@ -221,29 +223,31 @@ class RecordLines:
         self.write_columns(columns, source, sink, put)
 
     def _source_of(self, columns: RecordColumns) -> Source:
-        """The file of a piece of columns, with the style of its rows."""
+        """The file of a piece of columns, with the style of its rows.
+
+        Rows name the partition directory, unless the user named the file.
+        """
         path = path_at(columns.source or "")
-        if str(path) in self._lone:
+        if str(path) in self._named_files:
             topic = self.topic_of(columns.topic, path, _kind_of(path))
             return Source(path, self.style_of(None, path.name), topic)
-        directory = os.path.basename(os.path.realpath(path.absolute().parent))
-        if isinstance(path, RemotePath):
-            directory = path.absolute().parent.name
-        if tier_of_run() is not None:  # the names of objects say other things
+        if tier_of_run() is not None:  # an object's directory is not named after the partition
             directory = f"{columns.topic}-{columns.partition}"
-        return Source(
-            path, self.style_of(directory, path.name), self.topic_of(columns.topic, None, None)
-        )
+        elif isinstance(path, RemotePath):
+            directory = path.absolute().parent.name
+        else:
+            directory = os.path.basename(os.path.realpath(path.absolute().parent))
+        return Source(path, self.style_of(directory, path.name), self.topic_of(columns.topic))
 
     def topic_of(
-        self, topic: str | None, path: Path | None, kind: FileKind | None
+        self, topic: str | None, path: Path | None = None, kind: FileKind | None = None
     ) -> InternalTopic | ConnectTopic | None:
         """The internal topic by whose schemas records are decoded; None for other records.
 
         Args:
-            topic: of the partition directory that was given.
-            path: of a file that was given itself.
-            kind: of the file.
+            topic: of the partition directory; None if it has another name.
+            path: of a file that the user named; None for the files of a directory.
+            kind: of that file.
         """
         if self._decode_as is not None or not self.by_name:
             return self._decode_as
@@ -254,7 +258,7 @@ class RecordLines:
         return topic_named(topic)
 
     def style_of(self, directory: str | None, file: str | None) -> Style:
-        """The style of the rows of a file.
+        """The style of the rows of a file; None for a directory that rows do not name.
 
         Each row of CSV has a directory, which may be empty; a row of text has it only if rows
         of several partitions are written.

@@ -145,6 +145,7 @@ class JsonDecoder:
         """The type as Avro has it; columns are numbered in the order in which this goes."""
         self._names.append(name)
         self._is_text.append(kind == JSON_TEXT)
+        # Each level of JSON is two of Avro: a union with null around a record or an array.
         if len(self._names) > COLUMNS_MAX or level >= LEVELS_MAX // 2:
             raise SchemaError(f"the type has more than {COLUMNS_MAX} columns, or too many levels")
         if len(name) > kernel.NAME_BYTES_MAX:

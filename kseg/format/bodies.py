@@ -166,7 +166,7 @@ def each_payload(
         end, fault = _run_end(table, first, refuse_bad_crc, base + len(data))
         yield from _run(data, table, first, end, base, arena, inflated_max)
         if fault is not None:
-            yield _Gathered().taken(fault)
+            yield _Gathered().drain(fault)
         first = end + (fault is not None)
 
 
@@ -204,7 +204,7 @@ def _run(
         gathered.add(_spans(rows, 0, -base), base_offsets, np.arange(at, index))
         at = index + 1
         if index == end or arena.used >= ARENA_PIECE_BYTES or gathered.count >= MESSAGES_PIECE:
-            yield gathered.taken()
+            yield gathered.drain()
             arena.clear()
         if index == end:
             return
@@ -215,9 +215,9 @@ def _run(
                 offsets = np.full(len(spans), header.base_offset, np.int64)
                 gathered.add(spans, offsets, np.full(len(spans), index, np.int64))
                 if gathered.count >= MESSAGES_PIECE:
-                    yield gathered.taken()
+                    yield gathered.drain()
         except (FormatError, LimitExceededError) as error:
-            yield gathered.taken(at_batch(error, header))
+            yield gathered.drain(at_batch(error, header))
 
 
 class _Gathered:
@@ -235,7 +235,7 @@ class _Gathered:
         self.batches.append(batches)
         self.count += len(spans)
 
-    def taken(self, fault: KsegError | None = None) -> Payloads:
+    def drain(self, fault: KsegError | None = None) -> Payloads:
         """Hand over the gathered messages, and start again."""
         parts = self.spans, self.offsets, self.batches
         spans, offsets, batches = (np.concatenate(part) for part in parts)

@@ -207,8 +207,11 @@ def of_batches(table: BatchTable) -> Losses:
     )
 
 
-def of_records(columns: RecordColumns, magic: int) -> Losses:
-    """The fields of records that `magic` cannot keep, of those asked for."""
+def losses_of_records(columns: RecordColumns, magic: int) -> Losses:
+    """Count the records whose headers, and the records whose times, `magic` cannot keep.
+
+    Only columns that are present are counted.
+    """
     losses = Losses()
     if magic < 2 and "headers" in columns.arrays:
         losses.header_records = int(np.count_nonzero(np.diff(columns["headers"].offsets)))
@@ -660,7 +663,7 @@ class Converter:
         Raises:
             UnsupportedFormatError: a record has headers, and they are not to be dropped.
         """
-        lost = of_records(whole.columns, self.target.magic)
+        lost = losses_of_records(whole.columns, self.target.magic)
         if lost.header_records and not self.target.drop:
             row = int(np.flatnonzero(np.diff(whole.columns["headers"].offsets))[0])
             batch = int(np.searchsorted(whole.ends, row, "right")) - 1

@@ -242,7 +242,7 @@ class LastValues:
         if self._fresh > max(_FRESH_BYTES_MIN, self._merged_bytes // 2):
             self._merge()
 
-    def taken(self) -> Iterator[RecordColumns]:
+    def drain(self) -> Iterator[RecordColumns]:
         """The last values, tombstones and pending records among them, by offset; only once.
 
         Yields:

@@ -223,10 +223,16 @@ class Scan(Frames):
         return replace(request, on_corrupt=self.errors.append)
 
     def _pieces(self, use: Use, piece_bytes: int = 0) -> Generator[RecordColumns]:
-        """The chosen records, whatever their number; in pieces of threads if these have a size."""
+        """The chosen records, of which a caller takes as many as the scan's limit allows.
+
+        Args:
+            use: what becomes of the pieces, which decides their size.
+            piece_bytes: so many bytes of bodies in a piece, for any number of threads; 0 leaves
+                the size to `use`, and is `STREAMED_BYTES` with several threads.
+        """
         request = self._begun()
-        self.pieces = 0
-        pieces = self._taken(use, request, piece_bytes)
+        self.pieces = 0  # `_read_sources` counts them
+        pieces = self._read_sources(use, request, piece_bytes)
         if self._context:
             from kseg.records.patterns import with_context
 
@@ -235,8 +241,14 @@ class Scan(Frames):
             pieces = last_rows_of_each(pieces, self._last)
         yield from pieces if self._progress is None else self._reporting(pieces, self._progress)
 
-    def _taken(self, use: Use, request: Request, piece_bytes: int) -> Iterator[RecordColumns]:
-        """The records of a request that are wanted; beside context, all of them with a mark."""
+    def _read_sources(
+        self, use: Use, request: Request, piece_bytes: int
+    ) -> Iterator[RecordColumns]:
+        """The chosen records of all sources, in order.
+
+        If context is asked for, the records that do not match come too, and matches have a mark.
+        Arguments are those of `_pieces`.
+        """
         if request.threads > 1 or piece_bytes:
             from kseg.log.reader.view import read_pieces
 

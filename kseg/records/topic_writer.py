@@ -103,7 +103,7 @@ def write_topic(
     names = {"key": key, "value": value, "timestamp": timestamp, "headers": headers}
     assigned = assigned_partitions(broker_settings.cluster, topic, places[0])
     partitions = partition_paths(broker_settings, topic, assigned, places)
-    unfollowed = all(len(assignment.replicas) <= 1 for assignment in assigned.values())
+    is_only_copy = all(len(assignment.replicas) <= 1 for assignment in assigned.values())
     with ExitStack() as stack:
         logs = [
             stack.enter_context(
@@ -111,7 +111,7 @@ def write_topic(
                     path,
                     mode="append",
                     config=broker_settings,
-                    high_watermark="end" if unfollowed else None,
+                    high_watermark="end" if is_only_copy else None,
                 )
             )
             for path in partitions
@@ -127,9 +127,9 @@ def write_topic(
                 with suppress(KsegError, OSError):
                     log.truncate_to(end)
             raise
-        if unfollowed:
+        if is_only_copy:
             _warn_of_retention(broker_settings, topic, logs, results)
-    if not unfollowed:
+    if not is_only_copy:
         warnings.warn(
             f"kseg: other brokers have replicas of {topic}: start this one first, and keep it the "
             "leader, or they cut the records off again",

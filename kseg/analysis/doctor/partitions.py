@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kseg import Segment, plan_recovery
 from kseg.analysis.doctor.kraft import of_snapshots
@@ -67,10 +67,17 @@ _EXCEPTIONS: Final = (
 )
 #: Errors of input and output, which take one directory offline.
 _OF_DISK: Final = frozenset({"IOException", "KafkaStorageException"})
-#: Offsets without records: the first one, their end, and what knows of them, in words.
-_Missing = tuple[int, int, str]
+
 _CODEC_MASK: Final = 7
 _MAGIC_AT, _LEGACY_ATTRIBUTES_AT, _HEAD_BYTES = 16, 17, 18
+
+
+class _Missing(NamedTuple):
+    """Offsets from `first_offset` to before `end_offset` without records; `why` is for a reader."""
+
+    first_offset: int
+    end_offset: int
+    why: str
 
 
 @frozen_dataclass
@@ -221,11 +228,11 @@ def _failure(
 
 def _of_load(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]:
     """The outcome of Kafka's steps."""
-    spoilt = _spoilt_message(plan)
-    if spoilt is not None:
-        yield finding("not-imitated", spoilt)
+    damaged_log = _damaged_message(plan)
+    if damaged_log is not None:
+        yield finding("not-imitated", damaged_log)
     if plan.error is not None:
-        yield _of_failed_load(unit, plan, plan.error, inflates=spoilt is not None)
+        yield _of_failed_load(unit, plan, plan.error, inflates=damaged_log is not None)
         return
     swept = [segment for segment in plan.segments if segment.walked and segment.size]
     if swept and entry_of(Path(plan.path)).kind is not EntryKind.CLUSTER_METADATA:
@@ -286,7 +293,7 @@ def _of_failed_load(
     return replace(failed, exception=exception, mend=advice(remedy, plan.path))
 
 
-def _spoilt_message(plan: RecoveryPlan) -> str | None:
+def _damaged_message(plan: RecoveryPlan) -> str | None:
     """The log with a damaged message that Kafka inflates during the load; None without one."""
     for path, position in plan.inflated:
         try:
@@ -294,12 +301,12 @@ def _spoilt_message(plan: RecoveryPlan) -> str | None:
         except FileNotFoundError:  # the load would have moved it
             continue
         with opened as segment:
-            if position < segment.size and _is_spoilt(segment, position):
+            if position < segment.size and _is_damaged(segment, position):
                 return path
     return None
 
 
-def _is_spoilt(segment: Segment, position: int) -> bool:
+def _is_damaged(segment: Segment, position: int) -> bool:
     """Whether a position has no batch, or only a batch with a wrong checksum."""
     tile = next(segment.walk(start=position, limit=position + 1))
     return not (len(tile.table) and tile.table.crc_ok[0])
@@ -392,10 +399,11 @@ def _of_missing(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFindi
     with suppress(KsegError, FileNotFoundError):  # its load says so
         epochs_path = os.path.join(unit.path, FileKind.LEADER_EPOCHS.value)
         epochs = checkpoints.read_leader_epochs(epochs_path).effective
-    ranges = [*_gaps(listing.segments, unit), *_known_beyond(unit, plan, listing, epochs)]
+    ranges = [*_gaps(listing.segments, unit), *_missing_at_end(unit, plan, listing, epochs)]
     first = listing.segments[0].base_offset if listing.segments else 0
     if unit.clean and not unit.known_start and epochs and epochs[0].start_offset < first:
-        ranges.append((epochs[0].start_offset, first, "and the leader epochs know of them"))
+        why = "and the leader epochs know of them"
+        ranges.append(_Missing(epochs[0].start_offset, first, why))
     for begin, end, why in ranges:
         yield finding(
             "records-missing",
@@ -408,22 +416,27 @@ def _of_missing(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFindi
         )
 
 
-def _known_beyond(
+def _missing_at_end(
     unit: PartitionUnit, plan: RecoveryPlan, listing: PartitionFiles, epochs: Sequence[EpochEntry]
 ) -> Iterator[_Missing]:
-    """Offsets behind the end of the log; what the load cuts is there."""
+    """Find the offsets beyond the end of the log that other files know of: one range or none.
+
+    Records that the load will cut are still in a file, so they are not missing. Where it is not
+    known up to which offset it cuts, they may be all that the other files know of: then no offset
+    is missing for certain.
+    """
     lasts = [lost.last_offset for lost in plan.lost]
     end = max([plan.log_end_offset, *(last + 1 for last in lasts if last is not None)])
-    if unit.recovery_point == end:  # it ended there when it was closed, or repaired
+    if unit.recovery_point == end:  # the log ended there when it was closed, or repaired
         return
-    known_end = unit.known_end or 0
+    known_end = unit.known_end or 0  # without a line in a checkpoint, other files may know more
     why = "and the checkpoints of the data directory know of them"
     if known_end < end:
         snapshots = [snapshot.name.base_offset or 0 for snapshot in listing.snapshots]
         known_end = max([*snapshots, *(epoch.start_offset for epoch in epochs[-1:])], default=0)
         why = "and a snapshot of producers or the leader epochs know of them"
     if known_end > end and None not in lasts:
-        yield end, known_end, why
+        yield _Missing(end, known_end, why)
 
 
 def _gaps(segments: Sequence[SegmentFiles], unit: PartitionUnit) -> Iterator[_Missing]:
@@ -437,7 +450,8 @@ def _gaps(segments: Sequence[SegmentFiles], unit: PartitionUnit) -> Iterator[_Mi
             ends = [table.end_offset for table in segment.headers(start=at) if table]
             end = ends[-1] if ends else after.base_offset
             if end < after.base_offset and _is_dense(before) and _is_dense(after):
-                yield end, after.base_offset, "though those around it have all of theirs"
+                why = "though those around it have all of theirs"
+                yield _Missing(end, after.base_offset, why)
 
 
 def _is_dense(files: SegmentFiles) -> bool:
@@ -448,7 +462,11 @@ def _is_dense(files: SegmentFiles) -> bool:
 
 
 def _of_old_messages(plan: RecoveryPlan) -> Iterator[BrokerFinding]:
-    """Find damaged old messages: Kafka inflates them on its way to the end of the log."""
+    """Find a damaged compressed message of magic 0 or 1 at the end of a log.
+
+    Kafka inflates such messages on its way to the end. What its load then makes of damaged ones is
+    not imitated, so the finding says that the prediction may be wrong; one is enough.
+    """
     log = os.path.join(plan.path, segment_name(plan.segments[-1].base_offset, FileKind.LOG))
     try:
         opened = Segment.open(log)
@@ -458,7 +476,7 @@ def _of_old_messages(plan: RecoveryPlan) -> Iterator[BrokerFinding]:
         for table in segment.headers(start=segment.start_for_offset(INT64_MAX).position):
             old = (table.magic < 2) & (table.attributes & _CODEC_MASK != Compression.NONE)
             for position in table.position[old].tolist():
-                if _is_spoilt(segment, position):
+                if _is_damaged(segment, position):
                     yield finding("not-imitated", log)
                     return
 

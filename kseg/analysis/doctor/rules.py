@@ -237,8 +237,8 @@ def _of_rights(directory: BrokerDirectory, _loads: object) -> Findings:
             )
 
 
-def _of_room(directory: BrokerDirectory, loads: Sequence[PartitionOutlook]) -> Findings:
-    """A disk with less room than the start writes."""
+def _of_disk_room(directory: BrokerDirectory, loads: Sequence[PartitionOutlook]) -> Findings:
+    """Find a disk that has less free room than the loads at a start will write."""
     written = sum(load.written_bytes for load in loads)
     disk = directory.disk
     assert disk is not None
@@ -258,7 +258,7 @@ _OF_DIRECTORY: Final[
     _of_missing_checkpoints,
     _of_set_aside,
     _of_rights,
-    _of_room,
+    _of_disk_room,
 )
 
 
@@ -325,7 +325,7 @@ def _of_partition(node: Node, load: PartitionOutlook, entry: DirectoryEntry) -> 
     if assignment is None:
         added = finding("stray", load.path, why=why)
     else:
-        lines = _id_lines(entry.path, assignment[0])
+        lines = _topic_id_command(entry.path, assignment[0])
         renaming = event("renamed", why=why)
         records = records_in([load])
         added = _without_records(
@@ -336,7 +336,7 @@ def _of_partition(node: Node, load: PartitionOutlook, entry: DirectoryEntry) -> 
 
 def _with_topic_id(load: PartitionOutlook, path: Path, topic_id: UUID) -> PartitionOutlook:
     """The load with the advice for its partition.metadata."""
-    mend = advice("topic-id", path, **_id_lines(path, topic_id))
+    mend = advice("topic-id", path, **_topic_id_command(path, topic_id))
     findings = (
         replace(item, mend=mend) if os.path.basename(item.path) == _METADATA else item
         for item in load.findings
@@ -344,8 +344,11 @@ def _with_topic_id(load: PartitionOutlook, path: Path, topic_id: UUID) -> Partit
     return replace(load, findings=tuple(findings))
 
 
-def _id_lines(path: Path, topic_id: UUID) -> dict[str, str | Path]:
-    """The values of the advice to write a topic's id."""
+def _topic_id_command(path: Path, topic_id: UUID) -> dict[str, str | Path]:
+    """The parts of the command that writes a topic's id into `partition.metadata`.
+
+    A new file gets the owner of its directory.
+    """
     file = path / _METADATA
     chown = f" && {command_line('chown', f'--reference={path}', file)}"
     text = command_line(f"version: 0\\ntopic_id: {id_text(topic_id)}\\n")

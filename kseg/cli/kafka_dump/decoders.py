@@ -340,7 +340,7 @@ def findings_of(log: Path) -> tuple[Finding, ...]:
     Raises:
         OSError: a file cannot be read.
     """
-    from kseg.analysis.verify import verify  # logs do without
+    from kseg.analysis.verify import verify  # slow to import, and only dumps of indexes need it
 
     return tuple(verify(log).findings) if log.exists() else ()
 

@@ -298,11 +298,11 @@ class KafkaDump(Dump):
             write(self._options.lines.batch_line(part), len(part))
 
     def _columns(self, tile: Tile, source: Source, sink: RowWriter, put: Put) -> None:
-        """Write the records of a tile; in some releases each batch has a line in front of them."""
-        made = bytearray()
+        """Write the records of a tile; in some releases each batch has a line before them."""
+        lines = bytearray()
         if self._options.lines.nested:
-            self._write_batches(tile.table, RowWriter(made.extend).rows)
-        heads = _Heads(bytes(made), len(tile.table))
+            self._write_batches(tile.table, RowWriter(lines.extend).rows)
+        batch_lines = _BatchLines(bytes(lines), len(tile.table))
         crcs = _Checksums(tile)
         for piece in self._decoded(tile, self.request, source, put):
             put(partial(self._add_offsets, source.path, piece.offset.copy()))
@@ -313,8 +313,8 @@ class KafkaDump(Dump):
                 finder = record_columns(columns, tile.table, rows, crc)
                 note = partial(self._note, columns, source, put)
                 pieces = self._record_line(columns, finder, note)
-                sink.rows((bytes_piece(b"", heads.up_to(rows), _RAW), *pieces), len(columns))
-        put(heads.rest())
+                sink.rows((bytes_piece(b"", batch_lines.up_to(rows), _RAW), *pieces), len(columns))
+        put(batch_lines.rest())
 
     def _add_offsets(self, path: Path, offsets: Int64s) -> None:
         """Take offsets of a log, for the gaps that are listed at the end."""
@@ -363,25 +363,36 @@ class KafkaDump(Dump):
         return (*pieces, (text.TEXT, b"\n"))
 
 
-class _Heads:
-    """The lines of the batches of a table, to be put in front of the records of each."""
+class _BatchLines:
+    """The line of each batch of a table, which is written before the batch's first record."""
 
-    def __init__(self, made: bytes, count: int) -> None:
-        """Take all of them, in the order of the table, or none."""
-        self._data = np.frombuffer(made, np.uint8)
-        ends = np.flatnonzero(self._data == 0x0A) + 1 if made else np.zeros(count)
+    def __init__(self, lines: bytes, count: int) -> None:
+        """Start before the first batch.
+
+        Args:
+            lines: one for each batch, in the order of the table, each with its line feed; empty in
+                a release that prints none, where the text of every batch is empty.
+            count: of batches.
+        """
+        self._data = np.frombuffer(lines, np.uint8)
+        ends = np.flatnonzero(self._data == 0x0A) + 1 if lines else np.zeros(count)
         self._ends = np.concatenate(([0], ends)).astype(np.int32)
-        self._done = 0
+        self._next_row = 0
 
     def up_to(self, rows: Int64s) -> BinaryColumn:
-        """For each record the lines between its batch and the batch before."""
-        starts = np.concatenate(([self._done], rows + 1))
-        self._done = int(starts[-1])
+        """The text before each record: lines not given yet, up to that of its batch.
+
+        Args:
+            rows: for each record its batch in the table, ascending. The second record of a batch
+                gets an empty text; a batch without records gives its line to the next record.
+        """
+        starts = np.concatenate(([self._next_row], rows + 1))
+        self._next_row = int(starts[-1])
         return BinaryColumn(self._ends[starts], self._data, None, 0)
 
     def rest(self) -> bytes:
-        """The lines that have not been asked for."""
-        return self._data[self._ends[self._done] :].tobytes()
+        """The lines of the batches after the last record that `up_to` was asked for."""
+        return self._data[self._ends[self._next_row] :].tobytes()
 
 
 class _Checksums:

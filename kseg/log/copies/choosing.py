@@ -120,10 +120,10 @@ class Conflict(Documented):
 
 
 class Runs:
-    """The runs of the merged log, which are being collected.
+    """The runs of the merged log, which are being collected: batches that lie together in a file.
 
     Attributes:
-        taken: by offset.
+        spans: the runs so far, by offset.
     """
 
     def __init__(self, copies: Sequence[Copy]) -> None:
@@ -134,11 +134,11 @@ class Runs:
         """
         seen = [segment for copy in copies for segment in copy.provable.segments]
         self._paths: Final = tuple(segment.path for segment in seen)
-        self._bases: Final = {segment.path: segment.base_offset for segment in seen}
-        # Segments begin as in the copy of the first rank; and where another copy has a file whose
-        # base offset no taken batch holds.
-        self._begins = {segment.base_offset for segment in copies[0].provable.segments}
-        self.taken: list[Span] = []
+        self._base_of_file: Final = {segment.path: segment.base_offset for segment in seen}
+        # The segments of the merged log begin as in the copy of the first rank; and where a run
+        # begins in a file of another copy, unless a run before it reaches that file's base offset.
+        self._merged_bases = {segment.base_offset for segment in copies[0].provable.segments}
+        self.spans: list[Span] = []
 
     def add(self, rows: Rows) -> None:
         """Add batches that lie behind those that were added before."""
@@ -147,8 +147,8 @@ class Runs:
         begins = np.concatenate(([0], np.flatnonzero(breaks) + 1, [len(rows)])).tolist()
         for begin, end in pairwise(begins):
             path, position = self._paths[int(rows[begin, FILE])], int(rows[begin, POSITION])
-            if not self.taken or self._bases[path] > self.taken[-1].last_offset:
-                self._begins.add(self._bases[path])
+            if not self.spans or self._base_of_file[path] > self.spans[-1].last_offset:
+                self._merged_bases.add(self._base_of_file[path])
             counts = rows[begin:end, COUNT]
             run = Span(
                 path,
@@ -159,16 +159,20 @@ class Runs:
                 end - begin,
                 int(counts.sum()) if (counts >= 0).all() else None,
             )
-            add_span(self.taken, run)
+            add_span(self.spans, run)
 
-    def bases(self, begins: Sequence[int], end: int) -> list[int]:
-        """Where segments begin, one or more, ascending.
+    def bases(self, last_bases: Sequence[int], end: int) -> list[int]:
+        """The base offsets of the merged log's segments, ascending; at least one.
+
+        A last segment that begins at `end` or later has no batch, as after a roll: the merged log
+        has it, too, so that it ends where that copy does. One that begins earlier has batches, and
+        `add` has judged it with them. If there is no segment at all, an empty one begins at `end`.
 
         Args:
-            begins: where the last segments of the copies begin.
-            end: the offset behind the last batch taken.
+            last_bases: the base offsets of the copies' last segments.
+            end: the offset after the last batch taken.
         """
-        bases = self._begins.union(begin for begin in begins if begin >= end)
+        bases = self._merged_bases.union(base for base in last_bases if base >= end)
         return sorted(bases) or [end]
 
 
@@ -549,7 +553,7 @@ class Choosing:
             chosen = NOTHING
             for at in order:
                 chosen = self._add_from_copy(chosen, at, self._offered(at, sides[at]))
-            self._take(chosen)
+            self._append(chosen)
 
     # ---- one copy in a window --------------------------------------------------------------------
 
@@ -574,28 +578,33 @@ class Choosing:
         both = np.concatenate((chosen, rows))
         return both[np.argsort(both[:, LAST], kind="stable")]
 
-    def _resolve_clashes(self, chosen: Rows, at: int, rows: Rows) -> None:
+    def _resolve_clashes(self, chosen: Rows, number: int, clashing: Rows) -> None:
         """Leave out batches with offsets of chosen ones; note a conflict unless the epoch is lower.
 
         The chosen one stays in any case: of two batches in conflict, nothing says which is right,
         unless the chosen one is the preferred copy's.
+
+        Args:
+            chosen: the batches chosen so far.
+            number: of a copy.
+            clashing: batches of that copy, each with an offset that a chosen one has.
         """
-        against = chosen[np.searchsorted(chosen[:, LAST], rows[:, FIRST])]
-        lower = rows[:, EPOCH] < against[:, EPOCH]
-        against = against[~lower]
-        rows = self._leave_out(at, rows, lower, "lower-epoch")
-        wins = self._owners(against) == self._preferred
-        self.undecided += int((~wins).sum())
-        left = CONFLICTS_MAX - len(self.conflicts)
-        for chosen_row, row, decided in zip(
-            against[:left], rows[:left], wins[:left].tolist(), strict=True
+        rivals = chosen[np.searchsorted(chosen[:, LAST], clashing[:, FIRST])]
+        lower = clashing[:, EPOCH] < rivals[:, EPOCH]
+        rivals = rivals[~lower]
+        clashing = self._leave_out(number, clashing, lower, "lower-epoch")
+        is_decided = self._owners(rivals) == self._preferred
+        self.undecided += int((~is_decided).sum())
+        room = CONFLICTS_MAX - len(self.conflicts)
+        for rival, row, decided in zip(
+            rivals[:room], clashing[:room], is_decided[:room].tolist(), strict=True
         ):
             self.conflicts.append(
                 Conflict(
-                    (BatchSeen.of(chosen_row, self._files), BatchSeen.of(row, self._files)), decided
+                    (BatchSeen.of(rival, self._files), BatchSeen.of(row, self._files)), decided
                 )
             )
-        self._leave_out(at, rows, wins, "not-preferred")
+        self._leave_out(number, clashing, is_decided, "not-preferred")
 
     def _is_out_of_order(self, at: int, rows: Rows) -> Bools:
         """bool[n]: which batches would let epochs fall, by the epochs of the copies before."""
@@ -621,15 +630,15 @@ class Choosing:
 
     # ---- chosen batches --------------------------------------------------------------------------
 
-    def _take(self, rows: Rows) -> None:
-        """Take the chosen batches of a window into the merged log."""
+    def _append(self, rows: Rows) -> None:
+        """Append the chosen batches of a window to the merged log."""
         if not len(rows):
             return
         owners = self._owners(rows)
         np.add.at(self.taken[:, 0], owners, 1)
         np.add.at(self.taken[:, 1], owners, rows[:, SIZE])
-        behind = np.concatenate(([self.expected], rows[:-1, LAST] + 1))
-        self.gaps.add(rows, behind)
+        expected_offsets = np.concatenate(([self.expected], rows[:-1, LAST] + 1))
+        self.gaps.add(rows, expected_offsets)
         self.runs.add(rows)
         self.expected = int(rows[-1, LAST]) + 1
 

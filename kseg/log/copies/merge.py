@@ -470,13 +470,13 @@ def _plan(joined: JoinedCopies, prefer: frozenset[str], tier: TierLike) -> Parti
     doubts = [] if prefer else list(unproved_conflicts(copies))
     # The last segment of a copy that is not cut may have no batch yet.
     whole = (ranked_copy.copy for ranked_copy in ranked if ranked_copy.cut == OFFSETS_END)
-    begins = [segment.base_offset for copy in whole for segment in copy.provable.segments[-1:]]
-    end = max([choosing.expected, *begins])
+    last_bases = [segment.base_offset for copy in whole for segment in copy.provable.segments[-1:]]
+    end = max([choosing.expected, *last_bases])
     if end > choosing.expected:
         choosing.gaps.note(np.array([choosing.expected]), np.array([end - 1]))
-    bases = choosing.runs.bases(begins, choosing.expected)
+    bases = choosing.runs.bases(last_bases, choosing.expected)
     begin = max(bisect_right(bases, choosing.start) - 1, 0)
-    segments = target_segments(choosing.runs.taken, bases[begin:])
+    segments = target_segments(choosing.runs.spans, bases[begin:])
     # Offsets in front of a high watermark beside any copy were committed.
     marks = (data_directory.offsets_beside(copy.provable.path).high_watermark for copy in copies)
     return PartitionMerge(
@@ -488,7 +488,7 @@ def _plan(joined: JoinedCopies, prefer: frozenset[str], tier: TierLike) -> Parti
         max((min(mark, end) for mark in marks if mark is not None), default=None),
         _earlier_epochs(copies, end, tier),
         copies=(*map(_merged, ranked, choosing.taken.tolist()), *failed),
-        runs=tuple(choosing.runs.taken),
+        runs=tuple(choosing.runs.spans),
         missing=choosing.gaps.missing(end),
         left_out=choosing.left_out,
         conflicts=(*choosing.conflicts, *doubts[:CONFLICTS_MAX]),

@@ -42,7 +42,7 @@ from kseg.files.grammar import offset_from_file_name
 from kseg.format.header import BatchTable, stop_error
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
-from kseg.log.recovery.load import Loading, check_followed
+from kseg.log.recovery.load import Loading, check_has_next_offset
 from kseg.log.recovery.load_context import (
     DELETE_SUFFIX,
     EPOCHS,
@@ -167,13 +167,17 @@ class AsBroker(Loading):
         return swept
 
     def recover_segments(self) -> int:
-        """After an unclean end, every segment from the recovery point on; the log's end."""
+        """Recover every segment from the recovery point on after an unclean end.
+
+        Returns:
+            The log's end: the offset after the last batch.
+        """
         if not self.inputs.clean:
             self._recover_from_point()
         base = self.bases[-1]
         with self.open(base) as segment:
             end = next_offset(segment, self._index(base), self._inflates)
-        check_followed(end, self.path(base))
+        check_has_next_offset(end, self.path(base))
         return end
 
     def _recover_from_point(self) -> None:

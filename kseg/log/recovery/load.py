@@ -99,9 +99,9 @@ from kseg.log.recovery.sweep import (
     Swept,
     epoch_entries,
     epoch_rows,
+    no_next_offset,
     pass_over,
     sweep_segment,
-    unfollowed,
 )
 from kseg.log.segment.reader import Segment
 from kseg.log.tier.history import with_tier_epochs
@@ -317,7 +317,7 @@ class Loading(LoadContext):
         if inputs.clean:
             log_end = end_of(self, last)
             end = log_end.next_offset
-            check_followed(end, self.path(last))
+            check_has_next_offset(end, self.path(last))
             if log_end.cut_reason is not None:
                 end, is_sound = cut_clean_end(self, log_end)
                 suspects = [base for base in suspects if base != last] + [last] * is_sound
@@ -528,14 +528,14 @@ def _base_offset_of(context: LoadContext, name: str) -> int | None:
     return base
 
 
-def check_followed(end_offset: int, path: StrPath) -> None:
-    """Refuse a log with no offset left to go on at; `path` is its last segment.
+def check_has_next_offset(end_offset: int, path: StrPath) -> None:
+    """Refuse a log that no append can follow, since offsets end; `path` is its last segment.
 
     Raises:
         OffsetOverflowError: its last batch ends at 2^63 - 1.
     """
     if end_offset > LAST_OFFSET_MAX + 1:
-        raise at_path(unfollowed(), path)
+        raise at_path(no_next_offset(), path)
 
 
 # ---- epochs --------------------------------------------------------------------------------------

@@ -45,8 +45,8 @@ from kseg.log.recovery.sweep import (
     TIME_ENTRY,
     TXN_ENTRY,
     Swept,
+    no_next_offset,
     sweep_segment,
-    unfollowed,
 )
 from kseg.log.segment.index_entries import next_offset
 from kseg.log.segment.reader import Segment
@@ -540,7 +540,9 @@ def clear(
 def _is_half_written(name: str, *, careful: bool) -> bool:
     """Whether a file is an unfinished one that was to take the place of another.
 
-    Kafka looks only for files with an offset in their names, `careful` for all.
+    Kafka finds only files of segments, which have an offset in their names. With `careful`, also
+    those of other files count, such as checkpoints, and the file by which kseg tries the disk's
+    free room.
     """
     if name == io.ROOM_NAME:
         return careful
@@ -651,7 +653,7 @@ def refuse_unrepaired(context: LoadContext, swept: Swept) -> None:
     if error is None:
         return
     if error.offset == LAST_OFFSET_MAX + 1:
-        raise at_path(unfollowed(error.position), context.path(base))
+        raise at_path(no_next_offset(error.position), context.path(base))
     if isinstance(error, OffsetOverflowError):
         refuse_overflow(context, base, error)
     elif not isinstance(error, OffsetsOutOfOrderError):

@@ -189,7 +189,7 @@ class _Sweep:
             sound, error = table.take(slice(in_order)), self._offset_error(table, in_order)
         if self._near_end and int(sound.last_offset.max(initial=-1)) > LAST_OFFSET_MAX:
             row = int(sound.last_offset.argmax())
-            sound, error = sound.take(slice(row)), unfollowed(int(sound.position[row]))
+            sound, error = sound.take(slice(row)), no_next_offset(int(sound.position[row]))
             _, *rest = self._survey(sound)
         placed, refusal = self.entries.add(sound)
         if refusal is not None:
@@ -339,7 +339,7 @@ def pass_over(error: KsegError) -> None:
     del error
 
 
-def unfollowed(position: int | None = None) -> OffsetOverflowError:
+def no_next_offset(position: int | None = None) -> OffsetOverflowError:
     """The error for a batch behind which no log goes on."""
     return OffsetOverflowError(
         "behind this offset no log goes on, nor is it appended to; kseg truncate removes its batch",

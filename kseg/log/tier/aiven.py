@@ -25,7 +25,7 @@ from os import fspath
 from threading import BoundedSemaphore
 from typing import Any, Final
 
-from kseg.constants import INT32_MAX, StrPath
+from kseg.constants import INT32_MAX, INT64_MAX, INT64_MIN, StrPath
 from kseg.errors import KsegError, LimitExceededError, TierError, UnreadableError
 from kseg.extras import require
 from kseg.files import io
@@ -244,15 +244,16 @@ def _metadata(
     named = topic_id_partition["topicPartition"]
     epochs = sorted((int(epoch), start) for epoch, start in metadata["segmentLeaderEpochs"].items())
     numbers = (metadata[name] for name in ("startOffset", "endOffset"))
-    start, end = (_number(number, most=2**63 - 2) for number in numbers)
+    # An offset is below the largest of 64 bits, so that the offset after it has 64 bits, too.
+    start, end = (_number(number, most=INT64_MAX - 1) for number in numbers)
     segment = RemoteSegment(
         str(whole["id"]),
         start,
         end,
-        tuple(EpochEntry(epoch, _number(first, most=2**63 - 2)) for epoch, first in epochs),
+        tuple(EpochEntry(epoch, _number(first, most=INT64_MAX - 1)) for epoch, first in epochs),
         size,
-        _number(metadata["maxTimestampMs"], -(2**63), 2**63 - 1),
-        _number(metadata["eventTimestampMs"], -(2**63), 2**63 - 1),
+        _number(metadata["maxTimestampMs"], INT64_MIN, INT64_MAX),
+        _number(metadata["eventTimestampMs"], INT64_MIN, INT64_MAX),
     )
     segment.check()
     return segment, (

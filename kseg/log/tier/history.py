@@ -188,10 +188,11 @@ def with_tier_epochs(
     *,
     is_lost: bool,
 ) -> tuple[EpochEntry, ...]:
-    """The epochs of a log, with earlier ones of its tier where they do not reach its start.
+    """The epochs of a log, with earlier epochs of its tier where those do not reach its start.
 
-    The object of epochs that the newest copy has tells them, else the epochs of all copies if these
-    are of one lineage. Without a tier nothing is read unless the checkpoint is lost.
+    The tier has the earlier epochs in the epoch object of its newest segment, or else in the
+    segments themselves, if all of these are of one lineage. Without a tier nothing is read unless
+    the checkpoint is lost.
 
     Args:
         path: of the partition directory.

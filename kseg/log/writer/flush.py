@@ -37,7 +37,7 @@ from kseg.log.reader.version import HighWatermark
 from kseg.log.recovery.load import load
 from kseg.log.recovery.load_context import RecoveryInputs
 from kseg.log.segment.writer import SegmentWriter, attempt
-from kseg.log.writer.state import LogState, replicated
+from kseg.log.writer.state import LogState, effective_high_watermark
 from kseg.stores.path import local_path_at
 
 #: Rolled segments above the recovery point: their files are open, and walked after a crash.
@@ -392,7 +392,9 @@ def open_state(
             partition=partition,
             lease=lease,
             mapping=mapping,
-            replicated=replicated(high_watermark, lease.path, lambda: lease.offsets_of(partition)),
+            stored_high_watermark=effective_high_watermark(
+                high_watermark, lease.path, lambda: lease.offsets_of(partition)
+            ),
         )
         # A log may have lost its end. Offsets in front of the old point are then given again, and
         # new records there must not count as flushed.

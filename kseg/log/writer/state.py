@@ -76,8 +76,9 @@ class LogState:
         log_end: the next offset, the base of the active segment, its size.
         high_watermark: an offset, with its place where that is known.
         follows_end: whether the high watermark is the log's end; true until a caller sets it.
-        replicated: the high watermark of a broker's checkpoint, which does not bound readers; None
-            without one, or once a caller has set the high watermark.
+        stored_high_watermark: of a broker's checkpoint, or as `Log.open` was told. It bounds
+            deletion, not readers. None: the log is the only copy, or a caller has set the high
+            watermark since.
         recovery_point: records below it are flushed.
         last_flush_ms: when the recovery point last moved.
         last_checkpoint_ms: when a flush last had the checkpoints written.
@@ -115,10 +116,10 @@ class LogState:
         "path",
         "producers",
         "recovery_point",
-        "replicated",
         "roll_ms",
         "sealed",
         "snapshots",
+        "stored_high_watermark",
         "truncations",
         "unflushed",
         "unflushed_snapshots",
@@ -135,7 +136,7 @@ class LogState:
         partition: TopicPartition | None,
         lease: DataDirectoryLease,
         mapping: Mapping,
-        replicated: int | None,
+        stored_high_watermark: int | None,
     ) -> None:
         """Take over the result of a load, and open the last segment."""
         self.path: Final = path
@@ -163,7 +164,11 @@ class LogState:
         self.recovery_point = max(loaded.recovery_point, loaded.log_start_offset)
         self.follows_end = True
         self.high_watermark = OffsetMetadata(loaded.log_start_offset)
-        self.replicated = None if replicated is None else min(replicated, loaded.log_end_offset)
+        self.stored_high_watermark = (
+            None
+            if stored_high_watermark is None
+            else min(stored_high_watermark, loaded.log_end_offset)
+        )
         self._opened_ms: Final = now_ms()
         self._created: dict[int, int] = {}
         self.last_flush_ms = self.last_checkpoint_ms = self._opened_ms
@@ -279,9 +284,9 @@ class LogState:
 
         The high watermark; for a broker's log that of its checkpoint, until a caller sets it.
         """
-        if self.replicated is None:
+        if self.stored_high_watermark is None:
             return self.high_watermark.offset
-        return max(self.replicated, self.log_start_offset)
+        return max(self.stored_high_watermark, self.log_start_offset)
 
     def move_end(self, offset: int) -> None:
         """Let the log end at `offset`, and at the end of the active segment's file.
@@ -312,7 +317,7 @@ class LogState:
         Source: Kafka `UnifiedLog.updateHighWatermark`.
         """
         with self.changing():
-            self.follows_end, self.replicated = False, None
+            self.follows_end, self.stored_high_watermark = False, None
             offset = max(offset, self.log_start_offset)
             at_end = offset >= self.log_end.offset
             if at_end or offset != self.high_watermark.offset:
@@ -419,8 +424,8 @@ class LogState:
         self.recovery_point = min(self.recovery_point, offset)
         if anew or self.high_watermark.offset >= offset:
             self.high_watermark = end
-        if self.replicated is not None:
-            self.replicated = offset if anew else min(self.replicated, offset)
+        if self.stored_high_watermark is not None:
+            self.stored_high_watermark = offset if anew else min(self.stored_high_watermark, offset)
         self.version = Version(
             sealed,
             last.files,
@@ -648,16 +653,24 @@ def high_watermark_of(view: LogView, high_watermark: HighWatermark | None) -> in
         high_watermark: as for `Log.open`.
     """
     path, end = view.path, view.log_end_offset
-    mark = replicated(
+    mark = effective_high_watermark(
         high_watermark, path.resolve().parent, lambda: data_directory.offsets_beside(path)
     )
     return end if mark is None else min(max(mark, view.log_start_offset), end)
 
 
-def replicated(
+def effective_high_watermark(
     high_watermark: HighWatermark | None, home: StrPath, stored: Callable[[], PartitionOffsets]
 ) -> int | None:
-    """See `LogState.replicated`; without a line a broker takes the log's start, and no less."""
+    """The offset from which on no record may be deleted; None if all of the log is replicated.
+
+    Args:
+        high_watermark: the caller's: an offset, or END for a log that is the only copy. None: that
+            of the checkpoint in a broker's data directory, else as END. Where the checkpoint does
+            not name the log it is 0, which callers raise to the log's start, as a broker does.
+        home: the data directory.
+        stored: reads the offsets of the log in its checkpoints.
+    """
     if high_watermark is None and metadata.is_of_broker(home):
         return stored().high_watermark or 0
     return None if high_watermark == END else high_watermark

@@ -168,17 +168,17 @@ class TruncationPlan(Plan[TruncationReport]):
         try:
             self.check_fresh()
             version = seen_log(LogView.open(self.path)).version
-            unfollowed = is_unfollowed(version)
-            if unfollowed:  # the log cannot be opened for appending as it is
+            ends_at_last_offset = has_no_next_offset(version)
+            if ends_at_last_offset:  # the log cannot be opened for appending as it is
                 # The last batch goes first, by itself: a file under a second name must not be cut.
                 last = plan_of(self.path, version, version.log_end.offset - 1)
                 last.keep_files(backup)
-                freed = cut_unfollowed(last)
+                freed = cut_batch_at_last_offset(last)
             settings, time = (
                 config or self.config or LogConfig(),
                 self.now_ms if now is None else now,
             )
-            with flush.opened(self.path, settings, now=time, recover=unfollowed) as state:
+            with flush.opened(self.path, settings, now=time, recover=ends_at_last_offset) as state:
                 plan_of(state.path, state.version, self.log_end_offset).keep_files(backup)
                 truncate_to(state, self.log_end_offset)
                 start, end = state.log_start_offset, state.log_end_offset
@@ -279,16 +279,16 @@ def _deletions(segments: Sequence[SegmentInfo], offset: int) -> tuple[Action, ..
 # ---- off the last offset of all ------------------------------------------------------------------
 
 
-def is_unfollowed(version: Version) -> bool:
+def has_no_next_offset(version: Version) -> bool:
     """Whether the log's last batch ends at 2^63 - 1, so that it cannot be opened for appending."""
     return version.log_end.offset > LAST_OFFSET_MAX + 1
 
 
-def cut_unfollowed(plan: TruncationPlan) -> int:
-    """Cut off a batch that ends at 2^63 - 1; the log is to be recovered then.
+def cut_batch_at_last_offset(plan: TruncationPlan) -> int:
+    """Cut off a last batch that ends at 2^63 - 1, so that a recovery can open the log.
 
-    The caller holds a lease of the data directory before and afterwards, so that the mark of a
-    clean shutdown comes back when the log was opened and closed.
+    This ends its own lease of the data directory as unclean. The caller must hold another one until
+    it has opened and closed the log: that lease then writes the mark of a clean shutdown again.
 
     Args:
         plan: from `plan_of`, of the last record's offset.
@@ -657,7 +657,7 @@ def plan_truncation(
     if plan.position is not None:
         end = _end_at(version.segments_from(offset)[0], plan.position, offset)
         plan = replace(plan, log_end_offset=end)
-    if not (plan.is_noop or is_unfollowed(version)):
+    if not (plan.is_noop or has_no_next_offset(version)):
         plan = replace(plan, left_open=_left_open(view, plan.log_end_offset))
     log, remote = tiered(directory, tier), None
     if log is not None and plan.whole:  # no epoch is left, by which a copy counts

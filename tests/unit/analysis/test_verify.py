@@ -132,7 +132,7 @@ def test_a_transaction_is_open_over_the_tables_of_a_walk() -> None:
     for table in tables:
         checks.feed(table)
     checks.finish(tables[-1], tables[-1].end_position, lambda: tables)
-    assert [(one.code, one.offset) for one in found.taken()] == [
+    assert [(one.code, one.offset) for one in found.finish()] == [
         ("transaction-mixed", 1),
         ("transaction-mixed", 2),
     ]

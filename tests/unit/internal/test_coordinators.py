@@ -23,7 +23,7 @@ def taken(directory: Path, topic: str = OFFSETS) -> list[tuple[int, int]]:
             values.feed(columns)
     return [
         pair
-        for chunk in values.taken()
+        for chunk in values.drain()
         for pair in zip(chunk["offset"].tolist(), chunk["producer_id"].tolist(), strict=True)
     ]
 
@@ -108,7 +108,7 @@ def test_records_without_a_key_are_counted(tmp_path: Path) -> None:
     with Log.open(log.write()) as opened:
         for columns in opened.read(columns=COLUMNS, control=True):
             values.feed(columns)
-    assert [len(chunk) for chunk in values.taken()] == [1]
+    assert [len(chunk) for chunk in values.drain()] == [1]
     assert values.unkeyed == 1
 
 
@@ -118,5 +118,5 @@ def test_what_is_left_can_be_decoded(tmp_path: Path) -> None:
     with Log.open(directory) as log:
         for columns in log.read(columns=COLUMNS, control=True):
             values.feed(columns)
-    (chunk,) = values.taken()
+    (chunk,) = values.drain()
     assert decode(OFFSETS, chunk["key"][0], chunk["value"][0]).name == "OFFSET_COMMIT"
