@@ -149,7 +149,7 @@ def check_types(kinds: Mapping[str, Any], engine: str, way_out: str = "") -> Non
     Args:
         kinds: of the decoded columns, by name.
         engine: the name of the engine.
-        way_out: what helps beside another decoding, with " or " behind it.
+        way_out: what helps beside another decoding, with " or " after it.
 
     Raises:
         ValueError: a column has such a type; the message names it, and what helps.

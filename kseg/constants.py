@@ -57,7 +57,7 @@ INT64_MIN: Final = -(2**63)
 #: The numbers of 32 and of 64 bits.
 INT32S: Final = range(-INT32_MAX - 1, INT32_MAX + 1)
 INT64S: Final = range(INT64_MIN, INT64_MAX + 1)
-#: Bytes of offset and size in front of every batch or message since Kafka 0.8.
+#: Bytes of offset and size before every batch or message since Kafka 0.8.
 LOG_OVERHEAD = 12
 #: The least any message has: magic 0 with neither key nor value.
 MESSAGE_BYTES_MIN = 14

@@ -14,7 +14,7 @@
         RecordTooLargeError        one batch is larger than the largest allowed
         RecordBatchTooLargeError   all batches of one append are larger than a segment
         OffsetsOutOfOrderError     batches that bring their offsets are not in order
-          UnexpectedAppendOffsetError  or begin in front of the log's end
+          UnexpectedAppendOffsetError  or begin before the log's end
         InconsistentTopicIdError   the topic's id is another than the one on disk
         OffsetOverflowError        an offset has no place in its segment
       BuilderStateError            a builder used after it was built or aborted
@@ -181,7 +181,7 @@ class UnreadableError(KsegError):
     """The disk cannot read bytes of a file (EIO); they may or may not be sound.
 
     Attributes:
-        end: the first position behind `position` that it can read again; 0 if not known.
+        end: the first position after `position` that it can read again; 0 if not known.
     """
 
     end: int = 0
@@ -214,7 +214,7 @@ class OffsetsOutOfOrderError(AppendError):
 
 
 class UnexpectedAppendOffsetError(OffsetsOutOfOrderError):
-    """A follower's batches begin in front of the log's end (UnexpectedAppendOffsetException).
+    """A follower's batches begin before the log's end (UnexpectedAppendOffsetException).
 
     Attributes:
         first_offset, last_offset: of the refused batches, as far as their headers state them.
@@ -231,7 +231,7 @@ class InconsistentTopicIdError(AppendError):
 class OffsetOverflowError(AppendError):
     """An offset lies below its segment's base, 2^31 and more above it, or is the last of all.
 
-    No offset is left behind 2^63 - 1.
+    No offset is left beyond 2^63 - 1.
 
     Source: Kafka LogSegmentOffsetOverflowException, IndexOffsetOverflowException.
     """

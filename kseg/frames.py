@@ -211,7 +211,7 @@ def html_table(rows: TableRows, *, more: str = "") -> str:
 
     Args:
         rows: the cells of each row by column.
-        more: a line behind the table.
+        more: a line after the table.
     """
     from html import escape  # for notebooks alone
 

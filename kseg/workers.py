@@ -46,7 +46,7 @@ _HERE: Final = local()
 #: The runs that are not finished.
 _runs: Final = WeakSet["_Run"]()
 
-#: Results that a piece keeps until those in front of it are taken.
+#: Results that a piece keeps until those before it are taken.
 ROOM: Final = 64
 #: Memory of all waiting results, by their `nbytes`; no more are kept above it.
 ROOM_BYTES: Final = 16 << 20
@@ -102,7 +102,7 @@ def run_in_order(pieces: Iterable[Work], take: Put, *, threads: int) -> None:
 
     Raises:
         Exception: the first that a piece, or asking for one, raised, in the order of the pieces,
-            after the results in front of it. No other piece goes on.
+            after the results before it. No other piece goes on.
         LimitExceededError: a thread ran out of memory, at the file of its piece.
     """
     if threads == 1:
@@ -130,7 +130,7 @@ def in_order(
         pieces: the work.
         threads: how many share it, 1 or more.
         window: the most unfinished pieces; None for one more than threads. Use more where results
-            are small, so that a long piece in front keeps no thread waiting.
+            are small, so that a long first piece keeps no thread waiting.
     """
     run = _Run(threads)
     under_way: deque[_Piece] = deque()
@@ -187,7 +187,7 @@ class _Piece:
 def _pool_type() -> type[ThreadPoolExecutor]:
     """The executor, imported where it is needed: it takes `logging` along, which slows a start.
 
-    The interpreter joins all its threads when it ends. So `_end_runs` is registered behind that,
+    The interpreter joins all its threads when it ends. So `_end_runs` is registered after that,
     which makes it run before that.
     """
     from concurrent.futures import ThreadPoolExecutor
@@ -261,7 +261,7 @@ class _Run:
         return other
 
     def _has_room(self, piece: _Piece) -> bool:
-        """Whether one more result of the piece may wait; in front one may always."""
+        """Whether one more result of the piece may wait; of the first piece one may always."""
         if self._waiting_bytes < ROOM_BYTES:
             return piece.waiting < ROOM
         return piece is self._front and not piece.waiting

@@ -16,7 +16,7 @@ needle      a search for bytes in the values of a column
 offset_map  the last offset of each key, in a bounded number of slots, for compaction
 placement   appends that are judged and placed at once; choosing batches for index entries
 reader      batches of magic 0 to 2 in one pass, into columns; unusual batches one by one
-search      sound batches where no length leads to them: behind damage
+search      sound batches where no length leads to them: after damage
 text        rows of columns as JSON lines, CSV or text
 validate    the checks of an append, on a batch and each of its records, in one pass
 walk        the walk over batches of magic 0, 1 and 2, by their bytes or by headers read alone

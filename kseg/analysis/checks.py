@@ -119,7 +119,7 @@ class LogChecks:
         bad_crc_count: batches that do not match their checksums.
         reached: where the last batch so far ends.
         damaged_at: the position of the first damage; None for none.
-        damaged_from: the offset behind the sound batches in front of the damage; None without any.
+        damaged_from: the offset after the sound batches before the damage; None without any.
         dense: whether each offset from the base offset on has a record.
     """
 
@@ -170,7 +170,7 @@ class LogChecks:
     def finish(
         self, table: BatchTable, size: int, headers: Callable[[], Iterable[BatchTable]]
     ) -> None:
-        """Judge why the walk ended, in front of which byte; and the times of all of it.
+        """Judge why the walk ended, before which byte; and the times of all of it.
 
         Few files have both transactions and other batches with producers: the headers of these are
         read once more, unless damage hides some.
@@ -229,7 +229,7 @@ class LogChecks:
                 self._odd_times[code] = count + int(np.count_nonzero(mask)), largest
 
     def note_damage(self, position: int, last_offset: int | None) -> None:
-        """Remember where the first damage begins, and the last sound offset in front of it."""
+        """Remember where the first damage begins, and the last sound offset before it."""
         if self.damaged_at is None:
             self.damaged_at = position
             self.damaged_from = None if last_offset is None else last_offset + 1
@@ -289,7 +289,7 @@ class LogChecks:
     def _check_transactions(self, table: BatchTable) -> None:
         """Find batches without a transaction, of producers that have one open.
 
-        `_open` has the producers with a transaction that is open in front of the table.
+        `_open` has the producers with a transaction that is open before the table.
 
         Source: Kafka `ProducerAppendInfo.appendDataBatch`.
         """
@@ -447,13 +447,13 @@ def examine_segment(unit: Unit, options: VerifyOptions) -> Examined:
                     continue
                 front, behind = _parted(table, unreadable[0])
                 checks.feed(front)
-                indexes.feed(front)  # no index is compared behind that
+                indexes.feed(front)  # no index is compared after that
                 checks.note_damage(checks.reached, checks.last_offset)
                 checks.feed(behind)
             stop = StopReason.LIMIT if unreadable else table.stop
             if not _check_kraft(unit.path, table, findings):
                 checks.finish(table, size, log.headers)
-            # Bytes behind a damaged batch may belong to it: its end is not known.
+            # Bytes after a damaged batch may belong to it: its end is not known.
             index_stop = StopReason.BAD_CRC if checks.bad_crc_count else stop
             trail = indexes.finish(index_stop, log.headers)
             if unit.partition is None and not unreadable:
@@ -522,7 +522,7 @@ def _check_kraft(path: str, table: BatchTable, findings: Findings) -> bool:
 
 
 def _parted(table: BatchTable, error: UnreadableError) -> tuple[BatchTable, BatchTable]:
-    """The batches in front of the unreadable range, and those behind it."""
+    """The batches before the unreadable range, and those after it."""
     assert error.position is not None
     in_front = table.position < error.position
     front, behind = (

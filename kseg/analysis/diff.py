@@ -57,7 +57,7 @@ class PartitionDiff(Documented):
 
     @property
     def copies(self) -> Iterator[CopySeen]:
-        """All copies, the first one in front."""
+        """All copies, the first one first."""
         yield self.first
         yield from (pair.copy for pair in self.compared)
 

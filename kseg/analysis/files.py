@@ -125,8 +125,8 @@ def check_across(examined: Examined, findings: Findings) -> None:
 
 
 def _check_segments(segments: Sequence[SegmentSummary], findings: Findings) -> None:
-    """Compare each segment with those in front of it: offsets that overlap, epochs that fall."""
-    farthest = segments[0]  # of those in front: it may go on past more than one
+    """Compare each segment with those before it: offsets that overlap, epochs that fall."""
+    farthest = segments[0]  # of those before: it may go on past more than one
     for before, segment in pairwise(segments):
         if (before.last_offset or -1) >= (farthest.last_offset or -1):
             farthest = before
@@ -190,7 +190,7 @@ def _known_policy(partition: str) -> str | None:
 
 
 def _check_snapshots(partition: PartitionSummary, end: int | None, findings: Findings) -> None:
-    """Report producer snapshots of offsets behind the end of the log."""
+    """Report producer snapshots of offsets beyond the end of the log."""
     for path, offset in partition.snapshots:
         if end is not None and offset > end:
             findings.say(
@@ -266,9 +266,9 @@ def _check_offsets(
     partitions: Iterable[PartitionSummary],
     findings: Findings,
 ) -> None:
-    """Report offsets of a checkpoint that lie behind the ends of their logs.
+    """Report offsets of a checkpoint that lie beyond the ends of their logs.
 
-    A start deletes all of a log whose start lies behind its end, so that is an error in any case.
+    A start deletes all of a log whose start lies beyond its end, so that is an error in any case.
     A recovery point is one unless the log is being written; the other checkpoints may run ahead.
 
     Args:

@@ -54,7 +54,7 @@ class Group(NamedTuple):
         commits: how many offsets are committed.
         pending: how many commits wait for the end of a transaction.
         lag: the sum over the commits, or share partitions, whose log is here; None without any,
-            where a partition of a member has no commit, and where a commit is behind the end.
+            where a partition of a member has no commit, and where a commit is beyond the end.
         expires_ms: the first of its commits to expire; None for none.
         log_partition: the partition of `__consumer_offsets` that has it.
     """
@@ -361,7 +361,7 @@ def _parts(value: Fields, names: Names) -> tuple[Fields, ...]:
 
 @dataclass(slots=True)
 class Delivery:
-    """The last snapshot of a share partition, and the updates behind it.
+    """The last snapshot of a share partition, and the updates after it.
 
     Attributes:
         last: fields of the snapshot, with the changes of the updates.
@@ -428,7 +428,7 @@ class Delivery:
 def deliver(record: InternalRecord, into: dict[tuple[str, UUID, int], Delivery]) -> None:
     """Apply a record of `__share_group_state`, in the order of the log.
 
-    An update behind a snapshot adds batches; -1 stands for a field that it does not change.
+    An update after a snapshot adds batches; -1 stands for a field that it does not change.
     """
     key: Any = record.key
     value: Any = record.value

@@ -162,7 +162,7 @@ def groups(
         lag_to: "high-watermark" as the checkpoint beside the log has it, else the log's end; or
             "last-stable-offset". With `at`, lag ends with the last record of that time or before.
         readable: count as lag only the records that a consumer of committed records gets: no
-            markers, no records of aborted transactions or behind an open one, and none that
+            markers, no records of aborted transactions or after an open one, and none that
             compaction or retention took. Reads the logs from the smallest committed offset on.
         retention_minutes: the broker's `offsets.retention.minutes`, by which commits expire.
         now: the time that "now" and "-7d" refer to; the machine's clock if None.
@@ -456,7 +456,7 @@ def _readable_records(view: LogView, offsets: Any, end: int) -> Any:
 
 
 def _last_time(view: LogView, end: int) -> int | None:
-    """The time of the batch in front of an offset; None for none."""
+    """The time of the batch before an offset; None for none."""
     try:
         return view.lookup(end - 1).max_timestamp
     except KsegError:

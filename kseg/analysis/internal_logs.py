@@ -86,7 +86,7 @@ class LogTaken(NamedTuple):
         topic, partition: its name.
         base_offset, last_offset, timestamp_ms: of the last batch that was taken; None for none.
         log_end_offset: of the log as it lies there.
-        compacted: whether compaction removed records from in front of the last batch taken, and
+        compacted: whether compaction removed records from before the last batch taken, and
             went past it.
     """
 
@@ -241,7 +241,7 @@ class Taken(WholeBatches):
         return keep
 
     def _look_for_gaps(self, table: BatchTable, early: Bools) -> None:
-        """Note the first batch that is left out, and gaps in front of it; `early` ones are not."""
+        """Note the first batch that is left out, and gaps before it; `early` ones are not."""
         later = np.flatnonzero(~early)
         if len(later):
             self.left_out = int(table.base_offset[later[0]])

@@ -186,7 +186,7 @@ class Metadata(Table):
     Attributes:
         path: the metadata log that was read: of several, the longest.
         cluster_id: of `meta.properties`; None where that is not known.
-        end_offset: the offset behind the last record that was taken.
+        end_offset: the offset after the last record that was taken.
         certain_end_offset: the end of the records that a majority of the voters has.
         last_batch: the place of the last batch that was taken; None where all is from a snapshot.
         timestamp: the time of the last record that was taken, in ms; -1 for none.
@@ -282,7 +282,7 @@ def metadata(
     Args:
         paths: data directories with `__cluster_metadata-0`, of one controller or broker or of
             several; or that directory itself.
-        at: the state by the batches up to the first one behind this time.
+        at: the state by the batches up to the first one after this time.
         at_offset: the state up to the record with this offset.
         since: add the table `changes`, the differences from the state at this time, and the table
             `elections`, each change of a leader between the two moments, the unclean ones first:
@@ -290,7 +290,7 @@ def metadata(
         topics: topics, partitions and configurations of these alone: a name or a glob, or several.
             The configurations of brokers, which topics fall back on, stay; other tables are empty.
         show_secrets: show values of configurations that are passwords, or have unknown names.
-        progress: called now and then with the offset behind the records that were read, and the
+        progress: called now and then with the offset after the records that were read, and the
             end.
 
     Returns:
@@ -300,7 +300,7 @@ def metadata(
     Raises:
         NotALogError: no path has a metadata log, as in ZooKeeper's era.
         OffsetOutOfRangeError: the moment lies before the contents of the log and its snapshots, or
-            `at_offset` behind the end.
+            `at_offset` beyond the end.
         KsegError: the snapshot that the log needs is damaged.
         ValueError: the paths are of several clusters, no topic is chosen, or a time is invalid.
         OSError: a file cannot be read.
@@ -518,7 +518,7 @@ def _raw_rows(cluster: Cluster, certain_end: int, chosen: Selection) -> dict[str
 
     Args:
         cluster: the state.
-        certain_end: records in front of this offset are certain.
+        certain_end: records before this offset are certain.
         chosen: of topics; false if it narrows nothing.
     """
     tables: dict[str, dict[Key, Row]] = {kind: {} for kind in _COLUMNS if kind not in _OF_HISTORY}

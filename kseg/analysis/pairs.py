@@ -5,12 +5,12 @@ same in both if all fields of its headers but the leader epoch are equal, its ch
 no record is read. The batches that only one side has are
 
     differing   the other copy has other batches with offsets of it
-    ahead       it lies behind the end of the other copy
+    ahead       it lies beyond the end of the other copy
     unknown     it lies where the other copy is damaged
     lacking     neither of these: the other copy lacks it
 
 With `--records`, the records of differing and lacking batches are compared by their offsets.
-Records in front of the later log start of both copies are not compared; a log start that differs
+Records before the later log start of both copies are not compared; a log start that differs
 is a difference of its own.
 
 The values have the fields of `kseg diff --json`.
@@ -106,7 +106,7 @@ class Ranges(Documented):
     end: int | None = None
 
     def add(self, first: Int64s, last: Int64s, batches: int) -> None:
-        """Note ranges behind those before."""
+        """Note ranges after those before."""
         if not len(first):
             return
         first, last = joined(first, last)
@@ -169,7 +169,7 @@ class Compared(Documented):
         difference_count: the number of all such ranges.
         epochs: where the same records have other leader epochs.
         lacks: offsets that the first copy has and the other one lacks; and the other way round.
-        ahead: batches of the first copy behind the end of the other one, and the other way round.
+        ahead: batches of the first copy beyond the end of the other one, and the other way round.
         compacted: with `--records`, offsets that the other copy lacks because of compaction, and
             the first one; they are not differences.
     """
@@ -357,7 +357,7 @@ class Pair:
     """
 
     def __init__(self, first: Copy, other: Copy, *, records: bool) -> None:
-        """Start in front of both."""
+        """Start before both."""
         self._copies: Final = (first, other)
         self._start: Final = max(first.start_offset, other.start_offset)
         self._unknown: Final = (first.unknown_ranges, other.unknown_ranges)
@@ -392,7 +392,7 @@ class Pair:
             self._lacks[side].add(*_offsets_of(lacking[side]))
 
     def _compared(self, rows: Int64s) -> Int64s:
-        """The batches behind the start of both logs; records in front were deleted from one."""
+        """The batches after the start of both logs; records before it were deleted from one."""
         return rows[rows[:, LAST] >= self._start]
 
     def _note_epochs(self, first: Int64s, other: Int64s) -> None:
@@ -407,7 +407,7 @@ class Pair:
         return rows[self._known_to(1 - side, rows[:, FIRST], rows[:, LAST])]
 
     def _known_to(self, side: int, first: Int64s, last: Int64s) -> Bools:
-        """bool[n]: of which ranges a copy knows that it has them or not; counts those behind it."""
+        """bool[n]: of which ranges a copy knows that it has them or not; counts those after it."""
         behind = first >= self._copies[side].end_offset
         self._ahead[1 - side] += int(behind.sum())
         return ~behind & ~touches(first, last, self._unknown[side])

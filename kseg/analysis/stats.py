@@ -532,7 +532,7 @@ class _Headers:
         """Add the batches of a table that follow those before; returns the table unchanged.
 
         A reader with `keep` asks about batches ahead of it, and may ask again about the same ones:
-        they count once. Behind damage no batch counts, since values may hold batches.
+        they count once. After damage no batch counts, since values may hold batches.
         """
         start = int(np.searchsorted(table.position, self._end))
         more = table[start:]

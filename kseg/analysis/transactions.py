@@ -1,6 +1,6 @@
 """`transactions`: every transaction in data directories, joined with `__transaction_state`.
 
-A transaction of a partition is the data of one producer in front of a marker, by headers alone.
+A transaction of a partition is the data of one producer before a marker, by headers alone.
 
 | status | when |
 |---|---|
@@ -116,7 +116,7 @@ class Undecided(NamedTuple):
         start_ms, last_ms: the times of its first and last batch.
         transactional_id: None where no record names one.
         holds: things that wait for it: "last-stable-offset", and "cleaner" if the log is compacted;
-            "" if another transaction is in front of it.
+            "" if another transaction is before it.
         why: the reason of the status.
         command: ends it; None where nothing is to be typed.
     """
@@ -332,7 +332,7 @@ def _relevant(table: BatchTable, reached: int, at: int | None) -> list[Int64s]:
 
     Args:
         table: headers.
-        reached: offsets in front of it were in segments before.
+        reached: offsets before it were in segments before.
         at: no later batches, in ms; None for all.
     """
     if not table.attributes_seen & (TRANSACTIONAL | CONTROL):
@@ -357,7 +357,7 @@ def _part(view: LogView, rows: Int64s, notes: Notes) -> dict[str, Any]:
     rows = rows[np.lexsort((base_offset, producer_id))]
     taken = dict(zip(_TAKEN, rows.T, strict=True))
     is_data = taken["control_type"] == _DATA
-    # A transaction begins with a producer's first row, and behind each marker.
+    # A transaction begins with a producer's first row, and after each marker.
     begins = (taken["producer_id"][1:] != taken["producer_id"][:-1]) | ~is_data[:-1]
     starts = np.flatnonzero(np.concatenate(([True], begins)))
     ends = np.append(starts[1:], len(rows)) - 1

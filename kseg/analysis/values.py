@@ -313,7 +313,7 @@ class Report(Table):
         findings: by path and position.
         skipped: the paths that could not be read, with `on_error="skip"`; not in the document.
         lost: each damaged place of a log, by path and position, with the number of sound batches
-            behind it in the file.
+            after it in the file.
     """
 
     COLUMNS = FINDING_COLUMNS

@@ -187,7 +187,7 @@ def _unread(units: Iterable[Unit], skipped: Iterable[LeftOut]) -> Examined:
 
 
 def _odd_sequences(path: str) -> Examined:
-    """Gaps and doubles in the sequences of each producer; a walk begins anew behind damage."""
+    """Gaps and doubles in the sequences of each producer; a walk begins anew after damage."""
     findings = Findings()
     expected = dict[int, tuple[int, int]]()  # epoch and next sequence of each producer
     view = LogView.open(path)

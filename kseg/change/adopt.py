@@ -239,8 +239,8 @@ def plan_adoption(
         topics: the topics, each with its name in the target; all but Kafka's own if None.
         partitions: these alone: a number, or several.
         at: the logs as they stood at this time; as they are if None.
-        cut: where each ends then: "first", in front of the first batch with a later time; or
-            "last", behind the last batch that began no later. If records have later times than
+        cut: where each ends then: "first", before the first batch with a later time; or
+            "last", after the last batch that began no later. If records have later times than
             their transactions, "last" may take the end of a producer's transaction for that of its
             next one, unless its epoch rises with each (KIP-890).
         undecided: the end of open transactions of which nothing tells how they ended: "abort",

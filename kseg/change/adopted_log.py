@@ -88,9 +88,9 @@ class PartitionAdoption(Documented):
         records: of producers; in a compressed set of an old format each offset counts.
         first_timestamp, last_timestamp: the time of the first batch, and the largest, in ms; -1
             for none.
-        transactions: those that are open in front of the end, and how each is ended.
-        behind: with a time, how many records of no later time lie behind the cut "first", and how
-            many of a later time in front of the cut "last"; records of a batch count together.
+        transactions: those that are open before the end, and how each is ended.
+        behind: with a time, how many records of no later time lie after the cut "first", and how
+            many of a later time before the cut "last"; records of a batch count together.
         left_out: what does not come in, in words.
         notes: what else there is to know, in words.
     """
@@ -125,7 +125,7 @@ class PartitionAdoption(Documented):
 
     @property
     def log_end_offset(self) -> int:
-        """The next offset that the broker gives: behind the markers."""
+        """The next offset that the broker gives: after the markers."""
         return self.source_end_offset + len(self.transactions)
 
     @property
@@ -140,7 +140,7 @@ class PartitionAdoption(Documented):
 def tiles_of(
     view: LogView, start: int, end: int, *, compare_checksums: bool
 ) -> Iterator[tuple[SegmentInfo, Tile]]:
-    """The whole batches of a log in front of an offset.
+    """The whole batches of a log before an offset.
 
     Args:
         view: of the log.
@@ -155,7 +155,7 @@ def tiles_of(
         FormatError: a batch is damaged, or out of order.
         OSError: a file cannot be read.
     """
-    before = -1  # the offset behind which the next batch has to lie
+    before = -1  # the offset after which the next batch has to lie
     for info in view.segments_from(start):
         if info.base_offset >= end:
             return
@@ -189,7 +189,7 @@ class Walk:
         copies: the directories of several copies that the view joins.
         topic, targets, leader_epoch: as for `PartitionAdoption`.
         start: the first offset to be read.
-        end: behind the last batch.
+        end: after the last batch.
         state: of the producers there.
         sizes: bytes and largest time (ms; -1 for none) of each segment, by its base offset.
         magics: bit n is set where magic n occurs.
@@ -228,7 +228,7 @@ class Walk:
         # The header of a batch of magic 0 or 1 does not tell its first offset.
         first = int(table.base_offset[0]) if is_new[0] else self.end
         if self.magics and first > self.end:
-            if size:  # the segment has batches in front of these
+            if size:  # the segment has batches before these
                 self.holes = True
             else:
                 self.gaps.append((self.end, first - 1))
@@ -484,7 +484,7 @@ def decide(
 
     Args:
         transactions: that are open in one partition or several.
-        sources: all logs, each with the offset in front of which it is taken, 0 for none of it;
+        sources: all logs, each with the offset before which it is taken, 0 for none of it;
             `__transaction_state` among them if it is there.
         at_ms: the moment; None for the end of the sources. For a producer with a later marker in
             what is taken, that is the moment.
@@ -635,7 +635,7 @@ def _markers(
 ) -> dict[_Name, list[_Marker]]:
     """The markers of some producers; moves their moments to their last markers that are taken.
 
-    A marker is of the transaction whose batches stand in front of it: since KIP-890 its own epoch
+    A marker is of the transaction whose batches stand before it: since KIP-890 its own epoch
     is that of the next one.
     """
     producers, markers = np.array(list(moments)), dict[_Name, list[_Marker]]()

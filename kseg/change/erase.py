@@ -502,7 +502,7 @@ def compare_digests(then: Mapping[str, Digest], directory: Path) -> Iterator[tup
         directory: of the partition, now.
 
     Yields:
-        The name of a log file, and a word: "equal"; "grown", with the same bytes in front;
+        The name of a log file, and a word: "equal"; "grown", the same bytes and more after them;
         "rewritten"; "new"; "gone by retention", from the front of the log; or "missing".
 
     Raises:

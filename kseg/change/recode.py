@@ -104,7 +104,7 @@ class RecodingPlan(Plan[Report]):
 
         Args:
             backup: keeps the old files; None for no backup.
-            progress: called behind each segment with the bytes that are done, and all of them.
+            progress: called after each segment with the bytes that are done, and all of them.
 
         Raises:
             UncleanShutdownError: the log was not closed in good order; nothing was done.

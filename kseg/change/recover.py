@@ -127,7 +127,7 @@ class _Recovery:
         If the disk is too full for it, its error is noted, and None stands for the report.
         """
         try:
-            # The checkpoint may let the log start behind the base offset of its last segment.
+            # The checkpoint may let the log start after the base offset of its last segment.
             segments = list_partition(path).segments
             start = data_directory.offsets_beside(path).log_start_offset
             if (

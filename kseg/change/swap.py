@@ -43,7 +43,7 @@ class Made(NamedTuple):
         path: the directory of the partition.
         log_start_offset: the first offset to be read.
         first_offset: of its first segment.
-        log_end_offset: behind its last batch.
+        log_end_offset: after its last batch.
     """
 
     path: Path

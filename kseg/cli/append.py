@@ -245,7 +245,7 @@ def encode_lines(
     """Batches of all lines of a stream, offsets running on; as large as the options allow.
 
     Where a batch ends depends on the lines alone, not on how they arrive. Before a bad line raises,
-    batches of the lines in front of it may have been given, whole ones as always.
+    batches of the lines before it may have been given, whole ones as always.
 
     Args:
         stream: the lines; read to its end.
@@ -318,7 +318,7 @@ def read_lines(
 
 def _whole_lines(stream: IO[bytes], options: AppendOptions) -> Iterator[bytes]:
     """The stream cut at ends of lines; the last line gets its end if it has none."""
-    # `parts` are the begin of a line, of `held` bytes, behind `number` lines.
+    # `parts` are the begin of a line, of `held` bytes, after `number` lines.
     piece_bytes = max(_PIECE_BYTES, _PIECE_BATCHES * options.batch_bytes)
     parts: list[bytes] = []
     held = 0

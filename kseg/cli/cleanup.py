@@ -554,7 +554,7 @@ def _of_producers(partitions: Sequence[Partition]) -> list[Partition]:
 
 
 def _with_set_aside(partitions: Sequence[Partition]) -> list[Partition]:
-    """The partitions, and behind each the directories of it that a broker has put aside."""
+    """The partitions, and after each the directories of it that a broker has put aside."""
     # By the path of the partition, which is the name of such a directory up to its last dot.
     set_aside: dict[Path, list[Path]] = {}
     for home in {partition.path.parent for partition in partitions if partition.name is not None}:

@@ -36,27 +36,27 @@ def completion(shell: str) -> None:
 
 
 def topics(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Topics of the paths in front, or of the working directory."""
+    """Topics of the paths earlier on the line, or of the working directory."""
     names = {name.topic for name in _partitions(ctx)}
     return sorted(topic for topic in names if topic.startswith(incomplete))
 
 
 def partitions(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Numbers of partitions, of the chosen topics if there are any; behind a comma, one more."""
+    """Numbers of partitions, of the chosen topics if there are any; after a comma, one more."""
     chosen = ctx.params.get("topics") or ()
     numbers = {name.partition for name in _partitions(ctx) if not chosen or name.topic in chosen}
     return _listed(map(str, sorted(numbers)), incomplete)
 
 
 def fields(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of fields of records; behind a comma, one more."""
+    """Names of fields of records; after a comma, one more."""
     from kseg.cli.rows import FIELD_NAMES
 
     return _listed(FIELD_NAMES, incomplete)
 
 
 def job_fields(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of fields that `kseg spark export` writes; behind a comma, one more."""
+    """Names of fields that `kseg spark export` writes; after a comma, one more."""
     with suppress(ImportError):
         from kseg.spark.jobs import EXPORT_FIELD_NAMES  # they need pyarrow
 
@@ -65,7 +65,7 @@ def job_fields(_ctx: click.Context, _parameter: click.Parameter, incomplete: str
 
 
 def partition_keys(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The values of `--partition-by`; behind a comma, one more."""
+    """The values of `--partition-by`; after a comma, one more."""
     return _listed(PARTITION_KEYS, incomplete)
 
 

@@ -49,7 +49,7 @@ _BYTES_MAX: Final = 1 << 20
 
 
 def _fields() -> Iterator[Field]:
-    """The fields of a decoded record: its type and version come in front of the key."""
+    """The fields of a decoded record: its type and version come before the key."""
     for field in RECORD_FIELDS:
         if field.name == "key":
             yield Field("type", "text")

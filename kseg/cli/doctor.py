@@ -411,7 +411,7 @@ def _print(report: Report) -> None:
 
 
 def _lost_line(lost: Lost) -> str:
-    """A damaged place of a log, and what becomes of the sound batches behind it."""
+    """A damaged place of a log, and what becomes of the sound batches after it."""
     text = f"lost: {lost.path} @ {lost.position}: {lost.extent} cannot be read"
     if lost.sound_behind:
         text += f"; {lost.sound_batches} after it: a recovery cuts them, too, if it reads this file"

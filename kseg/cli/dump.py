@@ -387,7 +387,7 @@ def _directory_of(file: InputFile) -> Path:
 
 
 def _title(path: Path) -> bytes:
-    """The line of text in front of the rows of a file, or of a directory."""
+    """The line of text before the rows of a file, or of a directory."""
     return f"# {printable(str(path))}\n".encode()
 
 

@@ -130,7 +130,7 @@ Write = Callable[[RecordColumns], None]
 
 
 _FIELDS = tuple(field.name for field in RECORD_FIELDS if field.name != "next_offset")
-#: `timestamp` is null for times that engines do not all hold, hence the number behind it.
+#: `timestamp` is null for times that engines do not all hold, hence the number after it.
 _PAST_TIME = _FIELDS.index("timestamp") + 1
 _ARROW_FIELDS = (
     "topic",
@@ -228,7 +228,7 @@ class FormulaGuard:
     """
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
-        """Start in front of the first field."""
+        """Start before the first field."""
         self._write = write
         self._inside = self._begins = False
         self._after_quote = False

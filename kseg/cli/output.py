@@ -70,7 +70,7 @@ _LINE_SECONDS: Final = 60
 
 
 def binary_stdout() -> IO[bytes]:
-    """Standard output as bytes, behind any text that was written before."""
+    """Standard output as bytes, after any text that was written before."""
     sys.stdout.flush()
     return sys.stdout.buffer
 
@@ -78,7 +78,7 @@ def binary_stdout() -> IO[bytes]:
 def taker(write: Callable[[Any], object]) -> Put:
     """A function that takes results of pieces of work: text to write, and functions to call.
 
-    So a message appears behind the rows that came before it.
+    So a message appears after the rows that came before it.
     """
 
     def take(result: Any) -> None:
@@ -290,7 +290,7 @@ def write_bars(title: str, rows: Sequence[tuple[str, float, str]]) -> None:
     """A bar for each row, on a terminal; nothing elsewhere, since the numbers stand in tables.
 
     Args:
-        title: a line in front.
+        title: a line before the rows.
         rows: the label of each, how long its bar is, and the number as text.
     """
     context = click.get_current_context(silent=True)
@@ -359,7 +359,7 @@ def _cells(rows: Iterable[Sequence[object]]) -> list[list[str]]:
 
 
 def _cell(value: object) -> str:
-    """A value in a table: two digits behind the point, "-" for None."""
+    """A value in a table: two digits after the point, "-" for None."""
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -401,7 +401,7 @@ class Bar:
     __slots__ = ("_rich", "_task")
 
     def label(self, text: str) -> None:
-        """Replace the words in front of the bar."""
+        """Replace the words before the bar."""
         if self._rich is not None:
             self._rich.update(self._task, description=text)
 
@@ -453,7 +453,7 @@ def progress(label: str, total: int, *, in_bytes: bool = False) -> Iterator[Bar]
     """A bar for the block, gone when it ends.
 
     Args:
-        label: the words in front of the bar.
+        label: the words before the bar.
         total: of the whole task.
         in_bytes: the bar also shows bytes and their rate; without a terminal there is a line a
             minute.
@@ -531,7 +531,7 @@ def _steps(moves: Sequence[tuple[Path, Path]], aside: Path) -> Iterator[str]:
 
 
 def _script(moves: Sequence[tuple[Path, Path]], aside: Path) -> Iterator[str]:
-    """The steps, behind a check that each directory is where the steps want it."""
+    """The steps, after a check that each directory is where the steps want it."""
     yield f"# Puts {len(moves)} logs back. Stop the broker first."
     yield "set -eu"
     yield 'fail() { echo "$1: nothing was moved" >&2; exit 1; }'
@@ -546,7 +546,7 @@ def _script(moves: Sequence[tuple[Path, Path]], aside: Path) -> Iterator[str]:
 def without_line(path: Path, partition: TopicPartition) -> str:
     """A command that removes the line of a partition from a checkpoint of offsets.
 
-    The second line of the file is the number of those behind it.
+    The second line of the file is the number of those after it.
     """
     entry = f"{partition.topic} {partition.partition} "
     lines = path.read_text().splitlines()[2:]

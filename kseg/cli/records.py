@@ -296,7 +296,7 @@ class RecordLines:
                 self.find(error, columns.source or source.path, put)
 
     def find(self, error: KsegError, path: str | Path, put: Put) -> None:
-        """Report a fault, behind the rows in front of it."""
+        """Report a fault, after the rows that come before it."""
         put(partial(self._report, at_path(error, path)))
 
     def _report(self, error: KsegError) -> None:

@@ -276,8 +276,8 @@ def _piece(field: Field, column: Any, lead: bytes, null: bytes | None, style: St
     Args:
         field: its name and kind.
         column: its values.
-        lead: text in front of each.
-        null: text for an absent value, behind the lead; None to leave out the lead, too.
+        lead: text before each.
+        null: text for an absent value, after the lead; None to leave out the lead, too.
         style: of the rows.
     """
     if field.kind == "bytes":
@@ -304,7 +304,7 @@ def _piece(field: Field, column: Any, lead: bytes, null: bytes | None, style: St
 
 
 def bytes_piece(lead: bytes, column: BinaryColumn, style: int, null: bytes | None = None) -> Piece:
-    """A binary column behind `lead`."""
+    """A binary column after `lead`."""
     return (_text.BYTES, lead, null, style, column.offsets, column.data, column.validity)
 
 
@@ -317,7 +317,7 @@ def _text_style(kind: str, style: Style) -> int:
 
 
 def headers_piece(column: HeadersColumn, lead: bytes, null: bytes | None, style: int) -> Piece:
-    """A column of headers behind `lead`."""
+    """A column of headers after `lead`."""
     keys = column.keys
     values = column.values
     sources = (keys.offsets, keys.data, values.offsets, values.data, values.validity)

@@ -167,7 +167,7 @@ def _range(lost: LostOffsets) -> str:
 
 
 def _lines(partition: SalvagedPartition, label: str, lines: Sequence[str]) -> Iterator[str]:
-    """The first of some lines behind the partition and a label, and the number of others."""
+    """The first of some lines after the partition and a label, and the number of others."""
     yield from (f"{partition.name}: {label}: {line}" for line in lines[:_LINES_MAX])
     if len(lines) > _LINES_MAX:
         more = len(lines) - _LINES_MAX
@@ -232,7 +232,7 @@ def _is_changed(partition: SalvagedPartition) -> bool:
 
 
 def _start_beyond_end(partition: SalvagedPartition) -> Iterator[str]:
-    """Explain a log start behind the end, and give the command that removes it."""
+    """Explain a log start beyond the end, and give the command that removes it."""
     path = Path(partition.path).resolve().parent / "log-start-offset-checkpoint"
     yield (
         f"{partition.name}: {path} says that the log starts at offset "

@@ -212,7 +212,7 @@ class AvroDecoder:
     Attributes:
         type: of the reader's schema.
         program: the kernel's steps, and the arrays for its columns.
-        takes_prefix: `decode` takes payloads with the bytes in front of them.
+        takes_prefix: `decode` takes payloads with the bytes before them.
     """
 
     takes_prefix: Final = True
@@ -229,7 +229,7 @@ class AvroDecoder:
     def decode(
         self, payloads: pa.BinaryArray | pa.LargeBinaryArray, prefix: int = 0
     ) -> tuple[pa.Array, Reasons]:
-        """Decode payloads behind so many bytes; see `Decoder`."""
+        """Decode payloads after so many bytes; see `Decoder`."""
         if self._is_raw:
             return pc.binary_slice(payloads.cast(pa.binary()), prefix, INT32_MAX), {}
         program = self.program

@@ -7,7 +7,7 @@ A schema is named in a header, or in a prefix:
     prefix 00 + id                            int32, big-endian
     prefix 01 + GUID                          16 bytes
 
-Behind the id or GUID of a Protobuf schema stand the indexes of the message: a count and numbers, as
+After the id or GUID of a Protobuf schema stand the indexes of the message: a count and numbers, as
 zigzag varints; a single 00 is the first message. NumPy finds all of them at once.
 
 Most payloads of a block are decoded at once, by a fast reader; it marks the rows that it leaves
@@ -49,7 +49,7 @@ class Group(NamedTuple):
     Attributes:
         schema: an id, or a GUID.
         indexes: of the message of a Protobuf schema; empty for others.
-        prefix: bytes in front of each payload.
+        prefix: bytes before each payload.
         rows: int64[k], ascending.
     """
 
@@ -80,7 +80,7 @@ def split_by_schema(
         name: "key" or "value".
 
     Returns:
-        Groups without indexes, each with the bytes behind the name of the schema, and a reason for
+        Groups without indexes, each with the bytes after the name of the schema, and a reason for
         each value that names none. Nulls are in no group.
     """
     left = column.is_valid() if column.null_count else np.ones(len(column), np.bool_)
@@ -182,7 +182,7 @@ def with_indexes(
 
     Args:
         group: of the schema.
-        schema_names: the bytes behind its name.
+        schema_names: the bytes after its name.
         has_sign: numbers are zigzag varints; Confluent's serializers before 5.5.1 wrote others.
 
     Returns:
@@ -192,7 +192,7 @@ def with_indexes(
     counts, sound = _varints(schema_names, at, np.ones(len(at), np.bool_), has_sign)
     sound &= (counts >= 0) & (counts <= INDEXES_MAX)
     deepest = int(counts[sound].max(initial=0))
-    index_rows = np.full((len(at), max(deepest, 1)), -1, np.int64)  # -1 behind the last index
+    index_rows = np.full((len(at), max(deepest, 1)), -1, np.int64)  # -1 after the last index
     index_rows[counts == 0, 0] = 0
     for level in range(deepest):
         has_level = sound & (counts > level)
@@ -215,7 +215,7 @@ def with_indexes(
 def _varints(
     schema_names: SchemaNames, at: Int64s, is_wanted: Bools, has_sign: bool
 ) -> tuple[Int64s, Bools]:
-    """A varint of each row that is wanted, and whether it is there; moves `at` behind it."""
+    """A varint of each row that is wanted, and whether it is there; moves `at` after it."""
     numbers, done = np.zeros(len(at), np.int64), np.zeros(len(at), np.bool_)
     rows = np.flatnonzero(is_wanted)
     for shift in range(0, 7 * _INDEX_BYTES_MAX, 7):
@@ -297,7 +297,7 @@ def decode_blocks(
                 arrays.append(pa.array(exact_values, kind))
                 exact_values = []
         if rows:
-            # The values of the exact reader lie behind those of the fast one.
+            # The values of the exact reader lie after those of the fast one.
             order = np.arange(len(marks))
             order[rows] = len(marks) + np.arange(len(rows))
             values = pa.concat_arrays([*arrays, pa.array(exact_values, kind)]).take(pa.array(order))

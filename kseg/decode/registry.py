@@ -330,7 +330,7 @@ class Decoding:
             places[group.rows] = np.arange(done, done + len(values))
             done += len(values)
             made.append(values)
-        # Rows without a decoder take the null that lies behind the values.
+        # Rows without a decoder take the null that lies after the values.
         every = pyarrow.concat_arrays([*made, pyarrow.nulls(1, self.type)])
         return every.take(pyarrow.array(np.where(places < 0, done, places))), reasons
 

@@ -203,7 +203,7 @@ class _Reader:
         count = self.integer(count_line, INT32S, "number of entries")
         entry_count = 0
         for line in lines:
-            entry = _WHITE_SPACE.split(line.rstrip(_BLANKS))  # a blank in front is an empty field
+            entry = _WHITE_SPACE.split(line.rstrip(_BLANKS))  # a leading blank is an empty field
             if len(entry) != fields:
                 self.fail(f"{line!r} has not {fields} fields")
             entry_count += 1

@@ -19,7 +19,7 @@ start there. A segment without timestamps has an empty time index.
 
 **The unused part.** Kafka preallocates the file of the segment that it writes to and cuts it when
 the segment is closed, so after a crash zeros follow the last entry. Offsets grow from entry to
-entry, hence a slot past the first whose relative offset is 0 is unused, and so is everything behind
+entry, hence a slot past the first whose relative offset is 0 is unused, and so is everything after
 it: a bisection finds the end, without reading 10 MB of zeros. Kafka itself does not look and takes
 such zeros for entries until it rebuilds the index.
 
@@ -238,10 +238,10 @@ class IndexFile(Closing):
         return raw, relative + self.base_offset
 
     def stray_slot(self) -> int | None:
-        """The first slot behind the used ones that is not empty; None if all are.
+        """The first slot after the used ones that is not empty; None if all are.
 
         Raises:
-            CorruptRecordError: slots behind the used ones are gone by now.
+            CorruptRecordError: slots after the used ones are gone by now.
         """
         if self._file is None:
             return None
@@ -471,7 +471,7 @@ def _last_slot(fd: int, field: int, target: int, path: StrPath) -> int:
 
 
 def _entry_at(fd: int, slot: int, path: StrPath) -> tuple[int, int] | None:
-    """Relative offset and position of an entry; None behind the end of the file."""
+    """Relative offset and position of an entry; None beyond the end of the file."""
     data = io.read_at(fd, slot * OFFSET_ENTRY_BYTES, OFFSET_ENTRY_BYTES, path)
     if len(data) < OFFSET_ENTRY_BYTES:
         return None

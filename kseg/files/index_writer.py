@@ -157,7 +157,7 @@ class IndexSlots(Closing):
         return file
 
     def _look_into(self, file: io.WriteFile) -> tuple[int, int]:
-        """Used entries and length of an existing file, cleared of anything behind those entries."""
+        """Used entries and length of an existing file, cleared of anything after those entries."""
         length = file.size
         size = self.ENTRY.size
         if self._used is None:
@@ -182,7 +182,7 @@ class IndexSlots(Closing):
         return first, second
 
     def _write(self, data: Buffer) -> None:
-        """Write packed entries behind the used ones."""
+        """Write packed entries after the used ones."""
         size, file, used = self.ENTRY.size, self._file or self._load(), self._count
         count = len(data) // size
         if used + count > self._slots:
@@ -233,7 +233,7 @@ class IndexSlots(Closing):
         file = self._load()
         if count >= self._count:
             return
-        # Cut to the entries, and given its length again, so that the slots behind are zeros.
+        # Cut to the entries, and given its length again, so that the slots after are zeros.
         length, self._length = self._length, count * self.ENTRY.size
         self._dirty = True
         file.truncate(self._length)
@@ -268,7 +268,7 @@ class IndexSlots(Closing):
         return True
 
     def trim(self) -> None:
-        """Cut the file behind the used entries. Source: Kafka `trimToValidSize`."""
+        """Cut the file after the used entries. Source: Kafka `trimToValidSize`."""
         self.resize(self.size)
 
     # ---- closing ---------------------------------------------------------------------------------

@@ -481,7 +481,7 @@ class WriteFile(Closing):
         self._write_rest(position, parts, written)
 
     def _write_rest(self, position: int, parts: Sequence[Buffer], written: int) -> None:
-        """Continue behind the bytes that are written already."""
+        """Continue after the bytes that are written already."""
         left = [memoryview(part).cast("B") for part in parts if len(part)]
         while True:
             position += written
@@ -594,7 +594,7 @@ class WriteFile(Closing):
         return True
 
     def release(self, size: int) -> None:
-        """Give back blocks behind the end of a file of `size` bytes, which keeps its times.
+        """Give back blocks beyond the end of a file of `size` bytes, which keeps its times.
 
         Raises:
             PoisonedFileError: a flush has failed before.

@@ -145,7 +145,7 @@ class LogFile(Closing):
         return self._file.refresh()
 
     def expect(self, end: int) -> None:
-        """Set the end of the reading: a store gets no requests for bytes behind it in advance."""
+        """Set the end of the reading: a store gets no requests for bytes after it in advance."""
         self._file.wanted_end = end
 
     def walk(
@@ -169,7 +169,7 @@ class LogFile(Closing):
             on_bad_crc: "stop", "note" or "ignore", see `kseg.format.header.scan`.
             policy: "strict" or "file", see there.
             on_unreadable: called with each range that the disk cannot read; the walk goes on at the
-                next sound batch behind it. None to raise.
+                next sound batch after it. None to raise.
             window_bytes: of a file that is not mapped, bytes of a window; None for the default.
             tile_bytes: of a mapped file, bytes between two tables; None for the default.
 
@@ -390,7 +390,7 @@ class LogFile(Closing):
                     return
 
     def _runs_behind(self, last: int | None, position: int, limit: int) -> Iterator[SoundRun]:
-        """The sound runs behind the batch at `last` that lie in `[position, limit)`.
+        """The sound runs after the batch at `last` that lie in `[position, limit)`.
 
         A limit, as Spark plans them, is the start of a batch, so no batch reaches over it.
         """
@@ -402,7 +402,7 @@ class LogFile(Closing):
     def _with_judged_end(self, tile: Tile, before: BatchTable | None, size: int) -> Tile:
         """The end of a walk whose last batch wants more bytes, which may not be a torn one.
 
-        If sound batches lie behind it, its length is wrong.
+        If sound batches lie after it, its length is wrong.
         """
         table = tile.table if len(tile.table) or before is None else before
         following = _following(table, self._least_offset)
@@ -425,7 +425,7 @@ class LogFile(Closing):
         last_offset: int | None = None,
         every: bool = False,
     ) -> Iterator[SoundRun]:
-        """Sound batches behind damage; see `kseg.format.search.find_sound_batches`.
+        """Sound batches after damage; see `kseg.format.search.find_sound_batches`.
 
         Args:
             start: where the damage begins.
@@ -576,7 +576,7 @@ class _WalkPlan(NamedTuple):
     def scan_cached(
         self, descriptor: int | None, start: int, limit: int, batches_max: int
     ) -> BatchTable:
-        """Usual batches whose headers are in memory; the other ways go on behind them."""
+        """Usual batches whose headers are in memory; the other ways go on after them."""
         if descriptor is None:
             return _nothing_at(start)
         rows, walk = empty_table(batches_max)
@@ -605,7 +605,7 @@ def _walk_windows(file: MappedFile, start: int, limit: int, plan: _WalkPlan) -> 
     """Walk through windows. A batch that a window does not hold whole begins the next one.
 
     A large one is checked before it is read whole. A range that the disk cannot read is an error
-    once no whole batch lies in front of it.
+    once no whole batch lies before it.
     """
     # A walk over little reads little: of a damaged log there may be thousands.
     window_bytes = min(plan.window_bytes, max(limit - start, _SMALL_BYTES))
@@ -660,7 +660,7 @@ def _readable_parts(
     """The bytes from `start` to `end` that the disk can read, at most `step` at a time.
 
     Yields:
-        The position of the bytes, the bytes, and the unreadable range behind them, if any.
+        The position of the bytes, the bytes, and the unreadable range after them, if any.
     """
     while start < end:
         window, unreadable = _window(file, start, min(step, end - start))
@@ -674,7 +674,7 @@ def _nothing_at(position: int) -> BatchTable:
 
 
 def _following(table: BatchTable, otherwise: int) -> int:
-    """The offset behind the last batch; the given one without a batch, or after a damaged one."""
+    """The offset after the last batch; the given one without a batch, or after a damaged one."""
     is_sound = len(table) and table.crc_ok[-1] != 0
     return table.end_offset if is_sound else otherwise
 

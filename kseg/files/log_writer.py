@@ -2,10 +2,10 @@
 
 Owns the end of the log, which differs from the end of a preallocated file. An append is written
 whole or not at all: after an error the file is cut back to its end before. If that fails too, the
-bytes behind the end are unknown, and the writer refuses to go on.
+bytes beyond the end are unknown, and the writer refuses to go on.
 
 A large log takes blocks from the file system in large pieces, ahead of the writes: one by one they
-cost a third of an append. They lie behind the end of the file, where no reader sees them, and are
+cost a third of an append. They lie beyond the end of the file, where no reader sees them, and are
 released when the segment is finished, or after a kill when the log is closed the next time.
 
 Source: Kafka `FileRecords`.
@@ -23,7 +23,7 @@ from kseg.files.io import Closing
 
 #: A log that is so large takes blocks for as much again.
 RESERVED_BYTES: Final = 4 * 2**20
-#: More of a file's blocks than that behind its end were left by a killed process.
+#: More of a file's blocks than that beyond its end were left by a killed process.
 _LEFT_BYTES: Final = 2**16
 
 
@@ -46,7 +46,7 @@ class LogWriter(Closing):
         self._failure: BaseException | None = None
         # The contents of an existing file may be in the page cache alone.
         self._dirty = True
-        # Whether blocks may lie behind the end of the file.
+        # Whether blocks may lie beyond the end of the file.
         self._reserves = file.blocks_bytes - file_bytes > _LEFT_BYTES
         # An append up to here allocates no blocks ahead; `SEGMENT_BYTES_MAX` if none does any more.
         self._room = max(file_bytes, RESERVED_BYTES)
@@ -149,7 +149,7 @@ class LogWriter(Closing):
         return position
 
     def cut_back(self, size: int, cause: BaseException) -> None:
-        """Cut off the bytes behind `size` because of `cause`; if that fails, never write again.
+        """Cut off the bytes after `size` because of `cause`; if that fails, never write again.
 
         Preallocated bytes are cut off too, since data may lie there now. Blocks are not reserved
         any more: the disk may have none for others.

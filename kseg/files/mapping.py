@@ -55,7 +55,7 @@ _BLOCK_BYTES: Final = 4096
 
 
 def _next_block(position: int) -> int:
-    """Where the block behind that of a position begins."""
+    """Where the block after that of a position begins."""
     return (position // _BLOCK_BYTES + 1) * _BLOCK_BYTES
 
 
@@ -67,7 +67,7 @@ class MappedFile(Closing):
     Attributes:
         path: of the file.
         wanted_end: the expected end of the reading, if known. A file in a store requests no bytes
-            behind it in advance.
+            after it in advance.
     """
 
     __slots__ = ("_fd", "_index", "_map", "_mapped", "_mapping", "_size", "path", "wanted_end")
@@ -193,9 +193,9 @@ class MappedFile(Closing):
         return memoryview(data)
 
     def _unreadable(self, position: int, size: int) -> UnreadableError:
-        """The range from `position` on that the disk cannot read, and the bytes behind it.
+        """The range from `position` on that the disk cannot read, and the bytes after it.
 
-        Reads block by block, and behind the first bad one in growing steps, so that a disk that is
+        Reads block by block, and after the first bad one in growing steps, so that a disk that is
         gone altogether does not cost a read for each block.
         """
         first, end = position, position + size
@@ -303,7 +303,7 @@ class MappedFile(Closing):
     def __del__(self) -> None:
         """Close a file that its user left open, as an abandoned generator does.
 
-        In a circle this comes first, and the generator closes the file again behind it.
+        In a circle this comes first, and the generator closes the file again after it.
         """
         self.close()
 

@@ -115,7 +115,7 @@ def _parse(data: bytes, path: StrPath | None) -> tuple[ProducerSnapshotEntry, ..
 def entries_beyond(
     entries: Iterable[ProducerSnapshotEntry], offset: int
 ) -> Iterator[tuple[int, ProducerSnapshotEntry]]:
-    """The entries, and their numbers, that tell of an offset or of one behind it.
+    """The entries, and their numbers, that tell of an offset or of one after it.
 
     A snapshot with that offset in its name has none, unless it is another one's.
     """
@@ -167,7 +167,7 @@ def write(path: StrPath, entries: Iterable[ProducerSnapshotEntry], *, sync: bool
     if sync:
         atomic.replace_file(path, data)
         return
-    # Never over the bytes of another: a longer one would show behind, and a copy may share them.
+    # Never over the bytes of another: its rest would stay after these, and a copy may share them.
     io.unlink(path, missing_ok=True)
     try:
         with io.WriteFile.open(path, exclusive=True) as file:

@@ -118,7 +118,7 @@ def fallocate(fd: int, position: int, size: int) -> None:
 
     Args:
         fd: open for writing.
-        position: of the first byte; may lie behind the end.
+        position: of the first byte; may lie beyond the end.
         size: how many bytes.
 
     Raises:

@@ -9,8 +9,8 @@
 
 34 bytes an entry, big-endian, by rising last offset, no header, never preallocated. The segment of
 the marker has the entry, whichever segment holds the data. Most segments have no such file: a
-writer makes it with the first aborted transaction. A crash may leave bytes behind the last whole
-entry. A reader ignores them, and the next entry overwrites them; Kafka writes behind them, and then
+writer makes it with the first aborted transaction. A crash may leave bytes after the last whole
+entry. A reader ignores them, and the next entry overwrites them; Kafka writes after them, and then
 can read neither.
 
 Source: Kafka `TransactionIndex`, `AbortedTxn`.

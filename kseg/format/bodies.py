@@ -105,7 +105,7 @@ def wrapper_value(entry: memoryview, kind: int) -> memoryview:
     """
     if kind == Compression.ZSTD:
         raise InvalidRecordError("zstd inside a message of magic 0 or 1")
-    at = LOG_OVERHEAD + (14 if entry[16] else 6)  # behind CRC, magic, attributes, and time of 1
+    at = LOG_OVERHEAD + (14 if entry[16] else 6)  # after CRC, magic, attributes, and time of 1
     for name in ("key", "value"):
         left = len(entry) - at - 4
         if left < 0:
@@ -132,7 +132,7 @@ class Payloads:
             size.
         offsets: int64[n].
         batches: int64[n], the row of each one's outermost message in the table they come from.
-        fault: the error of the message behind them; else None.
+        fault: the error of the message after them; else None.
     """
 
     spans: Int64s
@@ -173,7 +173,7 @@ def each_payload(
 def _run_end(
     table: BatchTable, first: int, refuse_bad_crc: bool, data_end: int
 ) -> tuple[int, KsegError | None]:
-    """The end of a run of sound messages, in front of the first bad one; and that one's error."""
+    """The end of a run of sound messages, before the first bad one; and that one's error."""
     if table.bad_crc_count:
         bad = table.crc_ok[first:] == 0
         if not refuse_bad_crc:  # a message past the borrowed bytes has no payload to show

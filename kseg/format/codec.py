@@ -110,7 +110,7 @@ class Arena:
             self._adopt(grown)
 
     def free(self, size: int) -> memoryview:
-        """Writable space for exactly `size` bytes behind `used`; `commit` says how many it took."""
+        """Writable space for exactly `size` bytes after `used`; `commit` says how many it took."""
         end = self.used + size
         if end > len(self._bytes):
             self.reserve(size)
@@ -124,7 +124,7 @@ class Arena:
         self.used = used
 
     def append(self, data: bytes | memoryview) -> None:
-        """Copy `data` behind the present bytes, up to the ceiling."""
+        """Copy `data` after the present bytes, up to the ceiling."""
         size = len(data)
         start, end = self.used, self.used + size
         if end > self.ceiling:
@@ -205,7 +205,7 @@ _Lz4Block = tuple[int, int, bool]
 
 
 def inflate_lz4(data: memoryview, arena: Arena, magic: int) -> None:
-    """Append the contents of one LZ4 frame; bytes behind its end mark are ignored.
+    """Append the contents of one LZ4 frame; bytes beyond its end mark are ignored.
 
     Args:
         data: the frame, from its magic on.
@@ -229,7 +229,7 @@ def inflate_lz4(data: memoryview, arena: Arena, magic: int) -> None:
 def _append_blocks(
     data: memoryview, arena: Arena, blocks: list[_Lz4Block], block_bytes_max: int
 ) -> None:
-    """Inflate the blocks of an lz4 frame, one by one, behind each other.
+    """Inflate the blocks of an lz4 frame, one by one, after each other.
 
     Args:
         data: the frame.
@@ -271,7 +271,7 @@ def inflate_zstd(data: memoryview, arena: Arena, magic: int = 2) -> None:
     """Append the contents of the frames in order; no frame at all is empty output.
 
     Raises:
-        DecompressionError: a frame is cut, bytes behind the last one are not a frame, or the
+        DecompressionError: a frame is cut, bytes after the last one are not a frame, or the
             library refuses the contents.
         LimitExceededError: the arena's ceiling.
     """
@@ -365,7 +365,7 @@ def decompress(codec: int, data: Buffer, *, magic: int, limit: int) -> memoryvie
 
 
 def decompress_into(codec: int, data: Buffer, arena: Arena, *, magic: int, limit: int) -> int:
-    """Inflate like `decompress`, behind the present contents of `arena`.
+    """Inflate like `decompress`, after the present contents of `arena`.
 
     After an error the arena has its former contents. `limit` is for this call alone.
 
@@ -460,7 +460,7 @@ def _copy(data: memoryview, arena: Arena, magic: int) -> None:
 
 
 def _inflate_gzip(data: memoryview, arena: Arena, magic: int) -> None:
-    """Append every member; bytes behind a member that start no other are ignored."""
+    """Append every member; bytes after a member that start no other are ignored."""
     start, body = 0, _gzip_body(data, 0)
     if body is None:
         raise DecompressionError("gzip: no gzip header")
@@ -516,7 +516,7 @@ def _gzip_body(data: memoryview, start: int) -> int | None:
 
 
 def _after_zero(data: memoryview, position: int) -> int:
-    """The position behind the next zero byte, or the end of the data."""
+    """The position after the next zero byte, or the end of the data."""
     while position < len(data):
         piece = bytes(data[position : position + 256])
         zero = piece.find(0)

@@ -62,8 +62,8 @@ def decode(
         Pieces in file order, none empty.
 
     Raises:
-        FormatError, LimitExceededError: with position and offset of the batch, after the records in
-            front of it.
+        FormatError, LimitExceededError: with position and offset of the batch, after the records
+            before it.
     """
     workspace = workspace or Workspace()
     table = narrow(table, request)
@@ -267,7 +267,7 @@ def decode_whole(
         inflated_max: refuse batches that inflate to more bytes.
         workspace: memory to use again.
         on_error: called with each fault instead of raising it; of a damaged batch only the records
-            in front of the damage are given, if any.
+            before the damage are given, if any.
         contains: as of `Request`.
 
     Raises:

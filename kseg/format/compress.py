@@ -1,7 +1,7 @@
 """Compress batches and wrapper messages, in the framings that Kafka writes.
 
     gzip     one member: no name, time 0, extra flags 0, system 0xFF
-    snappy   xerial header, then blocks of 32768 bytes, each behind its compressed size (i32)
+    snappy   xerial header, then blocks of 32768 bytes, each after its compressed size (i32)
     lz4      frame of independent 64 KiB blocks without sizes or checksums; header checksum by magic
     zstd     one frame, without content size or checksum
 
@@ -150,7 +150,7 @@ def _gzip(data: Buffer, level: int | None, magic: int) -> bytes:
 
 
 def _snappy(data: Buffer, level: int | None, magic: int) -> bytes:
-    """Compress as Kafka's clients do: blocks behind a header of the Java library."""
+    """Compress as Kafka's clients do: blocks after a header of the Java library."""
     block_of = _snappy_block()
     parts = [_SNAPPY_HEADER]
     for piece in _pieces(flat(data), _SNAPPY_BLOCK_BYTES):

@@ -470,7 +470,7 @@ class _ValueReader:
         return struct.unpack(layout, self.take(struct.calcsize(layout)))
 
     def structure(self, layout: str) -> tuple[int, ...]:
-        """Numbers and the tagged fields behind them."""
+        """Numbers and the tagged fields after them."""
         numbers = self.numbers(layout)
         self.skip_tags()
         return numbers
@@ -500,7 +500,7 @@ class _ValueReader:
         return tuple(read(self) for _ in range(count))
 
     def text(self) -> str:
-        """A text behind its length."""
+        """A text after its length."""
         data = self.take(self.length("a text"))
         try:
             return data.decode()

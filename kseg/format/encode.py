@@ -279,7 +279,7 @@ def encode_batch(
             may be below the first record's, as it is after compaction.
         last_offset: of a batch or wrapper, in place of its last record's offset.
         first: the first row to be written.
-        end: the row behind the last; None for all.
+        end: the row after the last; None for all.
 
     Returns:
         The batch; its data is empty without rows.
@@ -429,14 +429,14 @@ def _batch(
     bytes_max: int,
     spent: int,
 ) -> EncodedBatch:
-    """One batch of magic 2, of the rows from `first` on that lie in front of `end` and fit into it.
+    """One batch of magic 2, of the rows from `first` on that lie before `end` and fit into it.
 
     Args:
         rows, options: as for `encode_batch`.
         base_offset, last_offset: of the batch; None for those of its records.
         first, end: rows; at least the first one is written.
         bytes_max: of the batch, uncompressed.
-        spent: sequences of the producer that batches in front of it have used.
+        spent: sequences of the producer that batches before it have used.
     """
     kind, attributes = options.compression, options.attributes
     sequence = options.base_sequence

@@ -6,7 +6,7 @@ keep their bytes.
 
 A record is emptied instead, so that only its offset and its times stay, if it is the last of a
 compressed wrapper of magic 0 or 1, or the last of the log in these magics: no batch of them can
-say that it ends behind its records. With `tombstones` the last record of each key is emptied, and
+say that it ends after its records. With `tombstones` the last record of each key is emptied, and
 keeps the key.
 """
 

@@ -185,7 +185,7 @@ class BatchTable:
     Attributes:
         rows: int64[n, 17], read-only; column `i` is `FIELDS[i]`, also reachable as an attribute
             (`table.position`).
-        end_position: file position behind the last whole batch.
+        end_position: file position after the last whole batch.
         stop: why the walk ended there.
         needed: bytes announced by the batch at `end_position`; 0 if not known.
         attributes_seen: OR of all attributes, to skip work that no batch asks for.
@@ -236,7 +236,7 @@ class BatchTable:
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last batch.
+        """The offset after the last batch.
 
         Raises:
             IndexError: there is no batch.
@@ -398,7 +398,7 @@ def scan(
         limit: batches that start here or later are not read; unlimited if None.
         file_end: the file's size; the end of `data` if None. A batch that is cut by the end of
             `data` but not of the file ends the walk with LIMIT, and `needed` is its size in bytes.
-        on_bad_crc: "stop" in front of a batch whose checksum is wrong, "note" it in `crc_ok`,
+        on_bad_crc: "stop" before a batch whose checksum is wrong, "note" it in `crc_ok`,
             "ignore" checksums, or "defer" them to the decoder (Kafka 0.7 notes them instead).
         policy: "strict", or "file" for the rules of Kafka's own file reader: any magic, and an end
             of file that leaves 17 bytes or fewer.

@@ -1,7 +1,7 @@
 """Pieces of record columns, each filled by one kernel in one block of memory.
 
 `PieceReader` borrows bytes, stretch after stretch, and gives `RecordColumns`. It reads batches
-and messages of magic 0 to 2 that are in order, and stops in front of every other one, which it
+and messages of magic 0 to 2 that are in order, and stops before every other one, which it
 reads alone when `kseg.format.columns` asks for that. Refuses to know files.
 
 The columns of a piece lie in one block: a caller that keeps one of them keeps all of the block. A
@@ -43,10 +43,10 @@ class End(IntEnum):
     END = kernel.END  # the limit, or the end of the table
     FULL = kernel.FULL  # the next batch does not fit into the piece any more
     NO_ROOM = kernel.NO_ROOM  # the next batch does not fit into any piece
-    MORE = kernel.MORE  # the next batch goes on behind the borrowed bytes
+    MORE = kernel.MORE  # the next batch goes on after the borrowed bytes
     ODD = kernel.ODD  # one batch that is unusual or damaged, or no batch at all
     OTHER = kernel.OTHER  # a compressed batch of a kind that is not read here
-    PAST = kernel.PAST  # nothing but offsets behind the last one wanted
+    PAST = kernel.PAST  # nothing but offsets after the last one wanted
 
 
 _ENDS: Final = tuple(End)
@@ -95,11 +95,11 @@ class PieceReader:
 
     @property
     def needed(self) -> int:
-        """Behind `End.MORE`: bytes that the next batch announces, or that its header takes."""
+        """After `End.MORE`: bytes that the next batch announces, or that its header takes."""
         return self._kernel.needed
 
     def move(self, at: int, last: int | None = None) -> None:
-        """Go on elsewhere, behind batches that another has read, the last of them at `last`."""
+        """Go on elsewhere, after batches that another has read, the last of them at `last`."""
         self._kernel.move(at, last)
 
     def read(

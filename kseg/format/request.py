@@ -75,7 +75,7 @@ ANY_RECORD: Final = Needle()
 
 
 def key_needle(key: bytes | None) -> Needle:
-    """A key as it lies in a record of magic 2, behind its length as a varint; None for any key."""
+    """A key as it lies in a record of magic 2, after its length as a varint; None for any key."""
     if key is None:
         return ANY_RECORD
     left, length = len(key) * 2, bytearray()

@@ -165,7 +165,7 @@ def filter_batches(
         now_ms: the time now.
         delete_retention_ms: how long tombstones and markers stay on.
         rules: out of `COMPACTION_RULES`; since "4.0" kept records of magic 0 and 1 become magic 2.
-        output_bytes: stop behind the batch with which the output passes this size; no bound if
+        output_bytes: stop after the batch with which the output passes this size; no bound if
             None.
         fields: further fields that `keep` needs, from `kseg.format.request.FIELDS`.
         verify_crc: refuse a batch whose checksum is wrong. Kafka's cleaner does not look.
@@ -268,7 +268,7 @@ def filter_walked(
 
 
 def _raise_damage(pieces: Iterator[WholeBatches], end: int) -> None:
-    """Go on with `pieces` once, so that damage in front of the position `end` is raised."""
+    """Go on with `pieces` once, so that damage before the position `end` is raised."""
     try:
         next(pieces, None)
     except KsegError as error:
@@ -367,7 +367,7 @@ class _Rewrite:
             self.unread = self.unread.with_made(self.table, made)
 
     def take(self, whole: WholeBatches, keep: Bools) -> None:
-        """Deal with the batches of a piece, and those without records in front of them."""
+        """Deal with the batches of a piece, and those without records before them."""
         piece = self._judged(whole, keep)
         batches, counts = whole.batches, whole.counts
         written = piece.ways >= _REBUILD
@@ -384,7 +384,7 @@ class _Rewrite:
                 return
 
     def finish(self) -> None:
-        """Deal with the batches behind the last record."""
+        """Deal with the batches after the last record."""
         self._without_records(len(self.table))
 
     # ---- deciding --------------------------------------------------------------------------------
@@ -519,7 +519,7 @@ class _Rewrite:
     def _usual(self, piece: _Judged, numbers: slice) -> Bools:
         """bool[k]: batches of data of magic 2, of which nothing can be wrong but records.
 
-        None where there is a bound for the output, which is looked at behind each batch.
+        None where there is a bound for the output, which is looked at after each batch.
         """
         rows = self.table.rows[piece.whole.batches[numbers]]
         if self.room < NO_CEILING:
@@ -591,7 +591,7 @@ class _Rewrite:
             piece: that it is in.
             number: of it there.
             facts: header fields, `_FACTS`.
-            rows: its first row in the piece's columns, and the row behind its last.
+            rows: its first row in the piece's columns, and the row after its last.
             last: offset of its last record that stays.
         """
         magic, _, base_offset, last_offset, *_ = facts

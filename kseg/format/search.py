@@ -1,4 +1,4 @@
-"""Sound batches behind damage: found by their bytes, where no length leads to them.
+"""Sound batches after damage: found by their bytes, where no length leads to them.
 
 A batch is sound if every field of its header is plausible, its offsets lie within the given bounds,
 and its checksum is right. Batches that follow each other without a gap, with growing offsets, are
@@ -111,14 +111,14 @@ def find_sound_batches(
 ) -> Iterator[SoundRun]:
     """The sound batches of magic 0, 1 and 2 in `[start, stop)`, as runs in file order.
 
-    Where a damaged batch begins at `start`, or right behind a run, its length is believed if a
+    Where a damaged batch begins at `start`, or right after a run, its length is believed if a
     sound batch with a larger offset begins where it ends: the bytes inside then belong to it.
 
     Args:
         read: gives bytes by position and size; or all bytes, which begin at position 0.
         start: where to begin.
         stop: the end of the file; needed unless the bytes themselves are given.
-        first_offset: no batch has a lower one: the offset behind the sound batches in front of
+        first_offset: no batch has a lower one: the offset after the sound batches before
         `start`.
         last_offset: no batch has a higher one.
         every: give each run as it is found, also inside of a damaged batch and with contradicting
@@ -180,11 +180,11 @@ class _Search:
                 return
 
     def _limit(self, start: int, end: int) -> int:
-        """Where the search in a window ends; the next one begins there, or in front of it."""
+        """Where the search in a window ends; the next one begins there, or before it."""
         if end == self._stop:
             return end
         if self._believes or self._budget <= 0:
-            # A batch may not be whole behind that, nor the batch behind it, which confirms a
+            # A batch may not be whole after that, nor the batch after it, which confirms a
             # length.
             return start + (end - start) // 2
         return end - HEAD_BYTES
@@ -217,7 +217,7 @@ class _Search:
                 state[_POSITION] = limit  # too few bytes for a batch are left
 
     def _large(self, position: int, size: int) -> Iterator[SoundRun]:
-        """Check a batch that exceeds the window; continue behind it, if it is sound."""
+        """Check a batch that exceeds the window; continue after it, if it is sound."""
         self._budget -= size
         head = bytes(self._read(position, min(HEAD_BYTES, size)))
         rule = checksum_rule(head)

@@ -32,7 +32,7 @@ def runs(*columns: Array) -> Iterator[tuple[int, int]]:
     yield from pairwise([0, *np.flatnonzero(change).tolist(), count])
 
 
-#: Spare bytes that the kernel wants behind its output.
+#: Spare bytes that the kernel wants after its output.
 _COPY_SLACK = 64
 _NO_BITS = np.empty(0, np.uint8)
 
@@ -141,10 +141,10 @@ def take_headers(column: HeadersColumn, index: Intps) -> HeadersColumn:
 
 
 def first_rows(pieces: Generator[RecordColumns], limit: int | None) -> Generator[RecordColumns]:
-    """The first rows of pieces, which are closed behind the last of them; no piece is empty.
+    """The first rows of pieces, which are closed after the last of them; no piece is empty.
 
     Args:
-        pieces: not read behind the limit.
+        pieces: not read after the limit.
         limit: the number of rows; None for all.
     """
     left = limit
@@ -176,7 +176,7 @@ def last_rows(pieces: Sequence[RecordColumns], count: int) -> list[RecordColumns
 
 
 def last_rows_of_each(pieces: Iterable[RecordColumns], count: int) -> Iterator[RecordColumns]:
-    """The last rows of each source: behind its pieces comes one whose `source` is None."""
+    """The last rows of each source: after its pieces comes one whose `source` is None."""
     held: list[RecordColumns] = []
     for columns in pieces:
         if columns.source is None:

@@ -96,7 +96,7 @@ _NUMBERS: Final[dict[Kind, np.dtype[Any]]] = {
 _EXPLAINED_BYTES_MAX: Final = 1 << 20
 _UUID_BYTES: Final = 36
 _UUID_DASHES: Final = (8, 13, 18, 23)
-#: In front of a value: 0, and the id of its schema.
+#: Before a value: 0, and the id of its schema.
 _PREFIX: Final = Struct(">bi")
 #: A row limit that bounds the memory for intermediate results, for pieces of any size.
 _UUIDS_AT_ONCE: Final = 16_384
@@ -176,7 +176,7 @@ def key_bytes(key: Any, kinds: Kinds) -> bytes | None:
 def decoded_fields(
     fields: Iterable[str], kinds: Kinds, *, keep_bytes: bool = False
 ) -> tuple[str, ...]:
-    """The fields, each that is decoded with its reasons behind it, unless they are named already.
+    """The fields, each that is decoded with its reasons after it, unless they are named already.
 
     Args:
         fields: as they were named.
@@ -200,7 +200,7 @@ def decoded_fields(
 def _with_errors(
     named: tuple[str, ...], kinds: Kinds, behind: tuple[Mapping[str, str], ...]
 ) -> Iterator[str]:
-    """Names of fields, each decoded one with those of further columns behind it."""
+    """Names of fields, each decoded one with those of further columns after it."""
     for name in named:
         yield name
         if name in kinds:
@@ -208,7 +208,7 @@ def _with_errors(
 
 
 def without_errors(fields: Sequence[str]) -> tuple[str, ...]:
-    """The fields without the reasons that `decoded_fields` put behind decoded ones."""
+    """The fields without the reasons that `decoded_fields` put after decoded ones."""
     behind = zip((None, *fields), fields, strict=False)
     return tuple(name for before, name in behind if before is None or ERRORS.get(before) != name)
 
@@ -242,7 +242,7 @@ def decode_columns(
         keep_bytes: also give the bytes that are not of that kind.
 
     Returns:
-        Columns in which `key`, say, is a `TypedColumn`, and `key_error` is behind it: text, null
+        Columns in which `key`, say, is a `TypedColumn`, and `key_error` is after it: text, null
         where the key was decoded or is null. With `keep_bytes`, `key_bytes` has the bytes of those
         that have an error, and is null elsewhere. Bytes are shared where nothing has to change.
 
@@ -310,7 +310,8 @@ def reason_column(count: int, reasons: Reasons) -> BinaryColumn:
 def payload_kinds(column: BinaryColumn) -> Iterator[str]:
     """The kind of each value: null, empty, json, text, binary, or "schema" and an id.
 
-    A registry's serializers write a zero byte and the id in front. JSON is an object or an array.
+    A registry's serializers write a zero byte and the id before a value. JSON is an object or an
+    array.
     """
     marks = np.zeros(len(column), np.uint8)
     mark_not_json(column.offsets, column.data.data, marks)

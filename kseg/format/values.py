@@ -523,7 +523,7 @@ def _at(index: SupportsIndex, length: int) -> int:
 
 
 def _run(part: slice, length: int) -> tuple[int, int]:
-    """The first row of a slice, and the row behind its last."""
+    """The first row of a slice, and the row after its last."""
     first, end, step = part.indices(length)
     if step != 1:
         raise ValueError(f"a slice of a column has no step, such as {step}")

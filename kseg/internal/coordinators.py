@@ -5,12 +5,12 @@ there, at its own offset, and is dropped at ABORT. Until then it is pending, and
 value of its key. Of the values that count, the one with the highest offset is the last. A tombstone
 is a value, and counts at once.
 
-`ShareUpdate` records change the snapshot before them: all those behind the last snapshot of their
+`ShareUpdate` records change the snapshot before them: all those after the last snapshot of their
 key stay.
 
 A committed offset is read out of a record of `__consumer_offsets`:
 
-| version | value behind the int16 version |
+| version | value after the int16 version |
 |---|---|
 | 0, 2 | offset int64, metadata string, commit time int64 |
 | 1 | the same, expiry time int64 |
@@ -63,7 +63,7 @@ def commit_rows(columns: RecordColumns) -> tuple[Bools, dict[str, Any]]:
         int64 arrays `partition`, `offset`, `leader_epoch`, `commit_timestamp`, `expire_timestamp`,
         `record_offset` and `producer_id`. `NONE` stands for a number that is not there.
     """
-    # A key: version (2 bytes), group and topic, each behind its size (2), and partition (4).
+    # A key: version (2 bytes), group and topic, each after its size (2), and partition (4).
     data, at, end = _padded(columns["key"])
     kind = _number(data, at, 2)
     group_bytes = _number(data, at + 2, 2)
@@ -105,7 +105,7 @@ def _values(column: BinaryColumn, rows: Intps, kind: Int64s) -> tuple[dict[str, 
     Returns:
         An array for each field, and bool[n]: the rows that could be decoded.
     """
-    # A value: version (2 bytes), offset (8), since version 3 leader epoch (4), metadata behind its
+    # A value: version (2 bytes), offset (8), since version 3 leader epoch (4), metadata after its
     # size (2; a varint in version 4), commit time (8), in version 1 expiry (8), in 4 tags.
     data, starts, ends = _padded(column)
     at = starts[rows]
@@ -138,14 +138,14 @@ def _values(column: BinaryColumn, rows: Intps, kind: Int64s) -> tuple[dict[str, 
 
 
 def _padded(column: BinaryColumn) -> tuple[Uint8s, Int64s, Int64s]:
-    """The bytes with some behind them, and the starts and ends of the values."""
+    """The bytes with some after them, and the starts and ends of the values."""
     data = np.concatenate((column.data, np.zeros(_SLACK, np.uint8)))
     ends = column.offsets.astype(np.int64)
     return data, ends[:-1], ends[1:]
 
 
 def _number(data: Uint8s, at: Int64s, width: int) -> Int64s:
-    """Big-endian numbers at these places, which lie in the data or in the bytes behind it."""
+    """Big-endian numbers at these places, which lie in the data or in the bytes after it."""
     digits = np.ascontiguousarray(data[at[:, None] + np.arange(width)])
     return digits.view(f">i{width}").reshape(-1).astype(np.int64)
 
@@ -291,10 +291,10 @@ class LastValues:
         return out.view(np.bool_)
 
     def _identities(self, chunk: RecordColumns) -> BinaryColumn:
-        """Bytes that a later record must have alike to replace one: its key, and 8 bytes behind it.
+        """Bytes that a later record must have alike to replace one: its key, and 8 bytes after it.
 
         The bytes are the producer of a pending record, else -1. In the topic of share groups the
-        type in front of a key does not count: a snapshot replaces the updates before it.
+        type before a key does not count: a snapshot replaces the updates before it.
         """
         key = chunk["key"]
         count = len(chunk)
@@ -311,7 +311,7 @@ class LastValues:
         return BinaryColumn(np.ascontiguousarray(both.offsets[::2]), both.data, None, 0)
 
     def _decide_pending(self) -> None:
-        """Let pending records count, or drop them, by the markers behind them."""
+        """Let pending records count, or drop them, by the markers after them."""
         if not self._markers:
             return
         markers = np.concatenate(self._markers)
@@ -337,7 +337,7 @@ class LastValues:
 
 
 def _outcomes(markers: Int64s, pending: Int64s) -> Int64s:
-    """The `ControlType` of the first marker of its producer behind each record; -1 for none.
+    """The `ControlType` of the first marker of its producer after each record; -1 for none.
 
     Args:
         markers: int64[m, 3], producer id, offset and whether it commits.

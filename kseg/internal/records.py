@@ -5,7 +5,7 @@
     coordinator   key: int16 type, message; value: int16 version, message; no value: a tombstone
     metadata      value: uvarint frame (1), uvarint type, uvarint version, message, no byte more
 
-Coordinator topics may have bytes behind a message, which Kafka ignores.
+Coordinator topics may have bytes after a message, which Kafka ignores.
 
 `decode` takes one record; `rows` gives those of record columns, one by one.
 """
@@ -129,9 +129,9 @@ def _decode_mirror(topic: ConnectTopic, key: bytes | None, value: bytes | None) 
 def _mirrored(
     data: bytes, part: str, layout: tuple[tuple[str, struct.Struct | None], ...]
 ) -> Fields:
-    """The fields of a key or value: numbers by their forms, texts (form None) behind their sizes.
+    """The fields of a key or value: numbers by their forms, texts (form None) after their sizes.
 
-    Behind a version that is not 0 nothing is read: its layout is not known.
+    After a version that is not 0 nothing is read: its layout is not known.
     """
     cursor = Cursor(data, part)
     fields = Fields()
@@ -216,7 +216,7 @@ def _decode_metadata(
 
 
 def _frame_number(cursor: Cursor, what: str) -> int:
-    """A number in front of a message of the metadata topics."""
+    """A number before a message of the metadata topics."""
     start = cursor.position
     number = cursor.uvarint(what)
     if not 0 <= number <= INT16_MAX:
@@ -271,10 +271,10 @@ def _decode_embedded(message: str, content: Fields, cursor: Cursor) -> None:
 
 
 def _embedded(message: str, data: bytes, around: Cursor) -> Fields | bytes:
-    """A message behind its version; the bytes as they are if they cannot be read.
+    """A message after its version; the bytes as they are if they cannot be read.
 
     Clients write these, newer ones than the broker too. A version above the highest is read as far
-    as the highest goes, and the bytes behind are ignored; but its structs are not known.
+    as the highest goes, and the bytes after are ignored; but its structs are not known.
 
     Source: Kafka `ConsumerProtocol.deserializeSubscription`, `deserializeAssignment`.
     """

@@ -64,7 +64,7 @@ _FIELDS: Final = {
     *("subject", "version", "id", "md5", "schemaType", "references", "metadata", "ruleSet"),
     *("schema", "deleted", "offset", "ts", "guid"),
 }
-#: Records without schemas; tombstones stand in front of CLEAR_SUBJECT.
+#: Records without schemas; tombstones stand before CLEAR_SUBJECT.
 _PASSED: Final = ("CONFIG", "MODE", "NOOP", "CONTEXT", "ASSOC", "CLEAR_SUBJECT")
 #: Types of rules by which clients encrypt fields, or whole payloads, as JSON has them.
 _ENCRYPTS: Final = ('"ENCRYPT"', '"ENCRYPT_PAYLOAD"')

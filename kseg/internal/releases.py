@@ -55,7 +55,7 @@ DUMP_RELEASES: Final = (
 )
 
 PASSWORD: Final = "PASSWORD"
-#: In front of the name of a configuration of one listener.
+#: Before the name of a configuration of one listener.
 _LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.")
 #: Type of a setting -> the bits of its numbers.
 _BITS: Final = {"SHORT": 16, "INT": 32, "LONG": 64}

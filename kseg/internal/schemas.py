@@ -150,7 +150,7 @@ _NUMBERS: Final = {
     "bool": struct.Struct(">?"),
 }
 _UUID_BYTES: Final = 16
-#: The type of the length in front of a value of variable size; compact types have a varint.
+#: The type of the length before a value of variable size; compact types have a varint.
 _LENGTHS: Final = {"string": "int16", "bytes": "int32", "array": "int32"}
 _COMPACT: Final = "compact_"
 
@@ -271,7 +271,7 @@ def _field(field: Schema, flexible: bool) -> Reader:
 
 
 def _read_marked(cursor: Cursor, *, mark: str, name: str, reader: Reader) -> Any:
-    """A struct that may be null, behind the mark that says so."""
+    """A struct that may be null, after the mark that says so."""
     if mark == "varint":
         is_present = cursor.uvarint(name) != 0
     else:

@@ -484,14 +484,14 @@ def patched(message: Message, *, attributes: int, timestamp: int) -> Message:
 
 
 def _behind_header(message: Message) -> memoryview:
-    """Key and value with their lengths, and the bytes behind them."""
+    """Key and value with their lengths, and the bytes after them."""
     if message.size < MESSAGE_BYTES_MIN:
         raise InvalidRecordError(f"the message ends at byte {message.size}, in its header")
     return message.data[_KEY_AT[message.magic != 0] :]
 
 
 def _sealed(magic: int, attributes: int, timestamp: int, parts: Sequence[Buffer]) -> bytes:
-    """A message's bytes, with the checksum in front."""
+    """A message's bytes, which begin with the checksum."""
     if magic and not INT64_MIN <= timestamp <= INT64_MAX:
         raise InvalidRecordError(f"timestamp {timestamp} does not fit 64 bits")
     head = _HEADS[magic].pack(*(magic, attributes, timestamp)[: 2 + magic])

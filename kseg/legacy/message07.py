@@ -7,8 +7,8 @@
     | crc        | 1          | 2          | CRC-32 of the payload                   |
     | payload    | 5          | 6          | or a compressed set, nested to any depth |
 
-In a set an i32 with the message's length lies in front of each. An offset of 0.7 is a position in
-the partition's log, and the offset of a message is the position behind it.
+In a set an i32 with the message's length lies before each. An offset of 0.7 is a position in
+the partition's log, and the offset of a message is the position after it.
 
 Source: Kafka 0.7.2 kafka.message.Message, ByteBufferMessageSet, CompressionUtils.
 """
@@ -36,7 +36,7 @@ from kseg.legacy.message import BorrowedMessage, BorrowedSet
 
 _LENGTH, _U32 = Struct(">i"), Struct(">I")
 _LENGTH_BYTES = 4
-#: Bytes in front of the payload.
+#: Bytes before the payload.
 _HEADER_BYTES = (5, 6)
 _MESSAGE_BYTES_MAX = 2**31 - 1 - _LENGTH_BYTES
 
@@ -154,7 +154,7 @@ class Message07(BorrowedMessage):
         return self.data[self._header_bytes() :]
 
     def _header_bytes(self) -> int:
-        """Bytes in front of the payload; an error if there are fewer."""
+        """Bytes before the payload; an error if there are fewer."""
         header = _HEADER_BYTES[self.magic]
         if len(self.data) < header:
             raise CorruptRecordError(f"message of {len(self.data)} bytes, {header} at least")
@@ -195,7 +195,7 @@ class MessageSet07(BorrowedSet):
         """Take a set; nothing is read yet.
 
         Args:
-            data: messages, each behind its length, C-contiguous; kept as long as this object.
+            data: messages, each after its length, C-contiguous; kept as long as this object.
             initial_offset: of the first byte; in 0.7 an offset is a position in the log.
         """
         super().__init__(data)
@@ -328,7 +328,7 @@ def _unwrap(
         return
     before = after - message.size - _LENGTH_BYTES
     inner = _inner(message, left, depth + 1)
-    # One is read ahead: only the last one points behind the set.
+    # One is read ahead: only the last one points after the set.
     held = next(inner, None)
     while held is not None:
         following = next(inner, None)

@@ -43,8 +43,8 @@ The order of a recovery
     2. `recovery.index_check` checks the ends of the indexes; a fault is a reason to sweep the
        segment.
     3. `recovery.sweep` walks each segment that was not flushed, or has a fault. `recovery.load`
-       cuts the log in front of the first batch that is not sound.
-    4. Producers come from the newest sound snapshot and the log behind it.
+       cuts the log before the first batch that is not sound.
+    4. Producers come from the newest sound snapshot and the log after it.
     5. Epochs, log start and recovery point follow the log.
     All steps run in an overlay, which writes them down; each segment is swept once.
     `recovery.recover` returns them as a plan, or applies them to the disk, after a backup of

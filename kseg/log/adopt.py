@@ -149,7 +149,7 @@ def adopt(
         if waiting:
             check_adoptable(directory, end, waiting, keep_offsets, leader_epoch, topic_id)
             first = waiting[0].first_offset if keep_offsets else end
-            if end == 0 < first:  # nothing was ever there, so a gap in front would be none
+            if end == 0 < first:  # nothing was ever there, so no offset is missing before it
                 end = _visit(open_log, begin=first)
             epochs = LeaderEpochs.load(directory / FileKind.LEADER_EPOCHS.value)
             latest = 0 if epochs.latest is None else epochs.latest.epoch
@@ -242,7 +242,7 @@ def _renumber(staged: StagedSegment, base: int, epoch: int, *, keep_offsets: boo
         keep_offsets: leave the offsets alone.
 
     Returns:
-        The offset behind the last one.
+        The offset after the last one.
 
     Raises:
         CorruptRecordError: it does not consist of whole batches.

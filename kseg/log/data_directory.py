@@ -157,7 +157,7 @@ def offsets_beside(directory: StrPath) -> PartitionOffsets:
 
 
 def starts_in_tier(directory: StrPath) -> bool:
-    """Whether the checkpoint lets a log start in front of its first segment.
+    """Whether the checkpoint lets a log start before its first segment.
 
     A broker keeps such a line for a log with a tier.
     """
@@ -328,7 +328,7 @@ class DataDirectoryLease:
             recovery_point: records before it must be flushed already, if it rises.
             log_start_offset: where reading begins.
             first_offset: base of the first segment, lasting; with it, a log start that is not
-                beyond it needs no entry, as Kafka has it. An entry in front of it stays, and one of
+                beyond it needs no entry, as Kafka has it. An entry before it stays, and one of
                 a broker with tiers: the log may start in the tier.
             high_watermark: as the name says.
         """

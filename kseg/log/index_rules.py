@@ -8,17 +8,17 @@ only for what a lookup relies on:
     offset index (o, p)    a batch starts at p; every batch before p has offsets below o only
     time index (t, o)      the batch that holds o has t for its largest time, no batch before it a
                            later one; the last entry of a closed segment is for the largest time
-    both                   no slot behind the used entries: behind the first entry, an offset that
+    both                   no slot after the used entries: after the first entry, an offset that
                            is the segment's base says that a slot is unused; zeros in the first one
                            are an entry where the log has it
 
 `OffsetIndexCheck` and `TimeIndexCheck` apply the rules to an array of entries and to the batches
 that go by. With all entries and all batches they serve verify and reindex. `fault_at_ends` gives
-them the last entry of each index and the batches behind it: a few bytes of each file show most
+them the last entry of each index and the batches after it: a few bytes of each file show most
 faults, so that a load and a clean end check that much.
 
 There must be at least half as many entries as the log makes. A writer that takes room for more
-entries and is killed leaves zeros behind those of the last segment, and a time index without the
+entries and is killed leaves zeros after those of the last segment, and a time index without the
 entry for the end. Neither is a fault, unless a broker believes the index when it starts. After a
 clean stop it believes the last entry that an index has room for. So a time index with zeros at its
 end says that the newest record is of 1970, and retention deletes the segment. Nor does a broker
@@ -267,7 +267,7 @@ class EntriesCheck(IndexCheck):
             self._offsets, self._others = offsets, others
 
     def _last(self, read: Read) -> tuple[Int64s, Int64s]:
-        """The last entry alone; nothing if slots behind the used entries are empty."""
+        """The last entry alone; nothing if slots after the used entries are empty."""
         slots = self._place.size // self.entry_bytes
         self._first = max(slots - 1, 0)
         data = read(self.kind, self._first * self.entry_bytes, self.entry_bytes) if slots else b""
@@ -298,7 +298,7 @@ class EntriesCheck(IndexCheck):
         return columns.offsets, getattr(columns, f"{self.other}s")
 
     def _note_unused(self, used: int, slots: int) -> None:
-        """Report empty slots behind the used ones, as a process that was killed leaves them."""
+        """Report empty slots after the used ones, as a process that was killed leaves them."""
         self.note("unused", position=used * self.entry_bytes, slots=slots)
 
     def _falls(self, offsets: Int64s, others: Int64s) -> Bools:
@@ -326,7 +326,7 @@ class EntriesCheck(IndexCheck):
         return False
 
     def finish(self, stop: StopReason, due: Due) -> None:
-        """Judge entries that point beyond the last batch, and missing ones; not behind damage.
+        """Judge entries that point beyond the last batch, and missing ones; not after damage.
 
         Logs are written before their indexes, so an entry for nothing says that the log was longer
         once; or that its writer has gone on since we looked.
@@ -406,7 +406,7 @@ class OffsetIndexCheck(EntriesCheck):
             self._last_offset = max(self._last_offset, int(running[-1]))
 
     def _compare(self, table: BatchTable, running: Int64s, chosen: slice) -> None:
-        """Report entries that lead to no batch, or to one behind their offset.
+        """Report entries that lead to no batch, or to one after their offset.
 
         Args:
             table: the batches.
@@ -555,7 +555,7 @@ def fault_at_ends(
     stop, walked = _fed(headers(start), index, times)
     if start and not walked:  # no batch where the offset index leads
         stop, _ = _fed(headers(0), index, times)
-    index.finish(StopReason.END, due)  # an entry behind damage leads to no batch either
+    index.finish(StopReason.END, due)  # an entry after damage leads to no batch either
     times.finish(stop, due)
     return index.fault or times.fault
 

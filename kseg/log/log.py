@@ -686,17 +686,17 @@ class Log:
     # ---- cutting: kseg.log.writer.truncate -------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
-        """Cut the log back to `offset`, if it ends behind; lasting when this returns.
+        """Cut the log back to `offset`, if it ends later; lasting when this returns.
 
-        A batch goes whole: records in front of the offset may go with it.
+        A batch goes whole: records before the offset may go with it.
 
         Returns:
-            Whether the log ended behind it.
+            Whether the log ended after it.
 
         Raises:
             ValueError: the offset is negative.
             SegmentInUseError: a reader maps bytes to be cut, and the disk is too full for a copy.
-            CorruptRecordError: damage lies in front of the offset; nothing is changed.
+            CorruptRecordError: damage lies before the offset; nothing is changed.
             OSError: the disk refuses.
             PoisonedFileError: the log failed before.
 

@@ -92,7 +92,7 @@ class Deletions:
         """Remove the files whose time has come; returns which.
 
         Raises:
-            OSError: the first that could not be removed; it will be tried again, as those behind
+            OSError: the first that could not be removed; it will be tried again, as those after
                 it.
         """
         due = [path for path, time_ms in self._due.items() if time_ms <= now_ms]

@@ -43,7 +43,7 @@ STRAY: Final = "stray"
 REMOTE: Final = "remote-storage"
 #: A setting that is not understood.
 INVALID: Final = "invalid-setting"
-#: Where nothing goes at all, not even segments in front of the log's start.
+#: Where nothing goes at all, not even segments before the log's start.
 UNTOUCHED: Final = frozenset({KRAFT, STRAY, REMOTE, INVALID})
 
 _COMPACTED: Final = frozenset({COMPACT})

@@ -194,7 +194,7 @@ def write_all(
 
     Args:
         scan: has the number of threads that share the work, and of records of all files together;
-            the first ones have them. New files behind them are not written.
+            the first ones have them. New files after them are not written.
         pairs: of `exports_of`.
         look: how files are to look.
         out: the directory of all these files, or the only file.

@@ -122,7 +122,7 @@ class Selected(NamedTuple):
     def _begins_as(self, other: Selected) -> bool:
         """Whether the first records of this are those of the other, and no fewer."""
         if self.logs or self.limit is None or other.limit is None or other.limit > self.limit:
-            return False  # the partitions in front of the last one may have grown since
+            return False  # the partitions before the last one may have grown since
         mine = (self.times, self.isolation, self.key, self.offsets[0])
         return mine == (other.times, other.isolation, other.key, other.offsets[0])
 
@@ -262,7 +262,7 @@ class FileFormat:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The columns of a file in order, decoded ones with their reasons behind them.
+        """The columns of a file in order, decoded ones with their reasons after them.
 
         Raises:
             ValueError: the columns do not match the decoded kinds.

@@ -145,12 +145,12 @@ class Pattern:
 
 
 def with_context(pieces: Iterable[RecordColumns], count: int) -> Iterator[RecordColumns]:
-    """The records that matched, with some in front of each and behind it, of the same partition.
+    """The records that matched, with some before each and after it, of the same partition.
 
     Args:
         pieces: records of partitions in order, with the column `matched`; a piece without a source
             follows those of each partition.
-        count: the number of records in front, and behind.
+        count: the number of records before, and after.
     """
     before: list[RecordColumns] = []  # the last records that were not given
     owed = 0  # records of the next piece that follow a match

@@ -626,7 +626,7 @@ def check(query: Mapping[str, Any], door: str) -> None:
 
 
 def refusal(door: str, name: str) -> str:
-    """The reason for which a door does not have a question, behind a semicolon; empty for others.
+    """The reason for which a door does not have a question, after a semicolon; empty for others.
 
     Args:
         door: one of `DOORS`.

@@ -247,7 +247,7 @@ def _kinds(
 def _columns(
     columns: str | Iterable[str] | None, kinds: Kinds, *, with_directory: bool
 ) -> tuple[str, ...]:
-    """The columns of a scan in order; those of decoded fields have their reasons behind them."""
+    """The columns of a scan in order; those of decoded fields have their reasons after them."""
     if columns is None:
         place_fields = (*PLACE_FIELDS, DIRECTORY) if with_directory else PLACE_FIELDS
         columns = (*place_fields, *FIELDS_DEFAULT)
@@ -303,7 +303,7 @@ def grep(
         ignore_case: ignore the case of letters. Needs `kseg[arrow]` for letters outside of ASCII.
         whole: a field has to be the pattern, rather than to hold it.
         invert: the records that do not match.
-        context: as many records of the partition in front of each, and behind it. The column
+        context: as many records of the partition before each, and after it. The column
             `matched` then tells which of them match.
         query: as for `kseg.scan`: columns, offset, time, isolation, on_corrupt, limit, threads, ...
 

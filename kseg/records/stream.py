@@ -135,7 +135,7 @@ class Scan(Frames):
 
         Args:
             pattern: the condition on their contents.
-            context: as many records in front of each and behind it come as well.
+            context: as many records before each and after it come as well.
 
         Raises:
             ValueError: the scan gives the last records alone, which have no context.
@@ -426,7 +426,7 @@ class Scan(Frames):
     def _reporting(
         self, pieces: Iterable[RecordColumns], progress: Progress
     ) -> Iterator[RecordColumns]:
-        """The pieces; `progress` is called behind each segment."""
+        """The pieces; `progress` is called after each segment."""
         sizes = dict(self._files(*self.sources))
         done, total, current = 0, sum(sizes.values()), None
         for columns in pieces:
@@ -696,7 +696,7 @@ class Scan(Frames):
 
 
 def _is_closed(source: Partition) -> bool:
-    """Whether no log appends to a source: to a file with a segment behind it."""
+    """Whether no log appends to a source: to a file with a segment after it."""
     logs = source.directory.glob("*.log")
     return source.is_file and any(other.name > source.path.name for other in logs)
 

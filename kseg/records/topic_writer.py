@@ -69,7 +69,7 @@ def write_topic(
             columns are refused if a field is missing whose name is nearly that of another column,
             or `value` beside others.
         partitioner: "murmur2" or "crc32", see `kseg.partition_for`.
-        append: write behind the records that the topic has. False refuses a topic with records.
+        append: write after the records that the topic has. False refuses a topic with records.
         options: of the batches, such as `BatchOptions(compression="zstd")`.
         batch_bytes: a batch closes before it grows larger, uncompressed; as a producer's
             `batch.size`.

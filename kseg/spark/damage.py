@@ -1,6 +1,6 @@
 """Damage that a task met: a code, a place, and a line in a report.
 
-Under `onCorrupt=skip` a task goes on behind the damage and reports it: in the worker's log, and,
+Under `onCorrupt=skip` a task goes on after the damage and reports it: in the worker's log, and,
 with `reportPath`, in a file of JSON lines per task, which `spark.read.json` or `read_report`
 gather. A task that runs again replaces its own file, so nothing is counted twice.
 """

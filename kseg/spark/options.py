@@ -42,7 +42,7 @@ Of streams only:
     maxOffsetsPerTrigger    about so many records in a micro-batch; whole batches
     maxBytesPerTrigger      about so many bytes of log
     maxSegmentsPerTrigger   so many segments begun
-    failOnDataLoss          true; false goes on behind records that retention has removed
+    failOnDataLoss          true; false goes on after records that retention has removed
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ from kseg.stores.path import is_remote
 _EARLIEST, LATEST = -2, -1
 #: More rows in a batch are slower in Spark, and hold hundreds of megabytes at both ends.
 _BATCH_ROWS_MAX: Final = 1_048_576
-#: The comment of a table's first column begins so; behind it are the options of the table.
+#: The comment of a table's first column begins so; after it are the options of the table.
 _COMMENT: Final = "kseg:"
 _SIZE = re.compile(r"(\d+)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
 
@@ -193,7 +193,7 @@ class SourceOptions:
         """Refuse options that only a stream can have.
 
         Raises:
-            ValueError: reading is to start behind the last record.
+            ValueError: reading is to start after the last record.
         """
         if LATEST in self.starting_offsets.values():
             raise ValueError("kseg: option startingOffsets: latest has no meaning at this end")

@@ -80,7 +80,7 @@ class ListedLog(NamedTuple):
         return INT64_MIN if self.partition.is_file else self.view.log_start_offset
 
     def segments(self) -> Iterator[tuple[SegmentInfo, int]]:
-        """The segments to read; with each the base offset of the one behind it, or `NO_END`."""
+        """The segments to read; with each the base offset of the one after it, or `NO_END`."""
         all_segments = self.view.files.segments if self.partition.is_file else self.view.segments
         bases = [segment.base_offset for segment in all_segments]
         for info in self.view.segments:
@@ -274,7 +274,7 @@ class Split:
         size: bytes of the file that count, without later appends.
         is_last: the segment is the last of its log, so that an unfinished tail is not damage.
         start_offset: of the first record wanted; `INT64_MIN` for no bound.
-        end_offset: of the first record behind the wanted ones; `NO_END` for no bound.
+        end_offset: of the first record after the wanted ones; `NO_END` for no bound.
         start_timestamp: of the oldest record wanted, in milliseconds; likewise.
         end_timestamp: milliseconds; records of this time or newer are left out; likewise.
         aborted: transactions to leave out, for a reader of committed records.
@@ -304,7 +304,7 @@ class Split:
 
     @property
     def offsets(self) -> tuple[int, int]:
-        """The first wanted offset, and the one behind the wanted ones."""
+        """The first wanted offset, and the one after the wanted ones."""
         return self.start_offset, self.end_offset
 
     @property
@@ -433,7 +433,7 @@ def _of_log(log: ListedLog, bounds: Split, options: SourceOptions) -> Iterator[S
 
 
 def _end_of(info: SegmentInfo, following: int) -> int | None:
-    """The offset behind a segment's last batch; None where only a walk over all of it would tell.
+    """The offset after a segment's last batch; None where only a walk over all of it would tell.
 
     Looked up once: a segment that others follow is not written to any more.
     """
@@ -549,7 +549,7 @@ def find_cuts(info: SegmentInfo, target_bytes: int, index: str = "auto") -> list
 
 
 def _cuts_from_index(info: SegmentInfo, goals: list[int], *, trusted: bool) -> list[Cut] | None:
-    """Cuts at the entry behind each goal; None where the index is missing, sparse or wrong."""
+    """Cuts at the entry after each goal; None where the index is missing, sparse or wrong."""
     if info.files.index is None:
         return None
     try:

@@ -277,7 +277,7 @@ def _commit(
 ) -> bool:
     """See `commit`; the data directory is locked.
 
-    The intent is lasting before a segment moves, and the record is written behind the last one: a
+    The intent is lasting before a segment moves, and the record is written after the last one: a
     commit that is interrupted between them is finished by the next.
     """
     home, clean = data_directory.enter(paths.data), False

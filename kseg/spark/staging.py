@@ -7,7 +7,7 @@ The options of `write.format("kseg")` are:
     partitioner         murmur2 or crc32: such rows go to the partition of their key instead; rows
                         without a key take the partitions in turn, one for each Arrow batch
     partitions          with partitioner: how many partitions each topic has
-    offsets             assign gives new ones behind the log's end, preserve keeps the column offset
+    offsets             assign gives new ones beyond the log's end, preserve keeps the column offset
     codec               none, gzip, snappy, lz4, zstd
     batchBytes          1m: a record batch closes before it would be larger, uncompressed
     batchRecords        nor has it more records than this

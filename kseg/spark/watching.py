@@ -96,7 +96,7 @@ def _stream_offset(name: object, fields: Any) -> StreamOffset:
         topic_id = fields.get("id")
     except (AttributeError, KeyError, TypeError):
         numbers, topic_id = [], None
-    # The offset behind the last one of all has more than 64 bits.
+    # The offset after the last one of all has more than 64 bits.
     if not numbers or not all(
         type(number) is int and -1 <= number <= INT64_MAX + (not index)
         for index, number in enumerate(numbers)
@@ -135,7 +135,7 @@ class Advance(NamedTuple):
 
     Attributes:
         stream_offset: where it then stands.
-        taken: the amount in front of the place.
+        taken: the amount before the place.
         at_end: nothing more is there to take.
     """
 
@@ -259,7 +259,7 @@ class Watch:
         return StreamOffset(start, topic_id=None if topic_id is None else str(topic_id))
 
     def end_of(self, name: str, log: ListedLog) -> StreamOffset:
-        """Where its records end now, behind the last whole batch."""
+        """Where its records end now, after the last whole batch."""
         return self.advance(name, self.start_of(log), NO_LIMIT).stream_offset
 
     def checked(self, name: str, stream_offset: StreamOffset) -> StreamOffset:
@@ -349,7 +349,7 @@ class Watch:
         *,
         at_least: bool,
     ) -> tuple[StreamOffset, Amount, bool]:
-        """Take batches of one segment; returns the place behind them, and the amount.
+        """Take batches of one segment; returns the place after them, and the amount.
 
         Last whether these are all that the segment has, so that the next one follows.
         """
@@ -383,7 +383,7 @@ class Watch:
 
 
 def _begin(segment: Segment, base: int, stream_offset: StreamOffset) -> int:
-    """The position from which to walk on behind a stream offset.
+    """The position from which to walk on after a stream offset.
 
     That is its own position, if a sound batch with its offset or a later one still begins there;
     else the one to which the offset index leads.
@@ -426,7 +426,7 @@ def _fitting(
 
 
 def _committed(log: ListedLog, start: StreamOffset, step: Advance) -> Advance:
-    """The place, but not past the last stable offset: transactions behind it are open."""
+    """The place, but not past the last stable offset: transactions after it are open."""
     stable = LogView.open(log.view.path).last_stable_offset
     if step.stream_offset.offset <= stable:
         return step

@@ -36,7 +36,7 @@ _IDLE_BLOCKS: Final = 8
 _THREADS: Final = 5
 
 
-#: Bytes of a block, and why those behind them cannot be had; None if they are all of it.
+#: Bytes of a block, and why those after them cannot be had; None if they are all of it.
 Fetched = tuple[memoryview, KsegError | None]
 
 
@@ -48,7 +48,7 @@ class _Block(NamedTuple):
     data: Future[Fetched]
 
     def lacks(self, position: int) -> bool:
-        """Whether it is known to end in front of a position, for a fault."""
+        """Whether it is known to end before a position, for a fault."""
         if not self.data.done() or self.data.cancelled() or self.data.exception() is not None:
             return False
         data, fault = self.data.result()
@@ -182,7 +182,7 @@ class RangedFile(MappedFile):
     def _ask(self, walk: _Walk, least: int, *, here: bool = False) -> None:
         """Ask for the next block of a walk, of at least so many bytes; `here` by this thread.
 
-        Up to `wanted_end`, which a reader has announced, blocks grow. Behind it they stay small.
+        Up to `wanted_end`, which a reader has announced, blocks grow. After it they stay small.
         """
         is_ahead = walk.end < self.wanted_end
         end = min(walk.end + max(walk.step if is_ahead else FIRST_BYTES, least), self._size)

@@ -61,7 +61,7 @@ class StoredObject:
 
 
 class _Backend(Protocol):
-    """A library that speaks with a store. Keys have no slash in front."""
+    """A library that speaks with a store. Keys have no leading slash."""
 
     errors: tuple[type[Exception], ...]
 
@@ -418,7 +418,7 @@ class Store:
             try:
                 return next(pages[0], None)
             except BaseException:
-                pages.clear()  # it has ended with the error; another try goes on behind `last`
+                pages.clear()  # it has ended with the error; another try goes on after `last`
                 raise
 
         while (answer := self._ask(url, lambda: _in_time(page, url))) is not None:
@@ -521,7 +521,7 @@ def _in_time(call: Callable[[], _Answer], url: str) -> _Answer:
 
 
 def _key_of(url: str) -> str:
-    """The key of an object in its bucket: the URL behind the bucket's name."""
+    """The key of an object in its bucket: the URL after the bucket's name."""
     return url.partition("://")[2].partition("/")[2]
 
 

@@ -337,7 +337,7 @@ class Node:
         log: the directory of its metadata log; None where none was found.
         is_controller: None where neither the configuration nor the log says it.
         voters: the size of the quorum; None where that is not known.
-        before: the content of the metadata log as it is, behind damage too; None without one.
+        before: the content of the metadata log as it is, after damage too; None without one.
         cluster: the part of `before` that a start leaves, by which the node judges its partitions;
             None where that is not known.
         node_id: None where it is not known.

@@ -491,7 +491,7 @@ def _of_ids(node: Node) -> Findings:
 
 
 def _twice(places: Iterable[tuple[_Key, Path]]) -> Iterator[tuple[Path, Path, _Key]]:
-    """The places of a key behind its first place, each with the first place and the key."""
+    """The places of a key after its first place, each with the first place and the key."""
     first: dict[_Key, Path] = {}
     for key, path in places:
         other = first.setdefault(key, path)
@@ -604,7 +604,7 @@ def _of_kraft_files(node: Node) -> Findings:
         yield from of_level(node.before, node.log, node.release)
 
 
-#: The rules about all nodes, in front of those of KRaft and behind them.
+#: The rules about all nodes, before those of KRaft and after them.
 _FIRST: Final = (_of_unread_settings, _of_same_directory, _of_ids)
 _OF_KRAFT: Final = (_of_formatting, _of_metadata_elsewhere, _of_absent)
 _LAST: Final = (_of_duplicates, _of_machine, _of_not_given, _of_kraft_files)

@@ -31,7 +31,7 @@ class PartitionOutlook(Documented):
         swept_segments, swept_bytes: that the load reads again.
         log_start_offset, log_end_offset: afterwards; -1 where it cannot be loaded.
         cut_offset: the lowest offset that goes; None if the log is not cut. A sealed segment that
-            has lost its index may be cut in front of others that stay.
+            has lost its index may be cut before others that stay.
         truncated_bytes: of log that go.
         written_bytes: that the load writes.
         lost: the stretches that go, with offsets and numbers of records.

@@ -1,6 +1,6 @@
 """The doctor's codes, and every sentence that it says, with the remedies.
 
-A rule names a sentence by its code, or by the code and a word behind a dot where a code has several
+A rule names a sentence by its code, or by the code and a word after a dot where a code has several
 sentences. The values of a finding fill the names in braces. A part in brackets is left out where a
 value in it is None; `{value:.0}` prints nothing. In a remedy a path is quoted for a
 shell; `{path}` is the path of the finding, and `{aside}` the command that moves it out of the data

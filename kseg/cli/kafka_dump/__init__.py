@@ -5,7 +5,7 @@
     decoders   records of internal topics, control records, entries of indexes and snapshots
 
 Lines are Kafka's byte for byte, but for a terminal, where bytes that could steer it are escaped.
-Damage is reported as by any dump, and the lines go on behind it.
+Damage is reported as by any dump, and the lines go on after it.
 
 Source: Kafka `kafka.tools.DumpLogSegments`.
 """

@@ -115,7 +115,7 @@ def show(
 
 # ---- control records -----------------------------------------------------------------------------
 
-#: The text in front of the JSON of a value, and its message; always read as version 0.
+#: The text before the JSON of a value, and its message; always read as version 0.
 _CONTROL_MESSAGES = {
     ControlType.LEADER_CHANGE: (" LeaderChange: ", "LeaderChangeMessage"),
     ControlType.SNAPSHOT_HEADER: (" SnapshotHeader ", "SnapshotHeaderRecord"),
@@ -350,7 +350,7 @@ def faults_of(
 ) -> list[CorruptIndexError]:
     """Where an index contradicts the log beside it.
 
-    Room behind the used entries is no fault here: a broker's active segment has it.
+    Room after the used entries is no fault here: a broker's active segment has it.
 
     Args:
         path: of the index.

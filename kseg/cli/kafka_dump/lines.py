@@ -5,10 +5,10 @@
     0.8 .. 0.10.0   a line for each message, without a time
     0.10            a line for each message
     0.11 .. 1.1     a line for each batch, or with deep iteration for each record
-    2.8             a line for each batch; behind it, with deep iteration, a line for each record,
+    2.8             a line for each batch; after it, with deep iteration, a line for each record,
                     which repeats the fields of the batch
     4.2             likewise, but a line of a record has its own fields only
-    4.4             likewise, but a log that does not begin at offset 0 has a gap in front
+    4.4             likewise, but a log that does not begin at offset 0 has a gap before it
 
 Source: `DumpLogSegments` of these releases; `StringDecoder`, `LongDecoder`, `IntegerDecoder`.
 """
@@ -63,7 +63,7 @@ class Lines(NamedTuple):
         title: precedes the first offset of a log.
         deep_only: whether the release prints batches by their records only.
         starts_at_zero: whether a first offset above 0 is a gap, and gaps are sorted.
-        lone_payload: goes in front of a payload that stands alone on its line.
+        lone_payload: goes before a payload that stands alone on its line.
         last_of_producer: the end of a producer's line in a snapshot, without a last batch.
         named_status: whether the status of a transaction is a word.
     """
@@ -84,7 +84,7 @@ class Lines(NamedTuple):
     named_status: bool = False
 
     def batch_line(self, table: BatchTable) -> Template:
-        """The line of each batch of a table; a message has only its offset in front.
+        """The line of each batch of a table; a message has only its offset, which comes first.
 
         Args:
             table: batches of magic 2, or messages of magic 0 and 1.
@@ -184,12 +184,12 @@ VERSIONS: Final = {
 
 
 def line_pieces(line: str, column: Columns) -> Template:
-    """The template of a line; a `?` behind a name leaves out the number -1 with its lead."""
+    """The template of a line; a `?` after a name leaves out the number -1 with its lead."""
     return tuple(_piece(lead.encode(), name, column) for lead, name, *_ in Formatter().parse(line))
 
 
 def _piece(lead: bytes, name: str | None, column: Columns) -> Piece:
-    """The piece of a template for a field, with text in front; for no name the text alone."""
+    """The piece of a template for a field, with text before it; for no name the text alone."""
     if name is None:
         return (text.TEXT, lead)
     values = column(name.removesuffix("?").replace("CODEC", "codec"))
@@ -223,7 +223,7 @@ def record_columns(
 
     Args:
         columns: the records.
-        table: the batches, whose fields have `batch.` in front of their names.
+        table: the batches, whose fields have `batch.` before their names.
         rows: int64[n], the batch of each record.
         crc: the stored checksums of messages of magic 0 and 1; None for magic 2.
     """

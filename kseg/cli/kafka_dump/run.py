@@ -183,7 +183,7 @@ class Gaps:
     """The offsets of a log that do not continue the offset before."""
 
     def __init__(self, *, starts_at_zero: bool) -> None:
-        """Start in front of the first offset.
+        """Start before the first offset.
 
         Args:
             starts_at_zero: whether a first offset above 0 is a gap.
@@ -211,7 +211,7 @@ class Gaps:
 class KafkaDump(Dump):
     """One run of the tool.
 
-    Damage is reported as by any dump, on standard error, and the lines go on behind it.
+    Damage is reported as by any dump, on standard error, and the lines go on after it.
     """
 
     def __init__(self, options: DumpOptions, out: IO[bytes], jobs: int = 1) -> None:
@@ -246,7 +246,7 @@ class KafkaDump(Dump):
                 yield At(path, partial(self._entries, source))
 
     def _title(self, name: FileName) -> bytes:
-        """The line in front of the batches of a file."""
+        """The line before the batches of a file."""
         if name.kind is FileKind.BOOTSTRAP:
             return self._line("KRaft bootstrap snapshot")
         if name.kind is FileKind.CHECKPOINT_KRAFT:
@@ -399,7 +399,7 @@ class _Checksums:
     """The stored checksums of messages, inside compressed ones too, a piece after the other."""
 
     def __init__(self, tile: Tile) -> None:
-        """Start in front of the first message of a tile."""
+        """Start before the first message of a tile."""
         self._tile = tile
         self._row = -1
         self._left: Int64s = np.empty(0, np.int64)

@@ -6,7 +6,7 @@ the segments that the pass before has written.
 
 `apply_state` writes new files beside appends and readers, and holds the log's lock for the swap
 alone (`kseg.log.cleaner.rewrite`). If the disk has no room for the next group, a smaller group goes
-first. A group that loses tombstones waits for the groups in front of it, or an older value of the
+first. A group that loses tombstones waits for the groups before it, or an older value of the
 key would reappear.
 """
 
@@ -436,7 +436,7 @@ def _next_pass(inputs: CleanerInputs, plan: CompactionPlan, first_dirty_offset: 
 def _staying(
     inputs: CleanerInputs, plan: CompactionPlan, end_offset: int
 ) -> Iterator[CompactedSegment]:
-    """The segments behind the pass, and why they stay."""
+    """The segments after the pass, and why they stay."""
     for info in inputs.view.segments:
         if info.base_offset < end_offset:
             continue
@@ -542,7 +542,7 @@ def _next(state: LogState, pending: list[CompactedGroup]) -> int:
     """The number of the group to rewrite next, for which there is room on the disk.
 
     It is the first one, or else the group that needs least room. A group that removes tombstones
-    waits for those in front of it, which may have older values of their keys.
+    waits for those before it, which may have older values of their keys.
 
     Raises:
         OSError: there is no room for any.

@@ -3,7 +3,7 @@
     log start ... clean ... first dirty ... dirty ... first uncleanable ... log end
 
 Compaction does not touch the active segment, the segment with the high watermark or the last
-stable offset, a segment with a record younger than `min.compaction.lag.ms`, or any segment behind
+stable offset, a segment with a record younger than `min.compaction.lag.ms`, or any segment after
 one of these. As many segments in a row as fit into one segment, by their sizes before compaction,
 form a group and become one segment.
 
@@ -117,7 +117,7 @@ class CleanerInputs:
         )
 
     def between(self, start_offset: int, end_offset: int) -> tuple[SegmentInfo, ...]:
-        """The segments that can hold offsets from one on, and begin in front of another."""
+        """The segments that can hold offsets from one on, and begin before another."""
         infos = self.view.segments_from(start_offset) if start_offset < end_offset else ()
         return tuple(info for info in infos if info.base_offset < end_offset)
 
@@ -135,7 +135,7 @@ def walk_sound(
 
     Raises:
         CorruptRecordError: it is not; with path and position.
-        OffsetsOutOfOrderError: a batch does not begin behind the one before it.
+        OffsetsOutOfOrderError: a batch does not begin after the one before it.
     """
     last = -1 if start else segment.base_offset - 1
     for tile in segment.walk(start=start, on_bad_crc=on_bad_crc, window_bytes=_WINDOW_BYTES):
@@ -158,7 +158,7 @@ def group_segments(
     Args:
         segments: rising.
         config: of the log; sizes of log and indexes.
-        first_uncleanable_offset: behind the last segment.
+        first_uncleanable_offset: after the last segment.
 
     Raises:
         OSError: an index cannot be looked at.

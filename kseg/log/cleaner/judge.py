@@ -12,8 +12,8 @@ end in the middle of a batch, and so may the checkpoint.
 
     batch      goes unread: aborted data, and markers without data whose horizon has passed
                stays, if without records: the last batch of a producer, for its sequence, and the
-               last batch in front of `end_offset`, so that this end stays visible
-    record     stays: in a marker; behind the end of the map; the last record of its key, unless it
+               last batch before `end_offset`, so that this end stays visible
+    record     stays: in a marker; beyond the end of the map; the last record of its key, unless it
                is a tombstone whose horizon has passed. A record without a key goes.
 
 Source: Kafka `CleanedTransactionMetadata`, `Cleaner.shouldDiscardBatch`, `Cleaner.buildOffsetMap`,
@@ -83,7 +83,7 @@ class Decisions:
 class _Walk(TransactionWalk):
     """A walk that also notes markers without data, and the index entries of the others.
 
-    An aborted transaction that ended in front of the log's start is a committed one to Kafka, and
+    An aborted transaction that ended before the log's start is a committed one to Kafka, and
     is not over: the producer's next marker of a commit stands for its data, too. Here this data is
     aborted, but that marker stays as long as with Kafka.
     """
@@ -106,7 +106,7 @@ class _Walk(TransactionWalk):
     def decide(self, producer_id: int, offset: int, *, aborts: bool) -> int | None:
         """Also note an abort for the index, and a marker that ends nothing.
 
-        See the class for an abort in front of the log's start.
+        See the class for an abort before the log's start.
         """
         first = super().decide(producer_id, offset, aborts=aborts)
         holds = not aborts and producer_id in self._held
@@ -123,11 +123,11 @@ class _Walk(TransactionWalk):
 
 
 def read_decisions(inputs: CleanerInputs, dirty: range) -> Decisions:
-    """Follow the transactions of a log until all are decided that have data in front of an offset.
+    """Follow the transactions of a log until all are decided that have data before an offset.
 
     Args:
         inputs: of the log.
-        dirty: the offsets of the dirty part; the transactions in front of its end are followed.
+        dirty: the offsets of the dirty part; the transactions before its end are followed.
 
     Raises:
         FormatError: a segment is damaged.
@@ -309,7 +309,7 @@ def read_keys(
 
     Args:
         inputs: of the log.
-        dirty: its offsets, up to the base of the segment behind it.
+        dirty: its offsets, up to the base of the segment after it.
         decisions: about its transactions; records of aborted ones do not count.
         map_bytes: memory.
 
@@ -353,7 +353,7 @@ def _take_tile(
     if not last_offsets.full:
         last_offsets.reach(table, len(table))
         return
-    # All in front of the batch that did not fit, and its keys up to `last`.
+    # All before the batch that did not fit, and its keys up to `last`.
     last_offsets.reach(table, int(rows[at]))
     if last >= 0:
         last_offsets.latest_offset = last
@@ -503,7 +503,7 @@ class Judge:
         (table, all_discarded, all_needed), batches = self._judged, whole.batches
         columns = whole.columns
         offsets, key = columns["offset"], columns["key"]
-        beyond = offsets > self.last_offsets.latest_offset  # behind all that was put into the map
+        beyond = offsets > self.last_offsets.latest_offset  # after all that was put into the map
         keyed, has_value = key.is_valid(), columns["value"].is_valid()
         latest = self.last_offsets.latest(key, offsets)
         needed = has_value | np.repeat(all_needed[batches], whole.counts)

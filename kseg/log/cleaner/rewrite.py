@@ -93,7 +93,7 @@ class Pass:
         decisions = read_decisions(inputs, dirty)
         last_offsets = read_keys(inputs, dirty, decisions, map_bytes)
         producers = LastBatches.of(inputs.producers.values())
-        # The batch in front of it stays, at least its header, to show where the range ends.
+        # The batch before it stays, at least its header, to show where the range ends.
         range_end = dirty.stop if rules in COMPACTION_RULES[:2] else inputs.high_watermark
         judge = Judge(last_offsets, decisions, producers, range_end, inputs.now_ms)
         end = last_offsets.latest_offset + 1

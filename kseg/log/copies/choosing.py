@@ -1,11 +1,11 @@
 """The batches that a merged log takes: cuts, proofs by other copies, segments, missing offsets.
 
-Cuts (`divergence`): a copy is cut where Kafka cuts a follower: behind the last epoch that both
+Cuts (`divergence`): a copy is cut where Kafka cuts a follower: after the last epoch that both
 have, where the first of both ends it. Where damage hides the begin of an epoch, the checkpoint of
-epochs gives it, or another copy; else it lies between the last batch in front of the damage and the
-first one behind. A copy that has left the history there is cut where it may have left it.
+epochs gives it, or another copy; else it lies between the last batch before the damage and the
+first one after it. A copy that has left the history there is cut where it may have left it.
 
-Proof by another copy (`proved_by_each_other`): behind damage a batch may be data of a record. It
+Proof by another copy (`proved_by_each_other`): after damage a batch may be data of a record. It
 belongs to the log if another copy has it and that one is proved. From there lengths lead to more
 batches, which may in turn prove batches of other copies. A place that is in doubt is certain where
 another copy has the batch at the same offset.
@@ -95,7 +95,7 @@ class Conflict(Documented):
 
     Attributes:
         batches: of the copy that goes first, and of another one. One of a higher epoch is not
-            proved: it is readable behind damage, and the other one may be a diverged tail.
+            proved: it is readable after damage, and the other one may be a diverged tail.
         decided: whether `prefer` decides it, for the first.
     """
 
@@ -141,7 +141,7 @@ class Runs:
         self.spans: list[Span] = []
 
     def add(self, rows: Rows) -> None:
-        """Add batches that lie behind those that were added before."""
+        """Add batches that lie after those that were added before."""
         ends = rows[:, POSITION] + rows[:, SIZE]
         breaks = (rows[1:, FILE] != rows[:-1, FILE]) | (rows[1:, POSITION] != ends[:-1])
         begins = np.concatenate(([0], np.flatnonzero(breaks) + 1, [len(rows)])).tolist()
@@ -186,7 +186,7 @@ class _Hidden:
     """
 
     def __init__(self, copy: Copy, cut: int) -> None:
-        """Take the hidden ranges in front of the offset where the copy is cut."""
+        """Take the hidden ranges before the offset where the copy is cut."""
         before = copy.unknown_ranges[:, 0] < cut
         last = cut - 1 if cut < OFFSETS_END else cut
         self.ranges: Final = np.minimum(copy.unknown_ranges[before], last)
@@ -238,7 +238,7 @@ class MissingOffsets:
         self.note(expected_offsets[at], rows[at, FIRST] - 1)
 
     def note(self, first: Int64s, last: Int64s) -> None:
-        """Note gaps behind those before, int64[n].
+        """Note gaps after those before, int64[n].
 
         Where logs have gaps without damage, as after compaction, only gaps that touch hidden
         offsets count.
@@ -296,7 +296,7 @@ class Lineage:
 
     Attributes:
         begins: both numbers ascend.
-        end: the offset behind the last batch.
+        end: the offset after the last batch.
     """
 
     begins: tuple[EpochBegin, ...]
@@ -313,7 +313,7 @@ class Lineage:
         return LeaderEpochs(None, (EpochEntry(begin.epoch, begin.start) for begin in self.begins))
 
     def joined(self, other: Lineage, cut: int) -> Lineage:
-        """This history with the epochs of another one in front of a cut."""
+        """This history with the epochs of another one before a cut."""
         begins = list(self.begins)
         for begin in other.begins:
             if begin.start < cut:
@@ -350,7 +350,7 @@ def lineage_of(copy: Copy) -> Lineage:
 def _add_begin(begins: list[EpochBegin], begin: EpochBegin) -> None:
     """Add a begin, if it fits between its neighbours; or narrow that of the same epoch.
 
-    The neighbour behind cannot have begun before it, so its `least` rises.
+    The neighbour after cannot have begun before it, so its `least` rises.
     """
     at = bisect_left(begins, begin.epoch, key=lambda epoch_begin: epoch_begin.epoch)
     same_epoch = begins[at] if at < len(begins) and begins[at].epoch == begin.epoch else None
@@ -416,7 +416,7 @@ def proved_by_each_other(copies: Sequence[Copy]) -> list[Copy]:
         rows = readable_rows(read_copies[number], *_PROVABLE)
         if not len(rows):
             continue
-        # A value may hold a copy of a batch that lies behind it, so the last place counts.
+        # A value may hold a copy of a batch that lies after it, so the last place counts.
         places = dict(zip(keys_of(rows), rows[:, [FILE, POSITION]].tolist(), strict=True))
         other_copies = (other for at, other in enumerate(read_copies) if at != number)
         shared = {
@@ -438,8 +438,8 @@ def proved_by_each_other(copies: Sequence[Copy]) -> list[Copy]:
 def unproved_conflicts(copies: Sequence[Copy]) -> Iterator[Conflict]:
     """Proved batches that may be a diverged tail, by batches of another copy that nothing proves.
 
-    These have a higher leader epoch, and the checkpoint of epochs beside them says that it began in
-    front of them: so a later leader may have written other records there.
+    These have a higher leader epoch, and the checkpoint of epochs beside them says that it began
+    before them: so a later leader may have written other records there.
     """
     for copy in copies:
         rows = readable_rows(copy, "not-anchored")
@@ -503,12 +503,12 @@ class Choosing:
         gaps: the offsets that no copy has.
         conflicts: the first `CONFLICTS_MAX`.
         undecided: how many conflicts nothing decides.
-        expected: the offset behind the last batch taken.
+        expected: the offset after the last batch taken.
         taken: of each copy, how many batches and how many bytes.
     """
 
     def __init__(self, ranked: Sequence[Ranked], start: int) -> None:
-        """Start in front of the first batch.
+        """Start before the first batch.
 
         Args:
             ranked: the copies, by rank.

@@ -325,7 +325,7 @@ def plan_merge(
 ) -> MergePlan:
     """Choose the batches that a merged log takes from each copy; nothing is written.
 
-    At one offset the higher leader epoch wins. Batches behind the offset where a copy leaves the
+    At one offset the higher leader epoch wins. Batches after the offset where a copy leaves the
     history of the last leader are left out. Sound batches of one epoch that differ are a conflict.
 
     Args:
@@ -477,7 +477,7 @@ def _plan(joined: JoinedCopies, prefer: frozenset[str], tier: TierLike) -> Parti
     bases = choosing.runs.bases(last_bases, choosing.expected)
     begin = max(bisect_right(bases, choosing.start) - 1, 0)
     segments = target_segments(choosing.runs.spans, bases[begin:])
-    # Offsets in front of a high watermark beside any copy were committed.
+    # Offsets before a high watermark beside any copy were committed.
     marks = (data_directory.offsets_beside(copy.provable.path).high_watermark for copy in copies)
     return PartitionMerge(
         TopicPartition(joined.topic, joined.partition),

@@ -3,7 +3,7 @@
 A row of a table is that of `BatchTable.rows` with two more numbers:
 
     FIRST   the first offset: the stored one. A compressed message of magic 0 or 1 does not store
-            it; then it is the least offset possible behind the batch in front of it
+            it; then it is the least offset possible after the batch before it
     FILE    the number of the log file in `Copy.files`
 
 Two batches are the same if all fields of their headers agree but for the leader epoch, which no
@@ -67,7 +67,7 @@ FILE: Final = FIRST + 1
 COLUMNS: Final = FILE + 1
 
 #: The identity of a batch. The first offset of a compressed message is a guess from the batch
-#: in front of it, so the stored one counts; the findings of the walk are not compared.
+#: before it, so the stored one counts; the findings of the walk are not compared.
 _SAME: Final = tuple(
     COLUMN[name]
     for name in FIELDS
@@ -78,7 +78,7 @@ _RUNS: Final = tuple(
     slice(run[0], run[-1] + 1)
     for run in np.split(np.array(_SAME), np.flatnonzero(np.diff(_SAME) != 1) + 1)
 )
-#: Behind all offsets.
+#: Beyond all offsets.
 OFFSETS_END: Final = INT64_MAX
 NOTHING: Final = np.empty((0, COLUMNS), np.int64)
 
@@ -369,7 +369,7 @@ class Copy:
 
     @property
     def end_offset(self) -> int:
-        """The offset behind its last sound batch."""
+        """The offset after its last sound batch."""
         return self.provable.end_offset
 
     @property
@@ -388,7 +388,7 @@ class Copy:
 
     @property
     def hides_end(self) -> bool:
-        """Whether damage lies behind its last sound batch, which hides where it ended."""
+        """Whether damage lies after its last sound batch, which hides where it ended."""
         return any(lost.last_offset is None for lost in self.unknown)
 
     @cached_property
@@ -421,7 +421,7 @@ class Copy:
                 yield rows
             return
         numbers = {path: number for number, path in enumerate(self.files)}
-        # Compressed messages of magic 0 and 1 begin behind the batch in front, within a run.
+        # Compressed messages of magic 0 and 1 begin after the batch before them, within a run.
         expected, last_run = 0, None
         for run, table in provable_tables(self.provable.runs, self._mapping):
             if run is not last_run and table.is_wrapper[0]:
@@ -432,7 +432,7 @@ class Copy:
     def _first_offset_of(self, number: int, table: BatchTable) -> int:
         """The offset of the first record of a table; the last of its batch if none is readable.
 
-        A compressed message of magic 0 or 1 is inflated for that: the bytes in front of it may be
+        A compressed message of magic 0 or 1 is inflated for that: the bytes before it may be
         damaged.
         """
         start, last = int(table.position[0]), int(table.last_offset[0])
@@ -499,7 +499,7 @@ class _Cursor:
 
     Attributes:
         rows: those batches.
-        read_to: all that the copy has in front of this offset was read; -1 for nothing yet.
+        read_to: all that the copy has before this offset was read; -1 for nothing yet.
     """
 
     __slots__ = ("_tables", "read_to", "rows")
@@ -519,16 +519,16 @@ class _Cursor:
         self.read_to = int(rows[-1, LAST]) + 1
 
     def reaches_over(self, end: int) -> bool:
-        """Whether a batch begins in front of an offset and has that offset, too."""
+        """Whether a batch begins before an offset and has that offset, too."""
         at = int(np.searchsorted(self.rows[:, LAST], end))
         return at < len(self.rows) and bool(self.rows[at, FIRST] < end)
 
     def before(self, end: int) -> Rows:
-        """The batches that begin in front of an offset."""
+        """The batches that begin before an offset."""
         return self.rows[: int(np.searchsorted(self.rows[:, FIRST], end))]
 
     def take(self, end: int) -> Rows:
-        """Remove and return the batches in front of an offset, up to which the copy was read."""
+        """Remove and return the batches before an offset, up to which the copy was read."""
         taken = self.before(end)
         self.rows = self.rows[len(taken) :]
         return taken

@@ -303,7 +303,7 @@ def rebuild(
     feed: Feed | None = None,
     bare_first: bool = True,
 ) -> None:
-    """Bring `state` to `end_offset`, from the newest sound snapshot and the log behind it.
+    """Bring `state` to `end_offset`, from the newest sound snapshot and the log after it.
 
     A snapshot is taken at the base of each of the last two segments that the walk passes, and at
     the end.
@@ -311,7 +311,7 @@ def rebuild(
     Args:
         state: changed in place.
         snapshots: of the same directory.
-        bases: of the segments, rising; those in front of the snapshot are not opened.
+        bases: of the segments, rising; those before the snapshot are not opened.
         open_segment: opens the segment with a base offset.
         log_start_offset: where the log begins.
         end_offset: batches that end at it or later are left out.
@@ -409,7 +409,7 @@ class LogSeen(Protocol):
 def producers_at(
     view: LogSeen, end_offset: int, *, expiration_ms: int, now_ms: int = 0
 ) -> ProducerState:
-    """The producers at an offset, by the newest snapshot in front and the batches behind it.
+    """The producers at an offset, by the newest snapshot before it and the batches after that.
 
     Args:
         view: of the log.
@@ -418,7 +418,7 @@ def producers_at(
         now_ms: producers of the snapshot that have expired by then are left out.
 
     Raises:
-        CorruptRecordError: the segment with that offset ends in damage, or one in front of it does.
+        CorruptRecordError: the segment with that offset ends in damage, or one before it does.
         OSError: a segment cannot be read.
     """
     state = ProducerState(expiration_ms=expiration_ms)

@@ -135,7 +135,7 @@ class ProducerState:
     """The producers of one log. One thread at a time may change it; entries may be read by any.
 
     Attributes:
-        map_end_offset: batches in front of this offset are taken in.
+        map_end_offset: batches before this offset are taken in.
         last_snapshot_offset: of the newest snapshot, or where state began without one.
         expiration_ms: a producer that has written nothing for so long, by the times of its
             records, is forgotten; `producer.id.expiration.ms`.
@@ -223,7 +223,7 @@ class ProducerState:
         """The last stable offset for a transaction's entry in the index: up to here all is decided.
 
         Called before `complete`. The first offset of the oldest open transaction of another
-        producer, else the offset behind the marker. Source: Kafka
+        producer, else the offset after the marker. Source: Kafka
         `ProducerStateManager.lastStableOffset`.
         """
         others = (at.offset for owner, at in self._ongoing if owner != completed.producer_id)
@@ -368,7 +368,7 @@ class ProducerState:
         return True
 
     def high_watermark_updated(self, offset: int) -> None:
-        """Decided transactions whose markers lie in front of `offset` are stable now."""
+        """Decided transactions whose markers lie before `offset` are stable now."""
         if not self._completed_offsets or offset <= self._completed_min:
             return
         left = {first: last for first, last in self._completed_offsets.items() if last >= offset}

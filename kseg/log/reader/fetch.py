@@ -106,7 +106,7 @@ class Fetched(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last whole batch; `start_offset` without one."""
+        """The offset after the last whole batch; `start_offset` without one."""
         end = self.start_offset
         for table in self._tables():
             if len(table):
@@ -142,7 +142,7 @@ class Fetched(NamedTuple):
         return self._decode(replace(Request(**options), offset=(self.start_offset, None)))
 
     def _decode(self, request: Request) -> Iterator[RecordColumns]:
-        """The records of all batches; damage behind whole ones is an error in the end."""
+        """The records of all batches; damage after whole ones is an error in the end."""
         workspace = Workspace()
         for table in self._tables():
             visible = table if self.hidden is None else self.hidden.drop(table)
@@ -236,7 +236,7 @@ def _still_holds(now: Version, fetched: Fetched) -> bool:
 
 
 def _fetch(source: ReadableLog, request: _Wanted, seen: Version) -> Fetched:
-    """Fetch from one version of the log: empty at its end, and behind all that a reader may see."""
+    """Fetch from one version of the log: empty at its end, and after all that a reader may see."""
     start = request.start_offset
     if not seen.log_start_offset <= start <= seen.log_end.offset:
         raise OffsetOutOfRangeError(
@@ -352,7 +352,7 @@ def _bytes_of(fd: int, info: SegmentInfo, batch: FoundBatch, size: int) -> memor
 
 
 def _place_of(seen: Version, place: OffsetMetadata) -> OffsetMetadata:
-    """An offset with its place: the batch that holds it, or the first behind it.
+    """An offset with its place: the batch that holds it, or the first after it.
 
     Source: Kafka `UnifiedLog.convertToOffsetMetadataOrThrow`.
     """
@@ -417,7 +417,7 @@ def _pairs_of(ranges: AbortedRanges) -> tuple[AbortedTransaction, ...]:
 
 
 def _upper_bound(seen: Version, info: SegmentInfo, end: int) -> int:
-    """An offset at or past the last one in front of position `end`."""
+    """An offset at or past the last one before position `end`."""
     if info.files.index is not None:
         entry = probe_upper_bound(info.files.index, info.base_offset, end)
         if entry is not None:

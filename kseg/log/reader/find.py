@@ -114,7 +114,7 @@ class Window(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position behind the last byte."""
+        """The position after the last byte."""
         return self.position + len(self.data)
 
 
@@ -223,7 +223,7 @@ def _find_without_index(info: SegmentInfo, offset: int) -> FoundBatch | None:
 def _walk(
     fd: int, info: SegmentInfo, offset: int, window: Window, table: BatchTable
 ) -> FoundBatch | None:
-    """Go on behind the part of a window that was walked."""
+    """Go on after the part of a window that was walked."""
     while True:  # each turn takes a batch, or reads one that it will take
         last_offsets = table.rows[:, _LAST_OFFSET].tolist()
         for row, last in enumerate(last_offsets):
@@ -424,12 +424,12 @@ def cut_at(view: LogView, start: int, at_ms: int, cut: Cut) -> tuple[int, dict[s
         view: of the log.
         start: from the segment of this offset on.
         at_ms: the time in ms.
-        cut: "first" in front of the first batch with a later time; "last" behind the last batch
+        cut: "first" before the first batch with a later time; "last" after the last batch
             that began no later.
 
     Returns:
         The offset, 2^63 - 1 for no cut; and on the other side of both cuts, the records of batches
-        with no later time that lie behind, and those with a later one that lie in front.
+        with no later time that lie after the cut, and those with a later one that lie before it.
 
     Raises:
         KsegError, OSError: a segment cannot be read.

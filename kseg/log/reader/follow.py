@@ -118,7 +118,7 @@ def whole_batches(segment: Segment, start: int) -> Iterator[BatchTable]:
     """Headers of the last segment of a growing log, up to where a writer may be at work.
 
     A writer may be at work on the very last batch. One with a wrong checksum and another batch
-    behind it is damaged: it counts, and reading it meets the fault.
+    after it is damaged: it counts, and reading it meets the fault.
 
     Args:
         segment: the last one.

@@ -106,7 +106,7 @@ class Truncations(NamedTuple):
         return Truncations(number, (*lower, (number, end_offset)))
 
     def lowest_end_since(self, number: int) -> int | None:
-        """The lowest end that a cut behind that of `number` has left; None without any."""
+        """The lowest end that a cut after that of `number` has left; None without any."""
         return next((end for at, end in self.ends if at > number), None)
 
 

@@ -57,7 +57,7 @@ class OpenTransaction(NamedTuple):
 
     Attributes:
         offset: of its first record.
-        log_end_offset: of the log that goes on behind it.
+        log_end_offset: of the log that goes on after it.
         producer_id: whose it is; -1 where that cannot be read.
         timestamp: of its first record, in ms; -1 where it has none.
     """
@@ -77,7 +77,7 @@ class OpenTransaction(NamedTuple):
 
 
 class RemotePart(NamedTuple):
-    """The facts about remote segments that stand in front of those in the directory.
+    """The facts about remote segments that stand before those in the directory.
 
     Attributes:
         log_start_offset: the first offset to be read; None for that of the first segment.
@@ -255,9 +255,9 @@ class LogView:
     def remote_start_offset(self) -> int | None:
         """Where the log began that is on this disk from `first_offset` on; None if all of it is.
 
-        A broker notes a start in front of the first segment for a topic with tiered storage: the
-        segments in front are in the tier. For other topics it does so only if it was killed between
-        the removal of segments and the next checkpoint.
+        A broker notes a start before the first segment for a topic with tiered storage: the
+        segments before it are in the tier. For other topics it does so only if it was killed
+        between the removal of segments and the next checkpoint.
         """
         start = self._named_start
         return start if start is not None and start < self.first_offset else None
@@ -443,7 +443,7 @@ class LogView:
         return self._read(request, start, end, ahead, workspace or Workspace(), whole)
 
     def first_wanted(self, request: Request) -> int:
-        """Where a read begins: no segment in front of it can have a record of the request."""
+        """Where a read begins: no segment before it can have a record of the request."""
         start = max(self.log_start_offset, request.offset_start)
         for info in self.segments_from(start):
             newest, end = info.max_timestamp, info.end_offset
@@ -473,7 +473,7 @@ class LogView:
         reached = Reached(start)
         infos = self.segments_from(start)
         for info, following in zip_longest(infos, infos[1:]):
-            # A segment may hold records below its base: only a gap in front of it leaves room.
+            # A segment may hold records below its base: only a gap before it leaves room.
             if min(info.base_offset, reached.offset) >= end:
                 return
             next_base = None if following is None else following.base_offset
@@ -598,7 +598,7 @@ def log_pieces(view: LogView, memory: PerThread[Workspace], request: Request) ->
 def _segment_pieces(
     segment: Segment, memory: PerThread[Workspace], request: Request
 ) -> Iterator[Results]:
-    """A read of a segment, which is closed behind the last piece."""
+    """A read of a segment, which is closed after the last piece."""
     with SharedUse(segment.close) as shared:
         for start, end in pairwise(chain(_cuts(segment, request), [None])):
             use = shared.one_more()
@@ -610,7 +610,7 @@ def _cuts(segment: Segment, request: Request) -> Iterator[int | None]:
     """Positions at which pieces begin; the first is None: `Segment.read` finds it itself.
 
     Each is looked for when it is needed: the walk over headers is the first to touch the pages
-    of a map, and would keep all threads waiting if it went in front of them.
+    of a map, and would keep all threads waiting if it went before them.
     """
     yield None
     if segment.kafka07 or request.time_start > INT64_MIN:
@@ -623,9 +623,9 @@ def _cuts(segment: Segment, request: Request) -> Iterator[int | None]:
 
 
 def _next_cut(segment: Segment, start: int, end_offset: int) -> int | None:
-    """The beginning of the piece behind the piece at `start`; None if there is no further piece.
+    """The beginning of the piece after the piece at `start`; None if there is no further piece.
 
-    The piece meets a fault that stops this walk too, behind the records in front of it.
+    The piece meets a fault that stops this walk too, after the records before it.
     """
     try:
         for table in segment.headers(start=start, limit=start + PIECE_BYTES):

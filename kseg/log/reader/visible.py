@@ -10,7 +10,7 @@ past the next base, checksums are compared: a damaged header must not hide the r
 
 A data batch names the producer whose transaction it belongs to. A later control batch of the same
 producer, the marker, decides the transaction. So a reader of committed records must know the
-markers ahead. A walk over the headers goes in front of the reader, until each transaction that is
+markers ahead. A walk over the headers goes ahead of the reader, until each transaction that is
 open where it reads is decided. `.txnindex` is not used. It has no checksum, and an index that lost
 an entry looks like an index that never had it: a reader could show aborted records. The walk is
 cheap beside the reading of the same bytes.
@@ -103,7 +103,7 @@ def believed_end(segment: Segment, next_base_offset: int) -> int | None:
 
 
 def _sound_end(segment: Segment, offset: int) -> int:
-    """The offset behind the last batch that matches its checksum; `offset` if it is larger."""
+    """The offset after the last batch that matches its checksum; `offset` if it is larger."""
     start = segment.start_for_offset(offset).position
     end = offset
     for tile in segment.walk(start=start, on_bad_crc="note"):
@@ -168,7 +168,7 @@ class Decided(NamedTuple):
     """The transactions of a segment, known without its headers.
 
     Attributes:
-        open: first offset of each producer's transaction that is undecided behind the segment.
+        open: first offset of each producer's transaction that is undecided after the segment.
         aborted: (producer id, first offset, offset of the marker) of the transactions it aborts.
     """
 
@@ -282,7 +282,7 @@ class AbortedAhead:
 
         Args:
             start_offset: where its reading begins.
-            next_base_offset: of the segment behind it; None for the last.
+            next_base_offset: of the segment after it; None for the last.
         """
         end = INT64_MAX if next_base_offset is None else next_base_offset
         ranges = self.within(start_offset, end)
@@ -311,7 +311,7 @@ class AbortedAhead:
             else:
                 self._walk.feed(part, offset_end=self._end)
             self._reached = self._reached if reached is None else reached
-        # Their markers lie behind the start; the others are passed.
+        # Their markers lie after the start; the others are passed.
         self._walk.aborted = [txn for txn in self._walk.aborted if txn[2] >= start_offset]
         return AbortedRanges.of(self._walk.aborted)
 

@@ -1,6 +1,6 @@
 """How Kafka 4.2.0 loads a log, step by step, its mistakes included.
 
-Nothing is made better. A torn tail under a clean mark stays, and hides the records in front of it.
+Nothing is made better. A torn tail under a clean mark stays, and hides the records before it.
 A garbled index leads to a wrong place, as in Kafka. If Kafka fails to load, this raises an error.
 Four things are left out:
 
@@ -339,7 +339,7 @@ def _read_epochs(context: LoadContext) -> LeaderEpochs:
 
 
 def _is_sane(context: LoadContext, base: int) -> bool:
-    """Whether no entry of a transaction index ends in front of its segment.
+    """Whether no entry of a transaction index ends before its segment.
 
     Source: Kafka `TransactionIndex.sanityCheck`, `AbortedTxn.version`.
     """
@@ -352,7 +352,7 @@ def _is_sane(context: LoadContext, base: int) -> bool:
                 path=context.path(base, TXNINDEX),
                 position=at,
             ).as_kafka("KafkaException")
-    # The last offset stands behind version, producer id and first offset.
+    # The last offset stands after version, producer id and first offset.
     return all(int.from_bytes(data[at + 18 : at + 26], "big", signed=True) >= base for at in starts)
 
 
@@ -372,7 +372,7 @@ def stored_position(entries: bytes, base_offset: int, offset: int) -> int:
     """The position that an offset index gives for `offset`, of any sign; 0 without an entry.
 
     Args:
-        entries: the bytes of the index; those behind the last whole entry are ignored.
+        entries: the bytes of the index; those after the last whole entry are ignored.
         base_offset: of the segment.
         offset: the offset to look up.
 
@@ -413,8 +413,8 @@ def position_of(
 ) -> int | None:
     """The position of the batch with `offset` or the next one, from where the index leads.
 
-    The first batch that begins at or past `offset` ends the walk, and only the one right in front
-    of it may hold `offset`. Where offsets are out of order this is not the first that ends past it.
+    The first batch that begins at or past `offset` ends the walk, and only the one right before
+    it may hold `offset`. Where offsets are out of order this is not the first that ends past it.
 
     Args:
         segment: to be read.
@@ -424,7 +424,7 @@ def position_of(
             offsets begin.
 
     Raises:
-        CorruptRecordError: a size in front of it is not that of a batch.
+        CorruptRecordError: a size before it is not that of a batch.
 
     Source: Kafka `LogSegment.translateOffset`, `FileRecords.searchForOffsetFromPosition`.
     """
@@ -459,9 +459,9 @@ def _holding(batch: tuple[int, int] | None, offset: int) -> int | None:
 
 
 def next_offset(segment: Segment, entries: bytes, inflates: Inflates | None = None) -> int:
-    """The offset behind the last batch, as far as the index lets it be found.
+    """The offset after the last batch, as far as the index lets it be found.
 
-    If the last entry points at a torn batch this is the base offset, whatever is in front.
+    If the last entry points at a torn batch this is the base offset, whatever comes before it.
 
     Raises:
         CorruptRecordError: a size in between is not that of a batch.
@@ -502,7 +502,7 @@ def feed_segment(
 
     Raises:
         InvalidTxnStateError, InvalidRecordError: a batch that no leader would have taken.
-        KsegError: by the index the end is in front of the start.
+        KsegError: by the index the end is before the start.
         CorruptRecordError: a size in between is not that of a batch.
 
     Source: Kafka `UnifiedLog.rebuildProducerState`.

@@ -138,7 +138,7 @@ class Backup:
     def keep_tail(self, path: StrPath, position: int) -> Kept | None:
         """Copy a file's bytes from `position` on.
 
-        Zeros alone, as behind preallocated logs, are not kept.
+        Zeros alone, as after preallocated logs, are not kept.
 
         Returns:
             The copy; None if there was nothing to keep.

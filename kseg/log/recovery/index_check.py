@@ -3,7 +3,7 @@
 `kseg.log.index_rules` has the rules of the offset index and of the time index. Here is that of the
 transaction index: each aborted transaction whose marker is in the segment, and no other. An entry
 of a transaction index knows more than a log that has lost its beginning. An entry counts as right
-if its marker is in the log and its transaction began in front of the log, or has no records any
+if its marker is in the log and its transaction began before the log, or has no records any
 more.
 
 A load looks at the ends of the indexes alone, by the same rules, and at the end of the log. Faults
@@ -188,7 +188,7 @@ def judge_transactions(
 ) -> None:
     """Report what is wrong with the transaction indexes of a partition.
 
-    Each must name the transactions that its segment aborts. Behind damage the open ones are
+    Each must name the transactions that its segment aborts. After damage the open ones are
     unknown.
 
     Args:
@@ -452,9 +452,9 @@ class LogEnd:
 
     Attributes:
         base_offset: of the last segment.
-        next_offset: the offset behind the last whole batch.
+        next_offset: the offset after the last whole batch.
         position: where that ends.
-        cut_reason: why the bytes behind it are not a batch; None if nothing follows.
+        cut_reason: why the bytes after it are not a batch; None if nothing follows.
         start: where the walk began: 0, or where an entry of the offset index leads.
     """
 
@@ -538,11 +538,11 @@ def _last_start(context: LoadContext, base: int, segment: Segment) -> int:
 
 # ---- the end of a log that was closed cleanly ----------------------------------------------------
 # The cut takes what follows the last whole batch. The index of the last segment leads there, past
-# everything in front. So the whole segment is walked:
+# everything before. So the whole segment is walked:
 #
 #     all of it is sound       the indexes are rebuilt
 #     the index misled         the end is where the walk over all of the segment ends
-#     damage is in front       stays, and so does everything behind it up to the cut: the indexes
+#     damage comes before      stays, and so does everything after it up to the cut: the indexes
 #                              keep their entries, since without them the log would seem to end at
 #                              the damage
 
@@ -550,7 +550,7 @@ def _last_start(context: LoadContext, base: int, segment: Segment) -> int:
 def cut_clean_end(context: LoadContext, index_end: LogEnd) -> tuple[int, bool]:
     """After a clean stop, cut what follows the last whole batch of the last segment.
 
-    If the log is damaged in front of the end that its indexes name, that end counts: the log keeps
+    If the log is damaged before the end that its indexes name, that end counts: the log keeps
     its bytes up to there, and the indexes are trimmed to it.
 
     Args:
@@ -558,7 +558,7 @@ def cut_clean_end(context: LoadContext, index_end: LogEnd) -> tuple[int, bool]:
         index_end: the end of the log by its indexes.
 
     Returns:
-        The offset behind the last batch, and whether the indexes of the segment are to be rebuilt.
+        The offset after the last batch, and whether the indexes of the segment are to be rebuilt.
 
     Raises:
         KsegError: the segment cannot be walked; nothing is changed.

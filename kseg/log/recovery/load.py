@@ -5,14 +5,14 @@
     check          do the ends of their indexes fit their logs?             `index_check`
     recover        after an unclean end, every segment from the recovery point on is walked; after
                    a clean one, those whose indexes do not fit, and the last if its end is not sound
-    log start      a log that ends in front of its start begins again there
+    log start      a log that ends before its start begins again there
     end            epochs and snapshots past the end go; producers as of the end
 
 Where it differs from Kafka (which `as_broker` follows exactly):
 
     what is found                    Kafka                          here
-    clean, torn end                  stays, may hide all of it      backed up, cut; damage in
-                                                                    front of it stays
+    clean, torn end                  stays, may hide all of it      backed up, cut; damage
+                                                                    before it stays
     clean, zeros at the end          fails                          cut
     clean, garbled index             is believed                    rebuilt
     clean, time index missing        an empty one                   rebuilt
@@ -23,8 +23,8 @@ Where it differs from Kafka (which `as_broker` follows exactly):
     clean, a sealed segment without  cut where it is not sound,     indexes rebuilt if all of it
       index                          a hole in the log              is sound, else left alone
     unclean, an end that is cut,     all later segments go          they stay if they begin just
-      in front of other segments                                    where the sound part ends
-    unclean, offsets out of order    the whole segment is emptied   cut in front of that batch
+      before other segments                                         where the sound part ends
+    unclean, offsets out of order    the whole segment is emptied   cut before that batch
     a batch of magic 3 to 127        taken for magic 2              cut, as any bad batch
     a record breaks the rules of     fails, or ends the walk        noted
       transactions
@@ -234,7 +234,7 @@ class Loading(LoadContext):
         return start, min(inputs.recovery_point, start)
 
     def begin_anew(self, end: int) -> None:
-        """The log ends in front of its start: remove all of it.
+        """The log ends before its start: remove all of it.
 
         Source: Kafka `LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd`.
         """
@@ -376,13 +376,13 @@ class Loading(LoadContext):
         stored = () if self._stored is None else self._stored.entries
         before = [entry for entry in stored if entry.start_offset < todo[0]]
         self._walked_epochs = LeaderEpochs(None, before)
-        # The segment in front was flushed, but maybe not the cuts when it was sealed.
+        # The segment before was flushed, but maybe not the cuts when it was sealed.
         self.assure(self.bases[max(self.bases.index(todo[0]) - 1, 0)])
         for number, base in enumerate(todo):
             swept = self._sweep_checked(base, state, self._walked_epochs)
             later = todo[number + 1 :]
             dropped = bool(swept.truncated_bytes) and self._cut_segment(swept, later)
-            # Durable before the bytes behind it: a batch that is lost whole leaves no trace.
+            # Durable before the bytes after it: a batch that is lost whole leaves no trace.
             self.overlay.assure(file_of(base, LOG))
             following = later[:1] if not dropped else []
             if following and swept.next_offset > later[0]:
@@ -396,7 +396,7 @@ class Loading(LoadContext):
         raise AssertionError("a last segment ends the walk")
 
     def _cut_segment(self, swept: Swept, later: list[int]) -> bool:
-        """Cut a segment; returns whether those behind it had to go."""
+        """Cut a segment; returns whether those after it had to go."""
         why = WHY_CUT[swept.stop]
         goes_on = bool(later) and later[0] == swept.next_offset
         drops = bool(later) and not goes_on
@@ -441,7 +441,7 @@ class Loading(LoadContext):
     def _keep_snapshot(self, state: ProducerState) -> None:
         """Write a snapshot, and go on from the state that a load of it has.
 
-        So a later load that begins with this snapshot writes the same snapshots behind it. An empty
+        So a later load that begins with this snapshot writes the same snapshots after it. An empty
         one is not written where the first segment begins. A clean shutdown writes none there
         either, and a recovery that is killed takes the mark of that shutdown away.
         """

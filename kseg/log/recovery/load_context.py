@@ -84,7 +84,7 @@ UNUSED: Final = "room for entries that were never written"
 
 
 def file_of(base_offset: int, kind: str) -> str:
-    """A segment's file, as Kafka's formatter writes any offset: 20 digits, a minus in front."""
+    """A segment's file, as Kafka's formatter writes any offset: 20 digits; a minus goes first."""
     digits = f"{abs(base_offset):020d}"
     return f"{'-' if base_offset < 0 else ''}{digits}.{kind}"
 
@@ -96,7 +96,7 @@ class RecoveryInputs:
     Attributes:
         config: of the log.
         clean: whether it was closed in good order.
-        recovery_point: records in front of it were flushed; 0 if not known.
+        recovery_point: records before it were flushed; 0 if not known.
         log_start_offset: of the checkpoint; 0 for none.
         now_ms: the clock.
         as_broker: do exactly as Kafka does, and report no more.
@@ -163,7 +163,7 @@ class LoadedLog:
     Attributes:
         log_start_offset: the first offset to be read.
         log_end_offset: the next one to be given.
-        recovery_point: records in front of it are on the disk.
+        recovery_point: records before it are on the disk.
         epochs: of the log; the file may have more until `flush`.
         producers: at the log's end.
         snapshots: the files that are there.
@@ -282,7 +282,7 @@ class LoadContext:
         self.outcomes[base_offset] = SegmentOutcome(base_offset, size, size, entries, times)
 
     def from_offset(self, offset: int) -> list[int]:
-        """Bases of the segment that can hold `offset`, and of those behind it.
+        """Bases of the segment that can hold `offset`, and of those after it.
 
         Source: Kafka `LogSegments.values`.
         """
@@ -381,7 +381,7 @@ class LoadContext:
         return swept.offset_entries if kind == INDEX else swept.time_entries
 
     def has(self, name: str, data: bytes) -> bool:
-        """Whether a file has these bytes; zeros behind them, for further entries, are cut off.
+        """Whether a file has these bytes; zeros after them, for further entries, are cut off.
 
         Kafka would take those for entries, once the log counts as closed cleanly.
         """
@@ -417,7 +417,7 @@ class LoadContext:
         self.cut = self.cut or CutPlace(self.overlay.path(name), size, next_offset)
 
     def _count_cost(self, base_offset: int, size: int, next_offset: int) -> None:
-        """Find out the loss by a cut behind the first `size` bytes of a segment."""
+        """Find out the loss by a cut after the first `size` bytes of a segment."""
         file = self.overlay.files[file_of(base_offset, LOG)]
         if not self.weighs or file.data is not None:
             return
@@ -436,7 +436,7 @@ class LoadContext:
             self.costs[base_offset] = lost.joined([cost, *before]) or cost
 
     def lost(self) -> tuple[lost.Lost, ...]:
-        """The losses, by place: segments that go belong to the cut in front of them."""
+        """The losses, by place: segments that go belong to the cut before them."""
         groups: list[list[lost.Lost]] = []
         for base in sorted(self.costs):
             if self.outcomes[base].goes and groups:
@@ -480,7 +480,7 @@ class LoadContext:
 #     S.log.deleted   deleted; to be removed. Any file may have this end.
 #     S.log.cleaned   not finished; the files from which it was made are there.
 #     S.log.swap      finished; takes the place of those files, unless a `.cleaned` at its offset or
-#                     in front of it says that the same piece of work is not finished.
+#                     before it says that the same piece of work is not finished.
 #
 # A `.swap` replaces all files from its offset up to the end of its last batch. Names become durable
 # between the steps, and logs are renamed before their indexes. So a run that begins again after an
@@ -495,7 +495,7 @@ _FINISHED_LOG: Final = f".{LOG}{SWAP}"
 _KRAFT_DELETED: Final = ".checkpoint.deleted"
 
 
-#: The offset behind a segment's last batch, by the bytes of its offset index.
+#: The offset after a segment's last batch, by the bytes of its offset index.
 EndByIndex = Callable[[Segment, bytes], int]
 
 
@@ -648,7 +648,7 @@ _SPLIT: Final = (
 
 
 def refuse_unrepaired(context: LoadContext, swept: Swept) -> None:
-    """Raise the error of a walk, unless a cut in front of its batch repairs the segment."""
+    """Raise the error of a walk, unless a cut before its batch repairs the segment."""
     base, error = swept.base_offset, swept.error
     if error is None:
         return
@@ -665,7 +665,7 @@ def refuse_unrepaired(context: LoadContext, swept: Swept) -> None:
 def refuse_overflow(context: LoadContext, base: int, error: OffsetOverflowError) -> None:
     """Refuse a segment whose last offset overflows, as compaction before Kafka 1.1 could leave it.
 
-    Offsets that overflow in front of others, or that reach into the segments behind, are damage.
+    Offsets that overflow before others, or that reach into later segments, are damage.
     Kafka does not ask for the second.
 
     Raises:

@@ -1,7 +1,7 @@
-"""The cost of damage: the offsets that cannot be read, and the sound batches behind them.
+"""The cost of damage: the offsets that cannot be read, and the sound batches after them.
 
 `lost_ranges` lists the damaged places of a file. `gone` counts the records that a cut removes: all
-behind it, sound or not. Both use `kseg.format.search`.
+after it, sound or not. Both use `kseg.format.search`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Lost(Documented):
     Attributes:
         path: the log file.
         position: byte in it where they begin.
-        first_offset: the first offset, behind the sound batches in front.
-        last_offset: the last one, by the sound batches behind.
+        first_offset: the first offset, after the sound batches before the damage.
+        last_offset: the last one, by the sound batches after the damage.
         records: how many.
         batches: how many hold them.
         bytes: of log, in all files.
-        sound_behind: batches behind the damage that were found sound.
+        sound_behind: batches after the damage that were found sound.
         sound_records: the records of those, by their headers.
     """
 
@@ -69,7 +69,7 @@ class Lost(Documented):
 
     @property
     def sound_batches(self) -> str:
-        """The sound batches behind, and their records, in words."""
+        """The sound batches after the damage, and their records, in words."""
         batches = f"{self.sound_behind} good batch{'' if self.sound_behind == 1 else 'es'}"
         return (
             batches
@@ -103,7 +103,7 @@ def lost_ranges(
     Args:
         log: the file.
         position: where the first damage begins.
-        next_offset: the offset behind the sound batches in front; None if it is unknown.
+        next_offset: the offset after the sound batches before that place; None if it is unknown.
         base_offset: of the segment; None for a file without an offset in its name.
         following: the start of the next segment; None without one.
 
@@ -111,7 +111,7 @@ def lost_ranges(
         KsegError: the file shrank meanwhile.
         OSError: it cannot be read.
     """
-    # Each with the sound batches in front of it and their records.
+    # Each with the sound batches before it and their records.
     damaged: list[tuple[Lost, int, int]] = []
     sound, records, is_counted = 0, 0, True
     for piece in _pieces(log, position, next_offset, base_offset, following):
@@ -175,7 +175,7 @@ def _pieces(
 ) -> Iterator[Lost]:
     """The bytes from `position` on, in pieces that are damaged or sound, but for zeros at the end.
 
-    `sound_behind` and `sound_records` of a piece count what is sound in it, not behind it.
+    `sound_behind` and `sound_records` of a piece count what is sound in it, not after it.
     """
     path = str(log.path)
     last = None if following is None else following - 1
@@ -245,7 +245,7 @@ def _whole_batches(log: Log, position: int, end: int) -> tuple[int | None, int |
     """How many batches fill a damaged place, and their records, if all match their checksums.
 
     The records are those up to the first batch that does not match; None where a batch does not
-    say, or the disk does not give it. No byte behind the place is read, so that the time for all
+    say, or the disk does not give it. No byte after the place is read, so that the time for all
     places of a file is linear.
     """
     batches = records = 0
@@ -270,7 +270,7 @@ def _whole_batches(log: Log, position: int, end: int) -> tuple[int | None, int |
 
 
 def _end_of_sizes(log: Log, position: int, end: int) -> int:
-    """The position behind the batches from `position` on, by their sizes, that end by `end`."""
+    """The position after the batches from `position` on, by their sizes, that end by `end`."""
     for table in log.headers(start=position, limit=end, policy="file"):
         ends = table.position + table.size
         inside = int(np.searchsorted(ends, end, "right"))

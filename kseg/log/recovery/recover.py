@@ -72,14 +72,14 @@ class RecoveryPlan(Plan[RecoveryReport]):
         inputs: of the plan.
         log_start_offset: the first offset to be read.
         log_end_offset: the next one to be given.
-        recovery_point: records in front of it are on the disk.
+        recovery_point: records before it are on the disk.
         segments: present and removed ones, by base offset.
         temporary_files: names of files that interrupted work left.
         actions: the changes, by file.
         truncated_bytes: bytes of log that are removed, with those of whole segments.
         truncated_at: where the log is cut; None if it is not.
         lost: the records lost with them, for each place where a segment is cut and the segments
-            behind it are removed. Sound records there count, too.
+            after it are removed. Sound records there count, too.
         findings: the faults.
         epochs: leader epochs afterwards.
         snapshots: offsets of the producer snapshots afterwards.
@@ -88,7 +88,7 @@ class RecoveryPlan(Plan[RecoveryReport]):
         inflated: compressed messages of magic 0 and 1, by log file and position, that Kafka
             inflates to learn their offsets; known only `as_broker`.
         first_unstable_offset: where the oldest open transaction begins; None without one.
-        ended_at: where a log with records ended, if its start is behind that, so that all of it
+        ended_at: where a log with records ended, if its start is after that, so that all of it
             goes; None else.
         remote: its segments in a tier, with those of cut offsets; None without a tier.
     """
@@ -128,7 +128,7 @@ class RecoveryPlan(Plan[RecoveryReport]):
 
     @property
     def start_fault(self) -> str | None:
-        """The fault that the log starts behind its end, with the consequence; None without it."""
+        """The fault that the log starts beyond its end, with the consequence; None without it."""
         if self.ended_at is None:
             return None
         return (
@@ -298,7 +298,7 @@ class RecoveryOptions(TypedDict, total=False):
         as_broker: plan exactly Kafka's own recovery, and report no more. Otherwise check more and
             cut less; `kseg.log.recovery.load` lists the differences.
         clean: whether the log was closed cleanly; by the mark beside the directory if None.
-        recovery_point: records in front of it were flushed; by the checkpoint if None.
+        recovery_point: records before it were flushed; by the checkpoint if None.
         log_start_offset: the first readable offset; by the checkpoint if None.
         config: of the log; Kafka's defaults if None.
         now: the time to take for now, in ms or as other times; the clock's if None.

@@ -3,7 +3,7 @@
 `kseg.log.recovery.sweep` finds the entries that a log makes. An index is left alone where
 `kseg.log.recovery.index_check` finds no fault. With `exact` it must have exactly those bytes.
 
-The log itself is never changed. Nothing is made from the bytes behind damage: that is for recovery.
+The log itself is never changed. Nothing is made from the bytes after damage: that is for recovery.
 
 A readable snapshot knows more than a log that has lost its beginning. So it stays, unless the log
 has a later batch of some producer, or another batch at the same place. Missing snapshots are made
@@ -390,7 +390,7 @@ class _Reindexing:
 
         Args:
             files: of the segment.
-            state: of the producers in front of it; None where transactions are not known.
+            state: of the producers before it; None where transactions are not known.
             is_last: whether it is the last one, which may end in a torn batch.
         """
         with Segment.open(files.log, is_last=is_last) as segment:
@@ -497,7 +497,7 @@ class _Reindexing:
     # ---- snapshots -------------------------------------------------------------------------------
 
     def _beginning(self, files: list[SegmentFiles]) -> ProducerState | None:
-        """The producers in front of the first segment; None if not asked for."""
+        """The producers before the first segment; None if not asked for."""
         if not files or not {FileKind.TXNINDEX, FileKind.SNAPSHOT} & set(self._plan.kinds):
             return None
         state = ProducerState(
@@ -517,9 +517,9 @@ class _Reindexing:
         """The snapshot at an offset, if it has to change.
 
         Args:
-            offset: behind the records that it covers.
+            offset: after the records that it covers.
             state: of the producers there.
-            is_required: whether a missing one is made, as at the last segment and behind it.
+            is_required: whether a missing one is made, as at the last segment and after it.
         """
         if FileKind.SNAPSHOT not in self._plan.kinds or offset <= self._first_offset:
             return

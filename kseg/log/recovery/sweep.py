@@ -1,7 +1,7 @@
 """One walk over a segment that derives its indexes, producers and epochs.
 
 The walk reads the log file once, a tile at a time, and compares checksums. The result is a value,
-`Swept`. Nothing here changes a file: recovery decides about the bytes behind `Swept.valid_bytes`.
+`Swept`. Nothing here changes a file: recovery decides about the bytes after `Swept.valid_bytes`.
 
 Source: Kafka `LogSegment.recover`.
 """
@@ -57,7 +57,7 @@ class Swept:
         error: a batch that no cut repairs; the walk ends there. None without one. Its `position` is
             the batch's.
         findings: faults that did not end the walk; at most 100.
-        next_offset: the offset behind the last batch; the base offset without batches.
+        next_offset: the offset after the last batch; the base offset without batches.
         offset_entries, time_entries: the bytes of both indexes, with the entry for the largest
             timestamp at the end.
         aborted: entries for the transaction index; None without producers.
@@ -76,7 +76,7 @@ class Swept:
 
     @property
     def truncated_bytes(self) -> int:
-        """Bytes behind the last sound batch."""
+        """Bytes after the last sound batch."""
         return self.size - self.valid_bytes
 
     @property
@@ -120,10 +120,10 @@ def sweep_segment(
 
     - A magic from 3 to 127 ends the walk. No checksum covers that byte, and Kafka takes each such
       batch for one of magic 2.
-    - A batch that does not begin behind the one before it, or in front of the segment's base
+    - A batch that does not begin after the one before it, or before the segment's base
       offset, is an `error`. Kafka only checks the last offsets of indexed batches.
     - A batch that breaks the rules of transactions is a finding, and the walk continues. Kafka's
-      load of the log fails; if a marker's key is too short it first cuts the bytes behind.
+      load of the log fails; if a marker's key is too short it first cuts the bytes after it.
     - An index that is full takes no further entries, as with an append. Kafka gives up.
 
     Args:
@@ -340,7 +340,7 @@ def pass_over(error: KsegError) -> None:
 
 
 def no_next_offset(position: int | None = None) -> OffsetOverflowError:
-    """The error for a batch behind which no log goes on."""
+    """The error for a batch that takes the last offset, so that none is left for another."""
     return OffsetOverflowError(
         "behind this offset no log goes on, nor is it appended to; kseg truncate removes its batch",
         position=position,

@@ -4,7 +4,7 @@ The algorithm, for each partition:
 
 1. Find every sound batch of each file, with any bytes between them.
 2. Keep the batches of the log. A file begins with a batch, and a sound batch says where the next
-   one begins. Behind a damaged one go on where its checksum says that it ends, where its length
+   one begins. After a damaged one go on where its checksum says that it ends, where its length
    leads to a sound batch, or at a batch that the offset index names; in a merge also at a batch
    that another copy has. Else the batches that follow may be data of a record: leave them out.
 3. Keep the batches with a certain place. Offsets and leader epochs must ascend. If they do not,
@@ -26,7 +26,7 @@ salvage     `plan_salvage` and the plan's `apply`: a partition, or all of a data
 
 A copy is never changed. Bytes that the disk cannot read are lost.
 
-Source: no Kafka class; its recovery cuts everything behind the first bad byte. LevelDB's
+Source: no Kafka class; its recovery cuts everything after the first bad byte. LevelDB's
 `repair.cc` has the same shape: read the sound part, derive indexes, archive the rest.
 """
 

@@ -63,7 +63,7 @@ class TargetSegment:
     Attributes:
         base_offset: the offset in its name; no batch has a lower one.
         extents: whole batches, in the order of their offsets.
-        tail: batches behind those, made by the caller.
+        tail: batches after those, made by the caller.
     """
 
     base_offset: int
@@ -78,7 +78,7 @@ class TargetPartition:
     Attributes:
         partition: its name in checkpoints, and its directory.
         segments: by base offset; one without a batch is where an empty log begins.
-        log_end_offset: behind the last batch.
+        log_end_offset: after the last batch.
         topic_id: for `partition.metadata`; None writes none.
         log_start_offset: the first offset to be read.
         high_watermark: None notes none.
@@ -263,7 +263,7 @@ def _write_logs(making: Path, partition: TargetPartition, source: StrPath, copy:
                 file.write_at(position, segment.tail)
             file.flush()
         if partition.is_derived and not (segment.extents or segment.tail):
-            # Without it Kafka recovers the empty segment, and removes all snapshots behind it.
+            # Without it Kafka recovers the empty segment, and removes all snapshots after it.
             index = directory / segment_name(segment.base_offset, FileKind.INDEX)
             with io.WriteFile.open(index, exclusive=True, like=look) as file:
                 file.flush()
@@ -329,11 +329,11 @@ def _derive(making: Path, partitions: Sequence[TargetPartition]) -> None:
 def target_segments(runs: Sequence[Span], bases: Sequence[int]) -> tuple[TargetSegment, ...]:
     """The segments of a log, each batch in the segment of its offset.
 
-    An empty last segment stays: the log goes on there, behind offsets that were given once. So does
+    An empty last segment stays: the log goes on there, after offsets that were given once. So does
     an empty first one, which compaction leaves: the log starts there.
 
     Args:
-        runs: by offset; each lies behind the one before.
+        runs: by offset; each lies after the one before.
         bases: base offsets of the segments that the log had, ascending; one or more.
 
     Raises:
@@ -365,7 +365,7 @@ class _Segments:
         self._bytes = 0
 
     def add(self, run: Span) -> None:
-        """Add batches that lie behind all before; a run that no one segment can hold in parts."""
+        """Add batches that lie after all before; a run that no one segment can hold in parts."""
         bases_before = bisect_right(self._bases, run.first_offset)
         # The base of a segment that begins here: the log's own, if none of its offsets are used.
         new_base = run.first_offset

@@ -8,7 +8,7 @@ their offsets between them. Two best readings that disagree leave all of their b
 
 A batch in doubt is never moved or changed. Nor is one kept that
 
-- has other offsets than its segment, and does not follow the batch in front of it;
+- has other offsets than its segment, and does not follow the batch before it;
 - has offsets that its offset index contradicts, or an epoch that the checkpoint of epochs
   contradicts, where neither contradicts its neighbours;
 - lies alone beside the only gap of a dense log, as the last batch may, without an index entry or a
@@ -46,7 +46,7 @@ Agrees = Callable[[Span], bool]
 #: The entries of the offset index of a log file, if there are any.
 Index = Callable[[str], OffsetEntries | None]
 
-#: A piece is compared with so many in front of it.
+#: A piece is compared with so many before it.
 _BACK_MAX: Final = 4_096
 #: One batch more counts more than any number of pieces that follow each other.
 _BATCH_SCORE: Final = 1 << 24
@@ -183,13 +183,13 @@ def _in_best_readings(
     """bool[n]: the pieces of one of the best readings that all others have, too.
 
     Args:
-        first, last: int64[n]; in a reading each `first` is larger than the `last` in front.
+        first, last: int64[n]; in a reading each `first` is larger than the `last` before it.
         batches: how many batches each stands for, int64[n].
         kinds: equal for pieces of the same batches, int64[n].
         begin: where the log begins; None where pieces need not follow each other.
     """
     stays = np.ones(len(first), np.bool_)
-    # Where all in front have lower offsets than all behind, neither side decides on the other.
+    # Where all pieces before have lower offsets than all after, neither side decides on the other.
     least = np.minimum.accumulate(first[::-1])[::-1]
     clean = np.flatnonzero(np.maximum.accumulate(last)[:-1] < least[1:]) + 1
     for start, stop in pairwise([0, *clean.tolist(), len(first)]):
@@ -215,15 +215,15 @@ def _in_all_readings(
     """The same for pieces that decide on each other; all readings are compared at once.
 
     For each piece the best reading that ends in it is found from the best ones that end in a piece
-    in front of it. A piece is in all best readings if as many of them go through it as there are.
+    before it. A piece is in all best readings if as many of them go through it as there are.
 
-    `around` has the offset behind the pieces in front of them, and the first one behind them: None
+    `around` has the offset after the pieces before them, and the first one after them: None
     where there are none. It is None itself where pieces need not follow each other.
     """
     count = len(first)
     begin, end = (-1, None) if around is None else around
     spans = last - first + 1
-    # Each number is that of a piece; all readings have one more in front, and one behind.
+    # Each number is that of a piece; all readings have one more at the begin, and one at the end.
     ahead_of = np.concatenate(([0, 0], np.cumsum(spans)))
     first = np.concatenate(([0], first, [INT64_MAX if end is None else end]))
     last = np.concatenate(([begin - 1], last, [0]))
@@ -232,7 +232,7 @@ def _in_all_readings(
     scores, ways = np.zeros(count + 2, np.int64), np.zeros(count + 2, np.int64)
     weights = np.concatenate(([0], batches, [0])) * _BATCH_SCORE
     ways[0] = 1
-    joints = [np.empty(0, np.int64)]  # by piece: the pieces in front of it in these readings
+    joints = [np.empty(0, np.int64)]  # by piece: the pieces before it in these readings
     for at in range(1, count + 2):
         back = np.arange(max(0, at - _BACK_MAX), at)
         back = np.concatenate(([0], back)) if back[0] else back
@@ -318,7 +318,7 @@ def _without_doubts(
     pieces = _dense_pieces(placed)
     numbers = numbers_of(segments)
     starts = [0, *accumulate(segment.size for segment in segments)]
-    # The offsets and the bytes between each piece and the piece in front of it.
+    # The offsets and the bytes between each piece and the piece before it.
     missing, between = [], []
     last, end = segments[0].base_offset - 1, 0
     for piece in pieces:
@@ -332,7 +332,7 @@ def _without_doubts(
     if len(gaps) != 1:
         return placed, []
     (gap,) = gaps
-    # Whether each piece follows the one in front of it without a gap, in offsets and in bytes.
+    # Whether each piece follows the one before it without a gap, in offsets and in bytes.
     touches = [not (offsets or size) for offsets, size in zip(missing, between, strict=True)]
     out: dict[int, Span] = {}
     # The pieces on both sides of the gap, and the border on the other side of each.
@@ -363,7 +363,7 @@ def _dense_pieces(runs: Sequence[Span]) -> list[Span]:
 
 
 def _gap_positions(run: Span) -> Iterator[int]:
-    """Positions of batches behind a gap; compressed messages do not say whether there is one."""
+    """Positions of batches after a gap; compressed messages do not say whether there is one."""
     last = run.last_offset
     for _, table in provable_tables([run]):
         gap = table.base_offset > np.append(last, table.last_offset[:-1]) + 1

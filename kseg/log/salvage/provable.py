@@ -6,7 +6,7 @@ and never changed. Each segment is searched once, from its start; `kseg.format.s
 that costs. Memory grows with the damage, not with the log.
 
 Chains: a record's value can hold whole batches, too. A file begins with a batch of the log, and
-each sound one says where the next one begins. Behind a damaged batch the log goes on at the first
+each sound one says where the next one begins. After a damaged batch the log goes on at the first
 of
 
 - the end up to which the checksum of the damaged batch is right: then only its length is wrong;
@@ -16,12 +16,12 @@ of
   append (Kafka up to 1.1) or the last one (since 2.0).
 
 No producer writes such a batch. The end of the file proves nothing, nor does a chain that leads
-there: a value may hold batches, and end where its own batch ends. So sound batches behind damage
+there: a value may hold batches, and end where its own batch ends. So sound batches after damage
 that nothing bridges do not count, and a torn batch covers all that follows. The time is linear in
 the bytes: checksums take no more than `_SUMMED_SHARE` times the file.
 
 Damage hides the offsets between the sound batches around it. If the log has a record for each
-offset, these offsets are lost; so are those behind the end of a file that ends too early. If
+offset, these offsets are lost; so are those beyond the end of a file that ends too early. If
 compaction has left holes, some of them may have had no record before the damage; a gap without
 damaged bytes is not a loss there.
 """
@@ -78,8 +78,8 @@ from kseg.log.salvage.values import (
 _FilePosition = tuple[int, int]
 
 
-#: Offsets that no run has: the first one; their end, None behind the last run; where the run in
-#: front of them ends, and where the run behind them begins.
+#: Offsets that no run has: the first one; their end, None after the last run; where the run
+#: before them ends, and where the run after them begins.
 _Gap = tuple[int, int | None, _FilePosition, _FilePosition]
 
 
@@ -91,14 +91,14 @@ def lost_offsets(
     *,
     compacted_to: int = 0,
 ) -> tuple[LostOffsets, ...]:
-    """Offsets that are missing in front of the runs, between them and behind.
+    """Offsets that are missing before the runs, between them and after them.
 
     Args:
         runs: by offset.
         unprovable: the other bytes, by segment and position.
         segments: by base offset.
         begin: where the log begins, if not with its first segment.
-        compacted_to: offsets in front of this one may have had no record.
+        compacted_to: offsets before this one may have had no record.
 
     Raises:
         CorruptRecordError, UnreadableError: a file is not as it was when it was read.
@@ -221,7 +221,7 @@ def _gaps(
             places = (numbers[run.path], run.end), (numbers[other.path], other.position)
             yield run.last_offset + 1, other.first_offset, *places
         yield from _inner_gaps(other, numbers[other.path], damage)
-    # A segment begins where the log ended, so all in front of its base offset was there once.
+    # A segment begins where the log ended, so all before its base offset was there once.
     end, file_position, base = last.last_offset + 1, (numbers[last.path], last.end), segments[-1]
     if base.base_offset > end and file_position[0] < len(segments) - 1:
         yield end, base.base_offset, file_position, (len(segments) - 1, 0)
@@ -240,7 +240,7 @@ def _inner_gaps(run: Span, number: int, damage: _Damage) -> Iterator[_Gap]:
             yield int(first[row]), int(end[row]), file_position, file_position
 
 
-#: Sound runs of one segment that are looked at; the bytes behind them are reported, not kept.
+#: Sound runs of one segment that are looked at; the bytes after them are reported, not kept.
 RUNS_MAX: Final = 16_384
 #: Lengths are followed over so many damaged batches.
 _DAMAGED_MAX: Final = 64
@@ -265,7 +265,7 @@ def read_provable(
     Args:
         path: a partition directory, which may be under a name that Kafka would not take.
         proved: by log file, ascending positions of sound batches that another copy has, too.
-        weighs: whether the offset index, the checkpoint of epochs, and a gap in front of the last
+        weighs: whether the offset index, the checkpoint of epochs, and a gap before the last
             batch count against batches. They tell nothing where copies are compared.
         progress: called after each segment.
 
@@ -359,8 +359,8 @@ def _agrees(
     Args:
         files: of the segments, rising.
         proved: positions of sound batches that another copy has, too, by the path of the log.
-        compacted_to: the offset up to which the cleaner has gone, by its checkpoint; offsets in
-            front of it may have gaps.
+        compacted_to: the offset up to which the cleaner has gone, by its checkpoint; offsets
+            before it may have gaps.
         run: the batches. The name of a segment, or an entry of an index, may have their offsets.
     """
     if run.position in proved.get(run.path, ()) or compacted_to >= run.first_offset:
@@ -515,7 +515,7 @@ class _Proved:
         self._at, self._agrees = 0, False
 
     def behind(self, position: int) -> int | None:
-        """The first proved position behind a position; the positions asked for must ascend."""
+        """The first proved position after a position; the positions asked for must ascend."""
         at = bisect_right(self._proved_positions, position)
         proved_position = self._proved_positions[at] if at < len(self._proved_positions) else None
         while self._at < len(self._positions):
@@ -591,7 +591,7 @@ class Chains:
         self.log_runs: list[Span] = []
         self.unproved_runs: list[Span] = []
         self.damaged: list[Span] = []
-        # The next run, the position up to which all is decided, the last offset in front of it.
+        # The next run, the position up to which all is decided, the last offset before it.
         number, position, last = 0, 0, -1
         while position < log.size:
             at = self._run_at(position, number)

@@ -8,8 +8,8 @@ Lost offsets may hide the marker of a transaction: `Transactions` lists such tra
 and `abort_markers` writes markers that end them.
 
 The log of KRaft is kept up to its first gap. Each of its records changes the state that the records
-before it made, so a record behind a gap may mean something else without those in the gap. A sound
-snapshot holds the state at an offset, so gaps in front of that offset do no harm.
+before it made, so a record after a gap may mean something else without those in the gap. A sound
+snapshot holds the state at an offset, so gaps before that offset do no harm.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class SalvagedPartition(Documented):
         indexed: whether an offset index lies beside a segment with batches that are not kept.
         undecodable: sound batches that are kept, but whose records no client can read.
         start_beyond_end: the offset in `log-start-offset-checkpoint`, if it is ignored because it
-            lies behind the end of the log; else None.
+            lies beyond the end of the log; else None.
     """
 
     DOCUMENT = (
@@ -173,7 +173,7 @@ class SalvagedPartition(Documented):
 
     @property
     def unproved_batches(self) -> int:
-        """How many readable batches behind damage are not kept, since nothing proves them."""
+        """How many readable batches after damage are not kept, since nothing proves them."""
         return sum(span.batches for span in self.unprovable if span.reason == "not-anchored")
 
     @property
@@ -432,7 +432,7 @@ def plan_salvage(
 ) -> SalvagePlan:
     """Plan a salvage of damaged partitions; changes nothing, and takes no lock.
 
-    Kafka's recovery cuts all behind the first bad byte. This finds each sound batch behind it.
+    Kafka's recovery cuts all after the first bad byte. This finds each sound batch after it.
 
     Args:
         directories: partition directories or `Log` objects; or data directories, whose live
@@ -611,7 +611,7 @@ def _undecodable(runs: Sequence[Span]) -> Iterator[LostOffsets]:
 def _with_tail(
     segments: tuple[TargetSegment, ...], tail: bytes, end: int
 ) -> tuple[TargetSegment, ...]:
-    """The segments with batches behind the last one, or in a new one where it is full."""
+    """The segments with batches after the last one, or in a new one where it is full."""
     last = segments[-1]
     size = sum(extent.size for extent in last.extents) + len(tail)
     if size <= INT32_MAX and end + len(tail) - last.base_offset <= INT32_MAX:

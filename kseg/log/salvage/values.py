@@ -75,7 +75,7 @@ class Span(Documented):
 
     @property
     def end(self) -> int:
-        """The position behind the span."""
+        """The position after the span."""
         return self.position + self.size
 
     @property
@@ -154,10 +154,10 @@ class ProvablePartition:
         topic_id: from `partition.metadata`; None without one.
         log_start_offset: from the checkpoint beside it; 0 without one.
         segments: by base offset.
-        runs: provable batches by offset; each run lies behind the one before.
+        runs: provable batches by offset; each run lies after the one before.
         unprovable: the other bytes, by segment and position.
-        lost: offsets that are missing between the runs, in front of them and behind.
-        start_beyond_end: a start in the checkpoint that lies behind the end of the log; it is not
+        lost: offsets that are missing between the runs, before them and after them.
+        start_beyond_end: a start in the checkpoint that lies beyond the end of the log; it is not
             taken over.
     """
 
@@ -178,7 +178,7 @@ class ProvablePartition:
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last provable batch; the base of the first segment without any."""
+        """The offset after the last provable batch; the base of the first segment without any."""
         if self.runs:
             return self.runs[-1].last_offset + 1
         return self.segments[0].base_offset if self.segments else self.log_start_offset
@@ -190,7 +190,7 @@ def numbers_of(segments: Iterable[SegmentSeen]) -> dict[str, int]:
 
 
 def is_dense(runs: Iterable[Span], segments: Sequence[SegmentSeen]) -> bool:
-    """Whether each offset has a record; compaction leaves empty segments in front of others."""
+    """Whether each offset has a record; compaction leaves empty segments before others."""
     return all(run.is_dense for run in runs) and all(segment.size for segment in segments[:-1])
 
 
@@ -264,7 +264,7 @@ def run_between(run: Span, start: int, end: int) -> Span | None:
 
 
 def gap_columns(run: Span) -> Iterator[tuple[Int64s, Int64s, Int64s]]:
-    """First offsets and ends of the gaps in a run, and positions behind them, int64[n] each."""
+    """First offsets and ends of the gaps in a run, and positions after them, int64[n] each."""
     if run.is_dense or run.batches == 1:
         return
     before = run.first_offset - 1
@@ -281,14 +281,14 @@ def gap_columns(run: Span) -> Iterator[tuple[Int64s, Int64s, Int64s]]:
 
 @frozen_dataclass
 class DamagedTransaction(Documented):
-    """A transaction with lost offsets behind its first record.
+    """A transaction with lost offsets after its first record.
 
     Attributes:
         producer_id, producer_epoch: of its producer.
         first_offset: of its first record.
         last_offset: of its marker; of its last record if that is lost.
         coordinator_epoch: of the last marker of this producer; 0 without one.
-        is_open: its marker is lost. Else offsets in front of the marker are, so records of it may
+        is_open: its marker is lost. Else offsets before the marker are, so records of it may
             be missing, or it may be two whose first marker is lost.
     """
 
@@ -314,7 +314,7 @@ class Transactions:
 
         Args:
             runs: by offset.
-            lost: between them and behind.
+            lost: between them and after them.
 
         Raises:
             CorruptRecordError, UnreadableError: a file has changed since it was read.
@@ -353,7 +353,7 @@ class Transactions:
                     self._add_damaged(producer, first, header.last_offset, epoch, is_open=False)
 
     def _loses(self, first: int, last: int | None) -> bool:
-        """Whether a range of lost offsets begins from `first` up to `last`, or at all behind it."""
+        """Whether a range of lost offsets begins from `first` up to `last`, or at all after it."""
         at = bisect_left(self._lost, first)
         return at < len(self._lost) and (last is None or self._lost[at] <= last)
 

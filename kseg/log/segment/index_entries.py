@@ -37,7 +37,7 @@ class Indexed(NamedTuple):
     Attributes:
         offset: of the last entry of the offset index; below the base offset for none.
         time: the last entry of the time index; (-1, base offset) for none.
-        offset_room, time_room: entries that fit in behind them.
+        offset_room, time_room: entries that fit in after them.
     """
 
     offset: int
@@ -51,8 +51,8 @@ class Placement(NamedTuple):
 
     Attributes:
         offsets, times: the new entries of both indexes, as they lie there.
-        indexed: where both stand behind these.
-        end: the position behind the last batch that is placed.
+        indexed: where both stand after these.
+        end: the position after the last batch that is placed.
         bytes_since_entry: bytes from the last entry on.
         latest: the largest timestamp, these batches and a refused one included.
         placed: how many batches are placed, from the first on.
@@ -101,7 +101,7 @@ def place(
         indexed: where the indexes stand.
         strict: refuse a batch without room for its entry; else it gets none.
     """
-    # `state` goes in as the kernel wants it, and comes back as it is behind the placed batches.
+    # `state` goes in as the kernel wants it, and comes back as it is after the placed batches.
     rows = len(table)
     offset_room, time_room = min(indexed.offset_room, rows), min(indexed.time_room, rows)
     state = np.array(
@@ -144,7 +144,7 @@ def place(
 
 
 def _refusal(refused: int, base_offset: int, last_offset: int, before: Placement) -> KsegError:
-    """Why a batch of this last offset cannot have its entry behind those before.
+    """Why a batch of this last offset cannot have its entry after those before.
 
     Source: Kafka OffsetIndex.append, TimeIndex.maybeAppend.
     """
@@ -165,7 +165,7 @@ def _refusal(refused: int, base_offset: int, last_offset: int, before: Placement
     return error(reason, position=before.end, offset=last_offset)
 
 
-#: A writer may find these behind its own bytes; recovery decides about them.
+#: A writer may find these after its own bytes; recovery decides about them.
 _SOUND: Final = (StopReason.END, StopReason.LIMIT, StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 
 
@@ -178,7 +178,7 @@ def timestamp_of_first(segment: Segment) -> int | None:
 
 
 def next_offset(segment: Segment, indexed_offset: int) -> int:
-    """The offset behind the last whole batch; the base offset without batches.
+    """The offset after the last whole batch; the base offset without batches.
 
     Args:
         segment: where to look.
@@ -188,7 +188,7 @@ def next_offset(segment: Segment, indexed_offset: int) -> int:
         FormatError: damage lies in between.
 
     Source: Kafka `LogSegment.readNextOffset`; if that index entry leads to a torn batch, Kafka
-        answers the base offset, whatever is in front.
+        answers the base offset, whatever comes before it.
     """
     end = segment.base_offset
     start = segment.start_for_offset(indexed_offset)
@@ -230,7 +230,7 @@ class DerivedEntries:
 
     Attributes:
         offsets, times: the entries so far.
-        position: behind the last batch.
+        position: after the last batch.
         latest: the largest timestamp so far; (-1, base offset) for none.
     """
 
@@ -271,7 +271,7 @@ class DerivedEntries:
         )
 
     def add(self, table: BatchTable) -> tuple[int, KsegError | None]:
-        """Place entries for batches; returns their number, and the fault behind them."""
+        """Place entries for batches; returns their number, and the fault after them."""
         placed = place(
             table,
             self.position,

@@ -216,7 +216,7 @@ class Segment(Closing):
             on_bad_crc: "stop", "note" or "ignore", see `kseg.format.header.scan`.
             policy: "strict" or "file", see there.
             on_unreadable: called with each range that the disk cannot read; the walk goes on at the
-                next sound batch behind it. None to raise.
+                next sound batch after it. None to raise.
             window_bytes: of a file that is not mapped, bytes of a window; None for the default.
 
         Yields:
@@ -289,7 +289,7 @@ class Segment(Closing):
     def sound_runs(
         self, start: int, *, first_offset: int = 0, last_offset: int | None = None
     ) -> Iterator[SoundRun]:
-        """Sound batches behind damage; see `kseg.format.search.find_sound_batches`.
+        """Sound batches after damage; see `kseg.format.search.find_sound_batches`.
 
         Args:
             start: position where the damage begins.
@@ -315,7 +315,7 @@ class Segment(Closing):
         """The headers of all batches as one table; memory grows with their number.
 
         Args:
-            verify: check every checksum and stop in front of a batch whose checksum is wrong;
+            verify: check every checksum and stop before a batch whose checksum is wrong;
                 otherwise only read headers.
 
         Returns:
@@ -344,7 +344,7 @@ class Segment(Closing):
     # ---- finding ---------------------------------------------------------------------------------
 
     def start_for_offset(self, offset: int) -> IndexEntry:
-        """A place to walk from for `offset`: every batch in front of it holds smaller offsets only.
+        """A place to walk from for `offset`: every batch before it holds smaller offsets only.
 
         The index counts only if a whole batch with a right checksum lies where it points, at or
         before the offset. Otherwise the answer is (base offset, 0). A batch that lies, as data, in
@@ -375,7 +375,7 @@ class Segment(Closing):
         """A place to walk from for records at or after `timestamp` (ms): those before it are older.
 
         The time index counts only if the time in its entry is the largest time of the batch it
-        names. Only a walk could tell that nothing in front of that batch is later, so the entry is
+        names. Only a walk could tell that nothing before that batch is later, so the entry is
         trusted on that. In a log whose times go back and forth, an entry forged to fit its batch
         can hide records. An index of another log, or of garbage, does not fit.
         """
@@ -508,7 +508,7 @@ class Segment(Closing):
             start_position, end_position: only batches that start within these bytes; the first is a
                 batch's position.
             keep: leaves out batches by their headers, as a reader of committed records does.
-            on_offset: called, in front of the records that are given, with the largest last offset
+            on_offset: called, before the records that are given, with the largest last offset
                 in the headers so far, those left out too.
             workspace: memory of an earlier reading to use again; its own if None.
             options: attributes of `kseg.format.request.Request`, such as `offset=(1_200, None)` or
@@ -526,7 +526,7 @@ class Segment(Closing):
         return _Reading(self, request, limit, keep, on_offset, workspace).pieces(self._log, start)
 
     def expect(self, end_position: int) -> None:
-        """Set the end of the only reading: a store gets no requests behind it in advance.
+        """Set the end of the only reading: a store gets no requests after it in advance.
 
         Args:
             end_position: of the last batch.
@@ -714,7 +714,7 @@ class _Reading:
     def _is_unreadable(self, log: LogFile, position: int, size: int) -> bool:
         """Whether part of a batch cannot be read from disk, where damage is reported.
 
-        A walk that goes on behind the batch searches for the next one then; a walk that raises at
+        A walk that goes on after the batch searches for the next one then; a walk that raises at
         the first damage does not need to know.
         """
         if self._report is None:
@@ -722,7 +722,7 @@ class _Reading:
         return any(True for _ in log.unreadable_ranges(position, min(position + size, log.size)))
 
     def _by_tables(self, start: int, *, last: int | None = None) -> Iterator[RecordColumns]:
-        """Pieces of all batches from `start` on; `last` is the position of one in front of it."""
+        """Pieces of all batches from `start` on; `last` is the position of one before it."""
         yield from self._tables(start, self._limit, last, one_tile=False)
 
     def _tables(
@@ -730,12 +730,12 @@ class _Reading:
     ) -> Generator[RecordColumns, None, BatchTable | None]:
         """Pieces of the batches in `[start, until)`, tile by tile.
 
-        The walk begins with the batch in front, if known: the next batch depends on it.
+        The walk begins with the batch before, if known: the next batch depends on it.
 
         Args:
             start, until: file positions.
-            last: position of the batch in front of `start`.
-            one_tile: end behind the first tile, so that the fast way goes on there.
+            last: position of the batch before `start`.
+            one_tile: end after the first tile, so that the fast way goes on there.
             chosen: `keep` was asked about these batches, and leaves all of them.
 
         Returns:
@@ -756,7 +756,7 @@ class _Reading:
             if past and (until - start > 1 or table.stop is not StopReason.LIMIT):
                 return None  # a single batch may be damaged and lie
             goes_on = table.stop is StopReason.LIMIT and start < table.end_position < until
-            if one_tile and goes_on:  # a tile may hold no more than the batch in front
+            if one_tile and goes_on:  # a tile may hold no more than the batch before
                 return table
         if table is None:
             return None
@@ -798,9 +798,9 @@ class _Ahead:
     """The batches ahead of a reader that `keep` leaves.
 
     Attributes:
-        end: file position behind the batches that it was asked about.
+        end: file position after the batches that it was asked about.
         runs: start and end of each run of batches that stay.
-        is_past: whether the last one asked about lies behind all offsets that are wanted.
+        is_past: whether the last one asked about lies beyond all offsets that are wanted.
     """
 
     end: int = -1
@@ -828,7 +828,7 @@ class _Ahead:
         return cls(table.end_position, runs, is_past)
 
     def run_at(self, position: int) -> tuple[int, int] | None:
-        """The first run that ends behind a position; None for none."""
+        """The first run that ends after a position; None for none."""
         at = bisect_right(self.runs, position, key=lambda run: run[1])
         return self.runs[at] if at < len(self.runs) else None
 

@@ -130,7 +130,7 @@ class SegmentWriter(Closing):
             directory, base_offset, config: of the partition, the segment, the log.
             create: the log file must not be there yet.
             now_ms: the clock.
-            suffix: `.cleaned` and the like, behind each file's name.
+            suffix: `.cleaned` and the like, after each file's name.
             preallocate: give a new log file `segment_bytes` at once; by `config` if None.
             offset_entries, time_entries: the number of valid entries of existing indexes, if the
                 caller has compared them with the log; found out if None.
@@ -217,7 +217,7 @@ class SegmentWriter(Closing):
         return self._rolling
 
     def indexed(self) -> Indexed:
-        """The last entries of both indexes, and the room behind them; makes missing indexes."""
+        """The last entries of both indexes, and the room after them; makes missing indexes."""
         last_offset, offset_room = self.offset_index.stand()
         last_time, time_room = self.time_index.stand()
         return Indexed(last_offset, last_time, offset_room, max(time_room, 0))
@@ -443,7 +443,7 @@ class SegmentWriter(Closing):
         return Segment.open(self.log.path, mapping=mapping, size=end, is_last=True)
 
     def next_offset(self) -> int:
-        """The offset behind the last whole batch; the base offset without batches.
+        """The offset after the last whole batch; the base offset without batches.
 
         Raises:
             FormatError: damage lies in between.
@@ -454,7 +454,7 @@ class SegmentWriter(Closing):
             return next_offset(reader, self.offset_index.last_offset)
 
     def truncate_to(self, offset: int, *, now_ms: int | None = None) -> int:
-        """Remove the batch of `offset`, or the first behind it, and all after; grow the indexes.
+        """Remove the batch of `offset`, or the first after it, and all after; grow the indexes.
 
         Args:
             offset: the log is to end here, or before.

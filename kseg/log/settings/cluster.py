@@ -237,7 +237,7 @@ class Cluster:
         ids: ids by name.
         configs: configurations by the kind and the name of their owner; "" for all brokers.
         partitions: by topic id and number. Of a topic without any, the replicas are unknown.
-        counts: by topic id, the number of partitions behind each batch that made some. The records
+        counts: by topic id, the number of partitions after each batch that made some. The records
             of a snapshot count as one batch: it has no older numbers.
         facts: the other objects by kind and key; the fields of their records that may be shown.
         changes: of settings by which records are deleted, in their order.
@@ -248,16 +248,16 @@ class Cluster:
             known fields of these records were applied.
         trusted: whether all that bears on topics and configurations was.
         knows_replicas: whether all that bears on replicas was, too.
-        whole: whether the log ends with a whole batch, behind which there is nothing.
+        whole: whether the log ends with a whole batch, after which there is nothing.
         snapshot_end: the offset at which the snapshot ends that the records began with.
-        end_offset: the offset behind the records that were read.
+        end_offset: the offset after the records that were read.
         time_ms: the time of the last one; of a snapshot, of the last record in it.
         epoch: of the quorum's leader, by the last record.
         last: the place of the last record; None where all is from a snapshot.
         cut_at: the offset at which the records of the log end in damage; None if they do not.
         leader: of the quorum, by the last change of it in the log; None without one.
         voters: of the quorum, by its log; None where that does not have them.
-        elections_after_ms: elections in records behind this time are kept.
+        elections_after_ms: elections in records after this time are kept.
         elections: changes of leaders: the topic's id, the partition, its state before, the fields
             of the record and its place.
     """
@@ -489,7 +489,7 @@ class Cluster:
     def _configure(self, value: dict[str, Any], record_place: Place) -> None:
         """Set or remove a configuration.
 
-        A change counts for `changes` if it comes behind their begin, and not with the making of its
+        A change counts for `changes` if it comes after their begin, and not with the making of its
         topic.
         """
         resource = (value["resourceType"], value["resourceName"])

@@ -486,7 +486,7 @@ class _PartitionSources:
             dict(sources.topic_config.get(self.topic or "", {})),
             dict(sources.config),
         )
-        # The values from the strongest on: given for the topic, in its record, behind that.
+        # The values from the strongest on: given for the topic, in its record, after that.
         strong = {name: SettingValue(text, GIVEN_FOR_TOPIC) for name, text in of_topic.items()}
         record = self._topic_values() if self.is_joined else {}
         policy, _ = known_policy(self.home.topics, self.topic)

@@ -3,7 +3,7 @@
     00000000000000000792-0000000001.checkpoint   the state after offsets 0..791, in epoch 1
     00000000000000000000.log                     records; those before 792 need not be read
 
-`read_cluster` takes the newest sound snapshot and the records behind it. A snapshot is sound if
+`read_cluster` takes the newest sound snapshot and the records after it. A snapshot is sound if
 every checksum is, and it begins with a header and ends with a footer. An unsound snapshot makes a
 finding, and an older one is taken. With `history` it begins as early as the log goes back, so that
 each object has the offset of its last change; where that ends in damage, with the next snapshot.
@@ -88,16 +88,16 @@ def read_cluster(
     Args:
         directory: the partition's, `__cluster_metadata-0`.
         end_offset: read no record of the log from here on.
-        past_damage: go on behind batches that are damaged, and behind gaps.
-        history: begin as early as possible, and with no snapshot that ends behind `end_offset`.
-        elections_after_ms: keep the elections behind this time.
+        past_damage: go on after batches that are damaged, and after gaps.
+        history: begin as early as possible, and with no snapshot that ends after `end_offset`.
+        elections_after_ms: keep the elections after this time.
         progress: called now and then with the offset of a record that was read.
 
     Returns:
         The cluster. Damage, gaps and unknown records are findings; see `Cluster.trusted`.
 
     Raises:
-        OffsetOutOfRangeError: with `history`, the log and its snapshots begin behind `end_offset`.
+        OffsetOutOfRangeError: with `history`, the log and its snapshots begin after `end_offset`.
         OSError: the directory, or a file of it, cannot be read.
     """
     listing = list_partition(directory)
@@ -168,7 +168,7 @@ def log_batches(directory: StrPath) -> Int64s:
 
 
 def end_at(batches: Int64s, at_ms: int) -> int | None:
-    """The offset of the first batch behind a time; None without one.
+    """The offset of the first batch after a time; None without one.
 
     Args:
         batches: as `log_batches` has them.
@@ -330,9 +330,9 @@ def _read_log(
     past_damage: bool,
     progress: Callable[[int], object] | None,
 ) -> None:
-    """Apply the records behind the snapshot, up to an offset, to damage, or to a gap.
+    """Apply the records after the snapshot, up to an offset, to damage, or to a gap.
 
-    `past_damage` goes on behind damage and gaps. Either way the cluster is not trusted then.
+    `past_damage` goes on after damage and gaps. Either way the cluster is not trusted then.
     """
     on_error = cluster.doubt if past_damage else None
     offsets = cluster.snapshot_end, end_offset

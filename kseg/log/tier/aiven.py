@@ -202,7 +202,7 @@ def decode_chunk_sizes(data: bytes, count: int) -> list[int]:
     """Chunk sizes in Aiven's binary form.
 
     Args:
-        data: the count of chunks. Behind it of a single chunk its size; of several the base, the
+        data: the count of chunks. After it of a single chunk its size; of several the base, the
             width in bytes, each size as the rest above the base in so many bytes, and the last
             size in full.
         count: as many must be there.

@@ -2,7 +2,7 @@
 
 A broker deletes a local segment only once the tier has it, and the log's start stays. Remote
 segments are deleted by `retention.*`, which counts both parts, or once the log's start has passed
-them. Offsets of the tier at or behind the log's end belong to no lineage: no reader gets them.
+them. Offsets of the tier at or beyond the log's end belong to no lineage: no reader gets them.
 
 Source: Kafka `UnifiedLog.deletableSegments`, `RemoteLogManager.RLMExpirationTask`.
 """
@@ -45,7 +45,7 @@ class RemoteHistory(Documented):
         deleted_segments, deleted_bytes: copies that a broker deletes after the change.
         uncopied_segments, uncopied_bytes: expired local segments that stay, since the tier lacks
             them; a broker copies them first.
-        behind: first and last offset in the tier behind the log's end after the change; None
+        behind: first and last offset in the tier beyond the log's end after the change; None
             without any.
     """
 
@@ -168,7 +168,7 @@ def unreferenced(
     Args:
         log: of the partition.
         epochs: of its checkpoint; the next leader begins one if it has none.
-        start: the first offset of the log; copies in front of it go anyway.
+        start: the first offset of the log; copies before it go anyway.
 
     Source: Kafka `RemoteLogManager.RLMExpirationTask.cleanupExpiredRemoteLogSegments`.
     """
@@ -233,7 +233,7 @@ def with_tier_epochs(
 def expired(log: TierLog, config: LogConfig, now_ms: int) -> tuple[tuple[RemoteSegment, ...], int]:
     """The copies that a broker deletes by `retention.*`, and where the log starts then.
 
-    A copy whose newest time is not known, and those behind it, stay.
+    A copy whose newest time is not known, and those after it, stay.
 
     Args:
         log: of the partition.
@@ -254,7 +254,7 @@ def expired(log: TierLog, config: LogConfig, now_ms: int) -> tuple[tuple[RemoteS
     first_epoch = lineage[0].epoch if lineage else -1
     going, new_start = [], start
     for segment in sorted(log.finished, key=attrgetter("start_offset")):
-        # A copy in front of the log's start, of epochs that are gone from it, goes in any case.
+        # A copy before the log's start, of epochs that are gone from it, goes in any case.
         if segment.end_offset >= start or segment.epochs[-1].epoch > first_epoch:
             if segment.id not in valid:
                 continue

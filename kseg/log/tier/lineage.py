@@ -34,7 +34,7 @@ class RemoteSegment:
         id: of the copy, as text.
         start_offset: base offset of the segment.
         end_offset: its last offset, inclusive.
-        epochs: the leader epochs with records in it. The first begins at `start_offset`, or behind
+        epochs: the leader epochs with records in it. The first begins at `start_offset`, or after
             it where the log's start had moved into the segment before it was copied.
         size: bytes of the log.
         max_timestamp: its largest, in ms; -1 where it is not known.
@@ -152,7 +152,7 @@ class EpochIndex:
             epoch_segments = self._epochs.get(entry.epoch)
             if epoch_segments is None:
                 continue
-            # From the segment that can hold the epoch's start to the last in front of its end.
+            # From the segment that can hold the epoch's start to the last before its end.
             at = max(bisect_right(epoch_segments.starts, entry.start_offset) - 1, 0)
             until = bisect_left(epoch_segments.starts, following.start_offset)
             for start, next_start in pairwise((*epoch_segments.starts[at:until], INT64_MAX)):
@@ -185,7 +185,7 @@ def is_within(
 ) -> bool:
     """Whether a segment's epochs agree with a lineage: a broker counts only such a segment.
 
-    Epochs in front of the lineage's first one may be missing there. Each of the others must be in
+    Epochs before the lineage's first one may be missing there. Each of the others must be in
     it, begin at the same offset (the first of them there or later), and end at the same one.
 
     Source: Kafka `RemoteLogManager.isRemoteSegmentWithinLeaderEpochs`.

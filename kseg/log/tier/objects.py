@@ -70,7 +70,7 @@ def read_object(stored: StoredObject, *, bytes_max: int, at: int = 0, size: int 
 
     Raises:
         LimitExceededError: it is larger than it may be.
-        TierError: the object ends in front of the part.
+        TierError: the object ends before the part.
         OSError: it is gone, or cannot be read.
     """
     size = stored.size - at if size < 0 else size
@@ -280,7 +280,7 @@ class TierPath(PosixPath):
         """The segment's transactions, from its own indexes; None to walk its headers.
 
         The transaction index has those that a marker in the segment aborts, the producer snapshot
-        those that are open behind it.
+        those that are open after it.
 
         Raises:
             OSError: the store refuses.
@@ -326,7 +326,7 @@ class Group:
     Attributes:
         layout: "local", "aiven" or "pinterest".
         directory: the prefix.
-        topic: of an Aiven tier with what its key prefix may have put in front.
+        topic: of an Aiven tier with what its key prefix may have put before the topic.
         topic_id: None where the layout has none.
         partition: its number.
         segments: the objects of each by extension.

@@ -606,7 +606,7 @@ def _is_finished(layout: str, stored_objects: dict[str, StoredObject]) -> bool:
 
 
 def _end(objects: SegmentObjects) -> int | None:
-    """The offset behind the last batch of a segment; None if it has none."""
+    """The offset after the last batch of a segment; None if it has none."""
     with Segment.open(TierPath.of(objects, "log"), is_last=False) as segment:
         return end_of(segment)
 

@@ -2,7 +2,7 @@
 
 `validate_append` has all checks of a leader, `validate_replica` the checks of a follower, which
 keeps offsets. `validate` is the middle part alone, Kafka's LogValidator. A batch that may stay gets
-a new header in front of the caller's own bytes; others are rebuilt. Nothing here reads a clock,
+a new header before the caller's own bytes; others are rebuilt. Nothing here reads a clock,
 a file or the log: the next offset and the time are arguments.
 
 Example:
@@ -198,7 +198,7 @@ def _columns(inflated: Inflated, header: BatchHeader) -> Mapping[str, Any] | Non
 
 # ---- header patches ------------------------------------------------------------------------------
 # A batch that stays as it is gets a new header: offset, epoch, and time where that differs.
-# Everything behind a head is the producer's own bytes. Only where the time changes does the
+# Everything after a head is the producer's own bytes. Only where the time changes does the
 # checksum, which is then taken over head and tail as they are.
 
 #: A batch of magic 2 up to its checksum: base offset, size, epoch, magic, checksum. Then on to the
@@ -326,13 +326,13 @@ def validate_append(
         InvalidRecordError, InvalidTimestampError: the batch or records in it break a rule;
             `.record_errors` names each record. Kafka checks of producers alone that a header counts
             its offsets. Here a header is refused from every origin if it spans no offset, or more
-            than there are records: the batch would overlap the batch in front of it, and `recover`
+            than there are records: the batch would overlap the batch before it, and `recover`
             cuts a log there.
         UnsupportedFormatError: the log's format cannot hold it, or zstd is not allowed.
         DecompressionError, LimitExceededError: the batch cannot be inflated.
         RecordTooLargeError: a batch is larger than allowed, before or after it was rebuilt.
         RecordBatchTooLargeError: all together are larger than a segment.
-        OffsetOverflowError: no offset would be left behind them.
+        OffsetOverflowError: no offset would be left after them.
 
     Source: Kafka UnifiedLog.append.
     """
@@ -374,10 +374,10 @@ def validate_replica(
             cut short.
         OffsetsOutOfOrderError: the last offsets do not grow. Batches that overlap are refused by
             the log, see `check_rising`.
-        UnexpectedAppendOffsetError: they begin in front of the log's end.
+        UnexpectedAppendOffsetError: they begin before the log's end.
         InvalidRecordError: no batch at all, or one of another epoch than the Raft leader's.
         RecordTooLargeError, RecordBatchTooLargeError: as in `validate_append`.
-        OffsetOverflowError: they end at 2^63 - 1, behind which no log goes on.
+        OffsetOverflowError: they end at 2^63 - 1, after which no log goes on.
 
     Source: Kafka UnifiedLog.append.
     """
@@ -654,7 +654,7 @@ def _taken(
     offset_of_max_timestamp: int,
     stats: ConversionStats,
 ) -> ValidatedBatch:
-    """An append that stays as it is behind its head."""
+    """An append that stays as it is after its head."""
     return ValidatedBatch(
         head=head,
         tail=tail,

@@ -70,7 +70,7 @@ def walk(data: Buffer, *, verify: bool) -> BatchTable:
 
 
 def check_end(table: BatchTable, size: int) -> None:
-    """Refuse bytes behind the last whole batch that do not begin another one.
+    """Refuse bytes after the last whole batch that do not begin another one.
 
     Args:
         table: the walk over all of the buffer.
@@ -100,13 +100,13 @@ def check_last_offset(last_offset: int) -> None:
 
 
 def out_of_order(table: BatchTable, before: int) -> Bools:
-    """bool[n]: batches that end before they begin, or do not begin behind the one before.
+    """bool[n]: batches that end before they begin, or do not begin after the one before.
 
     A recovery cuts a log there, in kseg's own way (`kseg._kernels.placement.survey_rows`, strict).
 
     Args:
         table: the batches.
-        before: the last offset in front of them.
+        before: the last offset before them.
     """
     last = table.last_offset
     # Compressed messages of magic 0 and 1 do not say where they begin.
@@ -115,7 +115,7 @@ def out_of_order(table: BatchTable, before: int) -> Bools:
 
 
 def overlap_error(table: BatchTable, row: int, before: int) -> OffsetsOutOfOrderError:
-    """The error for a batch that is out of order; `before` is the last offset in front of all."""
+    """The error for a batch that is out of order; `before` is the last offset before all."""
     header = table[row]
     end = int(table.last_offset[row - 1]) if row else before
     reason = f"offsets {header.base_offset} to {header.last_offset} of one batch, behind {end}"
@@ -130,7 +130,7 @@ def check_rising(table: BatchTable, before: int) -> None:
 
     Args:
         table: the batches.
-        before: the last offset in front of them.
+        before: the last offset before them.
 
     Raises:
         OffsetsOutOfOrderError: there is one.
@@ -141,9 +141,9 @@ def check_rising(table: BatchTable, before: int) -> None:
 
 
 def check_whole(table: BatchTable, size: int) -> None:
-    """Refuse bytes behind the last whole batch: a leader would lose them.
+    """Refuse bytes after the last whole batch: a leader would lose them.
 
-    Kafka cuts them off a leader's append as well, and writes the batches in front of them, if any.
+    Kafka cuts them off a leader's append as well, and writes the batches before them, if any.
 
     Args:
         table: the walk over all of the buffer.
@@ -577,7 +577,7 @@ class Inflated:
 
     Attributes:
         data: plain batches or messages.
-        body: the records in it: behind the header of a batch, or all of the messages.
+        body: the records in it: after the header of a batch, or all of the messages.
         table: of the append as it was given; where there was a codec, `data` differs.
     """
 
@@ -620,7 +620,7 @@ def inflate(
 def _inflated(
     codec_id: int, packed: memoryview, *, magic: int, limit: int, free: int
 ) -> memoryview:
-    """Some bytes inflated, behind `free` zero bytes, where the header of a batch has room.
+    """Some bytes inflated, after `free` zero bytes, where the header of a batch has room.
 
     They lie in this thread's arena, whose pages are warm from the append before. The memory of a
     very large batch is released.

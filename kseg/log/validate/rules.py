@@ -14,7 +14,7 @@ from kseg.format.header import BatchTable
 from kseg.format.request import INFLATED_BYTES_MAX
 from kseg.frozen import frozen_dataclass
 
-#: No batch of a log ends past this: the offset behind it has 64 bits, too.
+#: No batch of a log ends past this: the offset after it has 64 bits, too.
 LAST_OFFSET_MAX = INT64_MAX - 1
 #: No append has as many offsets as are left from here on; the short ways stop before it.
 NEAR_OFFSET_MAX = 2**63 - 2**33
@@ -148,7 +148,7 @@ class ValidatedBatch:
         record_count: how many records.
         max_timestamp: the largest timestamp; -1 for none.
         offset_of_max_timestamp: the last offset of the batch that has it; -1 for none.
-        tail: the bytes behind the head, borrowed from the input, which must not change until they
+        tail: the bytes after the head, borrowed from the input, which must not change until they
             are written; empty if all was rebuilt.
         sizes_maybe_changed: whether batches were rebuilt, so that their sizes may differ.
         log_append_time: the time of the append in ms under log append time, else -1.

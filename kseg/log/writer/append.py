@@ -54,7 +54,7 @@ from kseg.log.writer.state import LogState
 
 Batch = Buffer | EncodedBatch
 
-#: Where things lie in a batch: the size behind the offset, the magic.
+#: Where things lie in a batch: the size after the offset, the magic.
 _SIZE, _MAGIC = slice(8, 12), 16
 #: Makes a named tuple in half the time that its own call takes.
 _tuple: Final = tuple.__new__
@@ -77,7 +77,7 @@ class AppendResult(NamedTuple):
         last_leader_epoch: of the last batch, where it was brought and not given.
         duplicate: whether the producer had sent it before, so that nothing was written.
         stats: the cost of validation.
-        trimmed_bytes: bytes of a follower's append behind the written batches: an incomplete batch,
+        trimmed_bytes: bytes of a follower's append after the written batches: an incomplete batch,
             or batches of a later epoch. Always 0 for a leader.
     """
 
@@ -200,7 +200,7 @@ def append_as_follower(
         The result; `trimmed_bytes` counts bytes that were left out.
 
     Raises:
-        UnexpectedAppendOffsetError: they begin in front of the log's end.
+        UnexpectedAppendOffsetError: they begin before the log's end.
         OffsetsOutOfOrderError: one of them overlaps the one before it, which Kafka accepts.
         InvalidRecordError: a batch of magic 2 has no epoch.
         OffsetOverflowError: they lie too far apart for one segment.
@@ -355,7 +355,7 @@ def _is_nothing(view: memoryview) -> bool:
 
 
 def _up_to_epoch(view: memoryview, leader_epoch: int) -> memoryview:
-    """The batches in front of the first one of a later epoch."""
+    """The batches before the first one of a later epoch."""
     table = scan(view, on_bad_crc="ignore")
     later = np.flatnonzero(table.leader_epoch > leader_epoch)
     return view[: int(table.position[later[0]])] if len(later) else view

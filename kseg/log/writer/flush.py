@@ -396,7 +396,7 @@ def open_state(
                 high_watermark, lease.path, lambda: lease.offsets_of(partition)
             ),
         )
-        # A log may have lost its end. Offsets in front of the old point are then given again, and
+        # A log may have lost its end. Offsets before the old point are then given again, and
         # new records there must not count as flushed.
         if partition is not None:
             lease.take_back(partition, loaded.recovery_point)

@@ -10,7 +10,7 @@ Segments at or above the high watermark stay, and an empty last segment always d
 watermark of a log in a broker's data directory is that of the broker's checkpoint, or the log's
 start without one. Of any other log it is the end, unless the caller has set it. If all others and a
 last one with records are to go, the log gets a new segment first. A segment without timestamps
-counts by the age of its file; one whose records are of the future keeps all behind it.
+counts by the age of its file; one whose records are of the future keeps all after it.
 
 Of a log with segments in a tier the limits are `local.retention.*`. A segment goes only if the tier
 has it, and the start of the whole log stays in the checkpoint.
@@ -144,8 +144,8 @@ class RetentionPlan(Plan[RetentionReport]):
         why: the known facts about its cleanup policy, in words; empty if the policy was given.
         remote: its segments in a tier, and the effect of `retention.*` on them; None without a
             tier. The offsets above are those of the local part then.
-        is_unclean: whether the log was not closed in good order, so that only closed segments in
-            front of the recovery point go.
+        is_unclean: whether the log was not closed in good order, so that only closed segments
+            before the recovery point go.
         opening: how the plan of `plan_retention` opens the log.
     """
 
@@ -187,7 +187,7 @@ class RetentionPlan(Plan[RetentionReport]):
 
         Files are renamed to `.deleted` and removed after `file_delete_delay_ms`: with a later call
         of this kind, or when the log is closed. If the log was not closed in good order, closed
-        segments in front of the recovery point are deleted at once, and the others stay.
+        segments before the recovery point are deleted at once, and the others stay.
 
         Args:
             backup: keeps the files that go; None for no backup.
@@ -326,7 +326,7 @@ def choose(
         while left:
             info, end = left[0]
             is_last = len(left) == 1
-            # A tier has to have a segment, unless it lies in front of the log's start.
+            # A tier has to have a segment, unless it lies before the log's start.
             is_kept = end - 1 > copied and (is_last or end > bounds.log_start_offset)
             if bounds.high_watermark < end or (is_last and not info.size) or is_kept:
                 break
@@ -529,7 +529,7 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
 
 
 def before_recovery(plan: RetentionPlan) -> RetentionPlan:
-    """The part of a plan that needs no recovery: closed segments in front of the recovery point."""
+    """The part of a plan that needs no recovery: closed segments before the recovery point."""
     point = data_directory.offsets_beside(plan.path).recovery_point
     bases = [segment.base_offset for segment in list_partition(plan.path).segments]
     flushed = max((base for base in bases if base <= point), default=0)
@@ -554,7 +554,7 @@ def apply_unloaded(plan: RetentionPlan) -> RetentionReport:
     """Apply a plan of `before_recovery`; the log is not loaded.
 
     Its start is stored first. On a disk too full for that, the oldest segments go first, as in
-    `kseg.log.writer.removal`. The snapshot of producers behind them stays.
+    `kseg.log.writer.removal`. The snapshot of producers after them stays.
 
     Raises:
         StalePlanError: the log has changed since the plan was made; nothing was done.

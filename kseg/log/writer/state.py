@@ -413,7 +413,7 @@ class LogState:
             sealed, last: the segments there will be.
             end: where the last one will end.
             log_start_offset: where the log will start.
-            anew: it begins there too, maybe behind all earlier offsets.
+            anew: it begins there too, maybe beyond all earlier offsets.
         """
         offset = end.offset
         if self.lease is not None and self.log_end.offset > min(offset, self.log_start_offset):

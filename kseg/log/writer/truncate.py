@@ -10,7 +10,7 @@ before the next:
     epochs         the epochs of removed records are forgotten
     segments       those above go, the newest first, each by its name
     the cut        indexes, then the log, of the segment that becomes the last one
-    producers      read again from a snapshot and the log behind it
+    producers      read again from a snapshot and the log after it
 
 On a disk too full for checkpoints, segments go before them (`kseg.log.writer.removal`). If no
 segment goes, the cut itself comes before them.
@@ -83,8 +83,8 @@ class TruncationPlan(Plan[TruncationReport]):
     Attributes:
         path: the partition directory.
         log_start_offset: the first offset to be read, as it will be.
-        log_end_offset: the next one to be given, as it will be. Batches go whole, so it may lie in
-            front of the offset.
+        log_end_offset: the next one to be given, as it will be. Batches go whole, so it may lie
+            before the offset.
         actions: the changes to log files, in order; empty if the log ends there already. Indexes
             and snapshots go with their log.
         whole: whether all segments go, since the log begins past the offset.
@@ -267,7 +267,7 @@ def plan_of(path: Path, version: Version, offset: int) -> TruncationPlan:
 
 
 def _deletions(segments: Sequence[SegmentInfo], offset: int) -> tuple[Action, ...]:
-    """The removal of segments that begin behind an offset, the newest first."""
+    """The removal of segments that begin after an offset, the newest first."""
     return tuple(
         Action(
             "delete", str(info.path), info.size, f"it begins at {info.base_offset}, past {offset}"
@@ -321,7 +321,7 @@ def cut_batch_at_last_offset(plan: TruncationPlan) -> int:
 def truncate_to(state: LogState, offset: int) -> bool:
     """Remove every batch that has `offset`, or a larger one, and let the log end there.
 
-    A batch goes whole, so that records in front of the offset may go with it; the next append
+    A batch goes whole, so that records before the offset may go with it; the next append
     begins at the offset all the same. Lasting when this returns.
 
     Args:
@@ -329,13 +329,13 @@ def truncate_to(state: LogState, offset: int) -> bool:
         offset: where it is to end. Below its first segment, all of it goes and it begins there.
 
     Returns:
-        Whether the log ended behind it.
+        Whether the log ended after it.
 
     Raises:
         ValueError: the offset is negative.
         SegmentInUseError: bytes to be cut are read through a map, and the disk has no room for a
             new file of the rest; nothing is changed.
-        CorruptRecordError: damage lies in front of the offset; nothing is changed.
+        CorruptRecordError: damage lies before the offset; nothing is changed.
         OSError: the disk refuses; if that is not so at once, the log has failed.
         PoisonedFileError: the log failed before.
 
@@ -476,7 +476,7 @@ def _delete_segments(
 
 
 def _reload_producers(state: LogState) -> None:
-    """Load the producers' state at the log's end, from a snapshot and the log behind it."""
+    """Load the producers' state at the log's end, from a snapshot and the log after it."""
     segments = {info.base_offset: info for info in state.segments}
 
     def opened(base: int) -> Segment:
@@ -622,9 +622,9 @@ def plan_truncation(
     Args:
         path: a partition directory, or a `Log`.
         offset: the new end of the log: batches with this offset or larger ones are removed whole,
-            so the end may lie in front of it. Below the first segment the whole log is removed, and
+            so the end may lie before it. Below the first segment the whole log is removed, and
             begins again there.
-        time: the log as it stood then, instead: it ends in front of the first batch with a later
+        time: the log as it stood then, instead: it ends before the first batch with a later
             time.
         tier: as for `plan_retention`.
 
