@@ -56,7 +56,7 @@ def from_record_batch(batch: Any) -> RecordColumns:
         InvalidRecordError: the name of a header is null.
     """
     batch = _one_batch(batch)
-    arrays = _taken(batch)
+    arrays = _simple_layouts(batch)
     if _bytes_of(arrays) > _BYTES_MAX:
         raise ValueError(_TOO_LARGE)
     return _columns(arrays, len(batch))
@@ -109,10 +109,10 @@ def from_arrow(
     else:
         batches = pa.RecordBatchReader.from_stream(source)
     for batch in batches:
-        arrays = _taken(batch, names)
+        arrays = _simple_layouts(batch, names)
         if check is not None:
             check(batch.schema.names)
-        yield from _cut(arrays, len(batch))
+        yield from _split_to_32_bits(arrays, len(batch))
 
 
 def _one_batch(source: Any) -> pa.RecordBatch:
@@ -128,7 +128,9 @@ def _one_batch(source: Any) -> pa.RecordBatch:
     return batches[0]
 
 
-def _taken(batch: pa.RecordBatch, names: Mapping[str, str] | None = None) -> dict[str, pa.Array]:
+def _simple_layouts(
+    batch: pa.RecordBatch, names: Mapping[str, str] | None = None
+) -> dict[str, pa.Array]:
     """The columns to be written, each in a layout that `_columns` knows."""
     if names is None:
         fields = ("offset", "timestamp_ms", "timestamp", "key", "value", "headers")
@@ -148,7 +150,7 @@ def _taken(batch: pa.RecordBatch, names: Mapping[str, str] | None = None) -> dic
     for name in {"key", "value"} & columns.keys():
         columns[name] = _contiguous(columns[name], name)
     if "headers" in columns:
-        columns["headers"] = _listed(columns["headers"])
+        columns["headers"] = _headers_as_list(columns["headers"])
     return columns
 
 
@@ -167,7 +169,7 @@ def _contiguous(array: pa.Array, name: str) -> pa.Array:
     raise ValueError(f"column {name!r} is {kind}, not bytes or text")
 
 
-def _listed(array: pa.Array) -> pa.Array:
+def _headers_as_list(array: pa.Array) -> pa.Array:
     """Headers as a list, however long its offsets, of (key, value)."""
     kind = array.type
     if pa.types.is_map(kind):
@@ -183,7 +185,7 @@ def _listed(array: pa.Array) -> pa.Array:
     return array
 
 
-def _cut(arrays: dict[str, pa.Array], length: int) -> Iterator[RecordColumns]:
+def _split_to_32_bits(arrays: dict[str, pa.Array], length: int) -> Iterator[RecordColumns]:
     """Halve until the offsets of each piece fit 32 bits."""
     if _bytes_of(arrays) <= _BYTES_MAX:
         yield _columns(arrays, length)
@@ -193,7 +195,7 @@ def _cut(arrays: dict[str, pa.Array], length: int) -> Iterator[RecordColumns]:
     half = length // 2
     for start, end in ((0, half), (half, length)):
         part = {name: array.slice(start, end - start) for name, array in arrays.items()}
-        yield from _cut(part, end - start)
+        yield from _split_to_32_bits(part, end - start)
 
 
 def _bytes_of(arrays: dict[str, pa.Array]) -> int:

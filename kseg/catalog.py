@@ -143,7 +143,7 @@ class Catalog:
         listed = list[Partition]()
         spelled = named_paths(paths)
         named, refusals = frozenset(spelled), list[NotALogError]()
-        for path in _expanded(spelled, left_out, logs=files == "batches"):
+        for path in _expand_globs(spelled, left_out, logs=files == "batches"):
             try:
                 entries = _entries(path, tier, files, whole=not selection)
             except NotALogError as refusal:
@@ -159,10 +159,10 @@ class Catalog:
                 if isinstance(entries, DataDirectory):
                     data_directories.append(entries)
                     listed_here = entries.partitions + entries.lost
-                    inside = (_completed(partition, tier) for partition in listed_here)
-                    listed += _served(inside, selection, left_out, set_aside=set_aside)
+                    inside = (_with_tier_and_name(partition, tier) for partition in listed_here)
+                    listed += _served_partitions(inside, selection, left_out, set_aside=set_aside)
                 else:
-                    listed.append(_completed(entries, tier))
+                    listed.append(_with_tier_and_name(entries, tier))
         chosen, not_chosen = list[Partition](), list[Partition]()
         for entry in listed:
             (chosen if _takes(selection, entry) else not_chosen).append(entry)
@@ -222,10 +222,10 @@ def _entries(path: Path, tier: Any, files: Files, *, whole: bool) -> Partition |
 
 def partition_at(path: Path) -> Partition:
     """A partition directory, which need not exist."""
-    return _completed(Partition(path, partition_name(path)))
+    return _with_tier_and_name(Partition(path, partition_name(path)))
 
 
-def _completed(entry: Partition, tier: Any = None) -> Partition:
+def _with_tier_and_name(entry: Partition, tier: Any = None) -> Partition:
     """The entry with its tier; a link under another name has the name of its target.
 
     A copy under another name has no segments in the tier, and a file has none.
@@ -249,7 +249,7 @@ def _why_nothing(selection: Selection | Chosen, here: Sequence[Partition]) -> st
     return "no partition here is chosen"
 
 
-def _served(
+def _served_partitions(
     entries: Iterable[Partition],
     selection: Selection | Chosen,
     left_out: list[LeftOut],
@@ -384,7 +384,7 @@ def take_replicas(
 # ---- paths that callers name ---------------------------------------------------------------------
 
 
-def _expanded(
+def _expand_globs(
     named: Iterable[Path], left_out: list[LeftOut], *, logs: bool = False
 ) -> Iterator[Path]:
     """The paths; a glob stands for all that match it.
@@ -402,7 +402,7 @@ def _expanded(
             raise FileNotFoundError(errno.ENOENT, "no path matches this pattern", name)
         set_aside = list[LeftOut]()
         entries = (Partition(match, partition_name(match)) for match in matching)
-        served = [entry.path for entry in _served(entries, ALL, set_aside)]
+        served = [entry.path for entry in _served_partitions(entries, ALL, set_aside)]
         if served:
             left_out += set_aside
         readable = [match for match in served if not (logs and _is_no_log(match))]
@@ -473,7 +473,7 @@ def paths_of(paths: StrPaths) -> list[Path]:
         KsegError, OSError: a store cannot be asked for a glob.
     """
     left_out = list[LeftOut]()
-    expanded = list(_expanded(named_paths(paths), left_out))
+    expanded = list(_expand_globs(named_paths(paths), left_out))
     _tell(left_out)
     return expanded
 

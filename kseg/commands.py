@@ -32,7 +32,7 @@ def command_line(*words: StrPath) -> str:
     >>> command_line("rm", "two\nlines")
     "rm $'two\\x0alines'"
     """
-    return " ".join(_quoted(os.fspath(word)) for word in words)
+    return " ".join(_quote_word(os.fspath(word)) for word in words)
 
 
 #: A part of a sentence that may be left out, and the name of a value.
@@ -82,7 +82,7 @@ def suggestion(words: Iterable[str], names: Iterable[str], otherwise: str = "") 
     return otherwise and f"; {otherwise}"
 
 
-def _quoted(word: str) -> str:
+def _quote_word(word: str) -> str:
     """A word in shell syntax; `$'...'` if it holds characters that a terminal would not show."""
     if word.isprintable():
         return shlex.quote(word)

@@ -381,7 +381,7 @@ def _arrow_value(scalar: pa.Scalar) -> Any:
 # ---- datasets ------------------------------------------------------------------------------------
 
 
-def _named(names: Iterable[str], text: str) -> list[str]:
+def _columns_named_in(names: Iterable[str], text: str) -> list[str]:
     """The columns that expressions may use, by their text."""
     if "FieldPath(" in text or "FieldRef" in text:
         return list(names)
@@ -436,7 +436,7 @@ class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]  # pyarrow has no t
             KeyError: the column does not exist.
         """
         if isinstance(columns, dict):
-            used = _named(self.schema.names, f"{[*map(str, columns.values())]} {filter}")
+            used = _columns_named_in(self.schema.names, f"{[*map(str, columns.values())]} {filter}")
             pieces = PieceScanner(self, used, filter, batch_size).to_reader()
             return ds.Scanner.from_batches(pieces, columns=columns)
         return PieceScanner(self, columns, filter, batch_size)
@@ -478,7 +478,7 @@ class PieceScanner:
         names = self.projected_schema.names
         used, conditions = names, tuple[Condition, ...]()
         if self._filter is not None:
-            used = [*names, *_named(self.dataset_schema.names, str(self._filter))]
+            used = [*names, *_columns_named_in(self.dataset_schema.names, str(self._filter))]
             conditions = arrow_conditions(self._filter)
         # A batch without a column has no rows for a filter; the first column costs least.
         used = list(dict.fromkeys(used)) or self.dataset_schema.names[:1]

@@ -159,7 +159,7 @@ def _until_error(pieces: Iterable[Work]) -> Iterator[Work]:
         yield partial(_raise, error)
 
 
-def _raise(error: Exception, _put: Put) -> None:
+def _raise(error: Exception, _queue_result: Put) -> None:
     raise error
 
 
@@ -237,13 +237,13 @@ class _Run:
         work, piece.work = piece.work, putting(None)
         try:
             check()
-            work(partial(self._put, piece))
+            work(partial(self._queue_result, piece))
         except BaseException as error:
             piece.error = error
         _HERE.run = _HERE.piece = None  # a thread that waits keeps no run
         piece.results.put(_END)
 
-    def _put(self, piece: _Piece, result: Any) -> Buffer | None:
+    def _queue_result(self, piece: _Piece, result: Any) -> Buffer | None:
         """Queue a result; returns memory in place of its own, if that is kept with the result."""
         other = None
         if isinstance(result, memoryview):

@@ -269,8 +269,8 @@ def serving(
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setattr(stores, "REQUEST_S", request_s)
         monkeypatch.setattr(stores, "DEADLINE_S", deadline_s)
-        stores._opened.cache_clear()
+        stores._open_store.cache_clear()
         yield store
     finally:
         store.close()
-        stores._opened.cache_clear()
+        stores._open_store.cache_clear()

@@ -445,7 +445,7 @@ def examine_segment(unit: Unit, options: VerifyOptions) -> Examined:
                     checks.feed(table)
                     indexes.feed(table)
                     continue
-                front, behind = _parted(table, unreadable[0])
+                front, behind = _split_at_unreadable(table, unreadable[0])
                 checks.feed(front)
                 indexes.feed(front)  # no index is compared after that
                 checks.note_damage(checks.reached, checks.last_offset)
@@ -521,7 +521,9 @@ def _check_kraft(path: str, table: BatchTable, findings: Findings) -> bool:
     return True
 
 
-def _parted(table: BatchTable, error: UnreadableError) -> tuple[BatchTable, BatchTable]:
+def _split_at_unreadable(
+    table: BatchTable, error: UnreadableError
+) -> tuple[BatchTable, BatchTable]:
     """The batches before the unreadable range, and those after it."""
     assert error.position is not None
     in_front = table.position < error.position

@@ -215,7 +215,7 @@ def examine(unit: DiffUnit) -> PartitionDiff:
         return PartitionDiff(unit.topic, unit.partition, failed[0], compared)
 
 
-def _seen(copy_path: CopyPath, copy: Copy | CopySeen) -> CopySeen:
+def _copy_facts(copy_path: CopyPath, copy: Copy | CopySeen) -> CopySeen:
     """The facts of a copy, once it was compared."""
     if isinstance(copy, CopySeen):
         return copy
@@ -249,11 +249,11 @@ def _partition_diff(unit: DiffUnit, *, checks: bool = True) -> PartitionDiff:
     compared = [
         Compared(copy, copy_path.lacks or "unreadable")
         if isinstance(copy, CopySeen)
-        else next(pairs).value(_seen(copy_path, copy))
+        else next(pairs).value(_copy_facts(copy_path, copy))
         for number, (copy_path, copy) in enumerate(zip(unit.copies, copies, strict=True))
         if number != at
     ]
-    first = _seen(unit.copies[at], copies[at])
+    first = _copy_facts(unit.copies[at], copies[at])
     return PartitionDiff(unit.topic, unit.partition, first, tuple(compared))
 
 

@@ -56,7 +56,7 @@ def describe_overlap(earlier: SegmentSummary, later: SegmentSummary) -> str:
         return ""
     try:
         stretches = [_stretch(segment.path, first, last) for segment in (earlier, later)]
-        differ = "are the same" if _same(*stretches) else "differ"
+        differ = "are the same" if _has_same_bytes(*stretches) else "differ"
     except (KsegError, OSError):
         return f"; both hold offsets {first} to {last}, which could not be compared"
     places = " and ".join(f"{os.path.basename(path)} @ {start}" for path, start, _ in stretches)
@@ -76,7 +76,7 @@ def _stretch(path: str, first: int, last: int) -> _Stretch:
     return path, start, end
 
 
-def _same(earlier: _Stretch, later: _Stretch) -> bool:
+def _has_same_bytes(earlier: _Stretch, later: _Stretch) -> bool:
     if earlier[2] - earlier[1] != later[2] - later[1]:
         return False
     return all(a == b for a, b in zip_longest(_windows(earlier), _windows(later)))

@@ -226,7 +226,7 @@ class _Question:
             for name, group_records in sorted(records.items())
             if fnmatchcase(name, self.glob)
         }
-        assigned = {partition for group in built.values() for partition in _assigned(group)}
+        assigned = {partition for group in built.values() for partition in _assigned_places(group)}
         commits = self._commits(parts, assigned, at)
         share = self._share(at, progress, logs)
         chosen_groups = _with_commits(built, commits, self.retention_ms)
@@ -388,7 +388,7 @@ _FIELDS: Final = {
 }
 
 
-def _assigned(built: Built) -> Iterator[_Place]:
+def _assigned_places(built: Built) -> Iterator[_Place]:
     """The partitions that the members of a group have; none for the tasks of a streams group."""
     for member in built.members:
         for part in member.assignment or ():

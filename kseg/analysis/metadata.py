@@ -320,7 +320,7 @@ def metadata(
         raw = _raw_rows(cluster, certain_end, chosen)
         tables = {
             kind: MetadataTable(
-                tuple(_masked(kind, row, show=show_secrets) for row in rows.values()), kind
+                tuple(_mask_secrets(kind, row, show=show_secrets) for row in rows.values()), kind
             )
             for kind, rows in raw.items()
         }
@@ -631,7 +631,7 @@ def _directory(directory_id: UUID) -> str:
     return _DIRECTORIES.get(directory_id.int) or id_text(directory_id)
 
 
-def _masked(kind: str, row: Row, *, show: bool) -> Row:
+def _mask_secrets(kind: str, row: Row, *, show: bool) -> Row:
     """A row as an output may have it."""
     if kind != "configs":
         return row
@@ -648,7 +648,7 @@ def _differences(kind: str, old: Row | None, new: Row | None, *, show: bool) -> 
             return None
         names += ["hidden"] if kind == "configs" else []
     before, after = (
-        version and {name: _masked(kind, version, show=show)[name] for name in names}
+        version and {name: _mask_secrets(kind, version, show=show)[name] for name in names}
         for version in (old, new)
     )
     return {"before": before, "after": after}

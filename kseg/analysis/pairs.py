@@ -244,7 +244,7 @@ def _pieces(copy: Copy, rows: Int64s) -> Iterator[RecordColumns]:
             )
 
 
-def _aligned(
+def _align_pieces(
     first: Iterator[RecordColumns], other: Iterator[RecordColumns]
 ) -> Iterator[tuple[RecordColumns | None, RecordColumns | None]]:
     """Pieces of both with all records up to the same offset."""
@@ -264,7 +264,7 @@ def _aligned(
         yield taken[0], taken[1]
 
 
-def _compared(
+def _compare_records(
     copies: tuple[Copy, Copy],
     sides: tuple[Int64s, Int64s],
     pieces: tuple[RecordColumns | None, RecordColumns | None],
@@ -377,7 +377,10 @@ class Pair:
         self._note_epochs(first[mine], other[theirs])
         if len(mine) == len(first) == len(other):
             return
-        left = (self._compared(without(first, mine)), self._compared(without(other, theirs)))
+        left = (
+            self._after_both_starts(without(first, mine)),
+            self._after_both_starts(without(other, theirs)),
+        )
         differs = (overlapping(left[0], left[1]), overlapping(left[1], left[0]))
         lacking = (
             self._lacking(0, left[0][~differs[0]]),
@@ -391,7 +394,7 @@ class Pair:
         for side in (0, 1):
             self._lacks[side].add(*_offsets_of(lacking[side]))
 
-    def _compared(self, rows: Int64s) -> Int64s:
+    def _after_both_starts(self, rows: Int64s) -> Int64s:
         """The batches after the start of both logs; records before it were deleted from one."""
         return rows[rows[:, LAST] >= self._start]
 
@@ -399,7 +402,7 @@ class Pair:
         """Note batches that are the same but for their leader epochs."""
         differ = first[:, EPOCH] != other[:, EPOCH]
         if differ.any():
-            rows = self._compared(first[differ])
+            rows = self._after_both_starts(first[differ])
             self._epochs.add(*_offsets_of(rows))
 
     def _lacking(self, side: int, rows: Int64s) -> Int64s:
@@ -428,10 +431,10 @@ class Pair:
         Adds the offsets to the answer: of records that differ, that differ in their leader epoch
         alone, that one side lacks, and that compaction has removed on one side.
         """
-        sides = (_merged(differing[0], lacking[0]), _merged(differing[1], lacking[1]))
+        sides = (_merge_rows(differing[0], lacking[0]), _merge_rows(differing[1], lacking[1]))
         pieces = (_pieces(copy, rows) for copy, rows in zip(self._copies, sides, strict=True))
-        for aligned in _aligned(*pieces):
-            differ, epochs, lacks, compacted = _compared(self._copies, sides, aligned)
+        for aligned in _align_pieces(*pieces):
+            differ, epochs, lacks, compacted = _compare_records(self._copies, sides, aligned)
             self._note_differing(differing, differ, differ, len(differ))
             self._epochs.add(epochs, epochs, len(epochs))
             for side in (0, 1):
@@ -479,7 +482,7 @@ def _offsets_of(rows: Int64s) -> tuple[Int64s, Int64s, int]:
     return rows[:, FIRST], rows[:, LAST], len(rows)
 
 
-def _merged(first: Int64s, other: Int64s) -> Int64s:
+def _merge_rows(first: Int64s, other: Int64s) -> Int64s:
     """Rows of one copy in their order again."""
     rows = np.concatenate((first, other))
     return rows[np.argsort(rows[:, LAST], kind="stable")]

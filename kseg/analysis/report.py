@@ -125,7 +125,7 @@ class BrokerReport(VerbReport, Table):
 
     def to_html(self) -> str:
         """The page as one text; it loads nothing from elsewhere."""
-        charts, template = map(_stored, ("echarts.js.zst", "report.html"))
+        charts, template = map(_read_beside, ("echarts.js.zst", "report.html"))
         script = template.rpartition("<script>")[2].partition("</script>")[0]
         hashes = " ".join(
             f"'sha256-{b64encode(sha256(text.encode()).digest()).decode('ascii')}'"
@@ -160,7 +160,7 @@ class BrokerReport(VerbReport, Table):
             file.write(page)
 
 
-def _stored(name: str) -> str:
+def _read_beside(name: str) -> str:
     """The text of a file beside this module."""
     data: bytes | memoryview | None = pkgutil.get_data("kseg.analysis", name)
     assert data is not None
@@ -320,8 +320,8 @@ def _numbers(report: BrokerReport) -> dict[str, Any]:
         "all": _all_topics(topics),
         "keys": _keys(topics) if report.has_keys else None,
         "due": _due(report.explain),
-        "findings": list(_shortened(_cut(_all_findings(report)))),
-        "transactions": _undecided(report.transactions),
+        "findings": list(_shorten_texts(_first_findings(_all_findings(report)))),
+        "transactions": _transaction_facts(report.transactions),
         "subjects": {at: names[:_TEXT] for at, names in report.subjects.items()},
     }
 
@@ -437,7 +437,7 @@ def _due(explained: ExplainReport) -> list[Row]:
     return sorted(rows, key=lambda row: (row["day"], row["cause"]))[:_ROWS]
 
 
-def _undecided(answer: Transactions | None) -> Row:
+def _transaction_facts(answer: Transactions | None) -> Row:
     """The numbers of transactions by status, and those without a marker, the oldest first."""
     if answer is None:
         return {"counts": {}, "rows": []}
@@ -447,7 +447,7 @@ def _undecided(answer: Transactions | None) -> Row:
     )
     rows = sorted(answer, key=lambda transaction: transaction.start_ms)[:_ROWS]
     cells = [fields_of(transaction, words) for transaction in rows]
-    return {"counts": answer.counts, "rows": list(_shortened(cells))}
+    return {"counts": answer.counts, "rows": list(_shorten_texts(cells))}
 
 
 def _all_findings(report: BrokerReport) -> Iterator[Row]:
@@ -470,7 +470,7 @@ def _all_findings(report: BrokerReport) -> Iterator[Row]:
         }
 
 
-def _cut(rows: Iterable[Row]) -> list[Row]:
+def _first_findings(rows: Iterable[Row]) -> list[Row]:
     """The findings, the worst first; of many the first ones, and a row that counts the others."""
     order = {"error": 0, "warning": 1}
     findings = sorted(rows, key=lambda row: order.get(row["severity"], 2))
@@ -481,7 +481,7 @@ def _cut(rows: Iterable[Row]) -> list[Row]:
     return findings
 
 
-def _shortened(rows: Iterable[Row]) -> Iterator[Row]:
+def _shorten_texts(rows: Iterable[Row]) -> Iterator[Row]:
     for row in rows:
         yield {
             name: cell[: 4 * _TEXT] if isinstance(cell, str) else cell for name, cell in row.items()

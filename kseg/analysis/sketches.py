@@ -168,14 +168,14 @@ class Timeline:
         if untimed:
             times = times[has_time]
             sizes = sizes[has_time]
-        return _binned(0, times // WIDTHS_MS[0], None, sizes, untimed)
+        return _timeline_of_bins(0, times // WIDTHS_MS[0], None, sizes, untimed)
 
     def merge(self, other: Timeline) -> Timeline:
         """The sums of both."""
         width = max(self.width, other.width)
         first = self.widened(width)
         second = other.widened(width)
-        return _binned(
+        return _timeline_of_bins(
             width,
             np.concatenate((first.bins, second.bins)),
             np.concatenate((first.records, second.records)),
@@ -188,7 +188,7 @@ class Timeline:
         if width == self.width:
             return self
         bins = self.bins // (WIDTHS_MS[width] // WIDTHS_MS[self.width])
-        return _binned(width, bins, self.records, self.sizes, self.untimed)
+        return _timeline_of_bins(width, bins, self.records, self.sizes, self.untimed)
 
     def document(self) -> dict[str, Any]:
         """The fields as they stand in JSON; a bin is the time in ms at which it begins."""
@@ -201,7 +201,7 @@ class Timeline:
         }
 
 
-def _binned(
+def _timeline_of_bins(
     width: int, bins: Int64s, records: Int64s | None, sizes: Int64s, untimed: int
 ) -> Timeline:
     """A timeline of bins that may occur several times; each is one record if `records` is None."""
@@ -214,7 +214,7 @@ def _binned(
     bins = bins[starts]
     if (np.diff(bins) < 0).any():  # no longer in runs of equal bins
         order = np.argsort(bins, kind="stable")
-        return _binned(width, bins[order], records[order], sizes[order], untimed)
+        return _timeline_of_bins(width, bins[order], records[order], sizes[order], untimed)
     timeline = Timeline(width, bins, records, sizes, untimed)
     return timeline if len(bins) <= BINS_MAX else timeline.widened(width + 1)
 
@@ -301,7 +301,7 @@ class KeyTotals:
         """The `count` keys with most bytes; of equal ones the smaller hash."""
         if len(self.hashes) <= count:
             return self
-        top, dropped = _parted(self.hashes, self.sizes, count)
+        top, dropped = _split_by_bytes(self.hashes, self.sizes, count)
         lost = max(self.lost, int((self.sizes[dropped] + self.errors[dropped]).max()))
         hashes = self.hashes[top]
         names = {value: self.names[value] for value in hashes.tolist()}
@@ -391,7 +391,7 @@ class KeyCounter:
     def _raise_bar(self) -> None:
         """Drop the bytes of keys that have fallen behind the first `keys_max`."""
         hashes, _records, sizes = self._arrays()
-        first, _ = _parted(hashes, sizes, self._keys_max)
+        first, _ = _split_by_bytes(hashes, sizes, self._keys_max)
         hashes = hashes[first]
         sizes = sizes[first]
         if len(first) == self._keys_max:
@@ -412,7 +412,7 @@ class KeyCounter:
     def _shrink(self) -> None:
         """Make room in the full table: it goes on with the half of its keys that has most bytes."""
         hashes, records, sizes = self._arrays()
-        larger, dropped = _parted(hashes, sizes, self._counted // 2)
+        larger, dropped = _split_by_bytes(hashes, sizes, self._counted // 2)
         # A key may be dropped each time, with as many bytes as the largest one that was.
         self._lost += int(sizes[dropped].max())
         self._table = KeyTable(self._counted)
@@ -432,7 +432,7 @@ class KeyCounter:
         is not.
         """
         hashes, records, sizes = self._arrays()
-        top, dropped = _parted(hashes, sizes, self._keys_max)
+        top, dropped = _split_by_bytes(hashes, sizes, self._keys_max)
         top = top[np.argsort(hashes[top])]
         lost = self._lost + (int(sizes[dropped].max()) if len(dropped) else 0)
         names = {value: self._names[value] for value in hashes[top].tolist()}
@@ -440,7 +440,7 @@ class KeyCounter:
         return KeyTotals(hashes[top], records[top], sizes[top], errors, names, lost)
 
 
-def _parted(hashes: Uint64s, sizes: Int64s, count: int) -> tuple[Intps, Intps]:
+def _split_by_bytes(hashes: Uint64s, sizes: Int64s, count: int) -> tuple[Intps, Intps]:
     """The places of the `count` keys with most bytes, by hash where equal, and of the others."""
     first: Bools = np.full(len(sizes), count > 0)
     if 0 < count < len(sizes):

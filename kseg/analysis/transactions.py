@@ -451,13 +451,13 @@ class _Coordinator:
         for at in np.flatnonzero(outcome == -1).tolist():
             row: dict[str, Any] = {name: part[name][[at]].tolist()[0] for name in _OPEN_FIELDS}
             # The earliest open transaction alone holds the last stable offset back.
-            row["holds"] = "" if undecided else _held(view.path)
-            undecided.append(self._undecided(row, states[at]))
+            row["holds"] = "" if undecided else _consequences(view.path)
+            undecided.append(self._open_transaction(row, states[at]))
             status[at] = undecided[-1].status
         part["status"] = status
         return undecided
 
-    def _undecided(self, row: dict[str, Any], state: TransactionalId | None) -> Undecided:
+    def _open_transaction(self, row: dict[str, Any], state: TransactionalId | None) -> Undecided:
         """An open transaction, by the rules of `find-hanging`."""
         status = "open"
         why = "its last batch is younger than transactions may take"
@@ -507,7 +507,7 @@ def _transactional_id(record: Any, log_partition: int) -> TransactionalId:
     )
 
 
-def _held(directory: Path) -> str:
+def _consequences(directory: Path) -> str:
     """The consequences of the first open transaction of a partition, in words."""
     is_cleaned = read_clean_offset(directory, partition_of(directory)) is not None
     return "last-stable-offset, cleaner" if is_cleaned else "last-stable-offset"

@@ -309,7 +309,7 @@ def run_units(
     """
     if not isinstance(threads, int):
         for answer in threads.run(units, work, merge, progress):
-            yield from _taken(answer, skipped)
+            yield from _answer_or_skip(answer, skipped)
         return
     if threads < 1:
         raise ValueError(f"threads is {threads}, not 1 or more")
@@ -319,10 +319,10 @@ def run_units(
         done += unit.cost
         if progress is not None:
             progress(min(done, total), total)
-        yield from _taken(answer, skipped)
+        yield from _answer_or_skip(answer, skipped)
 
 
-def _taken(answer: _Answer | LeftOut, skipped: list[LeftOut] | None) -> Iterator[_Answer]:
+def _answer_or_skip(answer: _Answer | LeftOut, skipped: list[LeftOut] | None) -> Iterator[_Answer]:
     """The answer, or nothing: an unreadable path raises its error, or is noted in `skipped`."""
     if not isinstance(answer, LeftOut):
         yield answer

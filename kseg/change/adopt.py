@@ -190,7 +190,7 @@ class AdoptionPlan(Table, VerbReport):
 
     def _stage(self, progress: Progress | None) -> tuple[swap.Made, ...]:
         """Make all logs beside the data directories, once for each replica; on a fault none."""
-        logs, note = list[swap.Made](), _noted(progress, sum(self.room.values()))
+        logs, note = list[swap.Made](), _sum_progress(progress, sum(self.room.values()))
         homes = {target.parent for partition in self.partitions for target in partition.targets}
         swap.begin(homes)
         try:
@@ -280,7 +280,7 @@ def plan_adoption(
         return plan.result((), tuple(made.path for made in unfinished))
     catalog = Catalog.of(sources, replicas="all", files="refuse", tier=tier)
     chosen = plan.chosen(catalog, topics, Selection.of(None, partitions))
-    note = _noted(progress, sum(info.size for walk in chosen for info in walk.view.segments))
+    note = _sum_progress(progress, sum(info.size for walk in chosen for info in walk.view.segments))
     walks = [walk for walk in chosen if plan.walk(walk, at_ms, cut, note)]
     transactions = [transaction for walk in walks for transaction in walk.transactions]
     logs, names = [(walk.view, walk.end) for walk in walks], {walk.entry.name for walk in walks}
@@ -299,7 +299,7 @@ def plan_adoption(
     return plan.result(adoptions, ())
 
 
-def _noted(progress: Progress | None, total: int) -> Callable[[int], None]:
+def _sum_progress(progress: Progress | None, total: int) -> Callable[[int], None]:
     """A function that takes the bytes of each step, and reports all bytes so far."""
     done = 0
 
@@ -443,7 +443,7 @@ class _Planning:
             targets = self._targets(topic, number, [assignment[number] for assignment in assigned])
             epoch = max(assignment[number].leader_epoch for assignment in assigned)
             entry, *others = copies[number]
-            merge = _merged(number, copies[number]) if others else None
+            merge = _merge_copies(number, copies[number]) if others else None
             view = LogView.at(entry) if merge is None else merge.view
             # Of one directory that Kafka has set aside (`-delete`, `-stray`) all records are taken,
             # not only those from the log's start on.
@@ -491,12 +491,12 @@ class _Planning:
             if swap.last_base(path) != 0:
                 why = "the partition has or had records: adopt into one that is new"
                 raise KsegError(why, path=path)
-            of_partition = self._known(path).of(path)
+            of_partition = self._settings_at(path).of(path)
             if of_partition.skipped in UNTOUCHED:
                 raise KsegError(f"{of_partition.why}: adopt into another topic", path=path)
         return tuple(paths)
 
-    def _known(self, path: Path) -> Settings:
+    def _settings_at(self, path: Path) -> Settings:
         """The settings of the broker that has a partition directory."""
         return next(broker.known for broker in self.brokers if path.parent in broker.places)
 
@@ -539,7 +539,7 @@ class _Planning:
         afterwards puts the setting back.
         """
         target, end = adoption.targets[0], adoption.log_end_offset
-        broker_settings = self._known(target)
+        broker_settings = self._settings_at(target)
         config = usual_rules(broker_settings, target).config
         latest = {  # without times, that of the new file counts
             segment.base_offset: segment.max_timestamp
@@ -634,7 +634,7 @@ class _Planning:
             tuple(self.after),
             tuple(self.left_out),
             unfinished,
-            {name: self._known(path).of(path).log_config for name, path in first_targets},
+            {name: self._settings_at(path).of(path).log_config for name, path in first_targets},
             {path: _look(path) for path in sorted(seen)},
             self.now_ms,
             self.group_homes,
@@ -673,7 +673,7 @@ def _adoption(
     )
 
 
-def _merged(number: int, copies: Sequence[Partition]) -> PartitionMerge:
+def _merge_copies(number: int, copies: Sequence[Partition]) -> PartitionMerge:
     """Several copies of one partition as one log.
 
     Raises:

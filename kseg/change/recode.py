@@ -80,7 +80,7 @@ class RecodingPlan(Plan[Report]):
         if self.left_alone:
             return self
         view, target = LogView.open(path), self.target
-        segments = (_planned(view, info, target) for info in view.segments)
+        segments = (_plan_segment(view, info, target) for info in view.segments)
         return replace(self, path=path, segments=tuple(segments))
 
     @property
@@ -151,7 +151,7 @@ def plan_recoding(
     return RecodingPlan(path, rules, codec, target, now_ms).planned(path)
 
 
-def _planned(view: LogView, info: SegmentInfo, target: Target) -> CompactedSegment:
+def _plan_segment(view: LogView, info: SegmentInfo, target: Target) -> CompactedSegment:
     """A segment with the reason why it stays; without one if it is rewritten.
 
     A header does not tell the level, so with a level batches of the same codec are written again.

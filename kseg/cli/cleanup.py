@@ -449,7 +449,7 @@ def erase(
     configs = known_configs(partitions, command_settings, directories)
     plan_at: Any = partial(plan_erasure, **targets, now=options.now_ms, threads=jobs)
     with usage_errors():
-        plans, damage = _planned(
+        plans, damage = _plan_each(
             partitions, lambda path, bar: plan_at(path, config=configs[path], progress=bar)
         )
     if report_file is not None:
@@ -569,7 +569,7 @@ def _with_set_aside(partitions: Sequence[Partition]) -> list[Partition]:
     return list(by_path.values())
 
 
-def _planned(
+def _plan_each(
     partitions: Sequence[Partition], plan_at: Callable[[Path, Progress], ErasurePlan]
 ) -> tuple[list[ErasurePlan], list[KsegError]]:
     """The plan of each partition, and the damage for which others have none."""

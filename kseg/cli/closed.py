@@ -422,7 +422,7 @@ def truncate(
                 "removed whole"
             )
         output.write_lines(where + line for line in plan.effects())
-    documents = [_truncated(done) for done in reports]
+    documents = [_truncation_fields(done) for done in reports]
     fields = (
         documents[0]
         if offset is not None
@@ -448,7 +448,7 @@ def truncate(
     )
 
 
-def _truncated(done: Any) -> dict[str, Any]:
+def _truncation_fields(done: Any) -> dict[str, Any]:
     """The fields of a partition's document, out of the report of a cut."""
     plan = done.plan
     return {

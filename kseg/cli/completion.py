@@ -45,14 +45,14 @@ def partitions(ctx: click.Context, _parameter: click.Parameter, incomplete: str)
     """Numbers of partitions, of the chosen topics if there are any; after a comma, one more."""
     chosen = ctx.params.get("topics") or ()
     numbers = {name.partition for name in _partitions(ctx) if not chosen or name.topic in chosen}
-    return _listed(map(str, sorted(numbers)), incomplete)
+    return _complete_list(map(str, sorted(numbers)), incomplete)
 
 
 def fields(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names of fields of records; after a comma, one more."""
     from kseg.cli.rows import FIELD_NAMES
 
-    return _listed(FIELD_NAMES, incomplete)
+    return _complete_list(FIELD_NAMES, incomplete)
 
 
 def job_fields(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -60,16 +60,16 @@ def job_fields(_ctx: click.Context, _parameter: click.Parameter, incomplete: str
     with suppress(ImportError):
         from kseg.spark.jobs import EXPORT_FIELD_NAMES  # they need pyarrow
 
-        return _listed(EXPORT_FIELD_NAMES, incomplete)
+        return _complete_list(EXPORT_FIELD_NAMES, incomplete)
     return []
 
 
 def partition_keys(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """The values of `--partition-by`; after a comma, one more."""
-    return _listed(PARTITION_KEYS, incomplete)
+    return _complete_list(PARTITION_KEYS, incomplete)
 
 
-def _listed(names: Iterable[str], incomplete: str) -> list[str]:
+def _complete_list(names: Iterable[str], incomplete: str) -> list[str]:
     """The completions of a list with commas: other names, which begin as the last one does."""
     front, comma, last = incomplete.rpartition(",")
     earlier = front.split(",")
@@ -83,13 +83,13 @@ def _partitions(ctx: click.Context) -> Iterator[PartitionName]:
     # Paths are the words that are not options: where one lacks its value, click parses none.
     for path in tuple(word for word in ctx.args if not word.startswith("-")) or (".",):
         with suppress(OSError):
-            yield from _named([Path(path).resolve().name])
+            yield from _parse_served_names([Path(path).resolve().name])
             with os.scandir(path) as entries:
                 names = (entry.name for entry, _ in zip(entries, range(_ENTRIES_MAX), strict=False))
-                yield from _named(names)
+                yield from _parse_served_names(names)
 
 
-def _named(names: Iterable[str]) -> Iterator[PartitionName]:
+def _parse_served_names(names: Iterable[str]) -> Iterator[PartitionName]:
     """The parsed names of partitions that a broker serves."""
     for name in names:
         with suppress(NotALogError):

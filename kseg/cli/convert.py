@@ -228,13 +228,13 @@ class FileConversion:
     def go(self, target: Path | None, first_offset: int | None) -> None:
         """Convert all of it."""
         if self.path == _STDIN:
-            with _opened(target, None) as write:
+            with _open_output(target, None) as write:
                 self._tiles(stream_tiles(sys.stdin.buffer), write, stdin_fault, 0)
             return
         path = path_at(self.path)
         if not file_name(path).kind.holds_batches:
             raise NotALogError("a file without records", path=self.path)
-        with Segment.open(path) as segment, _opened(target, path) as write:
+        with Segment.open(path) as segment, _open_output(target, path) as write:
             if segment.kafka07:  # its messages are numbered one after the other
                 self.jobs, self._first_offset = 1, _first_offset(first_offset, target)
             self._tiles(segment.walk(), write, segment.stop_fault, segment.size)
@@ -386,7 +386,7 @@ def _refuse_taken(target: Path, source: Path, *, force: bool) -> None:
 
 
 @contextmanager
-def _opened(target: Path | None, source: Path | None) -> Iterator[_Write]:
+def _open_output(target: Path | None, source: Path | None) -> Iterator[_Write]:
     """A function that writes; the file takes its name when the block ends well."""
     if target is None:
         stdout = output.binary_stdout()
@@ -466,13 +466,13 @@ def _recode(
         remedy="--apply does it",
         codec=codec,
         level=level,
-        partitions=[_recoded(plan) for plan in plans],
+        partitions=[_partition_document(plan) for plan in plans],
         findings=[one_line(error) for error in findings],
     )
     return Exit.FOUND if have_damage(findings) else code
 
 
-def _recoded(plan: RecodingPlan) -> dict[str, object]:
+def _partition_document(plan: RecodingPlan) -> dict[str, object]:
     """A partition in the document."""
     return {
         "path": str(plan.path),

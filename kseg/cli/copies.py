@@ -217,7 +217,7 @@ def _merge_page(plan: MergePlan, report: Path | None) -> Iterator[str]:
             f"{output.counted(plan.undecided, 'conflict')}: nothing was written; --prefer DIR "
             "chooses the right copy"
         )
-        yield from _compacted(plan)
+        yield from _compaction_advice(plan)
     else:
         yield (
             f"{plan.out}: {output.counted(len(plan.partitions), 'partition')}, "
@@ -249,7 +249,7 @@ def _is_first_changed(merge: PartitionMerge) -> bool:
     )
 
 
-def _compacted(plan: MergePlan) -> Iterator[str]:
+def _compaction_advice(plan: MergePlan) -> Iterator[str]:
     """Advice for copies that may have been compacted separately."""
     if any(
         conflict.is_compacted for partition in plan.partitions for conflict in partition.conflicts

@@ -93,11 +93,13 @@ def decoded_rows(
             first + _ROWS_MAX,
             max(first + 1, int(np.searchsorted(used, room, "right"))),
         )
-        yield _decoded(columns[first:end], topic, style)
+        yield _decode_piece(columns[first:end], topic, style)
         first = end
 
 
-def _decoded(columns: RecordColumns, topic: InternalTopic | ConnectTopic, style: Style) -> Decoded:
+def _decode_piece(
+    columns: RecordColumns, topic: InternalTopic | ConnectTopic, style: Style
+) -> Decoded:
     """The rows of a piece of records, their number, and the faults."""
     records, faults = _records(columns, topic)
     reasons = [None if record.reason is None else record.reason.encode() for record in records]

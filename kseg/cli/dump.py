@@ -205,7 +205,7 @@ class Dump(RecordLines):
         for source in files:
             if not source.name.kind.holds_batches:
                 yield At(source.path, partial(self._entries, source))
-        logs, start = self._narrowed([file for file in files if file.name.kind.holds_batches])
+        logs, start = self._files_in_range([file for file in files if file.name.kind.holds_batches])
         for number, source in enumerate(logs):
             if self.full:
                 return
@@ -233,7 +233,7 @@ class Dump(RecordLines):
                 unreadable.clear()
                 yield use.to(work)
 
-    def _narrowed(self, logs: list[InputFile]) -> tuple[list[InputFile], int]:
+    def _files_in_range(self, logs: list[InputFile]) -> tuple[list[InputFile], int]:
         """The files that can hold the wanted offsets, and the place to begin in the first one."""
         takes_all = self.request.bounds == (ALL, ALL) and self._key is None
         if self.last is not None and takes_all and not self._batches_only:
@@ -293,13 +293,13 @@ class Dump(RecordLines):
         """Write the records of a tile."""
         fields = record_fields(kafka07=tile.table.kafka07)
         request = replace(self.request, columns=fields)
-        for columns in self._decoded(tile, request, source, put):
+        for columns in self._decode_tile(tile, request, source, put):
             chosen = columns if self._key is None else take_equal(columns, self._key)
             self._take_rows(chosen, source, sink, put)
             if self.full:
                 return
 
-    def _decoded(
+    def _decode_tile(
         self, tile: Tile, request: Request, source: Source, put: Put
     ) -> Iterator[RecordColumns]:
         """The records of a tile, without those that cannot be decoded, which are reported."""
@@ -310,7 +310,7 @@ class Dump(RecordLines):
                 request,
                 base=tile.base,
                 workspace=workspace,
-                on_error=lambda error: self._undecoded(error, source, put),
+                on_error=lambda error: self._report_undecoded(error, source, put),
             )
             for columns in pieces:
                 for error in message_errors(columns, tile.table):
@@ -320,7 +320,10 @@ class Dump(RecordLines):
     def _batches(self, tile: Tile, source: Source, sink: RowWriter, put: Put) -> None:
         """Write a row for each wanted batch of a tile."""
         table = complete_wrappers(
-            tile.data, tile.base, tile.table, lambda error: self._undecoded(error, source, put)
+            tile.data,
+            tile.base,
+            tile.table,
+            lambda error: self._report_undecoded(error, source, put),
         )
         offsets = table.last_offset, table.base_offset
         times = table.max_timestamp, table.base_timestamp
@@ -364,7 +367,7 @@ class Dump(RecordLines):
                 surplus = 0
         self._held.clear()
 
-    def _undecoded(self, error: KsegError, source: Source, put: Put) -> None:
+    def _report_undecoded(self, error: KsegError, source: Source, put: Put) -> None:
         """Report a batch whose records cannot all be shown, unless its checksum is the reason."""
         if error.stop is None:
             self.find(error, source.path, put)

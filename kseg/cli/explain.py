@@ -56,7 +56,7 @@ def explain(
     else:
         _write_totals(report)
         _write_partitions(report.partitions, segments=segments)
-        output.write_lines(_rest(report, segments=segments))
+        output.write_lines(_lines_of_other_files(report, segments=segments))
     return Exit.OK if report.ok else Exit.FOUND
 
 
@@ -86,26 +86,26 @@ def _total(cause: str, size: str, meaning: str, date: str | None) -> str:
     return f"  {size:>10}  {cause}: {meaning}{'' if date is None else f'; from {date} on'}"
 
 
-def _rest(report: ExplainReport, *, segments: bool) -> Iterator[str]:
+def _lines_of_other_files(report: ExplainReport, *, segments: bool) -> Iterator[str]:
     """Lines about files outside of partitions, and about extra questions."""
     yield from _rows([row for row in report.elsewhere if row.cause != "metadata"], whole=segments)
     yield from (f"unknown: {why}" for why in report.unknown)
-    unsettled = _unsettled(report.partitions, "policy-unknown")
+    unsettled = _reasons_by_partition(report.partitions, "policy-unknown")
     for cause in ("invalid-setting", "policy-unknown"):
-        if reasons := _unsettled(report.partitions, cause):
+        if reasons := _reasons_by_partition(report.partitions, cause):
             many = output.counted(len(reasons), "partition")
             yield f"{cause}: {many}, such as {reasons[0]}"
     yield from defaults_lines(
         (partition.topic, partition.settings) for partition in report.partitions
     )
     if report.what_if is not None:
-        yield from _supposed(report.what_if, left_out=len(unsettled))
+        yield from _what_if_lines(report.what_if, left_out=len(unsettled))
     if report.codecs:
         yield ""
         yield from map(_codec_line, report.codecs)
 
 
-def _unsettled(partitions: Sequence[PartitionKeeps], cause: str) -> list[str]:
+def _reasons_by_partition(partitions: Sequence[PartitionKeeps], cause: str) -> list[str]:
     """For each partition with files of a cause: its name, and the reason."""
     reasons: dict[str, str] = {}
     for partition in partitions:
@@ -189,7 +189,7 @@ def _row(row: KeptFile) -> str:
     return "; ".join(parts)
 
 
-def _supposed(what_if: WhatIf, *, left_out: int) -> Iterator[str]:
+def _what_if_lines(what_if: WhatIf, *, left_out: int) -> Iterator[str]:
     """The answer to `--what-if`; `left_out` partitions have a policy that is not known."""
     size = output.human_bytes(what_if.bytes)
     yield ""

@@ -209,14 +209,14 @@ def _next_step(error: BaseException) -> str:
     near = (
         ""
         if directory == path
-        else _near(os.path.relpath(path, directory).partition(os.sep)[0], directory)
+        else _nearest_name(os.path.relpath(path, directory).partition(os.sep)[0], directory)
     )
     if near and not refused:
         return f"; did you mean {printable(os.path.join(directory, near))}?"
     return f"; this lists the files: {command_line('ls', '-la', directory)}"
 
 
-def _near(name: str, directory: str) -> str:
+def _nearest_name(name: str, directory: str) -> str:
     """The name in a directory that is nearest to this one, if any is."""
     try:
         return nearest(name, os.listdir(directory))

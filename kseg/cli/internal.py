@@ -384,7 +384,7 @@ def metadata(
                 for finding in (*before.findings, *after.findings)
             )
         )
-        output.write_lines(map(_changed, changes))
+        output.write_lines(map(_change_line, changes))
         if not len(changes):
             output.write_line("nothing differs")
     is_wrong = _has_errors(before) or _has_errors(after)
@@ -403,9 +403,9 @@ def _print_state(state: Metadata) -> None:
         if len(table):
             output.write_lines(("", kind))
             if kind == "changes":
-                output.write_lines(map(_changed, table))
+                output.write_lines(map(_change_line, table))
             else:
-                _write_table([_shown(row) for row in table])
+                _write_table([_row_texts(row) for row in table])
 
 
 def _write_table(rows: list[dict[str, str]]) -> None:
@@ -414,7 +414,7 @@ def _write_table(rows: list[dict[str, str]]) -> None:
     output.write_columns(names, rows)
 
 
-def _shown(row: dict[str, Any]) -> dict[str, str]:
+def _row_texts(row: dict[str, Any]) -> dict[str, str]:
     """A row as text; `certain` is shown only where a row is not."""
     cells = {name: _cell(value) for name, value in row.items() if name != "hidden"}
     if row.get("hidden"):
@@ -424,13 +424,13 @@ def _shown(row: dict[str, Any]) -> dict[str, str]:
     return cells | ({"certain": ""} if row.get("certain") else {})
 
 
-def _changed(row: dict[str, Any]) -> str:
+def _change_line(row: dict[str, Any]) -> str:
     """A change in a line."""
     name = " ".join(map(str, row["key"]))
     before, after = (
         "nothing"
         if row[moment] is None
-        else ", ".join(f"{name}={value}" for name, value in _shown(row[moment]).items())
+        else ", ".join(f"{name}={value}" for name, value in _row_texts(row[moment]).items())
         for moment in ("before", "after")
     )
     at_offset = "" if row["offset"] is None else f" (offset {row['offset']})"

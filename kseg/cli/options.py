@@ -414,7 +414,7 @@ _READY: Final[dict[str, Option]] = {"now": now_option(expose=False), "tier": tie
 _COUNTED_FROM_NOW: Final = (parse_time_range,)
 
 
-def _declared(question: Question, option: Asked, verb: str = "") -> Option:
+def _declare_option(question: Question, option: Asked, verb: str = "") -> Option:
     """One option of the table of questions; short forms are those of `grep` alone."""
     kind: Any = None
     if option.among:
@@ -446,7 +446,7 @@ def asked(name: str, verb: str = "") -> Option:
     question = BY_NAME[name]
     if name in _READY:
         return _READY[name]
-    return together(*(_declared(question, option, verb) for option in question.options))
+    return together(*(_declare_option(question, option, verb) for option in question.options))
 
 
 def query_options(verb: str) -> Option:

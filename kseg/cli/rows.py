@@ -539,11 +539,11 @@ def record_rows(
     held = held_columns(columns)
     for name, column in columns.arrays.items():
         if isinstance(column, TypedColumn):
-            held[name] = _shown(column)
+            held[name] = _typed_texts(column)
     return rows_of(held, style, fields)
 
 
-def _shown(column: TypedColumn) -> BinaryColumn:
+def _typed_texts(column: TypedColumn) -> BinaryColumn:
     """The texts of decoded values, or their JSON."""
     if not isinstance(column.kind, Kind):
         from kseg.decode.registry import json_columns
@@ -564,13 +564,13 @@ def _plain_json(column: BinaryColumn) -> BinaryColumn:
         return column
     if int(column.data.max()) > _ASCII_MAX:
         return binary_column(
-            [text and _NOT_ASCII.sub(_escaped, text.decode()).encode() for text in column]
+            [text and _NOT_ASCII.sub(_escape_match, text.decode()).encode() for text in column]
         )
     data = np.where(np.isin(column.data, _SPACES), np.uint8(0x20), column.data)
     return BinaryColumn(column.offsets, data, column.validity, column.null_count)
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     """An escape of a character outside of ASCII; a blank for white space between parts of JSON."""
     letter = match[0]
     if letter in "\t\n\r":

@@ -61,14 +61,14 @@ def salvage(
 def _say(report: SalvageReport) -> None:
     """Print a table of partitions, their details, and the totals."""
     plan = report.plan
-    output.write_lines(_unproved(plan))
+    output.write_lines(_unproved_lines(plan))
     head = ("partition", "kept", "records", "lost", "duplicates", "offsets")
     output.write_table(head, [_row(partition) for partition in plan.partitions])
     output.write_lines(line for partition in plan.partitions for line in _details(partition))
     output.write_lines(_totals(plan, report))
 
 
-def _unproved(plan: SalvagePlan) -> Iterator[str]:
+def _unproved_lines(plan: SalvagePlan) -> Iterator[str]:
     """The number of readable batches that are left out for lack of a proof: the first line."""
     count = sum(partition.unproved_batches for partition in plan.partitions)
     if count:
@@ -91,13 +91,13 @@ def _row(partition: SalvagedPartition) -> tuple[object, ...]:
         partition.name,
         output.counted(partition.batches, "batch", "batches"),
         "unknown" if partition.records is None else partition.records,
-        _lost(partition),
+        _lost_count(partition),
         partition.duplicate_batches,
         f"{start} to {end - 1}" if end > start else f"none, ends at {end}",
     )
 
 
-def _lost(partition: SalvagedPartition) -> str:
+def _lost_count(partition: SalvagedPartition) -> str:
     """The number of records that a partition has lost, in words."""
     if partition.lost_records is None:
         return "unknown"

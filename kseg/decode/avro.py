@@ -140,7 +140,7 @@ def decoder(
     """
     written, names = parsed(writer, references)
     if reader is None:
-        return _made(writer, written, names, written, names)
+        return _make_decoder(writer, written, names, written, names)
     if reader_references is None:
         reader_references = references
     wanted_schema, wanted_names = parsed(reader, reader_references)
@@ -149,25 +149,27 @@ def decoder(
         if wanted_schema is None:
             raise SchemaError(f"{_label(reader)} has no {record}; it has {', '.join(wanted_names)}")
     elif isinstance(wanted_schema, list):
-        branches = [_named(branch, wanted_names) for branch in wanted_schema]
+        branches = [_look_up_name(branch, wanted_names) for branch in wanted_schema]
         records = [branch["name"] for branch in branches if _type_of(branch) == "record"]
         if len(records) > 1:
             raise SchemaError(
                 f"{_label(reader)} has several record types: {', '.join(records)}; choose one "
                 '(record=), or decode as "registry-json"'
             )
-    return _made(writer, written, names, wanted_schema, wanted_names)
+    return _make_decoder(writer, written, names, wanted_schema, wanted_names)
 
 
 def type_names(schema: Schema, references: Mapping[str, Schema]) -> list[str]:
     """The full name of a schema's type; of a union, that of each branch. Errors as of `decoder`."""
     parsed_schema, names = parsed(schema, references)
     branches = parsed_schema if isinstance(parsed_schema, list) else [parsed_schema]
-    kinds = [_named(branch, names) for branch in branches]
+    kinds = [_look_up_name(branch, names) for branch in branches]
     return [kind["name"] if "name" in kind else _type_of(kind) for kind in kinds]
 
 
-def _made(label: Schema, writer: Any, names: Any, reader: Any, reader_names: Any) -> AvroDecoder:
+def _make_decoder(
+    label: Schema, writer: Any, names: Any, reader: Any, reader_names: Any
+) -> AvroDecoder:
     """A decoder; SchemaError also for parts of wrong types, which fastavro does not refuse."""
     try:
         return AvroDecoder(writer, names, reader, reader_names)
@@ -301,7 +303,7 @@ class _Program:
         type 0, also without null in the schema: rows that do not decode need one, and Arrow's
         unions have no bits for null.
         """
-        schema, above = _entered(schema, self._reader_names, above)
+        schema, above = _enter_type(schema, self._reader_names, above)
         number = len(self._columns)
         if number == COLUMNS_MAX:
             raise SchemaError(f"the schema has more than {COLUMNS_MAX} columns")
@@ -328,7 +330,7 @@ class _Program:
             kind, size, bounds, made = kernel.K_UNION, 1, _INT64, pa.dense_union(fields)
             nullable = False
         elif _type_of(schema) in ("record", "error", "array", "map"):
-            kind, size, bounds, made = self._nested(number, schema, above)
+            kind, size, bounds, made = self._compile_nested(number, schema, above)
         else:
             kind, size, bounds, made = self._scalar(number, schema)
         # The kids, a place and a count, follow when all columns are there: see `compile`.
@@ -361,7 +363,7 @@ class _Program:
         made, column, size, bounds = _SCALARS.get((kind, logical)) or _SCALARS[kind, None]
         return column, size, bounds, made
 
-    def _nested(
+    def _compile_nested(
         self, number: int, schema: Any, above: tuple[str, ...]
     ) -> tuple[int, int, tuple[int, int], pa.DataType]:
         """The same of a record, array or map, whose inner columns are added."""
@@ -404,7 +406,7 @@ class _Program:
             above: the names of the types around it.
             path: its place in the schema.
         """
-        writer, above = _entered(writer, self._names, above)
+        writer, above = _enter_type(writer, self._names, above)
         number = self._add(path, _node_row(kernel.REFUSE, _SKIP))
         if isinstance(writer, list):
             kids = [self._node(branch, reader, column, above, path) for branch in writer]
@@ -428,7 +430,7 @@ class _Program:
         The branch is the type's number in a column that is a union, where null is 0 (see
         `_column`); None for another column.
         """
-        reader = _named(reader, self._reader_names)
+        reader = _look_up_name(reader, self._reader_names)
         if not isinstance(reader, list):
             return (reader if self._fits(writer, reader) else None), None
         not_null = _without_null(reader)
@@ -439,7 +441,7 @@ class _Program:
         branches = ["null" if len(not_null) < len(reader) else None, *not_null]
         for is_same in (True, False):
             for number, branch in enumerate(branches):
-                branch_type = branch and _named(branch, self._reader_names)
+                branch_type = branch and _look_up_name(branch, self._reader_names)
                 if branch_type and self._fits(writer, branch_type, is_same=is_same):
                     return branch_type, number
         return None, None
@@ -503,7 +505,7 @@ class _Program:
         """
         if struct == _SKIP:
             kids = [
-                self._node(field["type"], None, _SKIP, above, _inside(path, field["name"]))
+                self._node(field["type"], None, _SKIP, above, _inner_path(path, field["name"]))
                 for field in writer["fields"]
             ]
             return _node_row(kernel.RECORD, _SKIP, self._list(kids))
@@ -531,7 +533,7 @@ class _Program:
                 fields[column_of[at]]["type"] if at in column_of else None,
                 column_of.get(at, _SKIP),
                 above,
-                _inside(path, field["name"]),
+                _inner_path(path, field["name"]),
             )
             for at, field in enumerate(writer["fields"])
         ]
@@ -600,7 +602,7 @@ def _node_row(op: int, column: int, kids: tuple[int, int] = (0, 0), argument: in
     return [op, column, *kids, argument]
 
 
-def _entered(
+def _enter_type(
     schema: Any, names: Mapping[str, Any], above: tuple[str, ...]
 ) -> tuple[Any, tuple[str, ...]]:
     """A type, looked up if it is a name; and the names of the types around the types in it.
@@ -608,7 +610,7 @@ def _entered(
     Raises:
         SchemaError: it is in itself, or too deep.
     """
-    entered = _named(schema, names)
+    entered = _look_up_name(schema, names)
     name = entered.get("name", "") if isinstance(entered, dict) else ""
     if name and name in above:
         raise SchemaError(
@@ -620,7 +622,7 @@ def _entered(
     return entered, (*above, name)
 
 
-def _named(schema: Any, names: Mapping[str, Any]) -> Any:
+def _look_up_name(schema: Any, names: Mapping[str, Any]) -> Any:
     """The type that a name stands for; another type as it is, without a dict around it."""
     kind = schema.get("type") if isinstance(schema, dict) else schema
     if isinstance(kind, str) and kind in names and kind not in _OPS:
@@ -675,7 +677,7 @@ def _symbols(schema: Any) -> list[str]:
     return symbols
 
 
-def _inside(path: str, name: str) -> str:
+def _inner_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
@@ -713,7 +715,7 @@ def _default(field: Any, kind: pa.DataType, names: Mapping[str, Any]) -> pa.Arra
 
 def _value(schema: Any, value: Any, names: Mapping[str, Any]) -> Any:
     """A default, as JSON has it, in the form that Arrow takes."""
-    schema = _named(schema, names)
+    schema = _look_up_name(schema, names)
     if isinstance(schema, list):
         return _value(schema[0], value, names)
     kind = _type_of(schema)

@@ -76,8 +76,8 @@ def decoder_of_schema(
     Raises:
         SchemaError: it is not JSON, too large, or refers to a place that does not exist.
     """
-    texts = {name: _parsed(reference.text) for name, reference in (references or {}).items()}
-    parsed = _parsed(schema) if isinstance(schema, str) else schema
+    texts = {name: _parse_schema(reference.text) for name, reference in (references or {}).items()}
+    parsed = _parse_schema(schema) if isinstance(schema, str) else schema
     return decoder_of_type(_Types({**texts, "": parsed}).of(parsed, "", ()))
 
 
@@ -107,7 +107,7 @@ def infer(sample: pa.BinaryArray) -> pa.DataType:
     merged = pa.null()
     for payload in sample.slice(0, SAMPLE_MAX).to_pylist():
         try:
-            merged = _merged(merged, _type_of(parse(payload or b"null", "sample")))
+            merged = _common_type(merged, _type_of(parse(payload or b"null", "sample")))
         except RefusedError:
             continue
     return _with_text_for_unknown(merged)
@@ -199,7 +199,7 @@ class JsonDecoder:
 # ---- JSON Schema ---------------------------------------------------------------------------------
 
 
-def _parsed(text: str) -> Any:
+def _parse_schema(text: str) -> Any:
     try:
         return parse(text.encode("utf-8", "surrogatepass"), "schema-json")
     except RefusedError as error:
@@ -290,12 +290,12 @@ def _type_of(value: Any) -> pa.DataType:
         case list():
             inner = pa.null()
             for item in value:
-                inner = _merged(inner, _type_of(item))
+                inner = _common_type(inner, _type_of(item))
             return pa.list_(inner)
     return pa.struct([(name, _type_of(member)) for name, member in value.items()])
 
 
-def _merged(first: pa.DataType, other: pa.DataType) -> pa.DataType:
+def _common_type(first: pa.DataType, other: pa.DataType) -> pa.DataType:
     """The type of values of both types."""
     if first == other or pa.types.is_null(other):
         return first
@@ -304,11 +304,11 @@ def _merged(first: pa.DataType, other: pa.DataType) -> pa.DataType:
     if {first, other} == {pa.int64(), pa.float64()}:
         return pa.float64()
     if pa.types.is_list(first) and pa.types.is_list(other):
-        return pa.list_(_merged(first.value_type, other.value_type))
+        return pa.list_(_common_type(first.value_type, other.value_type))
     if pa.types.is_struct(first) and pa.types.is_struct(other):
         fields = {field.name: field.type for field in first}
         for field in other:
-            fields[field.name] = _merged(fields.get(field.name, pa.null()), field.type)
+            fields[field.name] = _common_type(fields.get(field.name, pa.null()), field.type)
         return pa.struct(list(fields.items()))
     return JSON_TEXT
 

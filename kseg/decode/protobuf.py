@@ -173,14 +173,14 @@ class ProtobufDecoder:
 def _compile(schema: Schema, references: Mapping[str, Schema]) -> Any:
     """The descriptor of a file, in a pool of its own; the same text is compiled once."""
     texts = tuple((name, reference.text) for name, reference in references.items())
-    compiled = _compiled(schema.subject, schema.text, texts)
+    compiled = _compile_file(schema.subject, schema.text, texts)
     if isinstance(compiled, KsegError):
         raise compiled
     return compiled
 
 
 @lru_cache(maxsize=COMPILED_MAX)
-def _compiled(subject: str, text: str, references: tuple[tuple[str, str], ...]) -> Any:
+def _compile_file(subject: str, text: str, references: tuple[tuple[str, str], ...]) -> Any:
     """The descriptor of a file, or the error of its compilation."""
     try:
         return _run_compiler(subject, text, dict(references))

@@ -151,7 +151,7 @@ def _resolved_decoding(
         if len(message_names) > 1:
             raise SchemaError(
                 f"{column.subject}: the payloads are of several messages: "
-                f'{_listed(message_names)}; choose one (record=), or decode as "registry-json"'
+                f'{_names_of(message_names)}; choose one (record=), or decode as "registry-json"'
             )
         choice = choice._replace(record=next(iter(message_names), None))
     decoding = Decoding(spec, None, choice, column)
@@ -217,13 +217,13 @@ def _column_schema(choice: Choice, name: str, topics: list[str]) -> Schema:
                 missing = error
         if subject not in by_subject:
             near = [schema.subject for schema in schemas if schema.deleted is None]
-            raise SchemaError(f"{missing}; subjects: {_listed(near)}; {_WAYS}")
+            raise SchemaError(f"{missing}; subjects: {_names_of(near)}; {_WAYS}")
     if len({(schema.text, schema.type) for schema in by_subject.values()}) != 1:
-        raise SchemaError(f"the topics have different schemas: {_listed(by_subject)}; {_WAYS}")
+        raise SchemaError(f"the topics have different schemas: {_names_of(by_subject)}; {_WAYS}")
     return next(iter(by_subject.values()))
 
 
-def _listed(names: Iterable[str]) -> str:
+def _names_of(names: Iterable[str]) -> str:
     different = list(dict.fromkeys(names))
     more = f" and {len(different) - _NAMES_MAX} more" if len(different) > _NAMES_MAX else ""
     return ", ".join(different[:_NAMES_MAX]) + more if different else "none"
@@ -276,7 +276,7 @@ class Decoding:
         types = _Types(column)
         if self.needs:
             headers = columns.arrays.get("headers")
-            values, reasons = self._framed(
+            values, reasons = self._decode_framed(
                 payloads, split_by_schema(column, headers, name), ids, types
             )
         else:
@@ -293,7 +293,7 @@ class Decoding:
         ids_column = TypedColumn(Kind.INT32, ids, ids >= 0)
         return (typed, errors, ids_column, types.column(name)), ~others if others.any() else None
 
-    def _framed(
+    def _decode_framed(
         self,
         payloads: pa.Array,
         parts: tuple[list[tuple[Group, SchemaNames]], Reasons],
@@ -368,7 +368,7 @@ class Decoding:
                     yield part, made
         if new:
             warnings.warn(
-                f"kseg: no schema has {_listed(map(str, new))}: the values that name it are null",
+                f"kseg: no schema has {_names_of(map(str, new))}: the values that name it are null",
                 UserWarning,
                 stacklevel=2,
             )

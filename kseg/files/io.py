@@ -485,7 +485,7 @@ class WriteFile(Closing):
         left = [memoryview(part).cast("B") for part in parts if len(part)]
         while True:
             position += written
-            left = _behind(left, written)
+            left = _unwritten_parts(left, written)
             if not left:
                 return
             try:
@@ -781,7 +781,7 @@ def is_written(inode: tuple[int, int]) -> bool:
     return inode in _written.copy().values()
 
 
-def _behind(parts: list[memoryview], written: int) -> list[memoryview]:
+def _unwritten_parts(parts: list[memoryview], written: int) -> list[memoryview]:
     """The rest of the parts once so many bytes of them are written."""
     for index, part in enumerate(parts):
         if written < len(part):

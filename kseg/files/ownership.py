@@ -157,7 +157,7 @@ def of_copied_file(source: StrPath) -> Look:
     Raises:
         OSError: it is missing, or cannot be listed.
     """
-    return _copied(_look_at(source), 0o600)
+    return _look_of_copy(_look_at(source), 0o600)
 
 
 def owner_of(source: StrPath) -> tuple[int, int]:
@@ -184,10 +184,10 @@ def of_copied_directory(source: StrPath) -> Look:
     status = os.stat(source)
     if not stat.S_ISDIR(status.st_mode):
         status = os.stat(os.path.dirname(source) or ".")
-    return _copied(Look.of(status), 0o700)
+    return _look_of_copy(Look.of(status), 0o700)
 
 
-def _copied(look: Look, needed: int) -> Look:
+def _look_of_copy(look: Look, needed: int) -> Look:
     """The look of a copy: that of the source for root, else this user's.
 
     Args:

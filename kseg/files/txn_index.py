@@ -111,11 +111,11 @@ class TxnIndex:
             )
         return cls(
             fspath(path),
-            producer_ids=_owned(raw["producer_id"]),
-            first_offsets=_owned(raw["first_offset"]),
-            last_offsets=_owned(raw["last_offset"]),
-            last_stable_offsets=_owned(raw["last_stable_offset"]),
-            versions=_owned(raw["version"]),
+            producer_ids=_native_copy(raw["producer_id"]),
+            first_offsets=_native_copy(raw["first_offset"]),
+            last_offsets=_native_copy(raw["last_offset"]),
+            last_stable_offsets=_native_copy(raw["last_stable_offset"]),
+            versions=_native_copy(raw["version"]),
             tail_bytes=len(data) % TXN_ENTRY_BYTES,
         )
 
@@ -159,7 +159,7 @@ class TxnIndex:
         return tuple(self[int(slot)] for slot in np.flatnonzero(touching)), complete
 
 
-def _owned(column: Int64s) -> Int64s:
+def _native_copy(column: Int64s) -> Int64s:
     """A column in native order and memory of its own, read-only."""
     native = column.astype(np.int64)
     native.flags.writeable = False
@@ -274,17 +274,17 @@ class TxnIndexWriter(Closing):
         if not past.any():
             return 0
         count = int(past.argmax())
-        self._cut(count * TXN_ENTRY_BYTES)
+        self._truncate_file(count * TXN_ENTRY_BYTES)
         self._last_offset = int(last_offsets[count - 1]) if count else None
         return len(last_offsets) - count
 
     def clear(self) -> None:
         """Remove all entries; the file stays. Source: Kafka `TransactionIndex.reset`."""
         if self._file is not None:
-            self._cut(0)
+            self._truncate_file(0)
         self._last_offset = None
 
-    def _cut(self, size: int) -> None:
+    def _truncate_file(self, size: int) -> None:
         assert self._file is not None
         self._dirty = True
         self._file.truncate(size)

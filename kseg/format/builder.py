@@ -123,9 +123,9 @@ class BatchBuilder:
             self._head_bytes = _message_bytes(magic, None, None)
         self._is_open, self._is_aborted = True, False
         self._built: EncodedBatch | None = None
-        self._empty()
+        self._reset()
 
-    def _empty(self) -> None:
+    def _reset(self) -> None:
         """Hold no records."""
         self._columns: dict[str, list[Any]] = {
             name: [] for name in ("offset", "timestamp", "key", "value", "headers")
@@ -529,7 +529,7 @@ class BatchBuilder:
 
     def abort(self) -> None:
         """Drop the records; every later call but `abort` is refused."""
-        self._empty()
+        self._reset()
         self._is_open, self._is_aborted, self._built = False, True, None
 
     # Parts of the above
@@ -579,11 +579,13 @@ def _message_bytes(magic: int, key: bytes | None, value: bytes | None) -> int:
 
 
 def _fields_bytes(key: bytes | None, value: bytes | None, pairs: Pairs) -> int:
-    size = _sized(key) + _sized(value) + _varint_bytes(len(pairs))
-    return size + sum(_sized(name) + _sized(content) for name, content in pairs)
+    size = _size_with_length(key) + _size_with_length(value) + _varint_bytes(len(pairs))
+    return size + sum(
+        _size_with_length(name) + _size_with_length(content) for name, content in pairs
+    )
 
 
-def _sized(field: bytes | None) -> int:
+def _size_with_length(field: bytes | None) -> int:
     """Bytes of a field with its length."""
     return 1 if field is None else _varint_bytes(len(field)) + len(field)
 

@@ -62,12 +62,12 @@ def parse_control_key(data: Buffer | None) -> ControlKey:
 
     Source: Kafka ControlRecordType.parse.
     """
-    version, kind = _versioned("the key of a control record", ">hh", data)
+    version, kind = _version_and_number("the key of a control record", ">hh", data)
     is_known = 0 <= kind <= ControlType.KRAFT_VOTERS
     return ControlKey(ControlType(kind) if is_known else ControlType.UNKNOWN, version)
 
 
-def _versioned(what: str, layout: str, data: Buffer | None) -> tuple[int, int]:
+def _version_and_number(what: str, layout: str, data: Buffer | None) -> tuple[int, int]:
     """The version and the number after it; more bytes may follow."""
     size = struct.calcsize(layout)
     if data is None or len(data) < size:
@@ -123,7 +123,7 @@ class EndMarker:
         """
         if kind not in END_MARKERS:
             raise ValueError(f"a transaction ends with ABORT or COMMIT, not {kind.name}")
-        return cls(kind, _versioned("the value of a marker", ">hi", value)[1])
+        return cls(kind, _version_and_number("the value of a marker", ">hi", value)[1])
 
 
 @frozen_dataclass
@@ -199,7 +199,7 @@ class LeaderChange:
         # A value read by the layout of another version need not break off: it may end early.
         if source.left:
             raise source.fail(f"has {source.left} bytes more than its schema")
-        (ids, places), (granted, granted_at) = _apart(voters), _apart(granting)
+        (ids, places), (granted, granted_at) = _split_voters(voters), _split_voters(granting)
         return cls(leader, ids, granted, version, places, granted_at)
 
 
@@ -528,7 +528,7 @@ def _read_placed_voter(source: _ValueReader) -> tuple[int, UUID | None]:
     return voter_id, directory
 
 
-def _apart(
+def _split_voters(
     voters: Sequence[tuple[int, UUID | None]],
 ) -> tuple[tuple[int, ...], tuple[UUID, ...]]:
     """Ids, with the directories of voters that have one."""

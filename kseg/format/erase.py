@@ -177,8 +177,8 @@ class Eraser:
         """Note where the keys occur, for `tombstones`."""
         if self.last_records is None:
             self.last_records = KeySet(self.targets.keys)
-        for whole in self._decoded(data, table, self.targets.reached(table), base, _SEARCHED):
-            rows = np.flatnonzero(self._meant(whole, table))
+        for whole in self._decode_marked(data, table, self.targets.reached(table), base, _SEARCHED):
+            rows = np.flatnonzero(self._matches(whole, table))
             keys = take_binary(whole.columns["key"], rows)
             self.last_records.add(keys, whole.columns["offset"][rows])
 
@@ -186,8 +186,8 @@ class Eraser:
         """Find the records that are erased."""
         reached, changed = self.targets.reached(table), np.zeros(len(table), np.bool_)
         parts = [changed[:0]]
-        for whole in self._decoded(data, table, reached, base, _SEARCHED):
-            meant = self._meant(whole, table)
+        for whole in self._decode_marked(data, table, reached, base, _SEARCHED):
+            meant = self._matches(whole, table)
             changes = np.logical_or.reduceat(meant, whole.ends[:-1])
             changed[whole.batches] = changes
             parts.append(meant[np.repeat(changes, whole.counts)])
@@ -197,7 +197,7 @@ class Eraser:
         if self.last_records is None and not may_empty.any():
             none = np.zeros_like(changed)
             return Erased(changed, none, meant, np.zeros_like(meant))
-        return self._judged(data, table, base, changed, meant)
+        return self._judge_records(data, table, base, changed, meant)
 
     def measured(
         self, data: memoryview, table: BatchTable, base: int, matches: Erased
@@ -210,7 +210,7 @@ class Eraser:
         """
         first, last, size = INT64_MAX, -1, 0
         erased_of_next = _in_turn(matches.goes | matches.emptied)
-        for whole in self._decoded(data, table, matches.batches, base, FIELDS_DEFAULT):
+        for whole in self._decode_marked(data, table, matches.batches, base, FIELDS_DEFAULT):
             rows = np.flatnonzero(erased_of_next(len(whole.columns)))
             if len(rows):
                 offsets = whole.columns["offset"][rows]
@@ -233,7 +233,9 @@ class Eraser:
             columns, rows = whole.columns, emptied(len(whole.columns))
             if not rows.any():
                 return whole
-            return replace(whole, columns=_emptied(columns, rows, rows & ~self._is_last(columns)))
+            return replace(
+                whole, columns=_empty_records(columns, rows, rows & ~self._is_last(columns))
+            )
 
         return filter_walked(
             data,
@@ -249,7 +251,7 @@ class Eraser:
 
     # ---- the records of batches ------------------------------------------------------------------
 
-    def _decoded(
+    def _decode_marked(
         self,
         data: memoryview,
         table: BatchTable,
@@ -273,7 +275,7 @@ class Eraser:
         for whole in pieces:
             yield replace(whole, batches=numbers[whole.batches])
 
-    def _meant(self, whole: WholeBatches, table: BatchTable) -> Bools:
+    def _matches(self, whole: WholeBatches, table: BatchTable) -> Bools:
         """bool[n]: the records of data that have a key or an offset that is meant."""
         return self.means(whole.columns) & ~whole.spread(table.is_control)
 
@@ -285,7 +287,7 @@ class Eraser:
         last = self.last_records.has_none_behind(keys, columns["offset"])
         return last & self.keys.holds(keys)
 
-    def _judged(
+    def _judge_records(
         self, data: memoryview, table: BatchTable, base: int, changed: Bools, meant: Bools
     ) -> Erased:
         """The records that go, and those that are emptied, unless they are empty already.
@@ -297,7 +299,7 @@ class Eraser:
         """
         erased = Erased(np.zeros_like(changed), np.zeros_like(changed), meant, meant)
         goes, emptied, meant_of = [meant[:0]], [meant[:0]], _in_turn(meant)
-        for whole in self._decoded(data, table, changed, base, _JUDGED):
+        for whole in self._decode_marked(data, table, changed, base, _JUDGED):
             columns, old = whole.columns, whole.spread(table.magic < 2)
             keeps_key = self._is_last(columns)
             # Records that stay without their value: the last of the log and of a wrapper, by which
@@ -338,7 +340,7 @@ def _bytes_of(columns: RecordColumns, rows: Int64s) -> int:
     return count
 
 
-def _emptied(columns: RecordColumns, emptied: Bools, without_key: Bools) -> RecordColumns:
+def _empty_records(columns: RecordColumns, emptied: Bools, without_key: Bools) -> RecordColumns:
     """The records, some of them without value and headers, and of these some without key."""
     headers = columns["headers"]
     counts = np.where(emptied, 0, np.diff(headers.offsets))

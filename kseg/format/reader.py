@@ -191,12 +191,12 @@ class PieceReader:
         if piece is None:
             self._tables.clear()
             return None
-        made = self._shared(piece) if self._plan.shares else {}
+        made = self._batch_columns(piece) if self._plan.shares else {}
         types = piece.time_type if self._plan.wants_types else None
         columns = _Columns(self._fields, piece, made)
         return RecordColumns(piece.rows, columns, self._source, timestamp_types=types)
 
-    def _shared(self, piece: kernel.Piece) -> dict[str, Any]:
+    def _batch_columns(self, piece: kernel.Piece) -> dict[str, Any]:
         """The columns that come from the batches of a piece."""
         tables = self._tables
         if sum(map(len, tables)) != piece.batches:
@@ -391,7 +391,7 @@ class Workspace:
         growth: dict[str, Any] = GROWTH[use] if self._grows else {}
         if self._grows:
             growth = growth | {"fresh": fresh or _from_heap, "large_bytes": STREAMED_BYTES}
-        self.blocks = Blocks(_empty, first_bytes=piece_bytes, **growth)
+        self.blocks = Blocks(_new_buffer, first_bytes=piece_bytes, **growth)
         self._plan: Plan | None = None
 
     @cached_property
@@ -424,7 +424,7 @@ class Workspace:
         )
 
 
-def _empty(size: int) -> Uint8s:
+def _new_buffer(size: int) -> Uint8s:
     return np.empty(size, np.uint8)
 
 

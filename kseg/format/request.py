@@ -212,8 +212,8 @@ class Request:
     @property
     def within(self) -> Int64s:
         """int64[4] as the kernels take it: least and last offset, least and last timestamp."""
-        offsets = _closed(self.offset_start, self.offset_end)
-        return np.array(offsets + _closed(self.time_start, self.time_end), np.int64)
+        offsets = _closed_range(self.offset_start, self.offset_end)
+        return np.array(offsets + _closed_range(self.time_start, self.time_end), np.int64)
 
     @property
     def whole(self) -> bool:
@@ -287,7 +287,7 @@ def _ignore(_error: KsegError) -> None:
     """Take a fault, and leave it."""
 
 
-def _closed(start: int, end: int) -> tuple[int, int]:
+def _closed_range(start: int, end: int) -> tuple[int, int]:
     """The least and the last number of a half-open range, within 64 bits."""
     if end <= INT64_MIN or start > INT64_MAX:
         return INT64_MAX, INT64_MIN  # nothing lies between
@@ -298,8 +298,8 @@ def narrow(table: BatchTable, request: Request) -> BatchTable:
     """The batches that can hold a record of the request; their headers decide."""
     keep: Array | None = None
     if not request.whole:
-        least, last = _closed(request.offset_start, request.offset_end)
-        earliest, latest = _closed(request.time_start, request.time_end)
+        least, last = _closed_range(request.offset_start, request.offset_end)
+        earliest, latest = _closed_range(request.time_start, request.time_end)
         keep = (table.last_offset >= least) & (table.base_offset <= last)
         if earliest > INT64_MIN:
             keep &= table.may_reach(earliest)

@@ -368,7 +368,7 @@ class _Rewrite:
 
     def take(self, whole: WholeBatches, keep: Bools) -> None:
         """Deal with the batches of a piece, and those without records before them."""
-        piece = self._judged(whole, keep)
+        piece = self._judge_piece(whole, keep)
         batches, counts = whole.batches, whole.counts
         written = piece.ways >= _REBUILD
         for first, end in runs(written, batches - np.arange(len(batches))):
@@ -379,7 +379,7 @@ class _Rewrite:
                 copied, read = piece.ways[first:end] == _COPY, counts[first:end]
                 self._copy(int(batches[first]), copied, read, read)
             else:
-                self._written(piece, first, end)
+                self._write_rebuilt(piece, first, end)
             if self._outgrown():
                 return
 
@@ -389,7 +389,7 @@ class _Rewrite:
 
     # ---- deciding --------------------------------------------------------------------------------
 
-    def _judged(self, whole: WholeBatches, keep: Bools) -> _Judged:
+    def _judge_piece(self, whole: WholeBatches, keep: Bools) -> _Judged:
         """The result for each batch of a piece, and the records of batches to be rebuilt."""
         starts, batches = whole.ends[:-1], whole.batches
         retained = np.add.reduceat(keep, starts, dtype=np.int64)
@@ -472,10 +472,10 @@ class _Rewrite:
         rows, stay = slice(batch, batch + taken), stay[:taken]
         result.messages_read += int(counts[:taken].sum())
         if stay.any():
-            self._copied(rows, stay, int(retained[:taken][stay].sum()))
-        self._done(rows.stop, int(sizes[:taken].sum()))
+            self._copy_batches(rows, stay, int(retained[:taken][stay].sum()))
+        self._finish_batches(rows.stop, int(sizes[:taken].sum()))
 
-    def _copied(self, rows: slice, stay: Bools, messages: int) -> None:
+    def _copy_batches(self, rows: slice, stay: Bools, messages: int) -> None:
         """Put out the batches that stay, and count their records, offsets and times.
 
         Those that `rewrite_located` has written are taken from there, the others from the input.
@@ -506,7 +506,7 @@ class _Rewrite:
         result._count(messages, int(reached[stay].max()))
         result._time(int(times[stay][latest]), int(last_offsets[stay][latest]))
 
-    def _written(self, piece: _Judged, first: int, end: int) -> None:
+    def _write_rebuilt(self, piece: _Judged, first: int, end: int) -> None:
         """Batches that are rebuilt or kept empty: usual ones at once, others one by one."""
         usual = self._usual(piece, slice(first, end))
         for start, stop in runs(usual):
@@ -545,7 +545,7 @@ class _Rewrite:
             int(piece.ends[end] - piece.ends[first]), int(piece.lasts[numbers].max())
         )
         self.result._time(int(times[latest]), int(last_offsets[latest]))
-        self._done(int(batches[-1]) + 1, int(rows[:, COLUMN["size"]].sum()))
+        self._finish_batches(int(batches[-1]) + 1, int(rows[:, COLUMN["size"]].sum()))
         return True
 
     def _runs(self, piece: _Judged, numbers: slice, rows: Int64s) -> Int64s:
@@ -578,7 +578,7 @@ class _Rewrite:
             else:
                 row = first + number
                 self._rebuild(piece, row, facts[number], ends[number : number + 2], lasts[number])
-            self._done(batch + 1, facts[number][_SIZE])
+            self._finish_batches(batch + 1, facts[number][_SIZE])
             if self._outgrown():
                 return
 
@@ -654,7 +654,7 @@ class _Rewrite:
                 header = self.table[stop]
                 self.result.messages_read += int(unread.counts[stop])
                 self._keep_empty(header)
-                self._done(stop + 1, header.size)
+                self._finish_batches(stop + 1, header.size)
 
     def _keep_empty(self, header: BatchHeader) -> None:
         """Write a batch without its records: the header keeps the offsets and the producer."""
@@ -676,7 +676,7 @@ class _Rewrite:
         self.result._count(0, header.last_offset)
         self.result._time(header.max_timestamp, header.last_offset)
 
-    def _done(self, at: int, size: int) -> None:
+    def _finish_batches(self, at: int, size: int) -> None:
         """Batches up to `at` are dealt with; stop if the output has outgrown its room."""
         self.at = at
         self.result.bytes_read += size

@@ -142,7 +142,7 @@ def find_sound_batches(
     if start >= stop or first_offset > last_offset:
         return
     search = _Search(read, start, stop, first_offset, last_offset, believes=not every)
-    runs = _joined(search.runs())
+    runs = _join_pieces(search.runs())
     yield from runs if every else _consistent(runs)
 
 
@@ -249,7 +249,7 @@ def _run_of(row: list[int]) -> SoundRun:
     )
 
 
-def _joined(runs: Iterable[SoundRun]) -> Iterator[SoundRun]:
+def _join_pieces(runs: Iterable[SoundRun]) -> Iterator[SoundRun]:
     """Pieces of one run as one."""
     held: SoundRun | None = None
     for run in runs:

@@ -87,7 +87,7 @@ def time_ms(time: Time, *, round_up: bool = False, now_ms: Callable[[], int] | N
 
         if np.isnat(time):
             raise ValueError("NaT is no time")
-        count, per_ms, ms_each = _counted(time)
+        count, per_ms, ms_each = _datetime_units(time)
         whole = int(count) * ms_each
         return -(-whole // per_ms) if round_up else whole // per_ms
     try:
@@ -185,14 +185,14 @@ def datetimes_ms(column: Any) -> Any:
     """
     import numpy as np
 
-    counts, per_ms, ms_each = _counted(column)
+    counts, per_ms, ms_each = _datetime_units(column)
     has_time = ~np.isnat(column)
     if ms_each > 1 and (np.abs(counts[has_time]) > INT64_MAX // ms_each).any():
         raise ValueError("a time has more milliseconds than 64 bits hold")
     return np.where(has_time, counts * ms_each // per_ms, NO_TIMESTAMP)
 
 
-def _counted(value: Any) -> tuple[Any, int, int]:
+def _datetime_units(value: Any) -> tuple[Any, int, int]:
     """int64 of a datetime64, how many of it make a millisecond, and how many ms each of it is."""
     import numpy as np
 

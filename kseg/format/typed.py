@@ -338,7 +338,7 @@ def _numbers(column: BinaryColumn, kind: Kind) -> tuple[TypedColumn, Reasons]:
     if right.all():
         return TypedColumn(kind, column.data.view(stored).astype(native)), {}
     values = np.zeros(len(column), native)
-    values[right] = _fixed(column, right, stored.itemsize).view(stored)[:, 0]
+    values[right] = _fixed_size_bytes(column, right, stored.itemsize).view(stored)[:, 0]
     wrong = np.flatnonzero(~right & (sizes >= 0)).tolist()
     reasons = {
         row: f"{kind.value} is {stored.itemsize} bytes, not {size}"
@@ -347,7 +347,7 @@ def _numbers(column: BinaryColumn, kind: Kind) -> tuple[TypedColumn, Reasons]:
     return TypedColumn(kind, values, right), reasons
 
 
-def _fixed(column: BinaryColumn, rows: Bools, size: int) -> Uint8s:
+def _fixed_size_bytes(column: BinaryColumn, rows: Bools, size: int) -> Uint8s:
     """uint8[rows, size]: the bytes of values that all have this size."""
     chosen = column.data[np.repeat(rows, np.diff(column.offsets))]
     return chosen.reshape(-1, size)
@@ -438,7 +438,7 @@ def _not_uuid_rows(column: BinaryColumn) -> list[int]:
     """The rows that are not the text of a UUID: 36 characters, hexadecimal digits and dashes."""
     sizes = column.sizes()
     right = sizes == _UUID_BYTES
-    shown = _fixed(column, right, _UUID_BYTES)
+    shown = _fixed_size_bytes(column, right, _UUID_BYTES)
     lower = shown | 0x20
     letters = (lower >= ord("a")) & (lower <= ord("f"))
     digits = letters | ((shown >= ord("0")) & (shown <= ord("9")))

@@ -64,7 +64,7 @@ def commit_rows(columns: RecordColumns) -> tuple[Bools, dict[str, Any]]:
         `record_offset` and `producer_id`. `NONE` stands for a number that is not there.
     """
     # A key: version (2 bytes), group and topic, each after its size (2), and partition (4).
-    data, at, end = _padded(columns["key"])
+    data, at, end = _pad_bytes(columns["key"])
     kind = _number(data, at, 2)
     group_bytes = _number(data, at + 2, 2)
     sound = (end - at >= 4) & np.isin(kind, _TYPES) & (group_bytes >= 0)
@@ -107,7 +107,7 @@ def _values(column: BinaryColumn, rows: Intps, kind: Int64s) -> tuple[dict[str, 
     """
     # A value: version (2 bytes), offset (8), since version 3 leader epoch (4), metadata after its
     # size (2; a varint in version 4), commit time (8), in version 1 expiry (8), in 4 tags.
-    data, starts, ends = _padded(column)
+    data, starts, ends = _pad_bytes(column)
     at = starts[rows]
     end = ends[rows]
     version = _number(data, at, 2)
@@ -137,7 +137,7 @@ def _values(column: BinaryColumn, rows: Intps, kind: Int64s) -> tuple[dict[str, 
     return {name: none_for_minus_one(name, values) for name, values in fields.items()}, sound
 
 
-def _padded(column: BinaryColumn) -> tuple[Uint8s, Int64s, Int64s]:
+def _pad_bytes(column: BinaryColumn) -> tuple[Uint8s, Int64s, Int64s]:
     """The bytes with some after them, and the starts and ends of the values."""
     data = np.concatenate((column.data, np.zeros(_SLACK, np.uint8)))
     ends = column.offsets.astype(np.int64)
@@ -272,7 +272,7 @@ class LastValues:
                 _where(chunk, self._put_or_find_last(latest, chunk, put=False))
                 for chunk in self._chunks
             )
-            self._chunks = _joined([chunk for chunk in chunks if len(chunk)])
+            self._chunks = _join_small_chunks([chunk for chunk in chunks if len(chunk)])
         self._fresh, self._merged_bytes = 0, sum(chunk.nbytes for chunk in self._chunks)
 
     def _put_or_find_last(self, latest: OffsetMap, chunk: RecordColumns, *, put: bool) -> Bools:
@@ -369,7 +369,7 @@ def _where(chunk: RecordColumns, mask: Bools) -> RecordColumns:
     return chunk if mask.all() else take_rows(chunk, np.flatnonzero(mask))
 
 
-def _joined(chunks: list[RecordColumns]) -> list[RecordColumns]:
+def _join_small_chunks(chunks: list[RecordColumns]) -> list[RecordColumns]:
     """The same records in fewer chunks, where they are small."""
     groups: list[list[RecordColumns]] = []
     rows = ROWS_MAX

@@ -117,8 +117,8 @@ def decode(topic: str, key: bytes | None, value: bytes | None) -> InternalRecord
 def _decode_mirror(topic: ConnectTopic, key: bytes | None, value: bytes | None) -> InternalRecord:
     """A record of MirrorMaker's topics; of another version than 0 the value stays as bytes."""
     name, of_key, of_value = _MIRRORS[topic]
-    fields = _mirrored(key or b"", "key", of_key)
-    content = None if value is None else _mirrored(value, "value", of_value)
+    fields = _parse_fields(key or b"", "key", of_key)
+    content = None if value is None else _parse_fields(value, "value", of_value)
     version = None if content is None else content.pop("version", None)
     if version:
         why = f"version {version} of {name} is not known, only 0"
@@ -126,7 +126,7 @@ def _decode_mirror(topic: ConnectTopic, key: bytes | None, value: bytes | None) 
     return InternalRecord(topic, None, name, version, fields, content)
 
 
-def _mirrored(
+def _parse_fields(
     data: bytes, part: str, layout: tuple[tuple[str, struct.Struct | None], ...]
 ) -> Fields:
     """The fields of a key or value: numbers by their forms, texts (form None) after their sizes.
@@ -148,15 +148,15 @@ def _mirrored(
 
 def _decode_connect(topic: ConnectTopic, key: bytes | None, value: bytes | None) -> InternalRecord:
     """A source's offset of Kafka Connect: the key is a list of connector and source."""
-    source = _parsed(key or b"", "key")
+    source = _parse_json(key or b"", "key")
     if not isinstance(source, list) or len(source) != 2:
         raise InvalidRecordError("the key: not a connector and a source", position=0)
     fields = {"connector": source[0], "source": source[1]}
-    offset = None if value is None else {"offset": _parsed(value, "value")}
+    offset = None if value is None else {"offset": _parse_json(value, "value")}
     return InternalRecord(topic, None, "CONNECT_OFFSET", None, fields, offset)
 
 
-def _parsed(data: bytes, part: str) -> Any:
+def _parse_json(data: bytes, part: str) -> Any:
     """The JSON of a key or a value."""
     import json  # other topics do without
 
@@ -267,10 +267,10 @@ def _decode_embedded(message: str, content: Fields, cursor: Cursor) -> None:
         return
     for item in content[rule["in"]]:
         for name, inner in rule["fields"].items():
-            item[name] = _embedded(inner, item[name], cursor)
+            item[name] = _parse_embedded(inner, item[name], cursor)
 
 
-def _embedded(message: str, data: bytes, around: Cursor) -> Fields | bytes:
+def _parse_embedded(message: str, data: bytes, around: Cursor) -> Fields | bytes:
     """A message after its version; the bytes as they are if they cannot be read.
 
     Clients write these, newer ones than the broker too. A version above the highest is read as far

@@ -290,7 +290,7 @@ def guid_of(
 def _get(document: Any, *names: str) -> list[Any]:
     """The members of a JSON object, None for missing ones; TypeError if it is no object."""
     if not isinstance(document, dict):
-        raise TypeError(f"{_shown(document)} has no {names[0]}")
+        raise TypeError(f"{_short_repr(document)} has no {names[0]}")
     return [document.get(name) for name in names]
 
 
@@ -305,7 +305,7 @@ def _flat(value: Any) -> Iterator[bytes]:
     elif value is True:
         yield b"\1"
     elif value not in (None, False):
-        raise TypeError(f"{_shown(value)} is no text")
+        raise TypeError(f"{_short_repr(value)} is no text")
 
 
 # ---- JSON ----------------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ def parse(data: bytes, code: str) -> Any:
     Raises:
         RefusedError: it is not parsed.
     """
-    text = _decoded(data, code)
+    text = _decode_text(data, code)
     if (depth := depth_of(data)) > DEPTH_MAX:
         raise RefusedError("too-deep", f"{depth} brackets in brackets")
     try:
@@ -346,11 +346,11 @@ def parse(data: bytes, code: str) -> Any:
     except RecursionError:
         raise RefusedError("too-deep", f"{depth} brackets in brackets") from None
     except ValueError as error:
-        raise RefusedError(code, f"{error}; it begins with {_shown(data[:40])}") from None
+        raise RefusedError(code, f"{error}; it begins with {_short_repr(data[:40])}") from None
     return value
 
 
-def _decoded(data: bytes, code: str) -> str:
+def _decode_text(data: bytes, code: str) -> str:
     """Bytes as text, if they are not too many."""
     if len(data) > BYTES_MAX:
         raise RefusedError("too-large", f"more than {BYTES_MAX >> 20} MiB")
@@ -364,14 +364,14 @@ def _refuse_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a JSON number")
 
 
-def _shown(value: object) -> str:
+def _short_repr(value: object) -> str:
     return repr(value[:100] if isinstance(value, (str, bytes)) else value)[:120]
 
 
 def _document(data: bytes, code: str) -> dict[str, Any]:
     value = parse(data, code)
     if not isinstance(value, dict):
-        raise RefusedError(code, f"{_shown(value)} is not a JSON object")
+        raise RefusedError(code, f"{_short_repr(value)} is not a JSON object")
     return value
 
 
@@ -382,7 +382,7 @@ def _field(document: Mapping[str, Any], name: str, least: int | None = None) -> 
     is_text = isinstance(value, str) and value
     is_number = type(value) is int
     if not (is_text if least is None else is_number and value in range(least, 2**31)):
-        raise RefusedError("record-field", f"{name} is {_shown(value)}, not {expected}")
+        raise RefusedError("record-field", f"{name} is {_short_repr(value)}, not {expected}")
     return value
 
 
@@ -444,7 +444,7 @@ class Replay:
             data: its bytes.
         """
         try:
-            text = _decoded(data, "file-text")
+            text = _decode_text(data, "file-text")
             self._files.append(Schema(subject, None, None, guid_of(text), kind, text, path=path))
         except RefusedError as error:
             self.note(error.args[0], error.args[1], path)
@@ -467,7 +467,7 @@ class Replay:
             while versions and versions[0] <= last:
                 self.mark(subject, heappop(versions), "soft")
         elif kind not in (*_PASSED, "DELETE_SUBJECT"):
-            raise RefusedError("key-unknown", f"keytype {_shown(kind)}")
+            raise RefusedError("key-unknown", f"keytype {_short_repr(kind)}")
 
     def mark(self, subject: str, version: int, deletion: Deletion) -> None:
         """Mark a version as deleted, if it is there."""
@@ -479,7 +479,10 @@ class Replay:
         """A schema's record: a new one, or the same with another mark of deletion."""
         stated = (document.get("subject"), document.get("version"))
         if stated != (subject, version):
-            message = f"the key is for {_shown((subject, version))}, the value for {_shown(stated)}"
+            message = (
+                f"the key is for {_short_repr((subject, version))}, "
+                f"the value for {_short_repr(stated)}"
+            )
             raise RefusedError("record-field", message)
         schema = self._schema_of(subject, version, document)
         assert schema.id is not None
@@ -504,17 +507,17 @@ class Replay:
         kind = document.get("schemaType") or "AVRO"
         deleted = document.get("deleted") or False
         if not isinstance(kind, str) or not isinstance(deleted, bool):
-            message = f"schemaType is {_shown(kind)}, or deleted {_shown(deleted)}"
+            message = f"schemaType is {_short_repr(kind)}, or deleted {_short_repr(deleted)}"
             raise RefusedError("record-field", f"{message}: not a text, or not true or false")
         references = tuple(_references(document))
         text = _field(document, "schema")
         number = _field(document, "id", 0)
         where = f"{subject} {version}"
         if unknown := sorted(set(document) - _FIELDS):
-            message = f"{where} has {_shown(', '.join(unknown))}"
+            message = f"{where} has {_short_repr(', '.join(unknown))}"
             self.note("field-unknown", message, self.path, self.offset)
         if kind not in TYPES:
-            self.note("type-unknown", f"{where} is {_shown(kind)}", self.path, self.offset)
+            self.note("type-unknown", f"{where} is {_short_repr(kind)}", self.path, self.offset)
         return Schema(
             subject,
             version,
@@ -606,7 +609,8 @@ class Replay:
                 referred.append(subject_version)
                 if subject_version not in versions:
                     message = (
-                        f"no version {reference.version} of {subject}, for {_shown(reference.name)}"
+                        f"no version {reference.version} of {subject}, "
+                        f"for {_short_repr(reference.name)}"
                     )
                     self._note_of("reference-missing", schema, message)
             graph.add((schema.subject, schema.version), *referred)
@@ -629,7 +633,7 @@ def _references(document: Mapping[str, Any]) -> Iterator[Reference]:
         isinstance(reference, dict) for reference in references
     ):
         raise RefusedError(
-            "record-field", f"references is {_shown(references)}, not a list of objects"
+            "record-field", f"references is {_short_repr(references)}, not a list of objects"
         )
     for reference in references:
         yield Reference(

@@ -302,7 +302,7 @@ class Message(BorrowedMessage):
             if len(view) > MESSAGE_BYTES_MAX:
                 raise InvalidRecordError(f"{len(view)} bytes, {MESSAGE_BYTES_MAX} at most")
             parts += [_I32.pack(-1 if field is None else len(view)), view]
-        return cls(_sealed(magic, compression | kind, timestamp, parts))
+        return cls(_with_checksum(magic, compression | kind, timestamp, parts))
 
     @classmethod
     def wrapping(
@@ -419,7 +419,7 @@ class Message(BorrowedMessage):
         log_append = magic == 1 and kind == TimestampType.LOG_APPEND_TIME
         attributes = self.attributes & ~LOG_APPEND | (LOG_APPEND if log_append else 0)
         timestamp = now_ms if log_append else NO_TIMESTAMP
-        return Message(_sealed(magic, attributes, timestamp, [_behind_header(self)]))
+        return Message(_with_checksum(magic, attributes, timestamp, [_behind_header(self)]))
 
     def with_timestamp(self, timestamp_type: TimestampType, timestamp: int) -> Message:
         """The message with another timestamp: this very object where it has that one already.
@@ -480,7 +480,7 @@ def _check_stored_magic(magic: int) -> None:
 
 def patched(message: Message, *, attributes: int, timestamp: int) -> Message:
     """A copy of a magic 1 message with these two fields and a checksum that fits them."""
-    return Message(_sealed(1, attributes, timestamp, [_behind_header(message)]))
+    return Message(_with_checksum(1, attributes, timestamp, [_behind_header(message)]))
 
 
 def _behind_header(message: Message) -> memoryview:
@@ -490,7 +490,7 @@ def _behind_header(message: Message) -> memoryview:
     return message.data[_KEY_AT[message.magic != 0] :]
 
 
-def _sealed(magic: int, attributes: int, timestamp: int, parts: Sequence[Buffer]) -> bytes:
+def _with_checksum(magic: int, attributes: int, timestamp: int, parts: Sequence[Buffer]) -> bytes:
     """A message's bytes, which begin with the checksum."""
     if magic and not INT64_MIN <= timestamp <= INT64_MAX:
         raise InvalidRecordError(f"timestamp {timestamp} does not fit 64 bits")

@@ -163,7 +163,7 @@ class MessageSet(BorrowedSet):
                 continue
             last = None
             try:
-                inner = _inflated(outer.message, inflated_max, as_0_10)
+                inner = _inner_entries(outer.message, inflated_max, as_0_10)
                 for index, (message, offset) in enumerate(inner.shallow()):
                     _check_inner(
                         *(message, index, outer.message.magic),
@@ -175,7 +175,7 @@ class MessageSet(BorrowedSet):
             except KsegError as error:
                 error.offset = outer.offset
                 raise
-            yield from _inside(outer, inner, shift, as_0_10)
+            yield from _inner_messages(outer, inner, shift, as_0_10)
 
     def __iter__(self) -> Iterator[MessageAndOffset]:
         """Each message, as `deep()` gives it."""
@@ -210,7 +210,7 @@ class MessageSet(BorrowedSet):
         )
 
 
-def _inflated(wrapper: Message, inflated_max: int, as_0_10: bool) -> MessageSet:
+def _inner_entries(wrapper: Message, inflated_max: int, as_0_10: bool) -> MessageSet:
     """The entries inside a compressed message, whose key is passed over."""
     if wrapper.magic not in (0, 1):
         raise InvalidRecordError(f"compressed message of magic {wrapper.magic}")
@@ -237,7 +237,7 @@ def _check_inner(
         raise InvalidRecordError(reason, record_index=index)
 
 
-def _inside(
+def _inner_messages(
     outer: MessageAndOffset, inner: MessageSet, shift: int, as_0_10: bool
 ) -> Iterator[MessageAndOffset]:
     """The messages of a compressed one, with the offsets, timestamps and type that it gives."""

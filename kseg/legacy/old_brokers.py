@@ -186,7 +186,7 @@ def validate_0_10(
     return _validate_deep(messages, append)
 
 
-def _taken(
+def _validated_batch(
     head: bytes, append: _Append, count: int, largest: tuple[int, int], *, rebuilt: bool
 ) -> ValidatedBatch:
     """The result: `largest` are the largest timestamp, and the offset where it is."""
@@ -224,11 +224,11 @@ def _one_by_one(messages: MessageSet, append: _Append) -> ValidatedBatch:
                 rules.magic, timestamp_type=rules.timestamp_type, now_ms=append.now_ms
             )
         elif rules.magic > 0 and rules.is_log_append:
-            written = _stamped(message, append.now_ms)
+            written = _with_append_time(message, append.now_ms)
         parts.append(entry(written, append.next_offset + index))
         timestamps.append(written.timestamp)
     largest = _largest(timestamps, append.next_offset)
-    return _taken(b"".join(parts), append, len(parts), largest, rebuilt=rebuilt)
+    return _validated_batch(b"".join(parts), append, len(parts), largest, rebuilt=rebuilt)
 
 
 def _validate_deep(messages: MessageSet, append: _Append) -> ValidatedBatch:
@@ -267,11 +267,11 @@ def _update_wrapper(
         _ensure_valid(message, index)
     last = append.next_offset + len(inner) - 1
     if append.rules.is_log_append:
-        wrapper = _stamped(wrapper, append.now_ms)
+        wrapper = _with_append_time(wrapper, append.now_ms)
     elif wrapper.timestamp != largest:
         wrapper = patched(wrapper, attributes=wrapper.attributes, timestamp=largest)
     time = wrapper.timestamp, last
-    return _taken(entry(wrapper, last), append, len(inner), time, rebuilt=False)
+    return _validated_batch(entry(wrapper, last), append, len(inner), time, rebuilt=False)
 
 
 def _rebuild(messages: list[Message], largest: tuple[int, int], append: _Append) -> ValidatedBatch:
@@ -289,10 +289,10 @@ def _rebuild(messages: list[Message], largest: tuple[int, int], append: _Append)
         timestamp=largest[0],
         timestamp_type=rules.timestamp_type,
     )
-    return _taken(bytes(made.data), append, len(messages), largest, rebuilt=True)
+    return _validated_batch(bytes(made.data), append, len(messages), largest, rebuilt=True)
 
 
-def _stamped(message: Message, now_ms: int) -> Message:
+def _with_append_time(message: Message, now_ms: int) -> Message:
     """The message with log-append time; other bits of its attributes stay."""
     return patched(message, attributes=message.attributes | LOG_APPEND, timestamp=now_ms)
 
@@ -312,7 +312,7 @@ def _check_message(message: Message, index: int, rules: AppendRules) -> None:
         reason = f"message of magic {message.magic}, 0 or 1 expected"
         raise InvalidRecordError(reason, record_index=index)
     if rules.compacted and not message.has_key:
-        raise _refused(
+        raise _message_error(
             InvalidRecordError, "a compacted topic takes no message without a key", index
         )
 
@@ -327,10 +327,10 @@ def _check_timestamp(message: Message, index: int, append: _Append) -> None:
         reason = "a producer's message claims log-append time"
     else:
         return
-    raise _refused(InvalidTimestampError, reason, index)
+    raise _message_error(InvalidTimestampError, reason, index)
 
 
-def _refused(
+def _message_error(
     kind: type[InvalidRecordError | InvalidTimestampError], reason: str, index: int
 ) -> InvalidRecordError | InvalidTimestampError:
     """The error for one message."""

@@ -190,9 +190,9 @@ class LogConfig:
         kind = TimestampType(self.message_timestamp_type)
         object.__setattr__(self, "message_timestamp_type", kind)
         object.__setattr__(self, "cleanup_policy", policy)
-        object.__setattr__(self, "named", self._named())
+        object.__setattr__(self, "named", self._named_fields())
 
-    def _named(self) -> frozenset[str]:
+    def _named_fields(self) -> frozenset[str]:
         """The fields that count as named; an error for a name of none."""
         differing = {name for name in _DEFAULTS if getattr(self, name) != _DEFAULTS[name]}
         named = differing | self.named | self.named_for_topic
@@ -265,7 +265,7 @@ class LogConfig:
             elif name == _FORMAT_VERSION:
                 values[_FORMAT] = _magic_of(text)
             elif name in _FIELDS:
-                values[_FIELDS[name]] = _checked(name, _parse(name, text))
+                values[_FIELDS[name]] = _check_setting(name, _parse(name, text))
             else:
                 hint = suggestion([name], _FIELDS)
                 raise ValueError(f"{name!r} is not a setting of a topic{hint}")
@@ -436,7 +436,7 @@ def _parse(name: str, text: str) -> object:
     return _integer(name, text)
 
 
-def _checked(name: str, value: object) -> object:
+def _check_setting(name: str, value: object) -> object:
     """A value in its range; an error names it as Kafka does."""
     attribute = _FIELDS[name]
     if attribute in _RANGES:

@@ -552,15 +552,15 @@ def fault_at_ends(
     if index.fault or times.fault:
         return index.fault or times.fault
     start = index.position_for(times.last_offset, read)
-    stop, walked = _fed(headers(start), index, times)
+    stop, walked = _feed_checks(headers(start), index, times)
     if start and not walked:  # no batch where the offset index leads
-        stop, _ = _fed(headers(0), index, times)
+        stop, _ = _feed_checks(headers(0), index, times)
     index.finish(StopReason.END, due)  # an entry after damage leads to no batch either
     times.finish(stop, due)
     return index.fault or times.fault
 
 
-def _fed(
+def _feed_checks(
     tables: Iterable[BatchTable], *checks: OffsetIndexCheck | TimeIndexCheck
 ) -> tuple[StopReason, bool]:
     """Show batches to the checks; gives the reason of their end, and whether there are any."""

@@ -60,7 +60,7 @@ class Export:
             FileExistsError: it may.
         """
         if target.exists():
-            refuse_loss(target, form, self._selected(self.scan._views_now()))
+            refuse_loss(target, form, self._selection(self.scan._views_now()))
 
     def write(self, target: Path, look: FileFormat) -> Written:
         """Write the file, or the files of Hive's layout.
@@ -74,7 +74,7 @@ class Export:
             KsegError, OSError: a log cannot be read, or a file not be written.
         """
         count, undecoded, views = 0, Undecoded(), self.scan._views_now()
-        selected = self._selected(views)
+        selected = self._selection(views)
         columns = (*look.fields, *(("timestamp",) if "day" in look.by else ()))
         scan = self.scan.at(views, tuple(dict.fromkeys(columns)))
         log_path = self.path if os.path.lexists(self.path) else None  # else all is in a store
@@ -82,7 +82,7 @@ class Export:
         look = replace(look, source=log_path, selected=selected, is_file=is_file)
         files = Files(target, look, scan.errors)
         with files.opened() as write:
-            for piece in scan._stored():
+            for piece in scan._stored_pieces():
                 check()
                 undecoded.note(piece)
                 write(piece)
@@ -90,7 +90,7 @@ class Export:
         rows = tuple((str(path), n, io.size_at(path)) for path, n in files.records.items())
         return Written(count, rows, scan.errors, undecoded)
 
-    def _selected(self, views: Mapping[Path, LogView]) -> Selected:
+    def _selection(self, views: Mapping[Path, LogView]) -> Selected:
         """The records that the file gets; the end of a single segment is not looked up."""
         scan = self.scan
         bounds = [
@@ -207,10 +207,10 @@ def write_all(
     """
     threads, limit = scan._request.threads, scan._limit
     shared = threads // (len(pairs) or 1) if limit is None else threads
-    pairs = [(_changed(export, threads=max(1, shared)), target) for export, target in pairs]
+    pairs = [(_with_limits(export, threads=max(1, shared)), target) for export, target in pairs]
     if not look.by and not look.replace:  # the names of Hive's files depend on the records
         for export, target in pairs:
-            _changed(export, limit=limit).refuse_loss(target, look.form)
+            _with_limits(export, limit=limit).refuse_loss(target, look.form)
     count, files, faults, undecoded = (
         0,
         list[tuple[str, int, int]](),
@@ -224,7 +224,7 @@ def write_all(
             above = ownership.of_copied_directory(first) if os.path.lexists(first) else None
             io.make_directories(out, like=above)
             stack.enter_context(claimed(out))
-        written = stack.enter_context(closing(_written(pairs, look, threads, limit)))
+        written = stack.enter_context(closing(_write_in_order(pairs, look, threads, limit)))
         for (export, target), result in zip(pairs, written, strict=True):
             count += result.records
             files += result.files
@@ -234,7 +234,7 @@ def write_all(
     return Written(count, tuple(files), faults, undecoded)
 
 
-def _written(
+def _write_in_order(
     pairs: Sequence[tuple[Export, Path]], look: FileFormat, threads: int, limit: int | None
 ) -> Generator[Written]:
     """The results in order: files side by side, or with a limit one after the other.
@@ -243,7 +243,9 @@ def _written(
     one begins but the first.
     """
     if limit is None:
-        works = [At(export.path, partial(_put, export, target, look)) for export, target in pairs]
+        works = [
+            At(export.path, partial(_put_export, export, target, look)) for export, target in pairs
+        ]
         window, used = max(1, len(works)), min(threads, len(works)) or 1
         with closing(in_order(works, threads=used, window=window)) as written:
             yield from written
@@ -253,12 +255,12 @@ def _written(
             yield Written(0, (), [], Undecoded())
             continue
         with at_file(export.path):
-            result = _changed(export, limit=limit).write(target, look)
+            result = _with_limits(export, limit=limit).write(target, look)
         yield result
         limit -= result.records
 
 
-def _changed(export: Export, *, threads: int = 0, limit: int | None = None) -> Export:
+def _with_limits(export: Export, *, threads: int = 0, limit: int | None = None) -> Export:
     """The same with other limits.
 
     Args:
@@ -271,7 +273,7 @@ def _changed(export: Export, *, threads: int = 0, limit: int | None = None) -> E
     return replace(export, scan=replace(scan, _request=request, _limit=limit))
 
 
-def _put(export: Export, target: Path, look: FileFormat, put: Put) -> None:
+def _put_export(export: Export, target: Path, look: FileFormat, put: Put) -> None:
     put(export.write(target, look))
 
 

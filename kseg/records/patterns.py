@@ -113,14 +113,14 @@ class Pattern:
         for name in self.fields:
             column = columns[name]
             if isinstance(column, BinaryColumn):
-                marks |= self._held(column)
+                marks |= self._matching_values(column)
                 continue
             for part in (column.keys, column.values):
-                matching = np.flatnonzero(self._held(part))
+                matching = np.flatnonzero(self._matching_values(part))
                 marks[np.searchsorted(column.offsets, matching, "right") - 1] = True
         return ~marks if self.invert else marks
 
-    def _held(self, column: BinaryColumn) -> Bools:
+    def _matching_values(self, column: BinaryColumn) -> Bools:
         """bool[n]: the values that match; null matches nothing."""
         expression = self._expression
         if expression is not None:

@@ -169,7 +169,7 @@ def parse_offset_range(text: str) -> Range:
             )
         offset = _integer(text)
         return (offset, offset + 1)
-    return _ordered(_split(text, _integer))
+    return _check_order(_split(text, _integer))
 
 
 def parse_time_range(text: str, now_ms: Clock | None = None) -> Range:
@@ -178,7 +178,7 @@ def parse_time_range(text: str, now_ms: Clock | None = None) -> Range:
         raise ValueError(
             f"a time range is A..B, where either side may be missing: {text}.. is from then on"
         )
-    return _ordered(_split(text, lambda side: parse_time(side, now_ms)))
+    return _check_order(_split(text, lambda side: parse_time(side, now_ms)))
 
 
 def parse_time(text: str, now_ms: Clock | None = None) -> int:
@@ -238,7 +238,7 @@ def _split(text: str, parse: Callable[[str], int]) -> Range:
     return (parse(first) if first else None, parse(end) if end else None)
 
 
-def _ordered(bounds: Range) -> Range:
+def _check_order(bounds: Range) -> Range:
     first, end = bounds
     if first is not None and end is not None and end < first:
         raise ValueError("the range ends before it begins")
@@ -259,7 +259,7 @@ _AS_BYTES: Final = {"dump": "dump shows the bytes; 'kseg read' and 'kseg export'
 _PYTHON_ALONE: Final = "read dump grep export spark"
 
 
-def _decoded(name: str) -> Option:
+def _decode_option(name: str) -> Option:
     """`--decode-key` or `--decode-value`."""
     return Option(
         f"--decode-{name}",
@@ -385,7 +385,7 @@ QUESTIONS: Final = (
     ),
     Question(
         "decode",
-        options=(_decoded("key"), _decoded("value")),
+        options=(_decode_option("key"), _decode_option("value")),
         spark=("decodeKey", "decodeValue"),
         refused=_AS_BYTES,
     ),

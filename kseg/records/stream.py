@@ -179,7 +179,7 @@ class Scan(Frames):
         """The number of records of each source."""
         from kseg.log.reader.visible import WholeBatches
 
-        request, memory = replace(self._begun(), columns=("offset",)), Workspace()
+        request, memory = replace(self._new_request(), columns=("offset",)), Workspace()
         for source in self.sources:
             whole = WholeBatches()
             decoded = sum(map(len, self._of(source, request, memory, whole)))
@@ -188,7 +188,7 @@ class Scan(Frames):
     def _read(self, use: Use) -> Iterator[RecordColumns]:
         return first_rows(self._pieces(use), self._limit)
 
-    def _stored(self) -> Iterator[RecordColumns]:
+    def _stored_pieces(self) -> Iterator[RecordColumns]:
         """The records in pieces that are the same for any number of threads."""
         return first_rows(self._pieces("held", PIECE_BYTES), self._limit)
 
@@ -214,7 +214,7 @@ class Scan(Frames):
         """
         return replace(self, columns=columns or self.columns, errors=[], _views=views)
 
-    def _begun(self) -> Request:
+    def _new_request(self) -> Request:
         """The request of a new iteration, whose faults go to `errors`."""
         self.errors.clear()
         request = self.request
@@ -230,7 +230,7 @@ class Scan(Frames):
             piece_bytes: so many bytes of bodies in a piece, for any number of threads; 0 leaves
                 the size to `use`, and is `STREAMED_BYTES` with several threads.
         """
-        request = self._begun()
+        request = self._new_request()
         self.pieces = 0  # `_read_sources` counts them
         pieces = self._read_sources(use, request, piece_bytes)
         if self._context:
@@ -318,10 +318,10 @@ class Scan(Frames):
         """
         from kseg.log.reader.view import log_pieces
 
-        request = self._begun() if request is None else request
+        request = self._new_request() if request is None else request
         memory = PerThread(partial(Workspace, piece_bytes=piece_bytes))
         for source in self.sources:
-            view, source_request = self._opened(source, request)
+            view, source_request = self._view_and_request(source, request)
             for work in log_pieces(view, memory, source_request):
                 results = work.through(partial(_or_fault, partial(self.chosen, source)))
                 # A piece without a record tells how far a search has come.
@@ -341,7 +341,7 @@ class Scan(Frames):
         Raises:
             KsegError, OSError: as `Segment.read` raises them.
         """
-        for columns in segment.read(self._request_for(source, self._begun()), **part):
+        for columns in segment.read(self._request_for(source, self._new_request()), **part):
             yield self.chosen(source, columns)
 
     def _of(
@@ -352,7 +352,7 @@ class Scan(Frames):
         whole: WholeBatches | None = None,
     ) -> Iterator[RecordColumns]:
         """The stored records of one source; `whole` counts batches that need no decoding."""
-        view, source_request = self._opened(source, request)
+        view, source_request = self._view_and_request(source, request)
         yield from view.read(source_request, workspace=workspace, whole=whole)
 
     def _place_keys(self, partitioner: str, counts: Any, paths: Iterable[Path]) -> Scan:
@@ -402,7 +402,7 @@ class Scan(Frames):
             bounds = self._offsets.get(source.partition)
         return request if bounds is None else replace(request, offset=bounds)
 
-    def _opened(self, source: Partition, request: Request) -> tuple[LogView, Request]:
+    def _view_and_request(self, source: Partition, request: Request) -> tuple[LogView, Request]:
         """A source at this moment, and what is read of it.
 
         Warns of records that a reader does not get.

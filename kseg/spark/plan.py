@@ -164,7 +164,7 @@ def list_logs(options: SourceOptions) -> tuple[ListedLog, ...]:
     for entry in catalog:
         by_directory.setdefault(real_path(entry.directory), []).append(entry)
     starts = cache(log_starts)
-    logs = [_listed(path_at(name), inside, starts) for name, inside in by_directory.items()]
+    logs = [_list_log(path_at(name), inside, starts) for name, inside in by_directory.items()]
     for path, reason, error in catalog.skipped:
         if path in catalog.named and error is not None:
             raise error
@@ -222,7 +222,7 @@ def _log_order(log: ListedLog) -> tuple[str, int, str]:
     return partition.topic or "", number, str(log.view.path)
 
 
-def _listed(
+def _list_log(
     directory: Path,
     entries: list[Partition],
     starts: Callable[[Path], Mapping[TopicPartition, int]],
@@ -358,17 +358,17 @@ def make_plan(
         bounds = None if ranges is None else ranges.get(log.view.path.name)
         if ranges is not None and bounds is None:
             continue
-        whole = _whole(log, options, bounds)
+        whole = _whole_split(log, options, bounds)
         if log.unreadable is not None:
             splits.append(whole)
         elif not whole.is_empty:
             if options.isolation == "read_committed":
-                whole = _committed(log, whole, options.open_transactions)
+                whole = _end_at_last_stable(log, whole, options.open_transactions)
             splits += _of_log(log, whole, options)
     return tuple(_pack(splits, options.target_partition_bytes))
 
 
-def _whole(log: ListedLog, options: SourceOptions, bounds: tuple[int, int] | None) -> Split:
+def _whole_split(log: ListedLog, options: SourceOptions, bounds: tuple[int, int] | None) -> Split:
     """The bounds of a log; of an unreadable one, its row of damage."""
     topic, partition = log.partition.topic, log.partition.partition
     request = Request(
@@ -393,7 +393,7 @@ def _whole(log: ListedLog, options: SourceOptions, bounds: tuple[int, int] | Non
     )
 
 
-def _committed(log: ListedLog, bounds: Split, open_transactions: str) -> Split:
+def _end_at_last_stable(log: ListedLog, bounds: Split, open_transactions: str) -> Split:
     """End the range at the last stable offset, and name the aborted transactions in it.
 
     Open transactions may be taken as aborted; then the range ends with the log.
@@ -427,7 +427,7 @@ def _of_log(log: ListedLog, bounds: Split, options: SourceOptions) -> Iterator[S
         yield from _split(log, info, following, remaining, options)
         if log.partition.is_file or options.mode != "records":
             continue
-        if following < bounds.end_offset and not _outside(info, following, bounds):
+        if following < bounds.end_offset and not _is_outside(info, following, bounds):
             reached = _end_of(info, following) or 0
             remaining = replace(remaining, start_offset=max(remaining.start_offset, reached))
 
@@ -458,7 +458,7 @@ def _split(
 ) -> Iterator[Split]:
     """The splits of one segment: none where it is pruned, one where it is small."""
     is_last = following == NO_END
-    if _outside(info, following, bounds):
+    if _is_outside(info, following, bounds):
         return
     if not is_last and _too_old(info, bounds.start_timestamp, options.index):
         return
@@ -485,7 +485,7 @@ def _split(
             return
 
 
-def _outside(info: SegmentInfo, following: int, bounds: Split) -> bool:
+def _is_outside(info: SegmentInfo, following: int, bounds: Split) -> bool:
     """Whether the names alone show that no offset of the segment is wanted."""
     return bounds.start_offset >= following or info.base_offset >= bounds.end_offset
 
@@ -573,10 +573,10 @@ def _cuts_from_index(info: SegmentInfo, goals: list[int], *, trusted: bool) -> l
 def _batch_at(log: LogFile, position: int) -> Cut | None:
     """The batch that starts at a position, if a whole one with a right checksum does."""
     table = log.batch_at(position)
-    return _cut(table[0]) if len(table) == 1 and table.crc_ok[0] == 1 else None
+    return _cut_at(table[0]) if len(table) == 1 and table.crc_ok[0] == 1 else None
 
 
-def _cut(batch: BatchHeader) -> Cut:
+def _cut_at(batch: BatchHeader) -> Cut:
     is_first = batch.base_offset >= 0
     return Cut(batch.position, batch.base_offset if is_first else batch.last_offset, is_first)
 
@@ -589,7 +589,7 @@ def _cuts_from_walk(info: SegmentInfo, goals: list[int]) -> list[Cut]:
             if not len(table):
                 break
             slots = np.unique(table.position.searchsorted(goals)).tolist()
-            cuts += [_cut(table[slot]) for slot in slots if slot < len(table)]
+            cuts += [_cut_at(table[slot]) for slot in slots if slot < len(table)]
             goals = [goal for goal in goals if goal > int(table.position[-1])]
             if not goals:
                 break

@@ -205,7 +205,9 @@ def read_task(
         OSError: a segment is gone, or cannot be read.
     """
     damages: list[Finding] = []
-    yield from _joined(_batches(task, projection, options, damages), options.max_batch_rows)
+    yield from _join_small_batches(
+        _batches(task, projection, options, damages), options.max_batch_rows
+    )
     if options.on_corrupt != "raise":
         report(damages, task, options.report_path)
 
@@ -281,7 +283,7 @@ def _headers_of(split: Split, verify_crc: bool, on_error: OnError | None) -> Ite
         "limit": split.end_position,
         "on_unreadable": on_error,
     }
-    with _opened(split, on_error) as segment:
+    with _open_split(split, on_error) as segment:
         if verify_crc:
             walk = segment.walk(on_bad_crc="note", **where)
             tables: Iterator[BatchTable] = (tile.table for tile in walk)
@@ -295,7 +297,7 @@ def _headers_of(split: Split, verify_crc: bool, on_error: OnError | None) -> Ite
 
 
 @contextmanager
-def _opened(split: Split, on_error: OnError | None) -> Iterator[Segment]:
+def _open_split(split: Split, on_error: OnError | None) -> Iterator[Segment]:
     """The segment of a split; an error inside names its file and its code.
 
     Raises:
@@ -350,7 +352,7 @@ def read_split(
         overran = is_cut and len(table) > 0 and table.end_position > cut
         return table if aborted is None else aborted.drop(table)
 
-    with _opened(split, on_error) as segment:
+    with _open_split(split, on_error) as segment:
         segment.expect(cut)
         start = split.start_position
         if options.index != "ignore":  # they may know a place further on
@@ -368,7 +370,9 @@ def read_split(
             )
 
 
-def _joined(batches: Iterator[pa.RecordBatch], rows_max: int) -> Iterator[pa.RecordBatch]:
+def _join_small_batches(
+    batches: Iterator[pa.RecordBatch], rows_max: int
+) -> Iterator[pa.RecordBatch]:
     """The same rows with small neighbours in one batch."""
     small = min(_SMALL_ROWS, rows_max)
     waiting: list[pa.RecordBatch] = []

@@ -84,7 +84,7 @@ _TIMESTAMP_DDL: Final = "TIMESTAMP_LTZ"
 _DEFAULT: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 
-def _declared(lines: str) -> dict[str, Column]:
+def _parse_columns(lines: str) -> dict[str, Column]:
     """The columns of a table by their lower-case names: a line each, name and type, NULL or not."""
     columns = {}
     for line in lines.split("\n"):
@@ -96,7 +96,7 @@ def _declared(lines: str) -> dict[str, Column]:
 #: Every column of records by its lower-case name, in the order in which documentation lists them.
 #: The last three say why a key or value is null that was to be decoded, and the faults of a place
 #: in the log, in the rows that `onCorrupt=permissive` adds.
-COLUMNS: Final = _declared(f"""\
+COLUMNS: Final = _parse_columns(f"""\
 key BINARY NULL
 value BINARY NULL
 topic STRING NULL
@@ -123,7 +123,7 @@ keyError STRING NULL
 valueError STRING NULL
 corrupt STRING NULL""")
 #: A row a record batch, in the words of `kseg dump --batches`.
-_BATCH_COLUMNS: Final = _declared("""\
+_BATCH_COLUMNS: Final = _parse_columns("""\
 topic STRING NULL
 partition INT NULL
 path STRING
@@ -148,7 +148,7 @@ codec STRING
 crc BIGINT
 crcOk BOOLEAN NULL""")
 #: A row a log file, in the words of `kseg info --segments`.
-_SEGMENT_COLUMNS: Final = _declared("""\
+_SEGMENT_COLUMNS: Final = _parse_columns("""\
 topic STRING NULL
 partition INT NULL
 path STRING
@@ -204,11 +204,11 @@ def ddl(options: SourceOptions, comment: str | None = None) -> str:
     Raises:
         ValueError: `columns` has a name of no column.
     """
-    first, *more = [f"`{column.name}` {column.ddl}" for column in _offered(options)]
+    first, *more = [f"`{column.name}` {column.ddl}" for column in _columns_of_options(options)]
     return ", ".join([first if comment is None else f"{first} COMMENT '{comment}'", *more])
 
 
-def _offered(options: SourceOptions) -> Iterable[Column]:
+def _columns_of_options(options: SourceOptions) -> Iterable[Column]:
     """The columns that the options ask for, in order."""
     columns = _columns_of(options)
     if options.columns:

@@ -450,12 +450,12 @@ def _finish(paths: SinkPaths, name: str, intent: dict[str, Any]) -> None:
 def _clear(paths: SinkPaths, intent: Path) -> None:
     """Remove the files that the commit no longer needs, the intent last."""
     _remove(paths.job(_load(intent)["job"]))
-    for old in _outdated(paths, _name_of(intent)):
+    for old in _outdated_records(paths, _name_of(intent)):
         io.unlink(old)
     io.unlink(intent)
 
 
-def _outdated(paths: SinkPaths, name: str) -> Iterator[Path]:
+def _outdated_records(paths: SinkPaths, name: str) -> Iterator[Path]:
     """Records of a stream's micro-batches that Spark will not repeat."""
     query, dash, number = name.rpartition("-batch-")
     if not dash or not number.isdecimal():

@@ -296,7 +296,7 @@ class KsegDataSource(DataSource):
         check_paths(options)
         return ddl(options, table_comment(self.options))
 
-    def _parsed(self, schema: StructType) -> SourceOptions:
+    def _options_of_schema(self, schema: StructType) -> SourceOptions:
         """The options, or those in the comments of a table's columns."""
         comments = [field.metadata.get("comment") for field in schema.fields]
         return parse_options(with_comments(self.options, comments))
@@ -309,7 +309,7 @@ class KsegDataSource(DataSource):
             ValueError: the schema has a column that kseg does not, or of another type; or an option
                 is unknown or out of its domain.
         """
-        options = self._parsed(schema)
+        options = self._options_of_schema(schema)
         options.check_batch()
         return RecordReader(options, project(schema, options))
 
@@ -320,7 +320,7 @@ class KsegDataSource(DataSource):
         meaning for a stream, every call of the reader raises ValueError.
         """
         try:
-            options = self._parsed(schema)
+            options = self._options_of_schema(schema)
             options.check_stream()
             projection = project(schema, options)
         except ValueError as error:

@@ -227,7 +227,7 @@ def _by_partition(
     """
     if not len(batch):
         return
-    named = _filled(batch, "topic", pa.scalar(options.topic, pa.string()))
+    named = _fill_nulls(batch, "topic", pa.scalar(options.topic, pa.string()))
     if named.null_count:
         raise ValueError("kseg: column topic has a null: set the option topic for such rows")
     topics, names = _codes(named)
@@ -249,12 +249,12 @@ def _partitions(batch: pa.RecordBatch, options: SinkOptions, turn: int) -> pa.Ar
     """The partition of each row: of its column, else of its key, else of the option."""
     kind = pa.int64()
     if options.partitioner is None or options.partitions is None:
-        return _filled(batch, "partition", pa.scalar(options.partition, kind))
+        return _fill_nulls(batch, "partition", pa.scalar(options.partition, kind))
     chosen = np.full(len(batch), NO_PARTITION, np.int64)
     if "key" in batch.schema.names:
         chosen[:] = partition_for(batch.column("key"), options.partitions, options.partitioner)
     chosen[chosen == NO_PARTITION] = turn % options.partitions
-    numbers = _filled(batch, "partition", pa.scalar(None, kind))
+    numbers = _fill_nulls(batch, "partition", pa.scalar(None, kind))
     return pc.coalesce(numbers, pa.array(chosen))
 
 
@@ -265,7 +265,7 @@ def _codes(column: pa.Array) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[
     return codes, encoded.dictionary.to_pylist()
 
 
-def _filled(batch: pa.RecordBatch, name: str, default: pa.Scalar) -> pa.Array:
+def _fill_nulls(batch: pa.RecordBatch, name: str, default: pa.Scalar) -> pa.Array:
     """A column, with the value of its option in place of nulls."""
     if name not in batch.schema.names:
         return pa.repeat(default, len(batch))

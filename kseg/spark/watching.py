@@ -270,20 +270,24 @@ class Watch:
         """
         log = self._log(name)
         if log is None:
-            self._lost(name, f"the log is gone, which was read up to offset {stream_offset.offset}")
+            self._report_loss(
+                name, f"the log is gone, which was read up to offset {stream_offset.offset}"
+            )
             return stream_offset
         start = self.start_of(log)
         if stream_offset.is_of_another(start):
-            self._lost(
+            self._report_loss(
                 name, f"the topic was made again, which was read up to {stream_offset.offset}"
             )
             return start
         if stream_offset.offset < start.offset:
-            self._lost(name, f"offsets {stream_offset.offset} to {start.offset - 1} are gone")
+            self._report_loss(
+                name, f"offsets {stream_offset.offset} to {start.offset - 1} are gone"
+            )
             return start
         return replace(stream_offset, topic_id=start.topic_id)
 
-    def _lost(self, name: str, loss: str) -> None:
+    def _report_loss(self, name: str, loss: str) -> None:
         if self._options.fail_on_data_loss:
             hint = "set failOnDataLoss=false to continue with the remaining records"
             raise OffsetOutOfRangeError(f"{loss}; {hint}", path=name)
@@ -307,7 +311,7 @@ class Watch:
             return Advance(stream_offset, _NOTHING, at_end=True)
         step = self._step(name, log, stream_offset, limit, at_least)
         if self._options.isolation == "read_committed":
-            step = _committed(log, stream_offset, step)
+            step = _bound_by_last_stable(log, stream_offset, step)
         return step._replace(
             stream_offset=replace(step.stream_offset, topic_id=stream_offset.topic_id)
         )
@@ -374,7 +378,7 @@ class Watch:
         if fault is not None and table.stop is not StopReason.BAD_CRC and self._fails:
             raise named(fault, str(info.path))
         if end.offset < stream_offset.offset:
-            self._lost(
+            self._report_loss(
                 name, f"the log ends at {end.offset}, and was read up to {stream_offset.offset}"
             )
         if end.position == size:  # else an unfinished batch may become whole in its place
@@ -425,7 +429,7 @@ def _fitting(
     return fits, amount
 
 
-def _committed(log: ListedLog, start: StreamOffset, step: Advance) -> Advance:
+def _bound_by_last_stable(log: ListedLog, start: StreamOffset, step: Advance) -> Advance:
     """The place, but not past the last stable offset: transactions after it are open."""
     stable = LogView.open(log.view.path).last_stable_offset
     if step.stream_offset.offset <= stable:

@@ -175,7 +175,7 @@ class RemotePath(PosixPath):
             self.described()
             return KnownPath(self, PathKind.FILE, file=names.file_name(self))
         objects = [RemotePath.of(stored) for stored in _store(str(self)).listed(str(self))]
-        classified = _sorted(self, objects)
+        classified = _classify_objects(self, objects)
         if classified is None:
             if not objects:
                 self.described()  # an object, or an error that says that it does not exist
@@ -238,7 +238,7 @@ def _name_of(path: Path) -> names.FileName | None:
         return None
 
 
-def _sorted(top: RemotePath, objects: Iterable[RemotePath]) -> KnownPath | None:
+def _classify_objects(top: RemotePath, objects: Iterable[RemotePath]) -> KnownPath | None:
     """Objects below a URL as a partition, or as a data directory."""
     inside: dict[RemotePath, list[RemotePath]] = {}
     for path in objects:

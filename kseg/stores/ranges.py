@@ -144,7 +144,7 @@ class RangedFile(MappedFile):
         if position >= end:
             return memoryview(b"")
         with self._lock:
-            walk, blocks = self._asked(position, end)
+            walk, blocks = self._request_blocks(position, end)
         try:
             parts = [block.part(position, end) for block in blocks]
         except CancelledError:  # the walk was given up meanwhile
@@ -155,7 +155,7 @@ class RangedFile(MappedFile):
             raise
         return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
 
-    def _asked(self, position: int, end: int) -> tuple[_Walk, list[_Block]]:
+    def _request_blocks(self, position: int, end: int) -> tuple[_Walk, list[_Block]]:
         """The walk for a read, and its blocks with the bytes; asks for blocks ahead of it."""
         walk = next((open_walk for open_walk in self._walks if open_walk.covers(position)), None)
         if walk is None:

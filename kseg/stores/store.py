@@ -114,7 +114,7 @@ class _Obstore:
         self.errors: tuple[type[Exception], ...] = (obstore.exceptions.BaseError, OSError)
 
     def head(self, key: str) -> StoredObject:
-        return _described(self._module.head(self._store, key))
+        return _stored_object(self._module.head(self._store, key))
 
     def read(self, key: str, start: int, end: int, stored: StoredObject) -> memoryview:
         options: dict[str, Any] = {"range": (start, end)}
@@ -122,7 +122,7 @@ class _Obstore:
         if stored.etag is not None and not stored.etag.startswith("W/"):
             options["if_match"] = stored.etag
         answer = self._module.get(self._store, key, options=options)
-        _refuse_changed(_described(answer.meta), stored)
+        _refuse_changed(_stored_object(answer.meta), stored)
         # One byte more reveals an answer that is too long: no more of it is taken. Heaps of threads
         # would keep the room of freed large blocks.
         room, filled = end - start + 1, 0
@@ -139,7 +139,7 @@ class _Obstore:
     def pages(self, key: str, after: str | None) -> Iterator[Sequence[StoredObject]]:
         stream = self._module.list(self._store, key or None, offset=after, chunk_size=PAGE_KEYS)
         for page in stream:
-            yield [_described(entry) for entry in page]
+            yield [_stored_object(entry) for entry in page]
 
     def put(self, key: str, data: bytearray, *, new: bool) -> None:
         mode = "create" if new else "overwrite"
@@ -156,7 +156,7 @@ class _Obstore:
         return Upload(writer.write, writer.close, abort)
 
 
-def _described(entry: Any) -> StoredObject:
+def _stored_object(entry: Any) -> StoredObject:
     return StoredObject(
         entry["path"], int(entry["size"]), entry["e_tag"], _ms(entry["last_modified"])
     )
@@ -206,9 +206,9 @@ class _Fsspec:
         info = self._system.info(self._path(key))
         if info.get("type") != "file":
             raise FileNotFoundError(errno.ENOENT, "not an object")
-        return self._described(info)
+        return self._stored_object(info)
 
-    def _described(self, info: dict[str, Any]) -> StoredObject:
+    def _stored_object(self, info: dict[str, Any]) -> StoredObject:
         name = str(info["name"]).removeprefix(self._top.rstrip("/")).lstrip("/")
         modified_ms = _ms(info.get("created") or info.get("mtime"))
         return StoredObject(name, int(info["size"]), info.get("ETag"), modified_ms)
@@ -219,7 +219,7 @@ class _Fsspec:
 
     def pages(self, key: str, after: str | None) -> Iterator[Sequence[StoredObject]]:
         entries = self._system.find(self._path(key), detail=True)
-        yield [self._described(info) for info in entries.values() if info.get("type") == "file"]
+        yield [self._stored_object(info) for info in entries.values() if info.get("type") == "file"]
 
     def put(self, key: str, data: bytearray, *, new: bool) -> None:
         if new and self._system.exists(self._path(key)):
@@ -370,7 +370,7 @@ class Store:
         check_url(url)
         scheme, _, rest = url.partition("://")
         scheme = scheme.lower()
-        return _opened(f"{SCHEMES.get(scheme, scheme)}://{rest.partition('/')[0]}")
+        return _open_store(f"{SCHEMES.get(scheme, scheme)}://{rest.partition('/')[0]}")
 
     def describe(self, url: str) -> StoredObject:
         """Size and ETag of an object: one request.
@@ -526,7 +526,7 @@ def _key_of(url: str) -> str:
 
 
 @lru_cache(64)
-def _opened(root: str) -> Store:
+def _open_store(root: str) -> Store:
     scheme = root.partition(":")[0]
     backend: _Backend = _Obstore(root) if scheme in _OBSTORE else _Fsspec(root)
     return Store(root, backend)

@@ -56,7 +56,7 @@ def served(fixtures_dir: Path) -> dict[str, bytes]:
 
 def ran(capsysbinary: pytest.CaptureFixture[bytes], *words: str) -> Ran:
     """A command line in this process; the store is opened anew."""
-    stores._opened.cache_clear()
+    stores._open_store.cache_clear()
     code = run(list(words))
     out, err = capsysbinary.readouterr()
     return Ran(code, out.decode(), err.decode())
@@ -242,7 +242,7 @@ def test_one_bad_answer_is_asked_for_again(
 
 
 def rows(tmp_path: Path) -> list[tuple[int, bytes | None]]:
-    stores._opened.cache_clear()
+    stores._open_store.cache_clear()
     scan = kseg.scan(tmp_path / "plain-0", tier=ROOT, columns=("offset", "value"))
     return [
         (offset, None if value is None else bytes(value))

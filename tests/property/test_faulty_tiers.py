@@ -62,7 +62,7 @@ class Layout(NamedTuple):
 
     def rows(self, isolation: str = "read_uncommitted", **options: Any) -> Rows:
         """Offsets and values; the store is opened anew."""
-        stores._opened.cache_clear()
+        stores._open_store.cache_clear()
         scan = kseg.scan(
             self.path,
             tier=Tier.of(ROOT, keys=self.keys),

@@ -204,11 +204,11 @@ def explain(
     sources.check()
     if what_if is not None and not isinstance(what_if, Mapping):
         raise TypeError(f'what_if is a dict such as {{"retention.ms": "1"}}, not {what_if!r}')
-    codec_words, other_words = _parted({"": what_if or {}, **(topic_what_if or {})})
+    codec_words, other_words = _split_by_effect({"": what_if or {}, **(topic_what_if or {})})
     what_if = other_words.pop("")
     topic_what_if = {topic: words for topic, words in other_words.items() if words}
     SettingSources(config=what_if, topic_config=topic_what_if).check()
-    homes = _chosen([_directory_at(path) for path in directories], selection)
+    homes = _choose_partitions([_directory_at(path) for path in directories], selection)
     question_now = _Question(
         homes, replace(sources, supposed={}), now_of(now), what_if, topic_what_if, tier
     )
@@ -236,7 +236,7 @@ def explain(
     return replace(report, codecs=tuple(_estimates(keeps, codec_words, cores)))
 
 
-def _parted(
+def _split_by_effect(
     words: _TopicConfig,
 ) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]]]:
     """By topic, the settings whose effect is estimated from a sample, checked; and the others.
@@ -271,7 +271,7 @@ def _estimates(
             yield from values.estimate(topic, paths, choices, threads=threads)
 
 
-def _chosen(homes: list[_Directory], selection: Selection) -> list[_Directory]:
+def _choose_partitions(homes: list[_Directory], selection: Selection) -> list[_Directory]:
     """The directories with the chosen partitions alone.
 
     Raises:
@@ -307,7 +307,7 @@ def _directory_at(path: Path) -> _Directory:
         return _Directory(partition.parent, (entry_of(partition),), of_one_log=True)
     try:
         listing = (path_class and path_class.data_directory) or list_data_directory(path)
-        rows = tuple(_beside(listing))
+        rows = tuple(_files_beside_partitions(listing))
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
@@ -318,7 +318,7 @@ def _directory_at(path: Path) -> _Directory:
     return _Directory(path, entries, of_one_log=False, rows=rows)
 
 
-def _beside(listing: DataDirectory) -> Iterator[KeptFile]:
+def _files_beside_partitions(listing: DataDirectory) -> Iterator[KeptFile]:
     """The files of a data directory beside its partitions, and its backups."""
     kinds = {
         directory: entry_of(directory).kind for directory in listing.foreign if directory.is_dir()

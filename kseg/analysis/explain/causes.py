@@ -71,16 +71,16 @@ class Disk:
     def of(cls, status: os.stat_result) -> Disk:
         """The room of a file, by its status."""
         taken = status.st_blocks * _SECTOR_BYTES
-        used = min(taken, _rounded(status.st_size, max(status.st_blksize, _BLOCK_BYTES)))
+        used = min(taken, _round_up_to_block(status.st_size, max(status.st_blksize, _BLOCK_BYTES)))
         return cls(used, status.st_size, taken - used)
 
     def up_to(self, used: int) -> Disk:
         """The same, where only so much of the file is in use."""
-        used_bytes = min(self.bytes, _rounded(used, _BLOCK_BYTES))
+        used_bytes = min(self.bytes, _round_up_to_block(used, _BLOCK_BYTES))
         return Disk(used_bytes, min(self.size, used), self.ahead + self.bytes - used_bytes)
 
 
-def _rounded(size: int, block: int) -> int:
+def _round_up_to_block(size: int, block: int) -> int:
     return -(-size // block) * block
 
 
@@ -412,7 +412,9 @@ def _segments_by_cause(
             return
         left = segments_that_stay(log, plan, config=retention.config)
         if compaction.skipped is None:
-            yield from _compacted(unit, compaction, log, left, plan.log_end_offset, sizes)
+            yield from _files_left_to_cleaner(
+                unit, compaction, log, left, plan.log_end_offset, sizes
+            )
         else:
             yield from (_staying(segment, segment.why, plan.why, sizes) for segment in left)
 
@@ -438,7 +440,7 @@ def _staying(segment: StayingSegment, cause: str, why: str, sizes: _Sizes) -> Ke
 # ---- compaction ----------------------------------------------------------------------------------
 
 
-def _compacted(
+def _files_left_to_cleaner(
     unit: KeepUnit,
     rules: RetentionRules,
     log: Log,

@@ -483,7 +483,7 @@ def _measure(run: list[tuple[Path, int, int]], choices: Sequence[Choice], put: P
             for tile in tiles:
                 old += int(tile.table.size.sum())
                 for number, choice in enumerate(choices):
-                    sums[number] += _recoded(tile.data, tile.table, tile.base, choice)
+                    sums[number] += _bytes_by_choice(tile.data, tile.table, tile.base, choice)
     put((old, sums))
 
 
@@ -503,7 +503,7 @@ def _first_from(segment: Segment, position: int, limit: int) -> int:
     return limit
 
 
-def _recoded(data: memoryview, table: BatchTable, base: int, choice: Choice) -> int:
+def _bytes_by_choice(data: memoryview, table: BatchTable, base: int, choice: Choice) -> int:
     """The bytes of batches by a choice."""
     limit = LogConfig().max_message_bytes
     size = 0

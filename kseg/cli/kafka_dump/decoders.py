@@ -69,14 +69,14 @@ def internal_contents(
             continue
         try:
             keys[row], payloads[row] = map(
-                _encoded, show(topic, key, value, named_status=named_status)
+                _encode_as_java, show(topic, key, value, named_status=named_status)
             )
         except InvalidRecordError as error:
             note(row, error)
     return binary_column(keys), binary_column(payloads)
 
 
-def _encoded(text: str | None) -> bytes | None:
+def _encode_as_java(text: str | None) -> bytes | None:
     """A text in UTF-8, a question mark for half a surrogate pair, as Java writes it."""
     return None if text is None else text.encode("utf-8", "replace")
 

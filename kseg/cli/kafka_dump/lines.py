@@ -288,7 +288,9 @@ def stored_contents(
 ) -> Contents:
     """Keys and values, each by a decoder; without a decoder they are UTF-8 text."""
     keep = None if control is None else ~control
-    return _decoded(columns.key, key, keep, note), _decoded(columns.value, value, keep, note)
+    return _decode_column(columns.key, key, keep, note), _decode_column(
+        columns.value, value, keep, note
+    )
 
 
 def where(column: BinaryColumn, keep: Bools | None) -> BinaryColumn:
@@ -300,7 +302,7 @@ def where(column: BinaryColumn, keep: Bools | None) -> BinaryColumn:
     return BinaryColumn(column.offsets, column.data, validity, int((~valid).sum()))
 
 
-def _decoded(
+def _decode_column(
     column: BinaryColumn, decoder: Decoder | None, keep: Bools | None, note: Note
 ) -> BinaryColumn:
     """The texts of a column; null outside of `keep`, and where a value cannot be decoded."""

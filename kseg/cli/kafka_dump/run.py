@@ -304,7 +304,7 @@ class KafkaDump(Dump):
             self._write_batches(tile.table, RowWriter(lines.extend).rows)
         batch_lines = _BatchLines(bytes(lines), len(tile.table))
         crcs = _Checksums(tile)
-        for piece in self._decoded(tile, self.request, source, put):
+        for piece in self._decode_tile(tile, self.request, source, put):
             put(partial(self._add_offsets, source.path, piece.offset.copy()))
             for start, end in runs(piece.magic < 2):
                 columns = piece if end - start == len(piece) else piece[start:end]
@@ -410,13 +410,13 @@ class _Checksums:
         for row in np.unique(rows[self._tile.table.is_wrapper[rows]]).tolist():
             first, end = np.searchsorted(rows, [row, row + 1]).tolist()
             if row != self._row:
-                self._row, self._left = row, self._inside(row)
+                self._row, self._left = row, self._inner_checksums(row)
             part = self._left[: end - first]
             self._left = self._left[end - first :]
             checksums[first : first + len(part)] = part
         return checksums
 
-    def _inside(self, row: int) -> Int64s:
+    def _inner_checksums(self, row: int) -> Int64s:
         """The checksums of the messages in a compressed one, by its row in the table."""
         table = self._tile.table.take(slice(row, row + 1))
         data = body_of(

@@ -91,14 +91,14 @@ _FLAGS: Final = {
 
 def kafka_options(function: _F) -> _F:
     """`--kafka`, and Kafka's own options, which go with it only."""
-    for option in reversed(_valued()):
+    for option in reversed(_options_with_value()):
         function = option(function)
     for name, text in reversed(_FLAGS.items()):
         function = flag(f"--{name}", help_text=text)(function)
     return function
 
 
-def _valued() -> list[Callable[[_F], _F]]:
+def _options_with_value() -> list[Callable[[_F], _F]]:
     """The options of Kafka's tool that take a value."""
     return [
         click.option(

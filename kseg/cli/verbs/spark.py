@@ -149,7 +149,7 @@ def _analysis(base: click.Command) -> Callable[..., Any]:
             if name in options and base.name not in _OF_STORES:
                 options[name] = running.local(options[name])
         if options.pop("fleet", False):
-            return running.doctor_of_fleet(cores=cores, job=job, **_gathered(options))
+            return running.doctor_of_fleet(cores=cores, job=job, **_join_options(options))
         context = click.get_current_context()
         taken = (param for param in base.params if param.expose_value and param.name != "jobs")
         fixed = {param.name: param.get_default(context) for param in taken}
@@ -163,12 +163,12 @@ def _job(name: str) -> Callable[..., Any]:
     """A function of `kseg.cli.spark`."""
 
     def run(**options: Any) -> Any:
-        return getattr(_running(), name)(**_gathered(options))
+        return getattr(_running(), name)(**_join_options(options))
 
     return run
 
 
-def _gathered(options: dict[str, Any]) -> dict[str, Any]:
+def _join_options(options: dict[str, Any]) -> dict[str, Any]:
     """The options, with those of settings and of partitions joined into one value each.
 
     The functions of `kseg.cli.spark` take these values; click hands each of their fields on as an

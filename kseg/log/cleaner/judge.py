@@ -150,17 +150,18 @@ def read_decisions(inputs: CleanerInputs, dirty: range) -> Decisions:
         (entry.producer_id, entry.last_offset): entry
         for info in inputs.view.segments
         if walk.entries and info.base_offset < end_offset
-        for entry in _stored(info)
+        for entry in _stored_entries(info)
     }
     entries = tuple(
-        _agreed(entry, stored.get((entry.producer_id, entry.last_offset))) for entry in walk.entries
+        _agreed_entry(entry, stored.get((entry.producer_id, entry.last_offset)))
+        for entry in walk.entries
     )
     return Decisions(
         AbortedRanges.of(walk.aborted), np.array(walk.bare, np.int64), entries, walk.records
     )
 
 
-def _stored(info: SegmentInfo) -> tuple[AbortedTxn, ...]:
+def _stored_entries(info: SegmentInfo) -> tuple[AbortedTxn, ...]:
     """The entries that a segment's index has; none where it cannot be read."""
     path = info.files.txn_index
     with suppress(CorruptIndexError, LimitExceededError):
@@ -168,7 +169,7 @@ def _stored(info: SegmentInfo) -> tuple[AbortedTxn, ...]:
     return ()
 
 
-def _agreed(derived: AbortedTxn, stored: AbortedTxn | None) -> AbortedTxn:
+def _agreed_entry(derived: AbortedTxn, stored: AbortedTxn | None) -> AbortedTxn:
     """The entry as it was stored, if it names the same transaction and no less of it."""
     if stored is None or stored.version or stored.first_offset > derived.first_offset:
         return derived

@@ -552,12 +552,12 @@ class Choosing:
         for _, sides in windows([ranked_copy.copy for ranked_copy in self._ranked]):
             chosen = NOTHING
             for at in order:
-                chosen = self._add_from_copy(chosen, at, self._offered(at, sides[at]))
+                chosen = self._add_from_copy(chosen, at, self._offered_batches(at, sides[at]))
             self._append(chosen)
 
     # ---- one copy in a window --------------------------------------------------------------------
 
-    def _offered(self, at: int, rows: Rows) -> Rows:
+    def _offered_batches(self, at: int, rows: Rows) -> Rows:
         """The batches of a copy that it may give; their files are numbered through all copies."""
         rows = rows.copy()
         rows[:, FILE] += self._bounds[at]

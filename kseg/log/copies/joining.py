@@ -121,12 +121,12 @@ def join_copies(paths: Sequence[StrPath], chosen: Chosen | None = None) -> list[
         named_copies = [
             replace(copy, partitions={_NO_KEY: copy.directories[0]}) for copy in named_copies
         ]
-        return list(_joined(name, named_copies, _NO_KEY))
+        return list(_copies_by_topic_id(name, named_copies, _NO_KEY))
     keys = sorted({key for copy in named_copies for key in copy.partitions}, key=str)
     chosen_keys = [key for key in keys if chosen is None or chosen(*key)]
     if not chosen_keys:
         raise NotALogError("no partition here is chosen", path=named_copies[0].path)
-    return [joined for key in chosen_keys for joined in _joined(key, named_copies, key)]
+    return [joined for key in chosen_keys for joined in _copies_by_topic_id(key, named_copies, key)]
 
 
 def _named_copy(directories: tuple[Path, ...]) -> _NamedCopy:
@@ -167,7 +167,9 @@ def _check(named_copies: Sequence[_NamedCopy]) -> None:
         seen |= directories
 
 
-def _joined(name: _Key, named_copies: Sequence[_NamedCopy], key: _Key) -> Iterator[JoinedCopies]:
+def _copies_by_topic_id(
+    name: _Key, named_copies: Sequence[_NamedCopy], key: _Key
+) -> Iterator[JoinedCopies]:
     """The copies of one partition, for each topic id that they have.
 
     A copy without an id belongs to the copies of the first one with an id.

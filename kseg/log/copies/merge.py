@@ -359,7 +359,7 @@ def plan_merge(
     """
     if threads < 1:
         raise ValueError(f"threads is {threads}, not 1 or more")
-    first = frozenset[str]() if prefer is None else _preferred(copies, prefer)
+    first = frozenset[str]() if prefer is None else _preferred_directories(copies, prefer)
     joined, left_alone = _without_kraft(
         join_copies(copies, Selection.of(topics, partitions).choice)
     )
@@ -392,7 +392,7 @@ def merge_of(topic: str, partition: int, paths: Sequence[Path]) -> PartitionMerg
 # ---- deciding ------------------------------------------------------------------------------------
 
 
-def _preferred(copies: Sequence[StrPath], prefer: StrPath) -> frozenset[str]:
+def _preferred_directories(copies: Sequence[StrPath], prefer: StrPath) -> frozenset[str]:
     """The directories of the preferred copy, which may be named by one of them."""
     preferred = _real_paths(prefer)
     for copy in copies:
@@ -463,7 +463,7 @@ def _plan(joined: JoinedCopies, prefer: frozenset[str], tier: TierLike) -> Parti
     """
     assert joined.topic is not None
     assert joined.partition is not None
-    ranked, failed = _ranked([copy for copy in joined.copies if copy.lacks is None], prefer)
+    ranked, failed = _rank_copies([copy for copy in joined.copies if copy.lacks is None], prefer)
     copies = [ranked_copy.copy for ranked_copy in ranked]
     choosing = Choosing(ranked, _start_of(copies))
     choosing.run()
@@ -487,7 +487,7 @@ def _plan(joined: JoinedCopies, prefer: frozenset[str], tier: TierLike) -> Parti
         max(choosing.start, segments[0].base_offset),
         max((min(mark, end) for mark in marks if mark is not None), default=None),
         _earlier_epochs(copies, end, tier),
-        copies=(*map(_merged, ranked, choosing.taken.tolist()), *failed),
+        copies=(*map(_merged_copy, ranked, choosing.taken.tolist()), *failed),
         runs=tuple(choosing.runs.spans),
         missing=choosing.gaps.missing(end),
         left_out=choosing.left_out,
@@ -506,7 +506,7 @@ def _earlier_epochs(copies: Sequence[Copy], end: int, tier: TierLike) -> tuple[E
     return LeaderEpochs(None, epochs).within(start, end)
 
 
-def _ranked(
+def _rank_copies(
     paths: Sequence[CopyPath], prefer: frozenset[str]
 ) -> tuple[list[Ranked], list[MergedCopy]]:
     """The copies by rank, and the unreadable ones.
@@ -547,7 +547,7 @@ def _start_of(copies: Sequence[Copy]) -> int:
     return max([first, *deleted])
 
 
-def _merged(ranked: Ranked, taken: Sequence[int]) -> MergedCopy:
+def _merged_copy(ranked: Ranked, taken: Sequence[int]) -> MergedCopy:
     """A copy in the answer; `taken` is the number of its batches that were taken, and of bytes."""
     return MergedCopy(
         ranked.copy.path,

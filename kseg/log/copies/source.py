@@ -256,7 +256,7 @@ def sound_rows(provable: ProvablePartition, mapping: Mapping) -> Iterator[Rows]:
         if not segment.size:
             continue
         with LogFile.open(segment.path, mapping) as log:
-            for tables in _joined(log.walk(end=segment.size, on_bad_crc="stop")):
+            for tables in _join_tables(log.walk(end=segment.size, on_bad_crc="stop")):
                 rows = np.concatenate([rows_of(table, number, 0) for table in tables])
                 rows[:, _CRC_OK] = -1  # as `Copy.tables` has them for copies that were proved
                 if len(rows):
@@ -271,7 +271,7 @@ def sound_rows(provable: ProvablePartition, mapping: Mapping) -> Iterator[Rows]:
         raise DoubtError("the log ends elsewhere", path=provable.path)
 
 
-def _joined(tiles: Iterable[Tile]) -> Iterator[list[BatchTable]]:
+def _join_tables(tiles: Iterable[Tile]) -> Iterator[list[BatchTable]]:
     """The tables of a walk, `_ROWS_JOINED` batches or more at a time."""
     waiting: list[BatchTable] = []
     for tile in tiles:

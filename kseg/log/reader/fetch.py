@@ -277,7 +277,7 @@ def _fetch_from(
 
     Source: Kafka `LogSegment.read`.
     """
-    fetched = _stored(info, seen, limit, request)
+    fetched = _stored_bytes(info, seen, limit, request)
     if fetched is None:
         return None
     position, batch_bytes, size, data = fetched
@@ -295,7 +295,7 @@ def _fetch_from(
 _Stored = tuple[int, int, int, memoryview]
 
 
-def _stored(
+def _stored_bytes(
     info: SegmentInfo, seen: Version, limit: OffsetMetadata, request: _Wanted
 ) -> _Stored | None:
     """The bytes of a segment from the offset on; None if the segment ends before it."""

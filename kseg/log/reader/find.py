@@ -348,11 +348,11 @@ def _is_older(info: SegmentInfo, timestamp: int) -> bool:
     """Whether the time index of a segment that is not appended to says that all of it is older."""
     if info.is_last:
         return False
-    indexed = _indexed(info)
+    indexed = _indexed_maximum(info)
     return indexed.timestamp >= 0 and indexed.timestamp < timestamp
 
 
-def _indexed(info: SegmentInfo) -> TimeIndexEntry:
+def _indexed_maximum(info: SegmentInfo) -> TimeIndexEntry:
     """The largest timestamp as the time index says it, and its offset; -1 where it says nothing."""
     if info.files.time_index is None:
         return TimeIndexEntry(NO_TIMESTAMP, info.base_offset)
@@ -397,7 +397,7 @@ def _of_max_timestamp(seen: Version) -> TimestampOffset | None:
 
 def _largest(info: SegmentInfo) -> TimeIndexEntry:
     """The largest timestamp of a segment; of one that is appended to, its end is walked."""
-    indexed = _indexed(info)
+    indexed = _indexed_maximum(info)
     if indexed.timestamp >= 0 and not info.is_last:
         return indexed
     with _open(info) as segment:

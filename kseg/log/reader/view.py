@@ -170,7 +170,7 @@ class LogView:
         Raises:
             OSError: a file cannot be asked for its size.
         """
-        files, sizes = _sized(listing)
+        files, sizes = _list_with_sizes(listing)
         last = len(sizes) - 1
         infos = tuple(
             SegmentInfo(segment, size, index == last)
@@ -555,7 +555,7 @@ def _is_passed(info: SegmentInfo, reached: int, request: Request) -> bool:
     return _is_cut(info, reached) or (newest is not None and newest < request.time_start)
 
 
-def _sized(files: PartitionFiles) -> tuple[PartitionFiles, list[int]]:
+def _list_with_sizes(files: PartitionFiles) -> tuple[PartitionFiles, list[int]]:
     """The files and the sizes of the logs; listed again where retention renamed one meanwhile."""
     for _ in range(_LISTINGS_MAX - 1):
         with suppress(FileNotFoundError):

@@ -338,7 +338,7 @@ def _parts_from(log: LogSegments, offset: int) -> Iterator[tuple[int | None, Bat
     infos = log.segments_from(offset)
     for info, following in zip_longest(infos, infos[1:]):
         next_base = None if following is None else following.base_offset
-        decided = _decided(info)
+        decided = _transactions_of_tier(info)
         if decided is not None:
             yield info.end_offset, decided
             reached.leave(info, None, next_base)
@@ -355,7 +355,7 @@ def _parts_from(log: LogSegments, offset: int) -> Iterator[tuple[int | None, Bat
             reached.leave(info, segment, next_base)
 
 
-def _decided(info: SegmentInfo) -> Decided | None:
+def _transactions_of_tier(info: SegmentInfo) -> Decided | None:
     """The transactions of a whole segment in a tier; None for other segments."""
     if info.end_offset is None or not info.is_whole:
         return None

@@ -197,7 +197,7 @@ class AsBroker(Loading):
                 raise swept.error
             gone = self.size(base) if refused else swept.truncated_bytes
             if refused:
-                self._empty(swept)
+                self._empty_segment(swept)
             else:
                 if gone:
                     why_cut = "no sound batch follows"
@@ -209,7 +209,7 @@ class AsBroker(Loading):
                 self.drop(todo[number + 1 :], "it follows a segment that was cut")
                 return
 
-    def _empty(self, swept: Swept) -> None:
+    def _empty_segment(self, swept: Swept) -> None:
         """A segment whose offsets cannot be indexed is emptied.
 
         Source: Kafka `LogLoader.recoverLog`, which catches `InvalidOffsetException`.

@@ -153,7 +153,9 @@ class TxnTrail:
 TRAIL_CLASSES: Final = (TxnTrail, IndexPlace, AbortedTxn, ProducerBatch)
 
 
-def _emptied(trail: TxnTrail, read: Callable[[], Iterable[BatchTable]]) -> Iterator[int]:
+def _emptied_transactions(
+    trail: TxnTrail, read: Callable[[], Iterable[BatchTable]]
+) -> Iterator[int]:
     """See `TxnTrail.emptied`; the segment is read again, once, where entries begin too early."""
     made = {txn.last_offset: txn for txn in _aborted_by(ProducerState(), trail.batches)}
     # By producer: the end of its transaction before; and the entries that begin too early: the
@@ -325,7 +327,7 @@ class TxnIndexCheck(TxnCheck):
         trail = TxnTrail(
             index_place, self._stored, self._usable, marked, frozenset(), tuple(batches), whole
         )
-        return replace(trail, emptied=frozenset(_emptied(trail, read)))
+        return replace(trail, emptied=frozenset(_emptied_transactions(trail, read)))
 
 
 # ---- all indexes of a segment --------------------------------------------------------------------

@@ -74,19 +74,19 @@ class Lost(Documented):
         return (
             batches
             if self.sound_records is None
-            else f"{_counted(self.sound_records)} in {batches}"
+            else f"{_count_text(self.sound_records)} in {batches}"
         )
 
     def _count(self) -> str:
         """The number of lost records, in words."""
         if self.records is not None:
-            return _counted(self.records)
+            return _count_text(self.records)
         if self.first_offset is None or self.last_offset is None:
             return "an unknown number of records"
         return f"at most {self.last_offset - self.first_offset + 1} records"
 
 
-def _counted(records: int) -> str:
+def _count_text(records: int) -> str:
     return f"{records} record{'' if records == 1 else 's'}"
 
 
@@ -185,7 +185,7 @@ def _pieces(
     for run in log.sound_runs(position, first_offset=next_offset or 0, last_offset=last):
         if run.position > position:
             before = None if run.first_offset is None else run.first_offset - 1
-            yield _damaged(log, position, run.position, expected, before)
+            yield _damaged_place(log, position, run.position, expected, before)
         first = expected if run.first_offset is None else run.first_offset
         yield Lost(
             path,
@@ -201,7 +201,7 @@ def _pieces(
         position, expected = run.end, run.last_offset + 1
     if position < log.size and not _is_zeros(log, position):
         before = None if following is None else following - 1
-        yield _damaged(log, position, log.size, expected, before)
+        yield _damaged_place(log, position, log.size, expected, before)
 
 
 def _is_zeros(log: Log, position: int) -> bool:
@@ -213,7 +213,7 @@ def _is_zeros(log: Log, position: int) -> bool:
     return tile.table.stop is StopReason.ZERO_TAIL
 
 
-def _damaged(log: Log, position: int, end: int, first: int | None, last: int | None) -> Lost:
+def _damaged_place(log: Log, position: int, end: int, first: int | None, last: int | None) -> Lost:
     """A damaged place. The numbers in its head count if the batches around it agree with them.
 
     Batches that match their checksums hold the records that their headers count, at any offsets.

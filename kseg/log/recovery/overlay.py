@@ -117,7 +117,7 @@ class Applier:
         missing = set()
         for name, data in self._put_off.items():
             try:
-                self._put(name, data)
+                self._write_file(name, data)
             except OSError as error:
                 if not (lacking and name.endswith(lacking) and io.is_full(error)):
                     raise
@@ -188,13 +188,13 @@ class Applier:
             return
         self.mended = True
         try:
-            self._put(name, new_bytes)
+            self._write_file(name, new_bytes)
         except OSError as error:
             if not io.is_full(error):
                 raise
             self._put_off[name] = new_bytes
 
-    def _put(self, name: str, data: bytes) -> None:
+    def _write_file(self, name: str, data: bytes) -> None:
         if self.derived and self.backup is not None:
             self.backup.keep_file(self.directory / name)
         replace_file(self.directory / name, data)

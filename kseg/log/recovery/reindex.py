@@ -419,7 +419,7 @@ class _Reindexing:
                 finding = Finding("", files.log, fault.reason, fault.position, fault.offset)
             changes: list[RemadeFile] = []
             if finding is None:
-                swept, faults = self._judged(segment, swept, checks)
+                swept, faults = self._judge_indexes(segment, swept, checks)
                 changes = list(self._changes(files, swept, faults))
         self._settle(changes)
         return swept, ReindexedSegment(
@@ -432,7 +432,7 @@ class _Reindexing:
             files=tuple(changes),
         )
 
-    def _judged(
+    def _judge_indexes(
         self, segment: Segment, swept: Swept, checks: IndexChecks
     ) -> tuple[Swept, dict[FileKind, Finding | None]]:
         """The walk, with entries that the log alone no longer makes, and the indexes' faults."""

@@ -94,13 +94,15 @@ def place_runs(
         _refusal(piece, placed, hole)
         for piece, hole in _with_holes(pieces, stays, segments[0].base_offset)
     ]
-    placed = _joined(placed)
+    placed = _join_runs(placed)
     if index is not None:
         differs = partial(_against_index, index=index)
-        placed, wrong = _take_out(placed, _contradicted(placed, differs), "offset-order")
+        placed, wrong = _take_out(placed, _contradicted_batches(placed, differs), "offset-order")
         refused += wrong
     placed, wrong = _take_out(
-        placed, _contradicted(placed, partial(_against_epochs, epochs=epochs)), "epoch-order"
+        placed,
+        _contradicted_batches(placed, partial(_against_epochs, epochs=epochs)),
+        "epoch-order",
     )
     placed, falling = _take_out(placed, _with_falling_epochs(placed), "epoch-order")
     refused += wrong + falling
@@ -347,7 +349,7 @@ def _without_doubts(
             places = (stated, (hole, hole + span))
             out[at] = replace(pieces[at], reason="offset-order", places=places)
     rest = [piece for at, piece in enumerate(pieces) if at not in out]
-    return _joined(rest) if out else placed, list(out.values())
+    return _join_runs(rest) if out else placed, list(out.values())
 
 
 def _dense_pieces(runs: Sequence[Span]) -> list[Span]:
@@ -371,7 +373,7 @@ def _gap_positions(run: Span) -> Iterator[int]:
         yield from table.position[gap].tolist()
 
 
-def _joined(runs: Iterable[Span]) -> list[Span]:
+def _join_runs(runs: Iterable[Span]) -> list[Span]:
     """Runs that follow each other in a file, as one."""
     joined: list[Span] = []
     for run in runs:
@@ -382,7 +384,7 @@ def _joined(runs: Iterable[Span]) -> list[Span]:
 # ---- contradicted single batches ----------------------------------------------------------------
 
 
-def _contradicted(
+def _contradicted_batches(
     runs: Sequence[Span],
     differs: Callable[[Span, BatchTable], Bools],
 ) -> list[Span]:

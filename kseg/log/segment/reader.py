@@ -158,7 +158,7 @@ class Segment(Closing):
 
     # ---- indexes ---------------------------------------------------------------------------------
 
-    def _beside(self, extension: str) -> Path:
+    def _file_path(self, extension: str) -> Path:
         """A file of the segment, by the end of its name."""
         return self.path.with_name(self.path.name.partition(".")[0] + extension)
 
@@ -168,7 +168,7 @@ class Segment(Closing):
         if "offset" not in self._indexes:
             from kseg.files.index import OffsetIndex
 
-            path = self._beside(".index")
+            path = self._file_path(".index")
             self._indexes["offset"] = OffsetIndex.open(
                 path, self.base_offset, mapping=self._mapping
             )
@@ -181,7 +181,7 @@ class Segment(Closing):
         if "time" not in self._indexes:
             from kseg.files.index import TimeIndex
 
-            path = self._beside(".timeindex")
+            path = self._file_path(".timeindex")
             self._indexes["time"] = TimeIndex.open(path, self.base_offset, mapping=self._mapping)
         index: TimeIndex = self._indexes["time"]
         return index
@@ -192,7 +192,7 @@ class Segment(Closing):
         if "txn" not in self._indexes:
             from kseg.files.txn_index import TxnIndex
 
-            self._indexes["txn"] = TxnIndex.open(self._beside(".txnindex"))
+            self._indexes["txn"] = TxnIndex.open(self._file_path(".txnindex"))
         index: TxnIndex = self._indexes["txn"]
         return index
 

@@ -564,12 +564,14 @@ class _PartitionSources:
             name: SettingValue(configured_value.value, FROM_TOPIC)
             for name, configured_value in configured.items()
         }
-        return self._accepted({name: setting for name, setting in read.items() if name in _READ})
+        return self._accept_values(
+            {name: setting for name, setting in read.items() if name in _READ}
+        )
 
     def _values_behind_topic(self, general: Mapping[str, str]) -> Values:
         """The defaults behind the topic's own values; if those are unknown, nothing is deleted."""
         cluster = self.home.cluster
-        broker = self._accepted(self.settings.broker_values(cluster, self.home.node_id))
+        broker = self._accept_values(self.settings.broker_values(cluster, self.home.node_id))
         plain = {name: SettingValue(text, GIVEN) for name, text in general.items()}
         supposed = self.settings.sources.supposed or {}
         asked = {name: SettingValue(text, SUPPOSED) for name, text in supposed.items()}
@@ -609,7 +611,7 @@ class _PartitionSources:
             del defaults[name]
         return defaults
 
-    def _accepted(self, values: Values) -> Values:
+    def _accept_values(self, values: Values) -> Values:
         """The values that Kafka would take; another is a finding, and nothing is deleted then."""
         sound = {}
         for name, setting in values.items():

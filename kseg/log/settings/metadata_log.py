@@ -338,7 +338,7 @@ def _read_log(
     offsets = cluster.snapshot_end, end_offset
     last, expected, add = None, cluster.end_offset, cluster.add  # it is done a million times
     try:
-        for record in _behind(segments, offsets, on_error):
+        for record in _records_from(segments, offsets, on_error):
             record_place, key, value, is_control, _ = record
             offset = record_place.offset
             if offset != expected and not past_damage:
@@ -373,7 +373,7 @@ def _is_whole(segments: Sequence[SegmentFiles], snapshot_end: int) -> bool:
     return stop in (StopReason.END, StopReason.LIMIT) and end >= snapshot_end
 
 
-def _behind(
+def _records_from(
     segments: Sequence[SegmentFiles], offsets: tuple[int, int | None], on_error: OnError | None
 ) -> Iterator[_MetadataRecord]:
     """The records of a log in a range of offsets; no segment that ends before it is read."""

@@ -424,7 +424,7 @@ class ChunkedFile(RangedFile):
                 low, high = (chunks[slot] - chunks[first] for slot in (at, at + 1))
                 part_end = min((at + 1) * size, self._size)
                 try:
-                    opened = self._opened(raw[low:high], part_end - at * size)
+                    opened = self._open_chunk(raw[low:high], part_end - at * size)
                 except (TierError, LimitExceededError) as error:
                     fault = UnreadableError(
                         f"the chunk at {chunks[at]} of the object: {error.reason}",
@@ -437,7 +437,7 @@ class ChunkedFile(RangedFile):
                 filled += len(opened)
         return data.toreadonly(), None
 
-    def _opened(self, data: memoryview, size: int) -> bytes | memoryview:
+    def _open_chunk(self, data: memoryview, size: int) -> bytes | memoryview:
         """A chunk of the segment, decrypted and inflated."""
         opened = unseal(data, self._key, self._manifest.aad)
         if self._manifest.compressed:

@@ -281,7 +281,7 @@ class _LogBuilder:
             index = None
         lineage = self._lineage(groups, copies)
         if index is None:
-            index = _indexed(copies, lineage)
+            index = _index_by_lineage(copies, lineage)
         spans = self._spans(index, lineage, copies)
         if not spans and self.local is None:
             raise NotALogError(f"nothing of it is in {self.tier.root}", path=self.path)
@@ -620,7 +620,7 @@ def _epochs_of(objects: SegmentObjects) -> tuple[EpochEntry, ...]:
         raise TierError(error.reason, path=path) from None
 
 
-def _indexed(copies: list[Copy], lineage: tuple[EpochEntry, ...]) -> EpochIndex:
+def _index_by_lineage(copies: list[Copy], lineage: tuple[EpochEntry, ...]) -> EpochIndex:
     """An index of copies whose order is not known: those that a lineage agrees with count last."""
     index = EpochIndex()
     order = [

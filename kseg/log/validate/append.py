@@ -547,7 +547,9 @@ def _validate_plain(append: _Append, first: BatchHeader) -> ValidatedBatch:
         time = append.now_ms if rules.is_log_append else None
         head = plain_entries(append.view, next_offset=append.next_offset, append_time=time)
         tail = b""
-    return _taken(append, record_counts, head, tail, max_timestamp, offset, NOTHING_CONVERTED)
+    return _validated_batch(
+        append, record_counts, head, tail, max_timestamp, offset, NOTHING_CONVERTED
+    )
 
 
 def _validate_compressed(
@@ -595,7 +597,7 @@ def _validate_compressed(
         )
     tail = append.view[len(head) :]
     stats = ConversionStats(temporary, 0)
-    return _taken(append, record_counts, head, tail, max_timestamp, last_offset, stats)
+    return _validated_batch(append, record_counts, head, tail, max_timestamp, last_offset, stats)
 
 
 def _examine(append: _Append, first: BatchHeader, *, skip: bool) -> tuple[Inflated, RecordCounts]:
@@ -645,7 +647,7 @@ def _batch_head(append: _Append, first: BatchHeader, last_offset: int, max_times
     )
 
 
-def _taken(
+def _validated_batch(
     append: _Append,
     record_counts: RecordCounts,
     head: bytes,

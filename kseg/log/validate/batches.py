@@ -297,7 +297,7 @@ def check_batch(
     """
     metrics = metrics or ValidationMetrics()
     if rules.origin == AppendOrigin.CLIENT:
-        reason = _miscounted(header)
+        reason = _count_fault(header)
         if reason is None and header.is_control:
             reason = "a producer may not write control batches"
         if reason is not None:
@@ -324,7 +324,7 @@ def check_transaction(header: BatchHeader, rules: AppendRules) -> None:
         raise at_batch(UnsupportedFormatError(reason), header)
 
 
-def _miscounted(header: BatchHeader) -> str | None:
+def _count_fault(header: BatchHeader) -> str | None:
     """How a producer's batch counts its records wrongly, if it does."""
     span = header.last_offset - header.base_offset + 1
     if span <= 0:
@@ -499,7 +499,9 @@ def _check_rules(
         before_max=rules.timestamp_before_max_ms,
         after_max=rules.timestamp_after_max_ms,
     )
-    record_counts = RecordCounts._make(look(faults=_NO_FAULTS))  # counts alone; see `_refused`
+    record_counts = RecordCounts._make(
+        look(faults=_NO_FAULTS)
+    )  # counts alone; see `_refusal_error`
     metrics.invalid_magic += record_counts.bad_magic
     metrics.no_key_compacted += record_counts.no_key
     metrics.invalid_checksum += record_counts.status == _MESSAGE_CRC
@@ -515,10 +517,10 @@ def _check_rules(
             raise at_batch(InvalidRecordError(reason), header)
     if record_counts.status:
         raise record_error(record_counts.status, header, record)
-    raise _refused(look, record_counts, header, rules, now_ms)
+    raise _refusal_error(look, record_counts, header, rules, now_ms)
 
 
-def _refused(
+def _refusal_error(
     look: Callable[..., tuple[int, ...]],
     record_counts: RecordCounts,
     header: BatchHeader,
@@ -592,7 +594,7 @@ def inflate_records(codec_id: int, data: memoryview, limit: int) -> memoryview |
     Valid until this thread inflates another one.
     """
     try:
-        return _inflated(codec_id, data, magic=2, limit=limit, free=0)
+        return _inflate_with_room(codec_id, data, magic=2, limit=limit, free=0)
     except (FormatError, LimitExceededError):
         return None
 
@@ -610,14 +612,16 @@ def inflate(
         return Inflated(view, view[start:], table)
     try:
         packed = view[start:] if header.magic >= 2 else wrapper_value(view, header.codec)
-        data = _inflated(header.codec, packed, magic=header.magic, limit=inflated_max, free=start)
+        data = _inflate_with_room(
+            header.codec, packed, magic=header.magic, limit=inflated_max, free=start
+        )
     except (FormatError, LimitExceededError) as error:
         at_batch(error, header)
         raise
     return Inflated(data, data[start:], table)
 
 
-def _inflated(
+def _inflate_with_room(
     codec_id: int, packed: memoryview, *, magic: int, limit: int, free: int
 ) -> memoryview:
     """Some bytes inflated, after `free` zero bytes, where the header of a batch has room.

@@ -144,7 +144,7 @@ def append_as_leader(
         raise ValueError("a follower appends by append_as_follower")
     if leader_epoch is not None and leader_epoch < 0:
         raise ValueError(f"leader_epoch is 0 or more, not {leader_epoch}")
-    view = _given(data, origin)
+    view = _caller_bytes(data, origin)
     with state.lock:
         state.check()
         if not len(view):
@@ -326,7 +326,7 @@ def _write(
 # ---- input ---------------------------------------------------------------------------------------
 
 
-def _given(data: Batch, origin: AppendOrigin) -> memoryview:
+def _caller_bytes(data: Batch, origin: AppendOrigin) -> memoryview:
     """The bytes; batches that were encoded in a row each count from 0, as a producer sends them."""
     if not isinstance(data, EncodedBatch):
         return _flat(data)
@@ -590,7 +590,7 @@ def batches_of(
             if options is not None or batch_bytes is not None:
                 raise TypeError("options and batch_bytes are for records; batches have their own")
             return source
-    encoded = partial(_encoded, options=options, batch_bytes=batch_bytes, clock=clock)
+    encoded = partial(_encode_columns, options=options, batch_bytes=batch_bytes, clock=clock)
     return chain.from_iterable(map(encoded, pieces_of(source)))
 
 
@@ -606,14 +606,14 @@ def pieces_of(source: Any, names: Mapping[str, str] | None = None) -> Iterator[M
     """
     if isinstance(source, RecordColumns):
         arrays = {name: source.arrays[name] for name in SOURCE_FIELDS if name in source.arrays}
-        yield arrays if names is None else _renamed(arrays, names)
+        yield arrays if names is None else _rename_columns(arrays, names)
     elif has_arrow(source) and not isinstance(source, Frames):
         from kseg.arrow import from_arrow
 
         for columns in from_arrow(source, names, check=partial(check_names, names=names)):
             yield from pieces_of(columns)
     elif isinstance(source, Mapping):
-        yield source if names is None else _renamed(source, names)
+        yield source if names is None else _rename_columns(source, names)
     else:
         items: Iterator[Any] = iter(source if isinstance(source, Iterable) else columns_of(source))
         first = next(items, None)
@@ -624,7 +624,7 @@ def pieces_of(source: Any, names: Mapping[str, str] | None = None) -> Iterator[M
             yield from pieces_of(columns_of(chain((first,), items)), names)
 
 
-def _renamed(fields: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, Any]:
+def _rename_columns(fields: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, Any]:
     """The columns of a caller by the names of fields; they have to be of one length."""
     renamed = {name: fields[own] for name, own in names.items() if own in fields}
     if len({len(column) for column in renamed.values()}) != 1:
@@ -641,7 +641,7 @@ def _but_not(source: object) -> str:
     return f", not {type(source).__name__}"
 
 
-def _encoded(
+def _encode_columns(
     columns: Mapping[str, Any],
     options: OptionsLike | None,
     batch_bytes: int | None,

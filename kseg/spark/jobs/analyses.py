@@ -182,7 +182,9 @@ class SparkRunner:
             partial(_examine, work=work, merge=merge),
             job=directory,
             classes=CLASSES[self._name],
-            usable=partial(_holds, now_ms=getattr(units[0], "now_ms", None) if units else None),
+            usable=partial(
+                _still_holds, now_ms=getattr(units[0], "now_ms", None) if units else None
+            ),
             pace=_pace(self._name, arguments.get("options")),
             progress=progress,
         )
@@ -212,7 +214,7 @@ def _examine(
     return (getattr(units[0], "now_ms", None), *merged, *unreadable)
 
 
-def _holds(answer: tuple[Any, ...], *, now_ms: int | None) -> bool:
+def _still_holds(answer: tuple[Any, ...], *, now_ms: int | None) -> bool:
     """Whether an earlier answer still holds: none of its dates lies between then and now."""
     then_ms, *answers = answer
     if then_ms is None or now_ms is None:
@@ -237,10 +239,10 @@ def _mark(unit: Any) -> str:
         seen: list[Any] = [state_of(path) for path in files if path is not None]
         return to_json((unit, os.path.realpath(unit.path), seen))
     copies = [copy for copy in getattr(unit, "copies", (unit,)) if getattr(copy, "is_readable", 1)]
-    return to_json((_timeless(unit), [_seen(copy.path) for copy in copies]))
+    return to_json((_timeless(unit), [_directory_state(copy.path) for copy in copies]))
 
 
-def _seen(directory: str) -> tuple[Any, ...]:
+def _directory_state(directory: str) -> tuple[Any, ...]:
     """A directory, its files, and those of the checkpoints beside it."""
     if is_remote(directory):
         logs = [segment.log for segment in list_partition(path_at(directory)).segments]

@@ -239,7 +239,7 @@ def compact(
     }
     runner = SparkRunner(lambda: spark, "compact", now_ms=chosen.now_ms, job=job)
     units = [_ClosedUnit.of(path, of_partition) for path, of_partition in settings.items()]
-    answers = run_units(units, partial(_planned, how=how), threads=runner, progress=progress)
+    answers = run_units(units, partial(_plan_unit, how=how), threads=runner, progress=progress)
     plans = {path: (plan, deletion, finding) for path, plan, deletion, finding in answers}
     planned = []
     for path, of_partition in settings.items():
@@ -379,7 +379,7 @@ class _ClosedUnit:
 # ---- in a worker ---------------------------------------------------------------------------------
 
 
-def _planned(unit: _ClosedUnit, *, how: CleanupOptions) -> tuple[Any, ...]:
+def _plan_unit(unit: _ClosedUnit, *, how: CleanupOptions) -> tuple[Any, ...]:
     """The path of a partition, its plans of compaction and of deletion, and the damage."""
     planned = plan_cleanup(Path(unit.path), unit.subject, how)
     return planned.path, planned.plan, planned.deletion, planned.finding

@@ -147,7 +147,7 @@ def test_a_request_that_fails_is_an_error_with_the_object_and_leaves_none(
     monkeypatch.setattr(object_path, "PART_BYTES", PART)
     for fails_at in range(1, 9):
         backend = Failing(fails_at, also_abort=also_abort)
-        monkeypatch.setattr(stores, "_opened", lambda _root, one=backend: Store("s3://b", one))
+        monkeypatch.setattr(stores, "_open_store", lambda _root, one=backend: Store("s3://b", one))
         path = RemotePath("s3://b/dir/out")
         try:
             with whole_object(path, new=True) as sink:

@@ -42,7 +42,7 @@ class Served:
 def opened(monkeypatch: pytest.MonkeyPatch, case: Path) -> tuple[Served, Store]:
     backend = Served(case / "remote")
     store = Store("s3://fake", backend)
-    monkeypatch.setattr(stores, "_opened", lambda _root: store)
+    monkeypatch.setattr(stores, "_open_store", lambda _root: store)
     return backend, store
 
 

@@ -163,7 +163,7 @@ def led(there: Places, data: bytes, offset: int, **rules: Any) -> Any:
     return there.lead(memoryview(data), how, offset, NOW_MS, {}, inflate_records)
 
 
-def _nothing(*_given: object) -> None:
+def _nothing(*_caller_bytes: object) -> None:
     return None
 
 
