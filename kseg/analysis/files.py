@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise, zip_longest
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -44,8 +44,14 @@ from kseg.log.recovery import CHECKED, IndexChecks, IndexPlace, judge_transactio
 from kseg.stores.path import name_of
 
 _WINDOW_BYTES = 1 << 20
-#: The batches of a file that hold offsets of a range: the path, the first byte and the end.
-_Stretch = tuple[str, int, int]
+
+
+class _Stretch(NamedTuple):
+    """The batches of a file that hold offsets of a range, from position `start` to `end`."""
+
+    path: str
+    start: int
+    end: int
 
 
 def describe_overlap(earlier: SegmentSummary, later: SegmentSummary) -> str:
@@ -73,11 +79,11 @@ def _stretch(path: str, first: int, last: int) -> _Stretch:
                 held = table.take(touched)
                 start = start if end else int(held.position[0])
                 end = int(held.position[-1] + held.size[-1])
-    return path, start, end
+    return _Stretch(path, start, end)
 
 
 def _has_same_bytes(earlier: _Stretch, later: _Stretch) -> bool:
-    if earlier[2] - earlier[1] != later[2] - later[1]:
+    if earlier.end - earlier.start != later.end - later.start:
         return False
     return all(a == b for a, b in zip_longest(_windows(earlier), _windows(later)))
 

@@ -105,7 +105,10 @@ class Selected(NamedTuple):
         return {_KEY: json.dumps(further).encode()}
 
     def covers(self, other: Selected) -> bool:
-        """Whether an export of this has all that an export of the other has."""
+        """Whether a new export of this has all records that a file of the other has.
+
+        The other may be older: retention and appends have changed the logs since.
+        """
         mine, logs = dict(self.logs), dict(other.logs)
         same_logs = bool(mine) == bool(logs) and mine.keys() >= logs.keys()
         return (
@@ -115,7 +118,7 @@ class Selected(NamedTuple):
             and _within(other.times, self.times)
             and self.isolation in (other.isolation, "read_uncommitted")
             and self.key in (other.key, None)
-            and self.last is None  # others were the last ones before
+            and self.last is None  # the last records of a log are others once it has grown
             and (self.limit is None or self._begins_as(other))
         )
 

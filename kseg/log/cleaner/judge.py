@@ -86,6 +86,11 @@ class _Walk(TransactionWalk):
     An aborted transaction that ended before the log's start is a committed one to Kafka, and
     is not over: the producer's next marker of a commit stands for its data, too. Here this data is
     aborted, but that marker stays as long as with Kafka.
+
+    Attributes:
+        bare: offsets of markers that end no transaction with data.
+        entries: of the transaction index, for the aborted transactions.
+        records: the number in the batches that `count` was given; None if it is not known.
     """
 
     def __init__(self, log_start_offset: int) -> None:

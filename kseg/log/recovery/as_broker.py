@@ -520,7 +520,7 @@ def feed_segment(
         )
     for table in segment.headers(start=position, limit=limit, policy="file"):
         state.feed(table)
-        state.map_end_offset = start
+        state.map_end_offset = start  # a feed moves it; that is left to the caller here
     _check(table, segment)
 
 

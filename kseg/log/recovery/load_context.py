@@ -359,7 +359,7 @@ class LoadContext:
             if not (swept.valid_bytes or name in self.overlay.files or not self.careful):
                 continue  # an empty segment gets its indexes with its first batch
             if not self.has(name, data):
-                again = partial(self._swept_again, base, kind) if kind in _ROOMY else None
+                again = partial(self._sweep_for_index, base, kind) if kind in _ROOMY else None
                 self.overlay.put(name, data, NOT_SAID, held=kind == INDEX, again=again)
         if self.held is not None and self.held[0] != base:
             self.overlay.forget(file_of(self.held[0], INDEX))
@@ -373,8 +373,11 @@ class LoadContext:
             why=why,
         )
 
-    def _swept_again(self, base_offset: int, kind: str) -> bytes:
-        """Sweep the log on the disk again for an index, when it is about to be written."""
+    def _sweep_for_index(self, base_offset: int, kind: str) -> bytes:
+        """The entries of an index that is about to be written, by another sweep of the log.
+
+        The overlay asks for it if it had no room to keep the entries of the first sweep.
+        """
         inputs = self.inputs
         with Segment.open(self.path(base_offset), mapping="never") as segment:
             swept = sweep_segment(segment, config=inputs.config, careful=self.careful)

@@ -78,8 +78,8 @@ from kseg.log.salvage.values import (
 _FilePosition = tuple[int, int]
 
 
-#: Offsets that no run has: the first one; their end, None after the last run; where the run
-#: before them ends, and where the run after them begins.
+#: Offsets that no run has: the first one; their end, None after the last run; and the place of the
+#: gap in the files, which begins where the run before ends, and ends where the run after begins.
 _Gap = tuple[int, int | None, _FilePosition, _FilePosition]
 
 
@@ -107,11 +107,11 @@ def lost_offsets(
     damage = _Damage(unprovable, segments, numbers)
     dense = is_dense(runs, segments)
     ranges = []
-    for first, end, front, behind in _gaps(runs, numbers, segments, begin, damage):
-        damage_span, damaged_bytes = damage.between(first, end, front, behind)
+    for first, end, place_begin, place_end in _gaps(runs, numbers, segments, begin, damage):
+        damage_span, damaged_bytes = damage.between(first, end, place_begin, place_end)
         if damage_span is None and (not dense or end is None):
             continue
-        number, position = behind
+        number, position = place_end
         last = None if end is None else end - 1
         exact = dense and first >= compacted_to
         ranges.append(
@@ -160,14 +160,14 @@ class _Damage:
         return np.searchsorted(self._stated, first) < np.searchsorted(self._stated, end)
 
     def between(
-        self, first: int, end: int | None, front: _FilePosition, behind: _FilePosition
+        self, first: int, end: int | None, place_begin: _FilePosition, place_end: _FilePosition
     ) -> tuple[Span | None, int]:
         """The damage that may have held the offsets of a gap (`_Gap`): its first span, its bytes.
 
         It is the damage that lies in the gap. Without any, it is damage in another place whose
         headers state offsets of the gap.
         """
-        span, damaged_bytes = self._by_position.between(front, behind)
+        span, damaged_bytes = self._by_position.between(place_begin, place_end)
         if span is None and end is not None:
             return self._by_offset.between((first, 0), (end, 0))
         return span, damaged_bytes
@@ -511,10 +511,10 @@ class _Proved:
         if entries is not None:
             order = np.argsort(entries.positions, kind="stable")
             self._positions, self._offsets = entries.positions[order], entries.offsets[order]
-        # The entry that `behind` has come to, and whether the batch there is as the entry says.
+        # The entry that `next_after` has come to, and whether the batch there is as it says.
         self._at, self._agrees = 0, False
 
-    def behind(self, position: int) -> int | None:
+    def next_after(self, position: int) -> int | None:
         """The first proved position after a position; the positions asked for must ascend."""
         at = bisect_right(self._proved_positions, position)
         proved_position = self._proved_positions[at] if at < len(self._proved_positions) else None
@@ -554,8 +554,8 @@ class _Proved:
         if first.base_offset == offset:
             return True
         # The last offset of an append is that of one of the batches from its first one on.
-        behind = self._positions[number + 1] if number + 1 < len(self._positions) else None
-        limit = self._log.size if behind is None else int(behind)
+        following = self._positions[number + 1] if number + 1 < len(self._positions) else None
+        limit = self._log.size if following is None else int(following)
         return any(
             offset in table.last_offset for table in self._log.headers(start=position, limit=limit)
         )
@@ -600,20 +600,20 @@ class Chains:
                 self.log_runs.append(run)
                 number, position, last = at + 1, run.end, run.last_offset
                 continue
-            named = self._proved.behind(position)
-            stops = self._damaged_batch_bounds(position, number, last, named)
-            if stops is None and named is None:
+            proved_position = self._proved.next_after(position)
+            stops = self._damaged_batch_bounds(position, number, last, proved_position)
+            if stops is None and proved_position is None:
                 break
-            position = stops[-1] if stops is not None else named or 0
+            position = stops[-1] if stops is not None else proved_position or 0
             self._run_at(position, number)
-            behind = bisect_left(self._starts, position, lo=number)
+            next_number = bisect_left(self._starts, position, lo=number)
             if stops is None:
                 # Nothing says where the damaged batch ends.
-                self.unproved_runs += self._runs[number:behind]
+                self.unproved_runs += self._runs[number:next_number]
             else:
                 path = str(log.path)
                 self.damaged += (Span(path, at, end - at) for at, end in pairwise(stops))
-            number = behind
+            number = next_number
         self.unproved_runs += self._runs[number:]
 
     # ---- over damaged batches --------------------------------------------------------------------

@@ -492,7 +492,7 @@ class _PartitionSources:
         policy, _ = known_policy(self.home.topics, self.topic)
         if policy is not None and POLICY not in record:
             record[POLICY] = SettingValue(",".join(sorted(policy)), FROM_KAFKA)
-        weak = self._values_behind_topic(general)
+        weak = self._values_without_topic(general)
         remote = record.pop(REMOTE_STORAGE, None)
         if remote is not None and is_true(remote.value) and self.skipped is None:
             self.skipped = REMOTE
@@ -568,8 +568,8 @@ class _PartitionSources:
             {name: setting for name, setting in read.items() if name in _READ}
         )
 
-    def _values_behind_topic(self, general: Mapping[str, str]) -> Values:
-        """The defaults behind the topic's own values; if those are unknown, nothing is deleted."""
+    def _values_without_topic(self, general: Mapping[str, str]) -> Values:
+        """The values where the topic has none; if the topic's are unknown, nothing is deleted."""
         cluster = self.home.cluster
         broker = self._accept_values(self.settings.broker_values(cluster, self.home.node_id))
         plain = {name: SettingValue(text, GIVEN) for name, text in general.items()}
@@ -638,22 +638,29 @@ class _PartitionSources:
     ) -> LogConfig:
         """The configuration that all settings make.
 
-        A limit in the topic's record counts as named for the topic only beside a policy there: it
-        names none itself, as the broker's policy may be another.
+        Settings of the topic win over the others. A limit in the topic's record, such as
+        `retention.ms`, is taken for one of the topic only if a policy is there, too: the limit
+        alone must not choose a policy, as the broker may have another.
+
+        Args:
+            general: what the caller named for all topics.
+            of_topic: what the caller named for this topic.
+            record: the topic's record in the metadata log.
+            weak: the defaults and the broker's values.
         """
         LogConfig.from_kafka(general, of_topic=of_topic)  # invalid settings are refused
         recorded = {
             name: setting.value for name, setting in record.items() if setting.source == FROM_TOPIC
         }
-        behind = {name: setting.value for name, setting in weak.items()}
-        behind |= {name: setting.value for name, setting in record.items() if name not in recorded}
-        strong = recorded | dict(of_topic)
-        if POLICY not in strong:
-            behind |= {
-                name: strong.pop(name) for name in _LIMITS & recorded.keys() - of_topic.keys()
+        others = {name: setting.value for name, setting in weak.items()}
+        others |= {name: setting.value for name, setting in record.items() if name not in recorded}
+        topics_own = recorded | dict(of_topic)
+        if POLICY not in topics_own:
+            others |= {
+                name: topics_own.pop(name) for name in _LIMITS & recorded.keys() - of_topic.keys()
             }
         try:
-            return LogConfig.from_kafka(behind, of_topic=strong)
+            return LogConfig.from_kafka(others, of_topic=topics_own)
         except ValueError as error:  # two that exclude each other
             self._note_invalid(str(error))
             return LogConfig.from_kafka({})

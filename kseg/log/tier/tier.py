@@ -250,6 +250,7 @@ class _LogBuilder:
     """Builds the log of a partition from the listing of a tier and the local part."""
 
     def __init__(self, tier: Tier, path: Path, mapping: Mapping) -> None:
+        """Open the local part; the tier is read by `build`."""
         self.tier, self.path, self.mapping = tier, path, mapping
         name = parse_partition_dir(path.name)
         self.topic, self.partition = name.topic, name.partition

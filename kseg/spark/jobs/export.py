@@ -89,7 +89,13 @@ class TaskFiles:
     """
 
     def __init__(self, root: Path, look: FileFormat, compression: str) -> None:
-        """Nothing is made yet."""
+        """Make no file yet.
+
+        Args:
+            root: the directory of all files.
+            look: the columns of files, and those in the names of directories.
+            compression: the codec of the Parquet files.
+        """
         self._root: Final = root
         self._look: Final = look
         self._compression: Final = compression
