@@ -205,13 +205,15 @@ class _Run:
     """The threads of one `in_order`, and what they share with the taker of results."""
 
     def __init__(self, threads: int) -> None:
+        """Start no thread yet."""
         self._pool = _pool_type()(threads)
         self.stopped = False
         self._process = os.getpid()
+        # Guards what follows; is notified when results were taken, or when the run stops.
         self._space = Condition(Lock())
-        self._front: _Piece | None = None
+        self._first: _Piece | None = None  # whose results are being taken
         self._waiting_bytes = 0
-        self._spare: SimpleQueue[Buffer] = SimpleQueue()
+        self._spare: SimpleQueue[Buffer] = SimpleQueue()  # memory of results that were taken
         _runs.add(self)
 
     def begin(self, work: Work) -> _Piece:
@@ -264,7 +266,7 @@ class _Run:
         """Whether one more result of the piece may wait; of the first piece one may always."""
         if self._waiting_bytes < ROOM_BYTES:
             return piece.waiting < ROOM
-        return piece is self._front and not piece.waiting
+        return piece is self._first and not piece.waiting
 
     def _buffer(self, size: int) -> Buffer:
         """Memory that was given back, or new: each 4 KiB of new memory is a page fault."""
@@ -283,7 +285,7 @@ class _Run:
             KsegError: another process began it.
         """
         with self._space:
-            self._front = piece
+            self._first = piece
             self._space.notify_all()
         while (result := self._next_of(piece)) is not _END:
             yield result

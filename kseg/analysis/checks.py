@@ -565,7 +565,7 @@ def _tables(log: LogFile, decoder: LogChecks, on_unreadable: OnUnreadable) -> It
 
 
 def _join(tables: list[BatchTable]) -> BatchTable:
-    """Tables one behind another as one, its columns contiguous."""
+    """Tables one after the other as one, its columns contiguous."""
     count = sum(map(len, tables))
     rows = np.empty((count, len(FIELDS)), np.int64, order="F")
     np.concatenate([table.rows for table in tables], out=rows)

@@ -340,9 +340,22 @@ def stage(
 
 
 class _Making:
-    """A log in the making, segment by segment."""
+    """A log that is being written, segment by segment.
+
+    Attributes:
+        bytes: the number that was appended.
+        end: the offset after the last batch; -1 before the first one.
+    """
 
     def __init__(self, directory: Path, config: LogConfig, now_ms: int, leader_epoch: int) -> None:
+        """Begin with no segment.
+
+        Args:
+            directory: of the log.
+            config: of its indexes.
+            now_ms: the clock.
+            leader_epoch: the epoch that every batch gets.
+        """
         self._directory, self._config, self._now_ms = directory, config, now_ms
         self._epoch = np.frombuffer(leader_epoch.to_bytes(4, "big"), np.uint8)
         self._leader_epoch = leader_epoch

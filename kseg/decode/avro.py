@@ -262,6 +262,7 @@ class _Program:
     # By the number of a node: its row of the table, and its place in the schema, for errors.
 
     def __init__(self, names: Mapping[str, Any], reader_names: Mapping[str, Any]) -> None:
+        """Begin without steps, and with the named types of the writer and of the reader."""
         self._names, self._reader_names = names, reader_names
         self.tables: tuple[Any, ...] = ()
         self.types: list[pa.DataType] = []

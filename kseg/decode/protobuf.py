@@ -399,6 +399,7 @@ class _Table:
     # `_closed` are the numbers of closed enums, which have no others.
 
     def __init__(self, descriptor: Any) -> None:
+        """Number the messages, and make the kernel's row of each field."""
         self.is_plain = bool(descriptor.fields)
         self._positions = {descriptor.full_name: 0}
         self._messages = [descriptor]

@@ -448,7 +448,7 @@ class WriteFile(Closing):
         return size
 
     def write_parts(self, position: int, parts: Sequence[Buffer], size: int) -> None:
-        """Write all of the parts, one behind the other, from `position` on.
+        """Write all of the parts, one after the other, from `position` on.
 
         After an error some of the bytes may have been written, from the first one on.
 

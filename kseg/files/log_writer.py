@@ -105,7 +105,7 @@ class LogWriter(Closing):
         return self.append_parts(parts, sum(map(len, parts)))
 
     def append_parts(self, parts: Sequence[Buffer], size: int) -> int:
-        """Write all of the parts at the end, one behind the other, or nothing.
+        """Write all of the parts at the end, one after the other, or nothing.
 
         Args:
             parts: bytes.

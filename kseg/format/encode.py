@@ -332,7 +332,7 @@ def encode_runs(rows: Rows, runs: Int64s, codecs: Int64s) -> tuple[list[bytes], 
         codecs: int64[m], 0 for none.
 
     Returns:
-        The batches one behind the other, in parts, and int64[m], their largest timestamps; None
+        The batches one after the other, in parts, and int64[m], their largest timestamps; None
         where one is refused, which `encode_batch` then says of it.
     """
     times = np.empty(len(runs), np.int64)
@@ -345,7 +345,7 @@ def encode_runs(rows: Rows, runs: Int64s, codecs: Int64s) -> tuple[list[bytes], 
 
 
 def compressed(data: memoryview, codecs: list[int]) -> Iterator[bytes]:
-    """Plain batches that lie one behind the other, each by its codec, 0 for none."""
+    """Plain batches that lie one after the other, each by its codec, 0 for none."""
     at = 0
     for codec in codecs:
         end = at + LOG_OVERHEAD + int.from_bytes(data[at + 8 : at + LOG_OVERHEAD])

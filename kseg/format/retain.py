@@ -216,7 +216,7 @@ def filter_walked(
 
     Args:
         data: bytes of the file from `base` on, all batches of `table` inside.
-        table: headers of whole batches that lie one behind the other.
+        table: headers of whole batches that lie one after the other.
         verdict: the result for each.
         keep: as for `filter_batches`, with the batches that the records come from.
         located: answers as `keep` for usual batches of magic 2, for records at their places; it is
@@ -510,7 +510,7 @@ class _Rewrite:
         """Batches that are rebuilt or kept empty: usual ones at once, others one by one."""
         usual = self._usual(piece, slice(first, end))
         for start, stop in runs(usual):
-            if usual[start] and self._together(piece, first + start, first + stop):
+            if usual[start] and self._write_together(piece, first + start, first + stop):
                 continue
             self._each(piece, first + start, first + stop)
             if self._outgrown():
@@ -527,7 +527,7 @@ class _Rewrite:
         usual: Bools = (piece.ways[numbers] == _REBUILD) & _has_usual_header(rows)
         return usual & (piece.lasts[numbers] <= rows[:, COLUMN["last_offset"]])
 
-    def _together(self, piece: _Judged, first: int, end: int) -> bool:
+    def _write_together(self, piece: _Judged, first: int, end: int) -> bool:
         """Write usual batches in one call; False, and nothing done, if one of them is refused."""
         numbers = slice(first, end)
         batches = piece.whole.batches[numbers]

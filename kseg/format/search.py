@@ -159,6 +159,7 @@ class _Search:
     def __init__(
         self, read: Read, start: int, stop: int, first: int, last: int, *, believes: bool
     ) -> None:
+        """Begin at `start`; arguments are those of `find_sound_batches`."""
         self._read, self._stop, self._believes = read, stop, believes
         self._bounds = {"first_offset": first, "last_offset": last, "file_end": stop}
         blocks = min(WINDOW_BYTES, stop - start) // _SUM_BYTES
@@ -184,8 +185,8 @@ class _Search:
         if end == self._stop:
             return end
         if self._believes or self._budget <= 0:
-            # A batch may not be whole after that, nor the batch after it, which confirms a
-            # length.
+            # A batch that begins later may not be whole in the window, or the batch after it is
+            # not, which has to confirm a length.
             return start + (end - start) // 2
         return end - HEAD_BYTES
 
@@ -209,7 +210,8 @@ class _Search:
             yield from map(_run_of, self._rows[: int(state[_COUNT])].tolist())
             if state[_LARGE]:
                 position, size = int(state[_POSITION]), int(state[_LARGE])
-                # The next window begins there, half a window on at least: no byte is read often.
+                # The next window begins there, if it can hold the batch. It begins half a window
+                # later at least, so that no byte is read often.
                 if max(size, WINDOW_BYTES - (position - base)) <= WINDOW_BYTES // 2:
                     return
                 yield from self._large(position, size)
@@ -217,7 +219,10 @@ class _Search:
                 state[_POSITION] = limit  # too few bytes for a batch are left
 
     def _large(self, position: int, size: int) -> Iterator[SoundRun]:
-        """Check a batch that exceeds the window; continue after it, if it is sound."""
+        """Check a batch that exceeds the window; continue after it, if it is sound.
+
+        `_budget` bounds the bytes that are read for such batches, most of which are no batches.
+        """
         self._budget -= size
         head = bytes(self._read(position, min(HEAD_BYTES, size)))
         rule = checksum_rule(head)

@@ -240,7 +240,7 @@ def _join_types(pieces: Sequence[RecordColumns]) -> Int8s | None:
 
 
 def _join(columns: list[Any]) -> Any:
-    """Columns of one kind, one behind the other."""
+    """Columns of one kind, one after the other."""
     if isinstance(columns[0], BinaryColumn):
         return join_binary(columns)
     if isinstance(columns[0], HeadersColumn):

@@ -136,7 +136,7 @@ class BorrowedMessage(Borrowed):
 
 
 class BorrowedSet(Borrowed):
-    """Messages one behind the other, over bytes that it borrows."""
+    """Messages one after the other, over bytes that it borrows."""
 
     __slots__ = ()
 

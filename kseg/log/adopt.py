@@ -230,7 +230,7 @@ def check_adoptable(
 
 
 def _renumber(staged: StagedSegment, base: int, epoch: int, *, keep_offsets: bool) -> int:
-    """Give each batch its leader epoch and, one behind the other from `base` on, its offsets.
+    """Give each batch its leader epoch and, one after the other from `base` on, its offsets.
 
     The offsets of the batches before it decide where a batch goes, so it does not matter how
     far an interrupted try came. Lasting when this returns.

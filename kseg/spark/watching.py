@@ -165,7 +165,7 @@ def admit(
     waiting = _in_turn(starts)
     left, nothing_yet = limit, True
     while waiting:
-        behind = []
+        unfinished = []
         for number, name in enumerate(waiting):
             for part in (left.share(len(waiting) - number), left):
                 if min(left) <= 0:
@@ -176,8 +176,8 @@ def admit(
             stream_offsets[name], left = step.stream_offset, left.less(step.taken)
             nothing_yet = nothing_yet and not step.taken.bytes
             if step.taken.bytes and not step.at_end:
-                behind.append(name)
-        waiting = behind
+                unfinished.append(name)
+        waiting = unfinished
     return stream_offsets
 
 

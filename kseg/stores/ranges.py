@@ -63,7 +63,7 @@ class _Block(NamedTuple):
 
 
 class _Walk:
-    """The blocks of one reader, one behind the other.
+    """The blocks of one reader, one after the other.
 
     From `begin` to `end`; `first` and `furthest` are its first and its furthest position so far.
     So many bytes behind `furthest` as `behind` says stay in memory. `step` is the size of the next

@@ -355,9 +355,14 @@ def _of_files(files: PartitionFiles) -> Iterator[KeptFile]:
 
 
 class _Sizes:
-    """The room of the files of segments; the room that was taken ahead is summed up."""
+    """The room on the disk of the files of segments.
+
+    Attributes:
+        ahead: bytes of room that were taken in advance, as for indexes of an active segment.
+    """
 
     def __init__(self, files: PartitionFiles) -> None:
+        """Ask the disk about the files of all segments."""
         self.ahead = 0
         self._logs: dict[int, Disk] = {}
         self._indexes: dict[int, int] = {}
@@ -372,7 +377,7 @@ class _Sizes:
             self.ahead += sum(disk.ahead for disk in (log, *indexes))
 
     def row(self, path: Path, cause: str, base_offset: int, **more: Any) -> KeptFile:
-        """All of a segment for one cause."""
+        """A row of the answer: all files of a segment stay for one cause."""
         disk = self._logs.get(base_offset, Disk())
         indexes = self._indexes.get(base_offset, 0)
         return KeptFile(

@@ -145,7 +145,7 @@ def gone(
 
 
 def joined(parts: Iterable[Lost]) -> Lost | None:
-    """The losses of places one behind the other, as one; None for none."""
+    """The losses of places one after the other, as one; None for none."""
     whole: Lost | None = None
     for part in parts:
         whole = (

@@ -332,6 +332,14 @@ class _Reindexing:
         applies: bool = False,
         backup: Backup | None = None,
     ) -> None:
+        """Begin with nothing read.
+
+        Args:
+            plan: the partition, and the kinds of files that are compared.
+            progress: called with the bytes that are walked.
+            applies: see the class.
+            backup: keeps the files that are replaced; None for no backup.
+        """
         self._plan, self._progress = plan, progress
         self._applies, self._backup = applies, backup
         self._snapshots = SnapshotFiles(plan.path)

@@ -157,7 +157,12 @@ def sweep_segment(
 
 
 class _Sweep:
-    """The state of one walk: the results of the batches so far."""
+    """The state of one walk: the results of the batches so far; see `sweep_segment`.
+
+    Attributes:
+        entries: the entries of both indexes.
+        watch: is called with the headers of sound batches.
+    """
 
     def __init__(
         self,

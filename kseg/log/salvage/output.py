@@ -339,27 +339,33 @@ def target_segments(runs: Sequence[Span], bases: Sequence[int]) -> tuple[TargetS
     Raises:
         CorruptRecordError, UnreadableError: a file has changed since it was read.
     """
-    segments = _Segments(bases)
+    distribution = _Segments(bases)
     for run in runs:
-        segments.add(run)
-    segments.close()
-    if bases[-1] > segments.last:
-        segments.made.append(TargetSegment(bases[-1], ()))
-    if bases[0] < segments.made[0].base_offset:
-        segments.made.insert(0, TargetSegment(bases[0], ()))
-    return tuple(segments.made)
+        distribution.add(run)
+    distribution.close()
+    segments = distribution.segments
+    if bases[-1] > distribution.last:
+        segments.append(TargetSegment(bases[-1], ()))
+    if bases[0] < segments[0].base_offset:
+        segments.insert(0, TargetSegment(bases[0], ()))
+    return tuple(segments)
 
 
 class _Segments:
-    """Segments, made one after the other; `last` is the last offset so far.
+    """Distributes batches over new segments.
 
     A segment begins at each base offset that the log had, and where the present one is full: at
     2 GiB, or at an offset that has no 32-bit form relative to its base.
+
+    Attributes:
+        segments: the complete ones.
+        last: the last offset so far; -1 before the first batch.
     """
 
     def __init__(self, bases: Sequence[int]) -> None:
+        """Begin without segments; `bases` are the base offsets that the log had, ascending."""
         self._bases = bases
-        self.made: list[TargetSegment] = []
+        self.segments: list[TargetSegment] = []
         self.last = self._base = -1
         self._extents: list[Span] = []
         self._bytes = 0
@@ -392,7 +398,7 @@ class _Segments:
     def close(self) -> None:
         """Finish the segment that is being collected."""
         if self._extents:
-            self.made.append(TargetSegment(self._base, tuple(self._extents)))
+            self.segments.append(TargetSegment(self._base, tuple(self._extents)))
         self._extents, self._bytes = [], 0
 
     def _fits(self, run: Span, base: int) -> bool:

@@ -607,6 +607,7 @@ class _Reading:
         on_offset: OnOffset | None,
         workspace: Workspace | None,
     ) -> None:
+        """Begin a reading; arguments are those of `Segment.read`, `limit` a position."""
         report = request.on_error
         self._segment = segment
         self._request = request

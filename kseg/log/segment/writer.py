@@ -343,7 +343,7 @@ class SegmentWriter(Closing):
 
         Args:
             places: of this segment.
-            parts: their bytes, one behind the other.
+            parts: their bytes, one after the other.
             size: how many that is.
 
         Raises:

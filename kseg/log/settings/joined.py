@@ -149,7 +149,9 @@ class PartitionSettings:
             self.values[limit].source == GIVEN for limit in _LIMITS & self.values.keys()
         )
         topics, config = self._known_topics, self.config
-        if not topics.of_broker:  # the policy has a default there, but no limit has one
+        if not topics.of_broker:
+            # Outside of a broker's directory the default policy counts, but no limit has a default:
+            # it has to be named, as in a broker's directory.
             topics = replace(topics, of_broker=True)
             config = config.with_changes(cleanup_policy=config.cleanup_policy)
         # A broker has settings of the topic somewhere; where they say nothing, its own count.
@@ -464,9 +466,15 @@ def _why_no_log(directory: Path) -> str:
 
 
 class _PartitionSources:
-    """The sources of the settings of one partition, and how they are joined."""
+    """The sources of the settings of one partition, and how they are joined.
+
+    Attributes:
+        skipped: the code of the reason for which nothing of the partition is changed; None without.
+        why: that reason in words.
+    """
 
     def __init__(self, path: Path, home: _DirectoryFacts, settings: Settings) -> None:
+        """Take the partition, the facts of its data directory, and all settings."""
         self.path = path
         self.home = home
         self.settings = settings

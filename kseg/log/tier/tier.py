@@ -247,7 +247,14 @@ TierLike = StrPath | Tier | TierLog
 
 
 class _LogBuilder:
-    """Builds the log of a partition from the listing of a tier and the local part."""
+    """Builds the log of a partition from the listing of a tier and the local part.
+
+    Attributes:
+        start: the log's start in the checkpoint of the data directory; None without one.
+        faults: of segments in the tier.
+        strays: URLs of objects that belong to no finished copy.
+        unread: copies whose offsets are not known, each with its fault.
+    """
 
     def __init__(self, tier: Tier, path: Path, mapping: Mapping) -> None:
         """Open the local part; the tier is read by `build`."""

@@ -163,7 +163,7 @@ def rebuild(
 
 
 def _plain_table(inflated: Inflated, header: BatchHeader) -> BatchTable:
-    """The places of the batches in the inflated bytes."""
+    """The headers of the batches as they are in the inflated bytes, where no codec is left."""
     data, table = inflated.data, inflated.table
     if not header.codec:
         return table

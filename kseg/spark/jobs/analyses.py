@@ -122,7 +122,7 @@ class AnalysisResult(Framed):
         return [row for report in self.reports for row in report.table_rows()]
 
     def to_arrow(self) -> pa.Table:
-        """The tables of all reports, one behind the other."""
+        """The tables of all reports, one after the other."""
         return pa.concat_tables(map(_table, self.reports))
 
 
