@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kseg.constants import NO_TIMESTAMP
+from kseg.constants import INT32_MAX, INT64_MAX, NO_TIMESTAMP
 from kseg.errors import InvalidRecordError
 from kseg.extras import require
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, freeze
@@ -22,9 +22,9 @@ else:
     pa = require("pyarrow", extra="arrow")
 
 #: The most bytes that a binary column of one piece can hold.
-_BYTES_MAX = 2**31 - 1
+_BYTES_MAX = INT32_MAX
 _MS_PER_SECOND = 1000
-_SECONDS_MAX = (2**63 - 1) // _MS_PER_SECOND
+_SECONDS_MAX = INT64_MAX // _MS_PER_SECOND
 #: How many of a finer unit make a millisecond.
 _PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 #: The first two have offsets of 32 bits, the others of 64.

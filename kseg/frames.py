@@ -221,8 +221,8 @@ def html_table(rows: TableRows, *, more: str = "") -> str:
         "<tr>" + "".join(f"<td>{escape(_cell(row.get(name)))}</td>" for name in names) + "</tr>"
         for row in rows
     )
-    behind = f"<p>{escape(more)}</p>" if more else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{behind}"
+    last_line = f"<p>{escape(more)}</p>" if more else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{last_line}"
 
 
 def counted(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -445,11 +445,11 @@ def examine_segment(unit: Unit, options: VerifyOptions) -> Examined:
                     checks.feed(table)
                     indexes.feed(table)
                     continue
-                front, behind = _split_at_unreadable(table, unreadable[0])
-                checks.feed(front)
-                indexes.feed(front)  # no index is compared after that
+                before, after = _split_at_unreadable(table, unreadable[0])
+                checks.feed(before)
+                indexes.feed(before)  # no index is compared after that
                 checks.note_damage(checks.reached, checks.last_offset)
-                checks.feed(behind)
+                checks.feed(after)
             stop = StopReason.LIMIT if unreadable else table.stop
             if not _check_kraft(unit.path, table, findings):
                 checks.finish(table, size, log.headers)
@@ -526,13 +526,13 @@ def _split_at_unreadable(
 ) -> tuple[BatchTable, BatchTable]:
     """The batches before the unreadable range, and those after it."""
     assert error.position is not None
-    in_front = table.position < error.position
-    front, behind = (
+    is_before = table.position < error.position
+    before, after = (
         replace(part, bad_crc_count=int((part.crc_ok == 0).sum()))
-        for part in (table.take(in_front), table.take(~in_front))
+        for part in (table.take(is_before), table.take(~is_before))
     )
-    end = int(front.position[-1] + front.size[-1]) if len(front) else 0
-    return replace(front, end_position=end), behind
+    end = int(before.position[-1] + before.size[-1]) if len(before) else 0
+    return replace(before, end_position=end), after
 
 
 def _lost_in(log: LogFile, unit: Unit, checks: LogChecks) -> tuple[Lost, ...]:

@@ -305,14 +305,14 @@ class _Question:
         into["log_start_offset"][rows], into["end_offset"][rows] = start, end
         into["end_from"][rows] = end_from
         rows = rows[offsets[rows] != NONE]
-        behind = offsets[rows] > view.log_end_offset
+        is_beyond = offsets[rows] > view.log_end_offset
         if self.readable:
             lag = _readable_records(view, offsets[rows], end)
         else:
             lag = np.maximum(end - offsets[rows], 0)
-        into["lag"][rows] = np.where(behind, NONE, lag)
+        into["lag"][rows] = np.where(is_beyond, NONE, lag)
         into["outside"][rows[offsets[rows] < start]] = "before-start"
-        into["outside"][rows[behind]] = "behind-end"
+        into["outside"][rows[is_beyond]] = "behind-end"
         last = _last_time(view, end)
         times = dict[int, int]()  # of the next record, by committed offset; many groups share one
         for row, offset in zip(rows.tolist(), offsets[rows].tolist(), strict=True):

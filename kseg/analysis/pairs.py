@@ -411,9 +411,9 @@ class Pair:
 
     def _known_to(self, side: int, first: Int64s, last: Int64s) -> Bools:
         """bool[n]: of which ranges a copy knows that it has them or not; counts those after it."""
-        behind = first >= self._copies[side].end_offset
-        self._ahead[1 - side] += int(behind.sum())
-        return ~behind & ~touches(first, last, self._unknown[side])
+        is_beyond = first >= self._copies[side].end_offset
+        self._ahead[1 - side] += int(is_beyond.sum())
+        return ~is_beyond & ~touches(first, last, self._unknown[side])
 
     def _note_differing(self, sides: _Sides, first: Int64s, last: Int64s, count: int) -> None:
         """Note ranges of offsets, with the first batch of each side in those that are listed."""

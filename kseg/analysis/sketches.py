@@ -168,7 +168,9 @@ class Timeline:
         if untimed:
             times = times[has_time]
             sizes = sizes[has_time]
-        return _timeline_of_bins(0, times // WIDTHS_MS[0], None, sizes, untimed)
+        return _timeline_of_bins(
+            0, times // WIDTHS_MS[0], records=None, sizes=sizes, untimed=untimed
+        )
 
     def merge(self, other: Timeline) -> Timeline:
         """The sums of both."""

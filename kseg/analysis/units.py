@@ -146,7 +146,7 @@ def _units_of(catalog: Catalog, listings: Listings) -> Iterator[Unit]:
         listings[name_of(partition.path)] = partition.files
         yield Unit(UnitKind.PARTITION, name_of(partition.path))
         for segment, following in _with_following(partition.files.segments):
-            yield _of_segment(segment, partition.path, following, checkpoints_of)
+            yield _of_segment(segment, following, checkpoints_of, partition=partition.path)
         for entry in partition.files.kraft_snapshots:
             yield Unit(UnitKind.BATCHES, name_of(entry.path), is_last=True)
 
@@ -186,9 +186,10 @@ def _is_believed(log: Path, following: int | None, checkpoints_of: _CheckpointsO
 
 def _of_segment(
     segment: SegmentFiles,
-    partition: Path | None,
     following: int | None,
     checkpoints_of: _CheckpointsOf,
+    *,
+    partition: Path | None = None,
     beside: Path | None = None,
 ) -> Unit:
     """The unit of a segment.
@@ -232,7 +233,7 @@ def _of_file(
         segments = listing(path.absolute().parent).segments
         for segment, following in _with_following(segments):
             if segment.base_offset == offset:
-                yield _of_segment(segment, None, following, checkpoints_of, path)
+                yield _of_segment(segment, following, checkpoints_of, beside=path)
                 return
     is_log = kind.holds_batches
     yield Unit(

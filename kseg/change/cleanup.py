@@ -218,16 +218,16 @@ def segments_that_stay(
             )
             for segment, _ in left
         )
-    behind = sum(segment.size for segment, _ in left)  # bytes of the segments that follow
+    later_bytes = sum(segment.size for segment, _ in left)  # of the segments that follow
     holder: tuple[TimeIndexEntry, Path] | None = None
     answer = []
     for info, end in left:
-        behind -= info.size
+        later_bytes -= info.size
         newest = latest_of(info)
         if holder is None or newest.timestamp > holder[0].timestamp:
             holder = newest, info.path
         until = holder[0].timestamp + config.retention_ms + 1 if config.retention_ms >= 0 else None
-        grows = config.retention_bytes - behind if config.retention_bytes >= 0 else None
+        grows = config.retention_bytes - later_bytes if config.retention_bytes >= 0 else None
         lacks = plan.remote is not None and end - 1 > plan.remote.highest_offset
         is_held = plan.high_watermark < end or lacks
         why = _why(info, plan, until, grows, is_held=is_held, lacks=lacks)

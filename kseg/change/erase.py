@@ -301,7 +301,7 @@ def _refusal(directory: Path) -> str | None:
     partition = partition_of(directory.resolve())
     if partition is not None and is_internal(partition.topic):
         return f"{partition.topic} is one of Kafka's own topics, whose records depend on each other"
-    remote = tiered(directory, None)
+    remote = tiered(directory, tier=None)
     if remote is not None and remote.highest_remote >= 0:
         return (
             f"a tier has its records up to offset {remote.highest_remote}, too, and erasing them "

@@ -159,7 +159,7 @@ class Dump(RecordLines):
         for directory, group in groupby(files, key=_directory_of):
             if directory == _STDIN_PATH:
                 tiles = stream_tiles(sys.stdin.buffer)
-                yield from each_at("-", self._log(next(group), tiles, True))
+                yield from each_at("-", self._log(next(group), tiles, is_last=True))
                 self._finish()
                 continue
             yield from self._partition(list(group), titles=titles)

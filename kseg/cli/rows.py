@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from kseg.commands import csv_field, json_string, printable
-from kseg.constants import Array, Compression, ControlType, TimestampType
+from kseg.constants import INT64_MIN, Array, Compression, ControlType, TimestampType
 from kseg.format import text as _text
 from kseg.format.header import BatchTable
 from kseg.format.reader import Workspace
@@ -37,7 +37,7 @@ Piece = tuple[Any, ...]
 Template = tuple[Piece, ...]
 
 #: Stands for a number in the broken contents of a compressed message; no batch can store it.
-UNKNOWN = -(2**63)
+UNKNOWN = INT64_MIN
 
 _ENCODINGS = {"base64": _text.BASE64, "hex": _text.HEX, "utf8": _text.UTF8, "raw": _text.RAW}
 #: The bits of a style that are its encoding.

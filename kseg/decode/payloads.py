@@ -96,7 +96,9 @@ def split_by_schema(
             groups += _groups_of(schema_names, width)
     rows = np.flatnonzero(left)
     ends = column.offsets.astype(np.int64)
-    groups += _groups_of(SchemaNames(column.data, rows, ends[rows], ends[rows + 1], True), 0)
+    groups += _groups_of(
+        SchemaNames(column.data, rows, ends[rows], ends[rows + 1], is_prefix=True), 0
+    )
     for group, _schema_names in groups:
         left[group.rows] = False
     return groups, dict.fromkeys(
@@ -115,7 +117,7 @@ def _in_headers(headers: HeadersColumn, name: bytes, left: Bools) -> SchemaNames
     )
     header_rows, rows = header_rows[first][left[rows]], rows[left[rows]].astype(np.int64)
     ends = values.offsets.astype(np.int64)
-    return SchemaNames(values.data, rows, ends[header_rows], ends[header_rows + 1], False)
+    return SchemaNames(values.data, rows, ends[header_rows], ends[header_rows + 1], is_prefix=False)
 
 
 def _bytes_at(data: Uint8s, starts: Int64s, width: int) -> Uint8s:

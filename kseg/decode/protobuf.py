@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kseg._kernels.protobuf import DEPTH_MAX, SLOTS_MAX, mark_messages
-from kseg.constants import Bools, Uint8s
+from kseg.constants import INT32_MAX, INT64_MAX, INT64_MIN, Bools, Uint8s
 from kseg.decode.payloads import ODD, VALUES_MAX, Block, Reasons, decode_blocks
 from kseg.errors import KsegError, LimitExceededError, SchemaError
 from kseg.extras import require
@@ -65,8 +65,8 @@ _TIMES: Final = {
         (-999_999_999, 999_999_999),
     ),
 }
-_INT64: Final = (-(2**63), 2**63 - 1)
-_INT32: Final = (-(2**31), 2**31 - 1)
+_INT64: Final = (INT64_MIN, INT64_MAX)
+_INT32: Final = (-(2**31), INT32_MAX)
 _UINT32: Final = (0, 2**32 - 1)
 #: Kinds of the kernel.
 _VARINT, _FIXED32, _FIXED64, _STRING, _BYTES, _MESSAGE, _ENTRY = range(1, 8)

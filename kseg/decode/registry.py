@@ -172,7 +172,9 @@ def _messages(choice: Choice, column: Schema, payloads: Any, name: str) -> list[
     arrow: Any = require("kseg.arrow", extra="arrow")
     protobuf: Any = require("kseg.decode.protobuf", extra="protobuf")
     finder, names = Decoding("registry", None, choice, column), dict[str, None]()
-    groups, _reasons = split_by_schema(arrow.binary_column_of(payloads, name), None, name)
+    groups, _reasons = split_by_schema(
+        arrow.binary_column_of(payloads, name), headers=None, name=name
+    )
     for group, schema_names in groups:
         schema = finder.schema_of(group.schema)
         if schema is None or schema.type != "PROTOBUF":

@@ -26,10 +26,10 @@ import re
 from enum import Enum
 from typing import Final, NamedTuple
 
-from kseg.constants import INT32_MAX, INT64_MIN, StrPath
+from kseg.constants import INT32_MAX, INT64_MAX, INT64_MIN, StrPath
 from kseg.errors import NotALogError
 
-OFFSET_MAX: Final = 2**63 - 1
+OFFSET_MAX: Final = INT64_MAX
 #: Of the offset in the names that Kafka gives.
 _DIGITS: Final = 20
 #: Characters of a name that any file system takes.

@@ -41,7 +41,7 @@ from typing import ClassVar, Final, NamedTuple, Self
 import numpy as np
 
 from kseg._kernels.index import bisect_entries
-from kseg.constants import INT64_MAX, NO_TIMESTAMP, Int64s, StrPath
+from kseg.constants import INT32_MAX, INT64_MAX, NO_TIMESTAMP, Int64s, StrPath
 from kseg.errors import CorruptIndexError, CorruptRecordError
 from kseg.files import io
 from kseg.files.grammar import OFFSET_MAX
@@ -49,7 +49,7 @@ from kseg.files.io import Closing
 from kseg.files.mapping import MappedFile, Mapping
 
 #: Kafka maps an index through a 32-bit length.
-INDEX_BYTES_MAX: Final = 2**31 - 1
+INDEX_BYTES_MAX: Final = INT32_MAX
 OFFSET_ENTRY_BYTES: Final = 8
 TIME_ENTRY_BYTES: Final = 12
 OFFSET_LAYOUT: Final = np.dtype([("relative", ">i4"), ("position", ">i4")])

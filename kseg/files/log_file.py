@@ -377,10 +377,10 @@ class LogFile(Closing):
                     yield tile
                 return
             except UnreadableError as error:
-                runs = runs or self._runs_behind(last, position, limit)
+                runs = runs or self._runs_after(last, position, limit)
                 least = max(error.end, position + 1)
-                behind = (run.position for run in runs if run.position >= least)
-                position = next(behind, max(limit, least))
+                positions = (run.position for run in runs if run.position >= least)
+                position = next(positions, max(limit, least))
                 on_unreadable(error)
                 for _, _, another in _readable_parts(self._file, error.end, position, WINDOW_BYTES):
                     if another is not None:
@@ -389,7 +389,7 @@ class LogFile(Closing):
                     yield Tile(memoryview(b""), position, _nothing_at(position))
                     return
 
-    def _runs_behind(self, last: int | None, position: int, limit: int) -> Iterator[SoundRun]:
+    def _runs_after(self, last: int | None, position: int, limit: int) -> Iterator[SoundRun]:
         """The sound runs after the batch at `last` that lie in `[position, limit)`.
 
         A limit, as Spark plans them, is the start of a batch, so no batch reaches over it.

@@ -44,7 +44,7 @@ from kseg.constants import (
 from kseg.errors import BuilderStateError, InvalidRecordError
 from kseg.format.control import EndMarker, KRaftValue, LeaderChange, control_key
 from kseg.format.encode import encode_batch
-from kseg.format.header import EncodedBatch, wrap_int64
+from kseg.format.header import EncodedBatch, wrap_int32, wrap_int64
 from kseg.format.options import BatchOptions
 from kseg.format.times import Time, time_ms
 
@@ -170,10 +170,10 @@ class BatchBuilder:
         Source: Kafka MemoryRecordsBuilder.appendWithOffset.
         """
         time = time_ms(timestamp if timestamp_ms is None else timestamp_ms)
-        return self._append(False, key, value, time, headers, offset)
+        return self._append(key, value, time, headers, offset, control=False)
 
     def _append(
-        self, control: bool, key: Any, value: Any, timestamp: int, headers: Any, offset: int | None
+        self, key: Any, value: Any, timestamp: int, headers: Any, offset: int | None, control: bool
     ) -> int:
         """Add a record, control or not; returns its offset.
 
@@ -284,7 +284,7 @@ class BatchBuilder:
             return False
         pairs = _checked_pairs(headers) if self._options.magic == 2 else []
         # The delta is cut to 32 bits, as in Java; a record so far off is refused anyway.
-        delta = (self.last_offset - self._base_offset + 1 + 2**31) % 2**32 - 2**31
+        delta = wrap_int32(self.last_offset - self._base_offset + 1)
         size = self._record_bytes(time, delta, _view_of(key), _view_of(value), pairs)
         return self._limit >= self._estimate() + size
 
@@ -401,7 +401,7 @@ class BatchBuilder:
         return self._append_marker(control_key(value.TYPE), value.to_bytes(), timestamp)
 
     def _append_marker(self, key: bytes, value: bytes, timestamp: Time) -> int:
-        return self._append(True, key, value, time_ms(timestamp), (), None)
+        return self._append(key, value, time_ms(timestamp), headers=(), offset=None, control=True)
 
     # Its properties
 

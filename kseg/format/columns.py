@@ -285,8 +285,8 @@ def decode_whole(
     pieces = decode(data, table, request, base=base, workspace=workspace, on_error=on_error)
     for columns in pieces:
         position = columns["position"]
-        behind = np.flatnonzero(position[1:] != position[:-1]) + 1
-        starts = np.concatenate((_FIRST, behind))
+        changes = np.flatnonzero(position[1:] != position[:-1]) + 1
+        starts = np.concatenate((_FIRST, changes))
         batches = np.searchsorted(table.position, position[starts])
         yield WholeBatches(columns, batches, np.append(starts, len(columns)))
 

@@ -54,7 +54,7 @@ class KeySet:
         valid = keys.is_valid().view(np.uint8)
         self._map.put(keys.data, keys.offsets, valid, offsets)
 
-    def has_none_behind(self, keys: BinaryColumn, offsets: Int64s) -> Bools:
+    def has_none_after(self, keys: BinaryColumn, offsets: Int64s) -> Bools:
         """bool[n]: which keys were not noted at a later offset; false for no key."""
         out = np.empty(len(keys), np.uint8)
         valid = keys.is_valid().view(np.uint8)
@@ -63,7 +63,7 @@ class KeySet:
 
     def holds(self, keys: BinaryColumn) -> Bools:
         """bool[n]: which keys are among them; false for no key."""
-        unknown = self.has_none_behind(keys, np.zeros(len(keys), np.int64))
+        unknown = self.has_none_after(keys, np.zeros(len(keys), np.int64))
         return keys.is_valid() & ~unknown
 
 
@@ -284,7 +284,7 @@ class Eraser:
         if self.last_records is None:
             return np.zeros(len(columns), np.bool_)
         keys = columns["key"]
-        last = self.last_records.has_none_behind(keys, columns["offset"])
+        last = self.last_records.has_none_after(keys, columns["offset"])
         return last & self.keys.holds(keys)
 
     def _judge_records(

@@ -153,9 +153,9 @@ def increment_sequence(sequence: int, by: int) -> int:
 
     Source: Kafka DefaultRecordBatch.incrementSequence.
     """
-    if sequence > _int32(INT32_MAX - by):
-        return _int32(by - (INT32_MAX - sequence) - 1)
-    return _int32(sequence + by)
+    if sequence > wrap_int32(INT32_MAX - by):
+        return wrap_int32(by - (INT32_MAX - sequence) - 1)
+    return wrap_int32(sequence + by)
 
 
 def wrap_int64(value: int) -> int:
@@ -163,7 +163,7 @@ def wrap_int64(value: int) -> int:
     return (value + 2**63) % 2**64 - 2**63
 
 
-def _int32(value: int) -> int:
+def wrap_int32(value: int) -> int:
     """The low 32 bits: Java's arithmetic, which shows where a damaged batch counts backwards."""
     return (value + 2**31) % 2**32 - 2**31
 

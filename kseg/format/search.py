@@ -86,17 +86,17 @@ class SoundRun:
         """The size of the run, in bytes."""
         return self.end - self.position
 
-    def and_then(self, behind: SoundRun) -> SoundRun:
+    def and_then(self, following: SoundRun) -> SoundRun:
         """Both as one; the second follows the first."""
-        are_counted = self.records is not None and behind.records is not None
+        are_counted = self.records is not None and following.records is not None
         return SoundRun(
             self.position,
-            behind.end,
+            following.end,
             self.first_offset,
             self.order,
-            behind.last_offset,
-            self.batches + behind.batches,
-            (self.records or 0) + (behind.records or 0) if are_counted else None,
+            following.last_offset,
+            self.batches + following.batches,
+            (self.records or 0) + (following.records or 0) if are_counted else None,
         )
 
 

@@ -198,19 +198,19 @@ def decoded_fields(
 
 
 def _with_errors(
-    named: tuple[str, ...], kinds: Kinds, behind: tuple[Mapping[str, str], ...]
+    named: tuple[str, ...], kinds: Kinds, further: tuple[Mapping[str, str], ...]
 ) -> Iterator[str]:
     """Names of fields, each decoded one with those of further columns after it."""
     for name in named:
         yield name
         if name in kinds:
-            yield from (beside[name] for beside in behind if beside[name] not in named)
+            yield from (columns[name] for columns in further if columns[name] not in named)
 
 
 def without_errors(fields: Sequence[str]) -> tuple[str, ...]:
     """The fields without the reasons that `decoded_fields` put after decoded ones."""
-    behind = zip((None, *fields), fields, strict=False)
-    return tuple(name for before, name in behind if before is None or ERRORS.get(before) != name)
+    pairs = zip((None, *fields), fields, strict=False)
+    return tuple(name for before, name in pairs if before is None or ERRORS.get(before) != name)
 
 
 def read_fields(fields: Iterable[str], kinds: Kinds | None = None) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kseg._core import crc32
 from kseg.constants import (
+    INT32_MAX,
     INT64_MAX,
     INT64_MIN,
     LOG_OVERHEAD,
@@ -44,7 +45,7 @@ from kseg.format.header import CODEC_MASK, LOG_APPEND, wrap_int64
 from kseg.frozen import frozen_dataclass
 
 #: Positions are numbers of 32 bits, the 12 bytes of offset and size count too.
-MESSAGE_BYTES_MAX = 2**31 - 1 - LOG_OVERHEAD
+MESSAGE_BYTES_MAX = INT32_MAX - LOG_OVERHEAD
 _MAGIC_AT = 4
 #: Where the length of the key lies.
 _KEY_AT = (6, 14)
@@ -419,7 +420,7 @@ class Message(BorrowedMessage):
         log_append = magic == 1 and kind == TimestampType.LOG_APPEND_TIME
         attributes = self.attributes & ~LOG_APPEND | (LOG_APPEND if log_append else 0)
         timestamp = now_ms if log_append else NO_TIMESTAMP
-        return Message(_with_checksum(magic, attributes, timestamp, [_behind_header(self)]))
+        return Message(_with_checksum(magic, attributes, timestamp, [_after_header(self)]))
 
     def with_timestamp(self, timestamp_type: TimestampType, timestamp: int) -> Message:
         """The message with another timestamp: this very object where it has that one already.
@@ -480,10 +481,10 @@ def _check_stored_magic(magic: int) -> None:
 
 def patched(message: Message, *, attributes: int, timestamp: int) -> Message:
     """A copy of a magic 1 message with these two fields and a checksum that fits them."""
-    return Message(_with_checksum(1, attributes, timestamp, [_behind_header(message)]))
+    return Message(_with_checksum(1, attributes, timestamp, [_after_header(message)]))
 
 
-def _behind_header(message: Message) -> memoryview:
+def _after_header(message: Message) -> memoryview:
     """Key and value with their lengths, and the bytes after them."""
     if message.size < MESSAGE_BYTES_MIN:
         raise InvalidRecordError(f"the message ends at byte {message.size}, in its header")

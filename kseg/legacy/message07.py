@@ -20,7 +20,7 @@ from struct import Struct
 from typing import ClassVar, NamedTuple
 
 from kseg._core import crc32
-from kseg.constants import NESTING_MAX, Buffer, Codec, Compression, codec_of
+from kseg.constants import INT32_MAX, NESTING_MAX, Buffer, Codec, Compression, codec_of
 from kseg.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -38,7 +38,7 @@ _LENGTH, _U32 = Struct(">i"), Struct(">I")
 _LENGTH_BYTES = 4
 #: Bytes before the payload.
 _HEADER_BYTES = (5, 6)
-_MESSAGE_BYTES_MAX = 2**31 - 1 - _LENGTH_BYTES
+_MESSAGE_BYTES_MAX = INT32_MAX - _LENGTH_BYTES
 
 
 class Message07(BorrowedMessage):

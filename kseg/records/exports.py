@@ -164,7 +164,7 @@ def _of_segments(scan: Scan, has_bounds: bool) -> Iterator[Export]:
             _offsets={},
             _request=replace(request, offset=(first, request.offset_end)),
         )
-        yield Export(name / info.path.stem, alone, info.size, has_bounds, True)
+        yield Export(name / info.path.stem, alone, info.size, has_bounds, is_segment=True)
 
 
 class Written(NamedTuple):

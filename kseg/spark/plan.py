@@ -557,7 +557,11 @@ def _cuts_from_index(info: SegmentInfo, goals: list[int], *, trusted: bool) -> l
             entries = [offsets.fetch_upper_bound(goal, 0) for goal in goals]
     except CorruptIndexError:
         return None
-    cuts = [Cut(entry.position, entry.offset, False) for entry in dict.fromkeys(entries) if entry]
+    cuts = [
+        Cut(entry.position, entry.offset, is_first=False)
+        for entry in dict.fromkeys(entries)
+        if entry
+    ]
     if 2 * len(cuts) < len(goals):
         return None  # the index covers less than half of the log
     positions = [0, *(cut.position for cut in cuts), info.size]

@@ -254,7 +254,7 @@ def _segments(
     from kseg.analysis.info import Summary  # only this mode needs the analyses
 
     summary, last = Summary(), None
-    for last in _headers_of(split, False, on_error):
+    for last in _headers_of(split, verify_crc=False, on_error=on_error):
         summary.feed(last)
     row = {
         **summary.document(),

@@ -343,7 +343,7 @@ def _of_tier(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]
     start = unit.log_start_offset  # of the tier
     if epochs and epochs[0].start_offset <= start:
         return
-    log = tiered(plan.path, None)
+    log = tiered(plan.path, tier=None)
     if log is None:
         return
     base = plan.segments[0].base_offset

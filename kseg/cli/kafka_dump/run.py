@@ -241,7 +241,7 @@ class KafkaDump(Dump):
             source = InputFile(path, file_name(path))
             if path.suffix in _LOGS:
                 yield putting(self._title(source.name))
-                yield from each_at(path, self._file(source, 0, True))
+                yield from each_at(path, self._file(source, start=0, is_last=True))
             else:
                 yield At(path, partial(self._entries, source))
 

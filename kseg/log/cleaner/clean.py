@@ -484,7 +484,7 @@ def clean_state(
         return None
     inputs = CleanerInputs.of_state(state, now_ms=now_ms)
     options = CompactionOptions(force=force, map_bytes=map_bytes, measure=False)
-    plan = plan_inputs(inputs, None, options)
+    plan = plan_inputs(inputs, rules=None, options=options)
     report = None if plan.skipped else apply_state(state, plan)
     if state.config.deletes:
         retention.delete_old_segments(state, now_ms, RetentionRules(state.config))

@@ -174,8 +174,8 @@ def group_segments(
             _whole_entries(info.files.time_index, TIME_ENTRY_BYTES),
         )
         grown = tuple(map(sum, zip(used, sizes, strict=True)))
-        behind = segments[number + 1 :]
-        end = behind[0].base_offset if behind else first_uncleanable_offset
+        later_segments = segments[number + 1 :]
+        end = later_segments[0].base_offset if later_segments else first_uncleanable_offset
         fits = groups and all(map(int.__le__, grown, limits))
         if fits and (not info.size or end - 1 - groups[-1][0].base_offset <= INT32_MAX):
             groups[-1].append(info)

@@ -337,9 +337,9 @@ def lineage_of(copy: Copy) -> Lineage:
             begins.append(EpochBegin(int(epochs[at + 1]), int(rows[at, FIRST]), least))
         epoch, end = int(epochs.max()), int(ends[-1])
     for entry in epochs_of(copy.provable.path):
-        is_behind = not begins or entry.epoch > begins[-1].epoch
+        is_later = not begins or entry.epoch > begins[-1].epoch
         if (
-            not is_behind
+            not is_later
             or entry.start_offset == end
             or (entry.start_offset > end and copy.hides_end)
         ):
@@ -350,26 +350,26 @@ def lineage_of(copy: Copy) -> Lineage:
 def _add_begin(begins: list[EpochBegin], begin: EpochBegin) -> None:
     """Add a begin, if it fits between its neighbours; or narrow that of the same epoch.
 
-    The neighbour after cannot have begun before it, so its `least` rises.
+    The neighbour after it cannot have begun before it, so its `least` rises.
     """
     at = bisect_left(begins, begin.epoch, key=lambda epoch_begin: epoch_begin.epoch)
     same_epoch = begins[at] if at < len(begins) and begins[at].epoch == begin.epoch else None
-    behind = at + (same_epoch is not None)
-    next_one = begins[behind] if behind < len(begins) else None
+    next_at = at + (same_epoch is not None)
+    next_begin = begins[next_at] if next_at < len(begins) else None
     if at and begin.start <= begins[at - 1].start:
         return
-    if next_one is not None and begin.start >= next_one.start:
+    if next_begin is not None and begin.start >= next_begin.start:
         return
     if same_epoch is not None:
         if not same_epoch.least <= begin.start <= same_epoch.start:
             return
         begin = EpochBegin(begin.epoch, begin.start, max(begin.least, same_epoch.least))
-    elif next_one is not None and begin.start < next_one.least:
+    elif next_begin is not None and begin.start < next_begin.least:
         return
-    begins[at:behind] = [begin]
-    if next_one is not None:
-        least = max(next_one.least, min(begin.start, next_one.start))
-        begins[at + 1] = EpochBegin(next_one.epoch, next_one.start, least)
+    begins[at:next_at] = [begin]
+    if next_begin is not None:
+        least = max(next_begin.least, min(begin.start, next_begin.start))
+        begins[at + 1] = EpochBegin(next_begin.epoch, next_begin.start, least)
 
 
 def divergence(leader: Lineage, follower: Lineage) -> int | None:

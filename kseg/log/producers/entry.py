@@ -39,6 +39,7 @@ from kseg.format.header import (
     BatchTable,
     decrement_sequence,
     increment_sequence,
+    wrap_int32,
 )
 from kseg.frozen import frozen_dataclass
 
@@ -357,7 +358,7 @@ class ProducerAppend:
         self._enter_epoch(batch.producer_epoch)
         delta = batch.last_offset - batch.base_offset
         if not 0 <= delta <= INT32_MAX:  # a damaged header; 32 bits of it are kept
-            delta = (delta + 2**31) % 2**32 - 2**31
+            delta = wrap_int32(delta)
         last = last_sequence(batch.base_sequence, delta)
         self._batches.append(BatchDescriptor(last, batch.last_offset, delta, batch.max_timestamp))
         if len(self._batches) > _BATCHES_MAX:

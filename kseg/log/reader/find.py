@@ -436,7 +436,7 @@ def cut_at(view: LogView, start: int, at_ms: int, cut: Cut) -> tuple[int, dict[s
     """
     # Both cuts in one walk, so that the plan can say how many records the other cut would change.
     ends = {"first": INT64_MAX, "last": start}
-    behind = {"first": 0, "last": 0}
+    misplaced = {"first": 0, "last": 0}  # records on the other side than their times say
     late_so_far = 0  # records of batches with a later time, up to here
     for info in view.segments_from(start):
         with view.open_segment(info) as segment:
@@ -449,12 +449,12 @@ def cut_at(view: LogView, start: int, at_ms: int, cut: Cut) -> tuple[int, dict[s
                     ends["first"] = int(table.last_offset[later.argmax()])
                 passed = np.full(len(table), ends["first"] < INT64_MAX)
                 passed &= table.last_offset >= ends["first"]
-                behind["first"] += int(records[passed & ~later].sum())
+                misplaced["first"] += int(records[passed & ~later].sum())
                 begun = table.base_timestamp <= at_ms
                 late = np.cumsum(np.where(later, records, 0)) + late_so_far
                 if begun.any():
                     row = int(np.flatnonzero(begun)[-1])
                     ends["last"] = int(table.last_offset[row]) + 1
-                    behind["last"] = int(late[row])
+                    misplaced["last"] = int(late[row])
                 late_so_far = int(late[-1])
-    return ends[cut], behind
+    return ends[cut], misplaced

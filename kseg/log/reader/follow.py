@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Unpack
 
 from kseg.commands import note
-from kseg.constants import StopReason
+from kseg.constants import INT64_MAX, StopReason
 from kseg.errors import (
     KsegError,
     NotALogError,
@@ -103,7 +103,7 @@ def _end_of(
         raise UnsupportedFormatError("a log of Kafka 0.7 has no batches", path=view.path)
     with Segment.open(last.path, mapping="never", size=last.size, is_last=True) as segment:
         if last_end is None or last_end.segment_base_offset != last.base_offset:
-            start = segment.start_for_offset(2**63 - 1).position
+            start = segment.start_for_offset(INT64_MAX).position
             offset = last.base_offset
         else:
             start, offset = last_end.position, last_end.offset
@@ -132,11 +132,11 @@ def whole_batches(segment: Segment, start: int) -> Iterator[BatchTable]:
             yield tile.table
         if tile.table.stop is not StopReason.BAD_CRC:
             return
-        behind = next(segment.headers(start=tile.table.end_position))
-        if len(behind) < 2:
+        following = next(segment.headers(start=tile.table.end_position))
+        if len(following) < 2:
             return
-        yield behind[:1]
-        start = int(behind.position[1])
+        yield following[:1]
+        start = int(following.position[1])
 
 
 def _last(view: LogView) -> SegmentInfo:

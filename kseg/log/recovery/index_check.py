@@ -597,7 +597,9 @@ def _note_end(
 
 
 def _trim_indexes(context: LoadContext, index_end: LogEnd) -> None:
-    """Let no entry lead past the cut; the one by which the end was found is the last.
+    """Trim the indexes so that no entry leads beyond the cut.
+
+    The last offset entry is then the one by which the end was found. An entry of zeros is unused.
 
     The second number of an entry is the offset relative to the base in a time index, and the
     position in an offset index; the fourth one is the last offset in a transaction index.
@@ -605,10 +607,10 @@ def _trim_indexes(context: LoadContext, index_end: LogEnd) -> None:
     base, end = index_end.base_offset, index_end.next_offset
     aborted, times, offsets = (context.entries(base, kind) for kind in (TXNINDEX, TIMEINDEX, INDEX))
     below = (entry[3] < end for entry in aborted)
-    in_front = (any(entry) and 0 <= entry[1] < end - base for entry in times)
+    before_end = (any(entry) and 0 <= entry[1] < end - base for entry in times)
     leading = [number for number, entry in enumerate(offsets) if 0 < entry[1] == index_end.start]
     keep_entries(context, base, TXNINDEX, sum(takewhile(bool, below)))
-    keep_entries(context, base, TIMEINDEX, sum(takewhile(bool, in_front)))
+    keep_entries(context, base, TIMEINDEX, sum(takewhile(bool, before_end)))
     keep_entries(context, base, INDEX, leading[-1] + 1 if leading else 0)
 
 

@@ -599,11 +599,11 @@ def _make_room(
         index = name.removesuffix(_FINISHED_LOG) + f".{INDEX}{SWAP}"
         with overlay.open_log(name, is_last=True) as segment:
             if end_by_index is None:
-                behind = next_offset(segment, segment.base_offset)
+                file_end = next_offset(segment, segment.base_offset)
             else:
                 entries = overlay.read(index) if index in overlay.files else b""
-                behind = end_by_index(segment, entries)
-        start, end = min(start, offset), max(end, behind)
+                file_end = end_by_index(segment, entries)
+        start, end = min(start, offset), max(end, file_end)
         if not careful and index not in overlay.files:
             # Kafka has made it, in looking for the end, and so nothing is missing later on; but all
             # its room counts as entries, and the next append begins another segment.

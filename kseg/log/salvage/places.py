@@ -247,12 +247,12 @@ def _in_all_readings(
         scores[at] = reading_scores.max()
         joints.append(back[reading_scores == scores[at]])
         ways[at] = int(ways[joints[at]].sum()) % _PRIME
-    # How many best readings have a piece: those up to it times those from it on.
-    behind = np.zeros(count + 2, np.int64)
-    behind[count + 1] = 1
+    # How many best readings have a piece: the ways up to it times the ways from it on.
+    ways_on = np.zeros(count + 2, np.int64)
+    ways_on[count + 1] = 1
     for at in range(count + 1, 0, -1):
-        behind[joints[at]] = (behind[joints[at]] + behind[at]) % _PRIME
-    through = (ways * behind % _PRIME)[1:-1]
+        ways_on[joints[at]] = (ways_on[joints[at]] + ways_on[at]) % _PRIME
+    through = (ways * ways_on % _PRIME)[1:-1]
     _, kind = np.unique(kinds, return_inverse=True)
     sums = np.zeros(count, np.int64)
     np.add.at(sums, kind, through)
@@ -411,10 +411,10 @@ def _against_index(run: Span, table: BatchTable, index: Index) -> Bools:
     if entries is None or (np.diff(entries.offsets) <= 0).any():
         return np.zeros(len(table), np.bool_)
     offsets = np.concatenate(([-1, -1], entries.offsets, [INT64_MAX]))
-    in_front = np.searchsorted(entries.positions, table.position, side="right")
-    behind = np.searchsorted(entries.positions, table.position + table.size) + 2
-    contradicts: Bools = (offsets[in_front] >= offset_orders(table)) | (
-        offsets[behind] <= table.last_offset
+    before = np.searchsorted(entries.positions, table.position, side="right")
+    after = np.searchsorted(entries.positions, table.position + table.size) + 2
+    contradicts: Bools = (offsets[before] >= offset_orders(table)) | (
+        offsets[after] <= table.last_offset
     )
     return contradicts
 
@@ -452,7 +452,7 @@ def _with_falling_epochs(runs: Sequence[Span]) -> list[Span]:
         return []
     counted, kinds = np.array(counts, np.int64), np.arange(len(order))
     # As offsets, so that an equal epoch may follow, and a lower one may not.
-    stays = _in_best_readings(2 * order + 1, 2 * order, counted, kinds, None)
+    stays = _in_best_readings(2 * order + 1, 2 * order, counted, kinds, begin=None)
     return [
         batch
         for batch, count, stay in zip(begins, counts, stays.tolist(), strict=True)

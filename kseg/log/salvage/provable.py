@@ -506,6 +506,7 @@ class _Proved:
     """Batches of the log by the offset index, or by another copy."""
 
     def __init__(self, log: LogFile, entries: OffsetEntries | None, proved: Sequence[int]) -> None:
+        """Take the entries of the offset index, and the positions that another copy proves."""
         self._log, self._proved_positions = log, proved
         self._positions = self._offsets = np.empty(0, np.int64)
         if entries is not None:

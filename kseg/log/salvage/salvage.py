@@ -384,13 +384,13 @@ def up_to_first_gap(partition: ProvablePartition) -> tuple[ProvablePartition, tu
     while rest and rest[0].first_offset <= max(end, covered):
         run = rest.pop(0)
         gaps = (position[first > covered] for _, first, position in gap_columns(run))
-        cut = next((int(behind[0]) for behind in gaps if len(behind)), run.end)
-        front, behind = run_between(run, run.position, cut), run_between(run, cut, run.end)
-        if front is not None:
-            kept_runs.append(front)
-            end = front.last_offset + 1
-        if behind is not None:
-            rest.insert(0, behind)
+        cut = next((int(positions[0]) for positions in gaps if len(positions)), run.end)
+        provable, remainder = run_between(run, run.position, cut), run_between(run, cut, run.end)
+        if provable is not None:
+            kept_runs.append(provable)
+            end = provable.last_offset + 1
+        if remainder is not None:
+            rest.insert(0, remainder)
             break
     numbers = numbers_of(partition.segments)
     left = [*partition.unprovable, *(replace(run, reason="behind-gap") for run in rest)]

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import numpy as np
 
-from kseg.constants import END_MARKERS, ControlType, Int64s
+from kseg.constants import END_MARKERS, INT64_MIN, ControlType, Int64s
 from kseg.documents import Documented
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.log_file import LogFile
@@ -41,7 +41,7 @@ REASONS: Final = {
 #: With bytes of these reasons nothing is lost.
 HARMLESS: Final = frozenset(("duplicate",))
 #: Below all offsets that a header can state: a damaged one may state any number of 64 bits.
-NO_OFFSET: Final = -(2**63) - 1
+NO_OFFSET: Final = INT64_MIN - 1
 
 
 @frozen_dataclass
@@ -85,15 +85,15 @@ class Span(Documented):
             return None
         return self.records == self.last_offset - self.first_offset + 1
 
-    def and_then(self, behind: Span) -> Span:
+    def and_then(self, following: Span) -> Span:
         """Join this span and the one that follows it in its file."""
-        are_counted = self.records is not None and behind.records is not None
+        are_counted = self.records is not None and following.records is not None
         return replace(
             self,
-            size=self.size + behind.size,
-            last_offset=behind.last_offset,
-            batches=self.batches + behind.batches,
-            records=(self.records or 0) + (behind.records or 0) if are_counted else None,
+            size=self.size + following.size,
+            last_offset=following.last_offset,
+            batches=self.batches + following.batches,
+            records=(self.records or 0) + (following.records or 0) if are_counted else None,
         )
 
 

@@ -452,11 +452,16 @@ def _facts_of(directory: Path, origin: Path | None, cluster: Cluster | None) -> 
     node_id = None if meta is None else meta.node_id
     if origin is None or cluster is None:
         return _DirectoryFacts(
-            topics, None, node_id, _why_no_log(directory) if topics.of_broker else ""
+            topics,
+            cluster=None,
+            node_id=node_id,
+            why=_why_no_log(directory) if topics.of_broker else "",
         )
     other = meta_properties_of(origin)
     if meta is not None and other is not None and meta.cluster_id != other.cluster_id:
-        return _DirectoryFacts(topics, None, node_id, "the metadata log is that of another cluster")
+        return _DirectoryFacts(
+            topics, cluster=None, node_id=node_id, why="the metadata log is that of another cluster"
+        )
     return _DirectoryFacts(topics, cluster, node_id)
 
 

@@ -480,7 +480,7 @@ def delete_old_segments(
 ) -> RetentionReport:
     """Plan and apply under one lock; without `rules` by the log's own settings."""
     with state.lock:
-        tier = tiered(state.path, None)
+        tier = tiered(state.path, tier=None)
         return apply_state(state, plan_state(state, config=rules, now_ms=now_ms, tier=tier))
 
 

@@ -584,7 +584,10 @@ class LogState:
         """
         before = self.active
         if seal:
-            self.sealed = (*self.sealed, SegmentInfo(self._active_files, before.size, False))
+            self.sealed = (
+                *self.sealed,
+                SegmentInfo(self._active_files, before.size, is_last=False),
+            )
             self.unflushed[before.base_offset] = before
             self._created[before.base_offset] = before.created_ms
         self.active = writer

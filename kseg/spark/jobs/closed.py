@@ -397,7 +397,7 @@ def _reindex(plans: Sequence[ReindexPlan], *, options: ChangeOptions) -> list[Re
 
 
 def _change_options(options: _ClosedOptions, now_ms: int, *, keep: bool) -> ChangeOptions:
-    return ChangeOptions(now_ms, True, backup_directory=options.backup_directory, keep=keep)
+    return ChangeOptions(now_ms, apply=True, backup_directory=options.backup_directory, keep=keep)
 
 
 def _change(
