@@ -352,7 +352,7 @@ class PerThread(Generic[_ThingT]):
 
     @contextmanager
     def one(self) -> Iterator[_ThingT]:
-        """One of them, for the block."""
+        """A thing that no other block of this thread uses, for as long as this block lasts."""
         free = self._of_threads[get_ident()]
         thing = free.pop() if free else self._make()
         yield thing

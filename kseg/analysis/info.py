@@ -326,7 +326,7 @@ def _of_unit(unit: Unit) -> PartitionInfo:
 
 
 def info_of_file(path: Path) -> PartitionInfo:
-    """One file of batches.
+    """The facts of one file of batches.
 
     Args:
         path: the file.
@@ -359,7 +359,7 @@ def info_of_file(path: Path) -> PartitionInfo:
 
 
 def info_of_partition(path: Path) -> PartitionInfo:
-    """One partition directory.
+    """The facts of one partition directory.
 
     Args:
         path: the directory.

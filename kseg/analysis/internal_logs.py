@@ -223,7 +223,7 @@ class Taken(WholeBatches):
     def keep(
         self, also: Callable[[BatchTable], BatchTable] | None, _start: int, _end: int
     ) -> Callable[[BatchTable], BatchTable]:
-        """A function that leaves out later batches, and notes the others."""
+        """A function that takes the batches up to the time, and notes the last one of them."""
 
         def keep(table: BatchTable) -> BatchTable:
             """Leave out batches of later times, and remember the last one that stays."""

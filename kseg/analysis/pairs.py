@@ -247,7 +247,10 @@ def _pieces(copy: Copy, rows: Int64s) -> Iterator[RecordColumns]:
 def _align_pieces(
     first: Iterator[RecordColumns], other: Iterator[RecordColumns]
 ) -> Iterator[tuple[RecordColumns | None, RecordColumns | None]]:
-    """Pieces of both with all records up to the same offset."""
+    """Cut the pieces of two readers so that the pieces of a pair end at the same offset.
+
+    None stands for a reader that has no record up to there.
+    """
     held = [next(first, None), next(other, None)]
     sources = (first, other)
     while held[0] is not None or held[1] is not None:

@@ -186,7 +186,7 @@ class Timeline:
         )
 
     def widened(self, width: int) -> Timeline:
-        """The same in wider bins."""
+        """The same records in wider bins; `width` is an index of `WIDTHS_MS`."""
         if width == self.width:
             return self
         bins = self.bins // (WIDTHS_MS[width] // WIDTHS_MS[self.width])

@@ -253,7 +253,7 @@ class Walk:
             self.sizes, self.state = {}, ProducerState()
 
     def note_transactions(self) -> None:
-        """Note those that are open at the end."""
+        """Note the transactions that are open at the end of the source."""
         for producer_id, place in self.state.ongoing:
             entry, rest = self.state.entries[producer_id], (place.offset, None)
             pieces = self.view.read(offset=rest, columns=("timestamp",))

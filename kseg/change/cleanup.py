@@ -374,7 +374,7 @@ class ClosedPartition(Plan[Report]):
         return 0 if self.plan is None else self.plan.backup_bytes
 
     def planned(self) -> ClosedPartition:
-        """The same with plans; nothing changes.
+        """Make the plans of this partition; nothing is changed on the disk.
 
         Raises:
             KsegError: of retention alone, the log is damaged.
@@ -402,7 +402,7 @@ class ClosedPartition(Plan[Report]):
         return replace(self, plan=plan, deletion=deletion, staying=stays, remote=remote)
 
     def at(self, place: Path) -> ClosedPartition:
-        """The same for a copy, which has no checkpoint of the high watermark beside it.
+        """These plans for a copy, which has no checkpoint of the high watermark beside it.
 
         Args:
             place: the copy.

@@ -68,7 +68,7 @@ class RecodingPlan(Plan[Report]):
         return [segment for segment in self.segments if not segment.why]
 
     def planned(self, path: Path) -> RecodingPlan:
-        """The same plan for the files as they are now.
+        """Plan again, for the files as they are now.
 
         Args:
             path: the directory.

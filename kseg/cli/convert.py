@@ -226,7 +226,12 @@ class FileConversion:
         self._converters = PerThread(lambda: Converter(target, self._first_offset))
 
     def go(self, target: Path | None, first_offset: int | None) -> None:
-        """Convert all of it."""
+        """Convert the file.
+
+        Args:
+            target: the new file; None for standard output.
+            first_offset: of the first message of Kafka 0.7; None for that of the name of `target`.
+        """
         if self.path == _STDIN:
             with _open_output(target, None) as write:
                 self._tiles(stream_tiles(sys.stdin.buffer), write, stdin_fault, 0)

@@ -246,7 +246,7 @@ def summarise_locally(path: StrPath) -> dict[str, int | None]:
 
 
 def summarise_by_spark(path: StrPath, *, cores: int = 2) -> dict[str, int | None]:
-    """The same sums by a Spark job on this machine.
+    """Sum up the records of a path by a Spark job on this machine.
 
     Raises:
         MissingExtraError: pyspark is not installed, or too old.

@@ -347,7 +347,7 @@ class RowWriter:
         self.to(write or _nowhere)
 
     def to(self, write: Write) -> RowWriter:
-        """Write through `write` from now on; the same writer.
+        """Write through `write` from now on; returns this writer.
 
         It is done with the bytes when it returns, or keeps them. Then it answers another buffer,
         see `kseg.workers.Put`.
@@ -519,7 +519,7 @@ def typed_fields(kinds: Kinds, *, keep_bytes: bool = False) -> tuple[Field, ...]
 
 
 def _fields(kinds: Kinds, *, keep_bytes: bool) -> Iterator[Field]:
-    """As `typed_fields`, one by one."""
+    """The fields of rows; a decoded key or value has columns for its reason and bytes after it."""
     for field in RECORD_FIELDS:
         if field.name not in kinds:
             yield field

@@ -367,7 +367,11 @@ class _Program:
     def _compile_nested(
         self, number: int, schema: Any, above: tuple[str, ...]
     ) -> tuple[int, int, tuple[int, int], pa.DataType]:
-        """The same of a record, array or map, whose inner columns are added."""
+        """Add the inner columns of a record, array or map.
+
+        Returns:
+            Of the outer column: the kernel's kind, a width, a range of integers, the Arrow type.
+        """
         # All fields are nullable: engines differ in what NOT NULL means in a nullable struct.
         kids = self._children[number]
         if schema["type"] == "array":

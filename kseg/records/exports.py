@@ -261,7 +261,7 @@ def _write_in_order(
 
 
 def _with_limits(export: Export, *, threads: int = 0, limit: int | None = None) -> Export:
-    """The same with other limits.
+    """An export with another limit and number of threads.
 
     Args:
         export: a file.
@@ -278,7 +278,7 @@ def _put_export(export: Export, target: Path, look: FileFormat, put: Put) -> Non
 
 
 def _by_topic(exports: Iterable[Export]) -> list[Export]:
-    """The same with one file for all partitions of a topic.
+    """Join the exports of partitions, so that a topic has one file.
 
     A partition that is deleted, stray or moving has a file of its own.
     """

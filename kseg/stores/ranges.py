@@ -48,7 +48,7 @@ class _Block(NamedTuple):
     data: Future[Fetched]
 
     def lacks(self, position: int) -> bool:
-        """Whether it is known to end before a position, for a fault."""
+        """Whether a fault has ended the block before a position; False while it is being read."""
         if not self.data.done() or self.data.cancelled() or self.data.exception() is not None:
             return False
         data, fault = self.data.result()

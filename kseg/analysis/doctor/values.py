@@ -166,14 +166,14 @@ class DoctorReport(VerbReport, Table):
 
     @property
     def cluster_id(self) -> str | None:
-        """Of the first directory that has one."""
+        """The value of the first directory that has one; None if none has."""
         return next(
             (directory.cluster_id for directory in self.directories if directory.cluster_id), None
         )
 
     @property
     def node_id(self) -> int | None:
-        """Of the first directory that has one."""
+        """The value of the first directory that has one; None if none has."""
         node_ids = (
             directory.node_id for directory in self.directories if directory.node_id is not None
         )

@@ -105,7 +105,7 @@ class _Question:
         return tuple(units.values())
 
     def supposed(self) -> _Question | None:
-        """The same with the settings of `what_if`; None without any."""
+        """The question with the settings of `what_if` in place of today's; None without any."""
         if not (self.what_if or self.topic_what_if):
             return None
         joined = {topic: dict(words) for topic, words in self.sources.topic_config.items()}

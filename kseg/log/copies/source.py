@@ -379,7 +379,7 @@ class Copy:
 
     @cached_property
     def unknown_ranges(self) -> Rows:
-        """The same as first and last offsets, int64[n, 2], ascending."""
+        """The ranges of `unknown` as first and last offsets, int64[n, 2], ascending."""
         ranges = [
             (lost.first_offset, OFFSETS_END if lost.last_offset is None else lost.last_offset)
             for lost in self.unknown

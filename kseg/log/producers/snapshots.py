@@ -220,7 +220,7 @@ class SnapshotFiles:
         return self._delete_all_of(self.strays(base_offsets))
 
     def delete_outside(self, log_start_offset: int, log_end_offset: int) -> tuple[int, ...]:
-        """Delete those at the log's start, before it, and past its end; answers which."""
+        """Delete the snapshots up to the log's start and past its end; returns their offsets."""
         offsets = self._offsets
         first = bisect_right(offsets, log_start_offset)
         end = max(bisect_right(offsets, log_end_offset), first)

@@ -345,7 +345,7 @@ def _open(info: SegmentInfo) -> Segment:
 
 
 def _is_older(info: SegmentInfo, timestamp: int) -> bool:
-    """Whether the time index of a segment that is not appended to says that all of it is older."""
+    """Whether a sealed segment has only records before a time, as its time index says."""
     if info.is_last:
         return False
     indexed = _indexed_maximum(info)

@@ -148,7 +148,7 @@ def _last(view: LogView) -> SegmentInfo:
 def _version(
     view: LogView, end: OffsetMetadata, truncations: Truncations, *, committed: bool
 ) -> Version:
-    """The value that a writer of this process would publish; all of it may be shown."""
+    """The version that a writer in this process would publish; readers may see all of it."""
     *sealed, last = view.segments
     # The checkpoint is read a moment later than the log, and may know more.
     start = min(view.log_start_offset, end.offset)

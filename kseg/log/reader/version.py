@@ -97,7 +97,7 @@ class Truncations(NamedTuple):
     ends: tuple[tuple[int, int], ...] = ()
 
     def cut_at(self, end_offset: int) -> Truncations:
-        """One more, after which the log ends at `end_offset`."""
+        """These cuts and one more, after which the log ends at `end_offset`."""
         number = self.number + 1
         lower = [(at, end) for at, end in self.ends if end < end_offset]
         if len(lower) == _CUTS_KEPT:  # the two oldest as one that goes as far down, and is as new
@@ -175,7 +175,7 @@ class Changes(threading.Condition):
         self.waiting = 0
 
     def wait(self, timeout: float | None = None) -> bool:
-        """As of any condition; the lock is held."""
+        """Wait as with any condition, and count the waiting threads; the caller holds the lock."""
         self.waiting += 1
         try:
             return super().wait(timeout)

@@ -653,7 +653,7 @@ def _read_piece(
 def _results(
     read: Callable[[Request], Iterator[RecordColumns]], request: Request
 ) -> Iterator[RecordColumns | KsegError]:
-    """Columns, and faults among them if these are wanted: their taker is called in order."""
+    """Columns; and if the request has an `on_error`, the faults between them, in order."""
     if request.on_error is None:
         yield from read(request)
         return

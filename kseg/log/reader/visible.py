@@ -271,7 +271,7 @@ class AbortedAhead:
     __slots__ = ("_end", "_parts", "_reached", "_walk")
 
     def __init__(self, log: LogSegments, start_offset: int, end_offset: int) -> None:
-        """For a reader of `[start_offset, end_offset)`; nothing is walked yet."""
+        """Prepare for a reader of `[start_offset, end_offset)`; nothing is walked yet."""
         self._parts = _parts_from(log, start_offset)
         self._walk = TransactionWalk()
         self._reached = start_offset
@@ -379,7 +379,7 @@ class WholeBatches:
     __slots__ = ("records",)
 
     def __init__(self) -> None:
-        """Start with none."""
+        """Start without batches."""
         self.records = 0
 
     def keep(self, also: Keep | None, start: int, end: int) -> Keep:

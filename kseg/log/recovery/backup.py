@@ -343,7 +343,7 @@ def _copy(source: Path, fd: int, span: tuple[int, int], target: Path) -> Path:
 
 
 def _has_bytes(path: Path, source: Path, fd: int, span: tuple[int, int]) -> bool:
-    """Whether a file has just these bytes of another: they were kept before."""
+    """Whether a backup has the bytes `span` of a source already; if so, makes it lasting."""
     size = span[1] - span[0]
     with io.opened(path) as other:
         if io.file_size(other) != size:

@@ -226,7 +226,7 @@ class ReindexPlan(Plan[ReindexReport]):
         return f"{self.path}: {change}, {len(self.findings)} findings"
 
     def again(self, path: Path) -> ReindexPlan:
-        """The same plan for the files as they are now.
+        """Plan again, for the files as they are now.
 
         Args:
             path: the directory, or that of a copy.

@@ -214,7 +214,9 @@ def _in_all_readings(
     kinds: Int64s,
     around: tuple[int, int | None] | None,
 ) -> Bools:
-    """The same for pieces that decide on each other; all readings are compared at once.
+    """bool[n]: the pieces of one of the best readings that all the best readings have.
+
+    The pieces decide on each other, so all readings are compared at once; see `_in_best_readings`.
 
     For each piece the best reading that ends in it is found from the best ones that end in a piece
     before it. A piece is in all best readings if as many of them go through it as there are.
@@ -316,7 +318,11 @@ def _marks(table: BatchTable) -> Iterator[tuple[int, ...]]:
 def _without_doubts(
     placed: list[Span], segments: Sequence[SegmentSeen], agrees: Agrees
 ) -> tuple[list[Span], list[Span]]:
-    """The runs without single batches beside a gap of a log that is else dense, and these."""
+    """Take out doubtful batches beside the only gap of a log that is dense elsewhere.
+
+    A single batch there may be data of a record, if `agrees` does not confirm it. Returns the runs
+    that stay, and the batches.
+    """
     pieces = _dense_pieces(placed)
     numbers = numbers_of(segments)
     starts = [0, *accumulate(segment.size for segment in segments)]

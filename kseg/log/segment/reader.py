@@ -835,7 +835,7 @@ class _Ahead:
 
 
 def _naming(path: Path, on_error: OnError) -> OnError:
-    """The same function for errors, which get the path first."""
+    """A function that gives an error the path of its file, and hands it to `on_error`."""
 
     def report(error: KsegError) -> None:
         on_error(at_path(error, path))

@@ -312,7 +312,7 @@ class Settings(Table):
         self.findings: Final = tuple(self.cluster.findings) if self.cluster else ()
 
     def supposing(self, supposed: Mapping[str, str]) -> Settings:
-        """The same, to answer a question with and not to change files by.
+        """These settings with supposed ones: to answer a question, not to change files by.
 
         Args:
             supposed: overrides all but a topic's own settings, and those given for it.

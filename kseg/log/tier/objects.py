@@ -366,7 +366,7 @@ def listed(root: str) -> Iterator[StoredObject]:
 
 
 def grouped(objects: Iterable[StoredObject]) -> list[Group]:
-    """The objects whose names are those of a layout, by partition."""
+    """Group by partition the objects whose names follow one of the layouts; ignore others."""
     groups: dict[str, Group | None] = {}
     for stored in objects:
         directory, _, name = stored.url.rpartition("/")

@@ -393,7 +393,12 @@ class _LogBuilder:
         self.strays += sorted(stored.url for stored in stored_objects.values())
 
     def _by_contents(self, groups: list[Group]) -> tuple[str, list[Copy]]:
-        """The copies that manifests, names and contents tell of, and which of these it was."""
+        """Find copies by the objects themselves, where no metadata topic tells of them.
+
+        Returns:
+            "manifests" if there are any, which name the offsets; else "names", with which the
+            offsets come from names and contents. And the copies.
+        """
         if len({group.directory for group in groups if group.layout == "pinterest"}) > 1:
             listed = ", ".join(sorted(group.directory for group in groups))
             raise TierError(f"the partition has several places: {listed}", path=self.path)

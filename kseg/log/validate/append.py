@@ -348,7 +348,7 @@ def validate_append(
         for header in walk(taken.head, verify=False):
             if header.size > rules.batch_bytes_max:
                 raise too_large(header, rules.batch_bytes_max)
-    return _checked_total(taken, rules)
+    return _check_total(taken, rules)
 
 
 def validate_replica(
@@ -416,7 +416,7 @@ def validate_replica(
         offset_of_max_timestamp=int(table.last_offset[latest]) if has_time else -1,
         table=table,
     )
-    return _checked_total(taken, rules)
+    return _check_total(taken, rules)
 
 
 def _first_offset_inside(view: memoryview, table: BatchTable) -> int:
@@ -471,12 +471,12 @@ def validate(
     return _choose(append, source or Compression.NONE)
 
 
-def _checked_total(taken: ValidatedBatch, rules: AppendRules) -> ValidatedBatch:
-    """The same, if it is not larger than a segment may be."""
+def _check_total(append: ValidatedBatch, rules: AppendRules) -> ValidatedBatch:
+    """Refuse an append that is larger than a segment may be; else return it."""
     limit = rules.append_bytes_max
-    if limit is not None and len(taken) > limit:
-        raise RecordBatchTooLargeError(f"an append of {len(taken)} bytes, a segment holds {limit}")
-    return taken
+    if limit is not None and len(append) > limit:
+        raise RecordBatchTooLargeError(f"an append of {len(append)} bytes, a segment holds {limit}")
+    return append
 
 
 # ---- the three ways ------------------------------------------------------------------------------
