@@ -77,7 +77,7 @@ def binary_column_of(source: Any, name: str) -> BinaryColumn:
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     try:
-        array = _contiguous(array, name)
+        array = _as_binary(array, name)
     except ValueError as error:
         raise TypeError(str(error)) from None
     if _data_bytes(array) > _BYTES_MAX:
@@ -148,13 +148,13 @@ def _simple_layouts(
     if "timestamp_ms" in columns:
         columns["timestamp"] = columns.pop("timestamp_ms")
     for name in {"key", "value"} & columns.keys():
-        columns[name] = _contiguous(columns[name], name)
+        columns[name] = _as_binary(columns[name], name)
     if "headers" in columns:
         columns["headers"] = _headers_as_list(columns["headers"])
     return columns
 
 
-def _contiguous(array: pa.Array, name: str) -> pa.Array:
+def _as_binary(array: pa.Array, name: str) -> pa.Array:
     """Binary data with offsets of 32 or 64 bits; anything else is copied into that."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -245,10 +245,10 @@ def _binary(array: pa.Array) -> BinaryColumn:
     data = np.frombuffer(array.buffers()[2], np.uint8, count, first) if count else _NO_BYTES
     if first or ends.dtype != np.int32:
         ends = (ends - first).astype(np.int32)
-    return BinaryColumn(ends, data, _valid(array), array.null_count)
+    return BinaryColumn(ends, data, _validity_bits(array), array.null_count)
 
 
-def _valid(array: pa.Array) -> np.ndarray[Any, Any] | None:
+def _validity_bits(array: pa.Array) -> np.ndarray[Any, Any] | None:
     """The validity bits of an array, its first value's bit first."""
     if not array.null_count:
         return None
@@ -280,7 +280,7 @@ def _headers(array: pa.Array) -> HeadersColumn:
 def _key_and_value(pairs: pa.StructArray) -> tuple[pa.Array, pa.Array]:
     """Names and values of headers; both null where the pair itself is."""
     parts = dict(zip((field.name for field in pairs.type), pairs.flatten(), strict=True))
-    return _contiguous(parts["key"], "headers.key"), _contiguous(parts["value"], "headers.value")
+    return _as_binary(parts["key"], "headers.key"), _as_binary(parts["value"], "headers.value")
 
 
 def _times(array: pa.Array) -> np.ndarray[Any, Any]:

@@ -174,7 +174,7 @@ class Catalog:
             if files == "batches" and data_directories:
                 raise NotALogError("no partition is here", path=data_directories[0].path)
         trusted = named if files == "all" else frozenset[Path]()
-        readable = _once(_readable(chosen, trusted, left_out, on_error), files)
+        readable = _without_doubles(_readable_entries(chosen, trusted, left_out, on_error), files)
         partitions = take_replicas(readable, replicas, left_out, files)
         _tell(left_out)
         return cls(
@@ -280,7 +280,7 @@ def _tell(left_out: Iterable[LeftOut]) -> None:
 # ---- what can be read ----------------------------------------------------------------------------
 
 
-def _readable(
+def _readable_entries(
     entries: Iterable[Partition], trusted: Collection[Path], left_out: list[LeftOut], on_error: str
 ) -> Iterator[Partition]:
     """The entries whose directory can be listed, and whose logs can be opened.
@@ -326,7 +326,7 @@ def _why_unreadable(entry: Partition) -> OSError | None:
     return None
 
 
-def _once(entries: Iterable[Partition], files: Files) -> list[Partition]:
+def _without_doubles(entries: Iterable[Partition], files: Files) -> list[Partition]:
     """Each partition and file once, however it is spelled; no file of a partition that is here."""
     by_place: dict[str, Partition] = {}
     for entry in entries:

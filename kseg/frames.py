@@ -156,7 +156,7 @@ class Table(Frames):
 
         Times of rows are ISO 8601, and bytes are base64.
         """
-        return {"rows": _plain(self.table_rows())}
+        return {"rows": _as_json(self.table_rows())}
 
     def column_kinds(self) -> Mapping[str, str | None]:
         """The columns that a table without rows has, too, with types that are not by their names.
@@ -230,7 +230,7 @@ def counted(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: len(cell) if isinstance(cell, list) else cell for name, cell in row.items()}
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """A cell, or cells, as JSON has them."""
     match value:
         case None | bool() | int() | float() | str():
@@ -240,9 +240,9 @@ def _plain(value: Any) -> Any:
         case datetime():
             return value.isoformat()
         case Mapping():
-            return {name: _plain(cell) for name, cell in value.items()}
+            return {name: _as_json(cell) for name, cell in value.items()}
         case list() | tuple():
-            return [_plain(cell) for cell in value]
+            return [_as_json(cell) for cell in value]
     return str(value)
 
 

@@ -70,13 +70,13 @@ def parquet_writer(
         sink,
         columns.with_metadata(metadata),
         compression=compression,
-        use_dictionary=[*words, *(["key"] if _repeats(first) else [])],
+        use_dictionary=[*words, *(["key"] if _keys_repeat(first) else [])],
         column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
         write_statistics=[name for name in fields if name not in ("value", "headers")],
     )
 
 
-def _repeats(table: pa.Table | None) -> bool:
+def _keys_repeat(table: pa.Table | None) -> bool:
     """Whether a key comes four times on the average, so that a dictionary of keys is worth it."""
     if table is None or "key" not in table.schema.names or not table.num_rows:
         return False

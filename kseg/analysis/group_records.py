@@ -183,7 +183,7 @@ def build(name: str, records: GroupRecords, names: Names) -> Built:
     """The group of a name."""
     for prefix, kind in _KINDS.items():
         if records.live(f"{prefix}_METADATA"):
-            return _modern(name, kind, prefix, records, names)
+            return _modern_group(name, kind, prefix, records, names)
     classic = records.live(_CLASSIC)
     if classic:
         return _classic(name, classic[""], records.log_partition)
@@ -257,7 +257,7 @@ def _user_bytes(part: Fields | bytes) -> int:
     return len(part if isinstance(part, bytes) else part["userData"] or b"")
 
 
-def _modern(name: str, kind: str, prefix: str, records: GroupRecords, names: Names) -> Built:
+def _modern_group(name: str, kind: str, prefix: str, records: GroupRecords, names: Names) -> Built:
     """A group of one of the newer protocols.
 
     Args:

@@ -210,7 +210,7 @@ class _Question:
                 producers = dict(zip(rest["offset"].tolist(), rest["producer_id"], strict=True))
                 for row in home.decoded(InternalTopic.OFFSETS, rest):
                     if row.record.name in _COMMITS:
-                        parts += _unusual(row, producers[row.offset], log.partition)
+                        parts += _unusual_commit(row, producers[row.offset], log.partition)
                     else:
                         file_record(row.record, log.partition, records)
                 partition = np.full(len(columns["group"]), log.partition, np.int64)
@@ -417,7 +417,7 @@ def _with_share(group: Group, lags: Sequence[int | None]) -> Group:
     return group._replace(lag=sum(lag or 0 for lag in lags))
 
 
-def _unusual(row: InternalRow, producer_id: int, log_partition: int) -> list[_Columns]:
+def _unusual_commit(row: InternalRow, producer_id: int, log_partition: int) -> list[_Columns]:
     """A commit whose form `commit_rows` does not read; none for a tombstone."""
     key: Any = row.record.key
     value: Any = row.record.value

@@ -439,7 +439,7 @@ def _read(
     findings = [_finding(error, path) for error in cluster.findings]
     findings += [Finding("left-out", path, note) for note in cluster.notes]
     here = f"of {len(voters)} voters the logs of {len(of_voters)} are here"
-    findings += _oddities(cluster, path, log_end, certain, here)
+    findings += _odd_findings(cluster, path, log_end, certain, here)
     return (
         cluster,
         certain,
@@ -447,7 +447,7 @@ def _read(
     )
 
 
-def _oddities(
+def _odd_findings(
     cluster: Cluster, path: str, log_end: int, certain: int, here: str
 ) -> Iterator[Finding]:
     """Findings about a state as a whole.

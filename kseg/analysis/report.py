@@ -319,7 +319,7 @@ def _numbers(report: BrokerReport) -> dict[str, Any]:
         "topics": _topics(topics),
         "all": _all_topics(topics),
         "keys": _keys(topics) if report.has_keys else None,
-        "due": _due(report.explain),
+        "due": _expiring_bytes(report.explain),
         "findings": list(_shorten_texts(_first_findings(_all_findings(report)))),
         "transactions": _transaction_facts(report.transactions),
         "subjects": {at: names[:_TEXT] for at, names in report.subjects.items()},
@@ -335,7 +335,7 @@ def _tree(report: BrokerReport) -> dict[str, Any]:
             {"name": Path(row.path).name, "bytes": row.all_bytes, "note": _note(row)}
             for row in partition.rows
         ]
-        children = _largest(files, min(_SEGMENTS, max(room, 0)))
+        children = _largest_rows(files, min(_SEGMENTS, max(room, 0)))
         room -= len(children)
         name = Path(partition.path).name
         topics[partition.topic or name].append(
@@ -353,8 +353,8 @@ def _tree(report: BrokerReport) -> dict[str, Any]:
         size = sum(node["bytes"] for node in other_files)
         nodes.append({"name": "(beside partitions)", "bytes": size, "children": other_files})
     for node in nodes:
-        node["children"] = _largest(node["children"], _ROWS)
-    return {"name": "all", "bytes": report.explain.bytes, "children": _largest(nodes, _ROWS)}
+        node["children"] = _largest_rows(node["children"], _ROWS)
+    return {"name": "all", "bytes": report.explain.bytes, "children": _largest_rows(nodes, _ROWS)}
 
 
 def _note(row: Any) -> str:
@@ -362,7 +362,7 @@ def _note(row: Any) -> str:
     return row.cause if until is None else f"{row.cause}, until {until}"
 
 
-def _largest(rows: list[Row], count: int) -> list[Row]:
+def _largest_rows(rows: list[Row], count: int) -> list[Row]:
     """The rows with most bytes, and one for the others."""
     rows = sorted(rows, key=lambda row: (-row["bytes"], row["name"]))
     largest = rows[:count]
@@ -424,7 +424,7 @@ def _keys(topics: StatsByTopic) -> list[Row]:
     return sorted(keys, key=lambda row: -row["bytes"])[:_ROWS]
 
 
-def _due(explained: ExplainReport) -> list[Row]:
+def _expiring_bytes(explained: ExplainReport) -> list[Row]:
     """Bytes that expire, by day and cause, the next days first."""
     days = Counter[tuple[str, str]]()
     for row in explained.rows():

@@ -319,7 +319,7 @@ def _batches(view: LogView, at: int | None, notes: Notes) -> Int64s | None:
         with view.open_segment(info) as segment:
             for table in segment.headers():
                 if len(table):
-                    tables += _relevant(table, reached, at)
+                    tables += _relevant_rows(table, reached, at)
                     reached = max(reached, int(table.last_offset.max()) + 1)
             fault = segment.stop_fault(table)
         if fault is not None:
@@ -327,7 +327,7 @@ def _batches(view: LogView, at: int | None, notes: Notes) -> Int64s | None:
     return np.concatenate(tables) if tables else None
 
 
-def _relevant(table: BatchTable, reached: int, at: int | None) -> list[Int64s]:
+def _relevant_rows(table: BatchTable, reached: int, at: int | None) -> list[Int64s]:
     """The rows of `_batches` out of one table; none, or one array.
 
     Args:

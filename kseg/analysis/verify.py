@@ -167,11 +167,11 @@ def report_of(
 
     It has also the records over their topic's limit, which only the settings beside them tell.
     """
-    answer = report(merge_all([*answers, _unread(units, skipped), *_over_limits(units)]))
+    answer = report(merge_all([*answers, _examined_skipped(units, skipped), *_over_limits(units)]))
     return replace(answer, skipped=tuple(skipped))
 
 
-def _unread(units: Iterable[Unit], skipped: Iterable[LeftOut]) -> Examined:
+def _examined_skipped(units: Iterable[Unit], skipped: Iterable[LeftOut]) -> Examined:
     """The examination of what was skipped: its segments exist, and no log ends before them."""
     findings = Findings()
     reasons = set[str]()

@@ -503,7 +503,7 @@ class _Planning:
     def walk(self, walk: Walk, at_ms: int | None, cut: Cut, note: Callable[[int], None]) -> bool:
         """Walk over a source; returns whether it can be adopted."""
         view, path, end = walk.view, os.fspath(walk.entry.path), INT64_MAX
-        lacking = _lacking(walk.entry, view, view.first_offset)
+        lacking = _why_incomplete(walk.entry, view, view.first_offset)
         if lacking is not None:
             self.refused.append(lacking)
             return False
@@ -549,7 +549,7 @@ class _Planning:
         }
         sizes = {segment.base_offset: segment.bytes for segment in adoption.segments} | {end: 0}
         infos = [
-            SegmentInfo(SegmentFiles(base, target), size, base == end)
+            SegmentInfo(SegmentFiles(base, target), size, is_last=base == end)
             for base, size in sizes.items()
         ]
         going = choose(
@@ -686,7 +686,7 @@ def _merge_copies(number: int, copies: Sequence[Partition]) -> PartitionMerge:
         raise KsegError(f"{name} has several copies, and a tier: join the copies first: {command}")
     merge = merge_of(str(copies[0].topic), number, paths)
     for entry in copies:
-        lacking = _lacking(entry, LogView.at(entry), merge.log_start_offset)
+        lacking = _why_incomplete(entry, LogView.at(entry), merge.log_start_offset)
         if lacking is not None:
             raise KsegError(lacking)
     if merge.undecided:
@@ -704,7 +704,7 @@ def _merge_copies(number: int, copies: Sequence[Partition]) -> PartitionMerge:
     return merge
 
 
-def _lacking(entry: Partition, view: LogView, first: int) -> str | None:
+def _why_incomplete(entry: Partition, view: LogView, first: int) -> str | None:
     """Why a source lacks segments that only its tier has, in words; None if it lacks none.
 
     Args:

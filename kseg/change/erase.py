@@ -403,7 +403,7 @@ def erase(
 
 
 def _eraser_of(inputs: CleanerInputs, targets: Targets, keys: KeySet, rules: str) -> Eraser:
-    """Finds and leaves out the records of a log.
+    """The part that finds the records of a log, and leaves them out.
 
     Args:
         inputs: the log.

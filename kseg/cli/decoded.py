@@ -170,7 +170,7 @@ def _bytes(value: bytes, style: Style) -> str | dict[str, str]:
     return base64.b64encode(value).decode()
 
 
-def _plain(value: object) -> str:
+def _as_kafka_prints(value: object) -> str:
     """A value of a type that JSON lacks, as Kafka prints it."""
     if isinstance(value, UUID):
         return id_text(value)
@@ -179,7 +179,7 @@ def _plain(value: object) -> str:
 
 
 #: One for all records: making one takes as long as a small record.
-_ENCODER: Final = json.JSONEncoder(default=_plain, separators=(",", ":"), allow_nan=False)
+_ENCODER: Final = json.JSONEncoder(default=_as_kafka_prints, separators=(",", ":"), allow_nan=False)
 
 
 def _without_nan(value: Any) -> Any:

@@ -78,8 +78,8 @@ def demo(no_spark: bool, out: str | None, damaged: bool) -> int:
         state = "after a crash and with a bad sector" if damaged else "stopped in good order"
         output.write_line(f"{out}: the data directory of a Kafka broker, {state}")
         return Exit.OK
-    arrow = _lacks(lambda: require("pyarrow", extra="arrow"))
-    spark = None if no_spark else _lacks(_check_spark)
+    arrow = _missing_need(lambda: require("pyarrow", extra="arrow"))
+    spark = None if no_spark else _missing_need(_check_spark)
     with _copy() as directory, chdir(directory):
         for title, command in (*_TOUR, *(() if arrow else (_EXPORT,))):
             _run(title, command)
@@ -93,7 +93,7 @@ def demo(no_spark: bool, out: str | None, damaged: bool) -> int:
     return Exit.OK if same else Exit.FOUND  # all parts gave the same, and the broken log is whole
 
 
-def _lacks(check: Callable[[], object]) -> KsegError | None:
+def _missing_need(check: Callable[[], object]) -> KsegError | None:
     """The error that names the missing needs of a part of the tour; None if it can run."""
     try:
         check()

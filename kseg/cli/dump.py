@@ -243,7 +243,7 @@ class Dump(RecordLines):
                 [source.path for source in logs], self.last, mapping=self._mapping
             )
             return logs[skipped:], start
-        return list(_overlapping(logs, self.request)) if len(logs) > 1 else logs, 0
+        return list(_segments_in_range(logs, self.request)) if len(logs) > 1 else logs, 0
 
     def _entries(self, source: InputFile, put: Put) -> None:
         """Dump the entries of a file that is no log; damage is a finding."""
@@ -394,7 +394,7 @@ def _title(path: Path) -> bytes:
     return f"# {printable(str(path))}\n".encode()
 
 
-def _overlapping(logs: list[InputFile], request: Request) -> Iterator[InputFile]:
+def _segments_in_range(logs: list[InputFile], request: Request) -> Iterator[InputFile]:
     """The segments whose base offsets leave room for the range."""
     bases = [
         INT64_MIN if source.name.base_offset is None else source.name.base_offset for source in logs

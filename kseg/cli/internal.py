@@ -118,7 +118,7 @@ def _print(report: Groups, glob: str, *, moments: bool) -> None:
     _table(head, report.table_rows())
     if glob != "*":
         members = "member_id instance_id client_id host epoch topics assignment user_data_bytes"
-        _table(f"group {members}", [_flat(row) for row in report.members.table_rows()])
+        _table(f"group {members}", [_member_texts(row) for row in report.members.table_rows()])
         commits = "offset end_offset end_from lag lag_ms outside expires_ms pending metadata"
         _table(f"group topic partition {commits}", list(report.commits.rows()))
         delivery = "start_offset end_offset lag in_flight available acquired acknowledged archived"
@@ -155,7 +155,7 @@ def _table(head: str, rows: Sequence[Any]) -> None:
         output.write_table(["expires" if name == "expires_ms" else name for name in names], cells)
 
 
-def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+def _member_texts(row: Mapping[str, Any]) -> dict[str, Any]:
     """A member with its topics and partitions as text."""
     parts = [
         (f"{part['role']} " if part["role"] else "")

@@ -122,10 +122,10 @@ def parse_setting(text: str) -> Setting:
         raise ValueError("a setting is [TOPIC:]NAME=VALUE, such as segment.bytes=1048576")
     if colon and not is_topic_name(topic):
         raise ValueError(f"{topic!r} is not the name of a topic")
-    return Setting(name.strip(), _plain(name.strip(), value), topic if colon else None)
+    return Setting(name.strip(), _as_kafka_spells(name.strip(), value), topic if colon else None)
 
 
-def _plain(name: str, value: str) -> str:
+def _as_kafka_spells(name: str, value: str) -> str:
     """A value as Kafka spells it: of a time in ms, or a size in bytes, with a unit, the number."""
     text = value.strip()
     if not text[-1:].isalpha():

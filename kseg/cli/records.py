@@ -134,7 +134,7 @@ class RecordLines:
         if jobs > 1:
             self._begin(records)
             works = records.works(piece_bytes=PIECE_BYTES)
-            pieces = (At(work.path, partial(self._work, work)) for work in works)
+            pieces = (At(work.path, partial(self._put_rows, work)) for work in works)
             run_in_order(pieces, self._take, threads=jobs)
         else:
             self.write_pieces(records, records)
@@ -200,7 +200,7 @@ class RecordLines:
         """Report a fault that a scan skips."""
         self.find(error, error.path or "", self._take)
 
-    def _work(self, work: Results, put: Put) -> None:
+    def _put_rows(self, work: Results, put: Put) -> None:
         """Put the rows of a piece of work."""
         with self.sink(put) as sink:
             for result in work:
@@ -493,10 +493,10 @@ def _follow(
             isolation=request.isolation,
             columns=request.columns,
         )
-        lines.write_pieces(records, first_rows(_within(records, new), limit))
+        lines.write_pieces(records, first_rows(_within_bounds(records, new), limit))
 
 
-def _within(records: Scan, new: Iterator[RecordColumns]) -> Generator[RecordColumns]:
+def _within_bounds(records: Scan, new: Iterator[RecordColumns]) -> Generator[RecordColumns]:
     """New records within the bounds of a scan; only the isolation was applied before."""
     request = records.request
     source = records.sources[0]

@@ -66,7 +66,7 @@ class Style(NamedTuple):
 
     @property
     def bytes_style(self) -> int:
-        """The kernel's number for it."""
+        """The kernel's number for the form and the encoding of binary values."""
         exact = self.form == "jsonl" and self.encoding == "utf8"
         return (
             _ENCODINGS[self.encoding]

@@ -437,7 +437,7 @@ class _Program:
         """
         reader = _look_up_name(reader, self._reader_names)
         if not isinstance(reader, list):
-            return (reader if self._fits(writer, reader) else None), None
+            return (reader if self._can_read(writer, reader) else None), None
         not_null = _without_null(reader)
         if len(not_null) <= 1:
             if _type_of(writer) == "null":
@@ -447,11 +447,11 @@ class _Program:
         for is_same in (True, False):
             for number, branch in enumerate(branches):
                 branch_type = branch and _look_up_name(branch, self._reader_names)
-                if branch_type and self._fits(writer, branch_type, is_same=is_same):
+                if branch_type and self._can_read(writer, branch_type, is_same=is_same):
                     return branch_type, number
         return None, None
 
-    def _fits(self, writer: Any, reader: Any, *, is_same: bool = False) -> bool:
+    def _can_read(self, writer: Any, reader: Any, *, is_same: bool = False) -> bool:
         """Whether a value of the writer's type can be one of the reader's.
 
         With `is_same` only one of the same type and name: a union takes this before any other.

@@ -168,7 +168,7 @@ class JsonDecoder:
 
     def decode(self, payloads: pa.BinaryArray | pa.LargeBinaryArray) -> tuple[pa.Array, Reasons]:
         """Decode payloads; see `Decoder`."""
-        return decode_blocks(payloads, self.type, self._fast, self._exact)
+        return decode_blocks(payloads, self.type, self._fast, self._decode_exactly)
 
     def _fast(self, block: Block) -> tuple[pa.Array, Uint8s]:
         values, faults = self._run(block)
@@ -176,7 +176,7 @@ class JsonDecoder:
         marks[list(faults)] = ODD
         return values, marks
 
-    def _exact(self, payload: bytes) -> Any:
+    def _decode_exactly(self, payload: bytes) -> Any:
         """The value of a payload alone, if it decodes; else raises ValueError with the reason."""
         values, faults = self._run(block_at(pa.array([payload], pa.binary()), 0))
         for why, column, position in faults.values():

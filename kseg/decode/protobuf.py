@@ -149,9 +149,9 @@ class ProtobufDecoder:
 
     def decode(self, payloads: pa.BinaryArray | pa.LargeBinaryArray) -> tuple[pa.Array, Reasons]:
         """Decode payloads without prefix or indexes; see `Decoder`."""
-        return decode_blocks(payloads, self.type, self._fast, self.exact)
+        return decode_blocks(payloads, self.type, self._decode_fast, self.exact)
 
-    def _fast(self, block: Block) -> tuple[pa.Array, Uint8s]:
+    def _decode_fast(self, block: Block) -> tuple[pa.Array, Uint8s]:
         """All values of a block at once, with marks for those that the slow way has to decode."""
         marks = self._table.mark(block)
         if self._bulk is None:

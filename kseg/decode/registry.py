@@ -562,7 +562,7 @@ def _json(value: Any) -> str:
     try:
         return json.dumps(value, default=_jsonable, allow_nan=False)
     except ValueError:  # a float that JSON does not have
-        return json.dumps(_finite(value), default=_jsonable)
+        return json.dumps(_with_texts_for_floats(value), default=_jsonable)
 
 
 def _jsonable(value: Any) -> str:
@@ -574,10 +574,10 @@ def _jsonable(value: Any) -> str:
     return str(value) if isinstance(value, Decimal) else value.isoformat()
 
 
-def _finite(value: Any) -> Any:
+def _with_texts_for_floats(value: Any) -> Any:
     """A value with the floats as text that JSON does not have."""
     if isinstance(value, dict):
-        return {key: _finite(member) for key, member in value.items()}
+        return {key: _with_texts_for_floats(member) for key, member in value.items()}
     if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return [_with_texts_for_floats(item) for item in value]
     return str(value) if isinstance(value, float) and not isfinite(value) else value

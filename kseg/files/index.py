@@ -222,7 +222,7 @@ class IndexFile(Closing):
         if self._entries[1] == _CLOSED:
             raise ValueError(f"{self.path} is closed")
 
-    def _raw(self) -> tuple[np.ndarray[tuple[int], np.dtype[np.void]], Int64s]:
+    def _raw_entries(self) -> tuple[np.ndarray[tuple[int], np.dtype[np.void]], Int64s]:
         """The used entries in the file's own layout, and their offsets.
 
         Raises:
@@ -336,7 +336,7 @@ class OffsetIndex(IndexFile):
         Raises:
             CorruptIndexError: an offset does not fit in 64 bits.
         """
-        raw, offsets = self._raw()
+        raw, offsets = self._raw_entries()
         return OffsetEntries(offsets, raw["position"].astype(np.int64))
 
 
@@ -387,7 +387,7 @@ class TimeIndex(IndexFile):
         Raises:
             CorruptIndexError: an offset does not fit in 64 bits.
         """
-        raw, offsets = self._raw()
+        raw, offsets = self._raw_entries()
         return TimeEntries(raw["timestamp"].astype(np.int64), offsets)
 
 

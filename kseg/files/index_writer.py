@@ -197,7 +197,7 @@ class IndexSlots(Closing):
         if count > self.slots - self._count:
             raise ValueError(f"{self.path} has room for {self._slots - self._count} entries more")
 
-    def _relative(self, offset: int) -> int:
+    def _relative_offset(self, offset: int) -> int:
         """An offset as entries have it: relative to the base, in 32 bits."""
         relative = offset - self.base_offset
         if not 0 <= relative <= INT32_MAX:
@@ -344,7 +344,7 @@ class OffsetIndexWriter(IndexSlots):
                 path=self.path,
                 offset=offset,
             )
-        self._write(self.ENTRY.pack(self._relative(offset), position))
+        self._write(self.ENTRY.pack(self._relative_offset(offset), position))
         self._last_offset = offset
 
     def stand(self) -> tuple[int, int]:
@@ -423,7 +423,7 @@ class TimeIndexWriter(IndexSlots):
             raise ValueError(f"{self.path}: {timestamp} ms is below {last.timestamp}")
         if timestamp <= last.timestamp or self._count >= self._slots:
             return False
-        self._write(self.ENTRY.pack(timestamp, self._relative(offset)))
+        self._write(self.ENTRY.pack(timestamp, self._relative_offset(offset)))
         self._last = TimeIndexEntry(timestamp, offset)
         return True
 

@@ -391,14 +391,14 @@ class WriteFile(Closing):
         """
         if create or exclusive:
             try:
-                return cls._made(path, like)
+                return cls._create(path, like)
             except FileExistsError:
                 if exclusive:
                     raise
         return cls._opened(path, _calls.open(path, _WRITING, 0))
 
     @classmethod
-    def _made(cls, path: StrPath, like: Model | None) -> WriteFile:
+    def _create(cls, path: StrPath, like: Model | None) -> WriteFile:
         """A new file with the look of another, or of those around it."""
         look = ownership.of_files(_directory_of(path)) if like is None else _look(like)
         fd = _calls.open(path, _WRITING | os.O_CREAT | os.O_EXCL, look.mode & 0o666)

@@ -181,7 +181,7 @@ class MappedFile(Closing):
             data = io.read_at(self._fd, position, expected_bytes, self.path)
         except OSError as error:
             if error.errno == errno.EIO:
-                raise self._unreadable(position, expected_bytes) from error
+                raise self._unreadable_range(position, expected_bytes) from error
             raise
         if len(data) < expected_bytes:
             raise CorruptRecordError(
@@ -192,23 +192,23 @@ class MappedFile(Closing):
             )
         return memoryview(data)
 
-    def _unreadable(self, position: int, size: int) -> UnreadableError:
+    def _unreadable_range(self, position: int, size: int) -> UnreadableError:
         """The range from `position` on that the disk cannot read, and the bytes after it.
 
         Reads block by block, and after the first bad one in growing steps, so that a disk that is
         gone altogether does not cost a read for each block.
         """
         first, end = position, position + size
-        while first < end and self._gives(first):
+        while first < end and self._can_read(first):
             first = _next_block(first)
         if first < end:
             # `low` is the last bad block that was tried, `high` the next one to try.
             low, high, step = first, min(_next_block(first), self._size), _BLOCK_BYTES
-            while high < self._size and not self._gives(high):
+            while high < self._size and not self._can_read(high):
                 low, high, step = high, min(high + step, self._size), 2 * step
             while high - low > _BLOCK_BYTES:
                 middle = _next_block((low + high) // 2 - 1)
-                low, high = (low, middle) if self._gives(middle) else (middle, high)
+                low, high = (low, middle) if self._can_read(middle) else (middle, high)
             end = high
         else:
             first = position  # the disk reads them now: which ones failed is not known
@@ -220,7 +220,7 @@ class MappedFile(Closing):
         error.end = end
         return error
 
-    def _gives(self, position: int) -> bool:
+    def _can_read(self, position: int) -> bool:
         """Whether the disk can read the byte at a position."""
         try:
             io.read_at(self._fd, position, 1, self.path)

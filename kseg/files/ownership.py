@@ -217,7 +217,7 @@ def check_safe(path: StrPath) -> None:
         if around.st_mode & stat.S_IWOTH and not around.st_mode & stat.S_ISVTX:
             parent = os.path.dirname(directory)
             why = f"any user may replace what lies in {parent}, which is not sticky"
-            raise _unsafe(why, directory)
+            raise _unsafe_error(why, directory)
     try:
         status = os.lstat(directory)
     except FileNotFoundError:
@@ -225,12 +225,12 @@ def check_safe(path: StrPath) -> None:
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, "not a directory", directory)
     if status.st_uid not in (0, os.geteuid()):
-        raise _unsafe(f"it belongs to user {status.st_uid}", directory)
+        raise _unsafe_error(f"it belongs to user {status.st_uid}", directory)
     if status.st_mode & 0o022:
-        raise _unsafe(f"its permissions are {stat.S_IMODE(status.st_mode):04o}", directory)
+        raise _unsafe_error(f"its permissions are {stat.S_IMODE(status.st_mode):04o}", directory)
 
 
-def _unsafe(why: str, path: str) -> PermissionError:
+def _unsafe_error(why: str, path: str) -> PermissionError:
     return PermissionError(
         errno.EPERM,
         f"another user could change files here: {why}; nothing was written, name another place ",

@@ -211,7 +211,7 @@ def _run(
         header = table[index]
         entry = data[header.position - base : header.position - base + header.size]
         try:
-            for spans in _inner(entry, arena, arena.used + inflated_max, depth=1):
+            for spans in _inflate_nested(entry, arena, arena.used + inflated_max, depth=1):
                 offsets = np.full(len(spans), header.base_offset, np.int64)
                 gathered.add(spans, offsets, np.full(len(spans), index, np.int64))
                 if gathered.count >= MESSAGES_PIECE:
@@ -263,7 +263,9 @@ def _spans(messages: Int64s, source: int, shift: int) -> Int64s:
     )
 
 
-def _inner(entry: memoryview, arena: codec.Arena, ceiling: int, *, depth: int) -> Iterator[Int64s]:
+def _inflate_nested(
+    entry: memoryview, arena: codec.Arena, ceiling: int, *, depth: int
+) -> Iterator[Int64s]:
     """Inflate a compressed message of Kafka 0.7, and compressed ones in it, into an arena.
 
     The set is inflated whole, its messages are not listed whole: the smallest has 9 bytes.
@@ -298,7 +300,7 @@ def _inner(entry: memoryview, arena: codec.Arena, ceiling: int, *, depth: int) -
             if index < len(table):
                 start, size = table.rows[index, :2].tolist()
                 nested = memoryview(bytes(arena.view()[start : start + size]))
-                yield from _inner(nested, arena, ceiling, depth=depth + 1)
+                yield from _inflate_nested(nested, arena, ceiling, depth=depth + 1)
             at = index + 1
         if table.stop is not StopReason.LIMIT:
             break

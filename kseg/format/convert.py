@@ -408,7 +408,7 @@ class Converter:
         """
         codecs = table.codec & 3 if table.kafka07 else table.codec
         bad = table.crc_ok == 0
-        ways = self._ways(table, codecs)
+        ways = self._treatments(table, codecs)
         for first, end in runs(ways, bad):
             some = table.take(slice(first, end))
             if bad[first]:
@@ -431,7 +431,7 @@ class Converter:
 
     # ---- deciding --------------------------------------------------------------------------------
 
-    def _ways(self, table: BatchTable, codecs: Array) -> Array:
+    def _treatments(self, table: BatchTable, codecs: Array) -> Array:
         """int8[n]: the treatment of each batch, such as `_COPY`."""
         target, magic = self.target, table.magic
         if table.kafka07:

@@ -113,7 +113,7 @@ def rows_of(source: RecordSource | Rows, *, timestamp_ms: int | None = None) -> 
     offset, timestamp = get("offset"), get("timestamp")
     key, value, headers = get("key"), get("value"), get("headers")
     if offset is not None and not _is_int64(offset):
-        offset = _int64(offset, "offset")
+        offset = _to_int64(offset, "offset")
     if timestamp is not None and not _is_int64(timestamp):
         timestamp = _times(timestamp)
     if key is not None and type(key) is not BinaryColumn:
@@ -218,7 +218,7 @@ def _is_int64(column: Any) -> bool:
     return type(column) is np.ndarray and column.dtype == _INT64 and column.flags.c_contiguous
 
 
-def _int64(column: Iterable[int], name: str) -> Any:
+def _to_int64(column: Iterable[int], name: str) -> Any:
     """Numbers as int64; refuses fractions and numbers that are too large."""
     if isinstance(column, np.ndarray):
         if column.dtype.kind not in "iu" or column.ndim != 1:
@@ -235,13 +235,13 @@ def _int64(column: Iterable[int], name: str) -> Any:
 def _times(column: Any) -> Any:
     """Timestamps as int64, from values for `kseg.times.time_ms`; -1 for None and NaT."""
     if isinstance(column, np.ndarray):
-        return datetimes_ms(column) if column.dtype.kind == "M" else _int64(column, "timestamp")
+        return datetimes_ms(column) if column.dtype.kind == "M" else _to_int64(column, "timestamp")
     times = column if type(column) is list else list(column)
     try:
-        return _int64(times, "timestamp")
+        return _to_int64(times, "timestamp")
     except TypeError:
         milliseconds = (NO_TIMESTAMP if time is None else time_ms(time) for time in times)
-        return _int64(list(milliseconds), "timestamp")
+        return _to_int64(list(milliseconds), "timestamp")
 
 
 def _lists_of(headers: Any) -> tuple[Any, ...]:

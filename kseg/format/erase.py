@@ -350,8 +350,8 @@ def _empty_records(columns: RecordColumns, emptied: Bools, without_key: Bools) -
     first = int(headers.offsets[0])
     arrays = {
         **columns.arrays,
-        "key": _without(columns["key"], without_key),
-        "value": _without(columns["value"], emptied),
+        "key": _with_nulls(columns["key"], without_key),
+        "value": _with_nulls(columns["value"], emptied),
         "headers": HeadersColumn(
             ends, take_binary(headers.keys, stay + first), take_binary(headers.values, stay + first)
         ),
@@ -359,7 +359,7 @@ def _empty_records(columns: RecordColumns, emptied: Bools, without_key: Bools) -
     return replace(columns, arrays=arrays)
 
 
-def _without(column: BinaryColumn, rows: Bools) -> BinaryColumn:
+def _with_nulls(column: BinaryColumn, rows: Bools) -> BinaryColumn:
     """The column with null in some rows."""
     spans = np.zeros((len(column), 3), np.int64)
     spans[:, 1] = column.offsets[:-1]

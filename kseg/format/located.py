@@ -188,7 +188,12 @@ class Unread:
         return cls(np.flatnonzero(read & ~sure), copied, emptied & ~copied, counts, retained)
 
     def with_made(self, table: BatchTable, made: Rewritten) -> Unread:
-        """The same where records of some of the others were dealt with where they lie."""
+        """What is left to read after some of the other batches were dealt with in their bytes.
+
+        Args:
+            table: all batches.
+            made: the results for those batches.
+        """
         ways = made.fates[:, FATE]
         done, stay = ways != LEFT, self.stay | (ways >= COPIED)
         return Unread(

@@ -508,15 +508,15 @@ class _Rewrite:
 
     def _write_rebuilt(self, piece: _Judged, first: int, end: int) -> None:
         """Batches that are rebuilt or kept empty: usual ones at once, others one by one."""
-        usual = self._usual(piece, slice(first, end))
+        usual = self._are_usual(piece, slice(first, end))
         for start, stop in runs(usual):
             if usual[start] and self._write_together(piece, first + start, first + stop):
                 continue
-            self._each(piece, first + start, first + stop)
+            self._write_one_by_one(piece, first + start, first + stop)
             if self._outgrown():
                 return
 
-    def _usual(self, piece: _Judged, numbers: slice) -> Bools:
+    def _are_usual(self, piece: _Judged, numbers: slice) -> Bools:
         """bool[k]: batches of data of magic 2, of which nothing can be wrong but records.
 
         None where there is a bound for the output, which is looked at after each batch.
@@ -565,7 +565,7 @@ class _Rewrite:
             [asked[name] if name in asked else rows[:, COLUMN[name]] for name in RUN_FIELDS], axis=1
         )
 
-    def _each(self, piece: _Judged, first: int, end: int) -> None:
+    def _write_one_by_one(self, piece: _Judged, first: int, end: int) -> None:
         """Batches that are rebuilt or kept empty, one by one, as far as there is room."""
         batches = piece.whole.batches[first:end]
         facts = self.table.rows[batches][:, _FACTS].tolist()

@@ -143,7 +143,7 @@ def find_sound_batches(
         return
     search = _Search(read, start, stop, first_offset, last_offset, believes=not every)
     runs = _join_pieces(search.runs())
-    yield from runs if every else _consistent(runs)
+    yield from runs if every else _consistent_runs(runs)
 
 
 def _slices(view: memoryview) -> Read:
@@ -214,11 +214,11 @@ class _Search:
                 # later at least, so that no byte is read often.
                 if max(size, WINDOW_BYTES - (position - base)) <= WINDOW_BYTES // 2:
                     return
-                yield from self._large(position, size)
+                yield from self._check_large_batch(position, size)
             elif int(state[_POSITION]) == before and not state[_COUNT]:
                 state[_POSITION] = limit  # too few bytes for a batch are left
 
-    def _large(self, position: int, size: int) -> Iterator[SoundRun]:
+    def _check_large_batch(self, position: int, size: int) -> Iterator[SoundRun]:
         """Check a batch that exceeds the window; continue after it, if it is sound.
 
         `_budget` bounds the bytes that are read for such batches, most of which are no batches.
@@ -268,7 +268,7 @@ def _join_pieces(runs: Iterable[SoundRun]) -> Iterator[SoundRun]:
         yield held
 
 
-def _consistent(runs: Iterable[SoundRun]) -> Iterator[SoundRun]:
+def _consistent_runs(runs: Iterable[SoundRun]) -> Iterator[SoundRun]:
     """The runs with growing offsets; of contradicting runs, the longer ones."""
     held: deque[SoundRun] = deque()
     last_given = -1

@@ -273,7 +273,7 @@ def decode_columns(
                     chosen = of_record if chosen is None else chosen & of_record
             if keep_bytes:
                 wrong = arrays[ERRORS[name]].values.is_valid()
-                arrays[BYTES[name]] = _only(column, wrong)
+                arrays[BYTES[name]] = _with_only(column, wrong)
     decoded = replace(columns, arrays=arrays)
     return decoded if chosen is None else take_rows(decoded, np.flatnonzero(chosen))
 
@@ -284,7 +284,7 @@ def decode_column(column: BinaryColumn, kind: Kind) -> tuple[TypedColumn, TypedC
         values, reasons = _numbers(column, kind)
     else:
         reasons = _TEXTS[kind](column)
-        valid = _without(column, reasons)
+        valid = _with_nulls(column, reasons)
         if kind is Kind.UUID:
             # Lower case, as Kafka writes digits; dashes and digits have that bit.
             valid = replace(valid, data=valid.data | np.uint8(0x20))
@@ -448,16 +448,16 @@ def _not_uuid_rows(column: BinaryColumn) -> list[int]:
     return wrong
 
 
-def _without(column: BinaryColumn, reasons: Reasons) -> BinaryColumn:
+def _with_nulls(column: BinaryColumn, reasons: Reasons) -> BinaryColumn:
     """The column with null in place of some values, whose bytes no reader is to meet."""
     if not reasons:
         return column
     is_decoded = np.ones(len(column), np.bool_)
     is_decoded[list(reasons)] = False
-    return _only(column, is_decoded)
+    return _with_only(column, is_decoded)
 
 
-def _only(column: BinaryColumn, chosen: Bools) -> BinaryColumn:
+def _with_only(column: BinaryColumn, chosen: Bools) -> BinaryColumn:
     """The column with null in place of all values but those wanted."""
     valid, sizes = column.is_valid() & chosen, np.diff(column.offsets)
     ends = np.zeros(len(column) + 1, np.int32)

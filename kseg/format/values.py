@@ -375,7 +375,7 @@ class RecordColumns(Frames):
         if column is None and name == "timestamp_ms":
             column = self.arrays.get("timestamp")
         if column is None:
-            raise self._missing([name])
+            raise self._missing_error([name])
         return column
 
     @property
@@ -445,7 +445,7 @@ class RecordColumns(Frames):
         """The columns, for `columns["` and a tab."""
         return list(self.arrays)
 
-    def _missing(self, names: Sequence[str]) -> MissingFieldError:
+    def _missing_error(self, names: Sequence[str]) -> MissingFieldError:
         """The error for columns that were not read."""
         missing = ", ".join(map(repr, names))
         names_read = ", ".join(map(repr, self.arrays)) or "none"
@@ -482,7 +482,7 @@ class RecordColumns(Frames):
             arrays = {**arrays, "timestamp_type": types}
         missing = [name for name in RECORD_FIELDS if name not in arrays]
         if missing:
-            raise self._missing(missing)
+            raise self._missing_error(missing)
         offsets, times, kinds, keys, values, headers = (arrays[name] for name in RECORD_FIELDS)
         kinds = np.ascontiguousarray(kinds, np.int8)
         columns = np.ascontiguousarray(offsets), np.ascontiguousarray(times), kinds

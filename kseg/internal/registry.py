@@ -209,7 +209,7 @@ class Schemas(Listed[Schema]):
         if len({schema.text for schema in with_id}) > 1:
             places = ", ".join(sorted({schema.context for schema in with_id}))
             raise ValueError(f"id {schema_id} has several schemas: name one context of {places}")
-        return _newest(with_id, f"no schema here has id {schema_id}")
+        return _newest_schema(with_id, f"no schema here has id {schema_id}")
 
     def by_version(self, subject: str, version: int | None = None) -> Schema:
         """A version of a subject, also a deleted one.
@@ -225,9 +225,9 @@ class Schemas(Listed[Schema]):
         if version is None:
             live = [schema for schema in versions if schema.deleted is None]
             why = "has no version that is not deleted" if versions else "is not a subject here"
-            return _newest(live[-1:], f"{subject} {why}")
+            return _newest_schema(live[-1:], f"{subject} {why}")
         versions = [schema for schema in versions if schema.version == version]
-        return _newest(versions, f"{subject} has no version {version}")
+        return _newest_schema(versions, f"{subject} has no version {version}")
 
     def by_guid(self, guid: str | UUID) -> Schema:
         """The schema of a GUID.
@@ -240,13 +240,13 @@ class Schemas(Listed[Schema]):
             ValueError: the text is not a UUID.
         """
         guid_text = str(guid if isinstance(guid, UUID) else UUID(guid))
-        return _newest(
+        return _newest_schema(
             [schema for schema in self if schema.guid == guid_text],
             f"no schema here has GUID {guid_text}",
         )
 
 
-def _newest(schemas: Sequence[Schema], missing: str) -> Schema:
+def _newest_schema(schemas: Sequence[Schema], missing: str) -> Schema:
     """The newest schema that is not deleted; else that is deleted softly; else hard."""
     if not schemas:
         raise LookupError(missing)
@@ -283,7 +283,9 @@ def guid_of(
         *kinds, enabled = _get(rules, "migrationRules", "domainRules", "encodingRules", "enableAt")
         rule_values = (_get(rule, *_RULE) for kind in kinds for rule in kind or ())
         parts += [b"\1", *(part for values in rule_values for part in values), enabled]
-    flat = (b for part in parts for b in ((part,) if isinstance(part, bytes) else _flat(part)))
+    flat = (
+        b for part in parts for b in ((part,) if isinstance(part, bytes) else _sorted_texts(part))
+    )
     return str(UUID(bytes=md5(b"".join(flat), usedforsecurity=False).digest()))
 
 
@@ -294,14 +296,14 @@ def _get(document: Any, *names: str) -> list[Any]:
     return [document.get(name) for name in names]
 
 
-def _flat(value: Any) -> Iterator[bytes]:
+def _sorted_texts(value: Any) -> Iterator[bytes]:
     """The texts of a JSON value, those of lists and maps in Java's order: by UTF-16."""
     if isinstance(value, str):
         yield value.encode()
     elif isinstance(value, list | dict):
         for item in sorted(set(value), key=lambda text: text.encode("utf-16-be")):
-            yield from _flat(item)
-            yield from _flat(value[item] if isinstance(value, dict) else None)
+            yield from _sorted_texts(item)
+            yield from _sorted_texts(value[item] if isinstance(value, dict) else None)
     elif value is True:
         yield b"\1"
     elif value not in (None, False):

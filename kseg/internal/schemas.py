@@ -316,7 +316,7 @@ def _reader(field: Schema, flexible: bool) -> Reader:
     length = _length(kind, name)
     if kind.removeprefix(_COMPACT) == "array":
         items = field["items"]
-        smallest = max(1, _smallest(items, flexible))
+        smallest = max(1, _least_bytes(items, flexible))
         form = _NUMBERS.get(items["type"])
         width = None if form is None else form.format[1:]
         item = _reader({"name": name} | items, flexible)
@@ -385,7 +385,7 @@ def _read_uuid(cursor: Cursor, *, name: str) -> UUID:
     return _uuid(cursor.take(_UUID_BYTES, name))
 
 
-def _smallest(field: Schema, flexible: bool) -> int:
+def _least_bytes(field: Schema, flexible: bool) -> int:
     """The fewest bytes that a value of a type takes."""
     kind = field["type"]
     if kind in _NUMBERS:
@@ -394,5 +394,5 @@ def _smallest(field: Schema, flexible: bool) -> int:
         return _UUID_BYTES
     if kind == "struct":
         plain = (member for member in field["fields"] if "tag" not in member)
-        return sum(_smallest(member, flexible) for member in plain) + flexible
+        return sum(_least_bytes(member, flexible) for member in plain) + flexible
     return 1 if kind.startswith(_COMPACT) else _NUMBERS[_LENGTHS[kind]].size

@@ -327,7 +327,7 @@ def _unwrap(
         yield wrapper
         return
     before = after - message.size - _LENGTH_BYTES
-    inner = _inner(message, left, depth + 1)
+    inner = _inner_messages(message, left, depth + 1)
     # One is read ahead: only the last one points after the set.
     held = next(inner, None)
     while held is not None:
@@ -336,7 +336,9 @@ def _unwrap(
         held = following
 
 
-def _inner(message: Message07, left: list[int], depth: int) -> Iterator[MessageAndNextOffset]:
+def _inner_messages(
+    message: Message07, left: list[int], depth: int
+) -> Iterator[MessageAndNextOffset]:
     """The messages in a compressed one, `depth` deep; takes their bytes off `left[0]`."""
     if depth > NESTING_MAX:
         raise LimitExceededError(f"compressed messages nested deeper than {NESTING_MAX}")

@@ -202,7 +202,7 @@ def _validated_batch(
     )
 
 
-def _largest(timestamps: Sequence[int], first_offset: int) -> tuple[int, int]:
+def _largest_timestamp(timestamps: Sequence[int], first_offset: int) -> tuple[int, int]:
     """The largest timestamp, and the offset of the first message that has it; -1, -1 for none."""
     largest = max(timestamps, default=NO_TIMESTAMP)
     if largest <= NO_TIMESTAMP:
@@ -227,7 +227,7 @@ def _one_by_one(messages: MessageSet, append: _Append) -> ValidatedBatch:
             written = _with_append_time(message, append.now_ms)
         parts.append(entry(written, append.next_offset + index))
         timestamps.append(written.timestamp)
-    largest = _largest(timestamps, append.next_offset)
+    largest = _largest_timestamp(timestamps, append.next_offset)
     return _validated_batch(b"".join(parts), append, len(parts), largest, rebuilt=rebuilt)
 
 
@@ -251,7 +251,7 @@ def _validate_deep(messages: MessageSet, append: _Append) -> ValidatedBatch:
             raise InvalidRecordError(reason, record_index=index)
         in_place = in_place and message.magic == rules.magic
         inner.append(message.to_format_version(rules.magic))
-    largest = _largest(timestamps, append.next_offset)
+    largest = _largest_timestamp(timestamps, append.next_offset)
     outer = [entry.message for entry in messages.shallow()] if in_place else []
     # The magic of a wrapper with nothing inside has not been checked yet.
     if len(outer) == 1 and outer[0].codec and outer[0].magic == rules.magic:

@@ -285,7 +285,7 @@ class LogConfig:
             value = getattr(self, attribute)
             differs = value != _DEFAULTS[attribute] or attribute in chosen
             if differs and attribute not in _OF_BROKERS:
-                settings[name] = _spelt(value)
+                settings[name] = _as_kafka_spells(value)
         if self.message_format_magic != _DEFAULTS[_FORMAT]:
             settings[_FORMAT_VERSION] = _RELEASES[self.message_format_magic]
         return settings
@@ -381,7 +381,7 @@ TOPIC_SETTINGS: Final = frozenset(
 
 def default_settings() -> dict[str, str]:
     """Kafka's default of each setting of a topic, as Kafka spells it."""
-    return {name: _spelt(_DEFAULTS[_FIELDS[name]]) for name in sorted(TOPIC_SETTINGS)}
+    return {name: _as_kafka_spells(_DEFAULTS[_FIELDS[name]]) for name in sorted(TOPIC_SETTINGS)}
 
 
 def _check_range(name: str, value: object, least: int, greatest: int, *, real: bool) -> None:
@@ -395,10 +395,10 @@ def _check_range(name: str, value: object, least: int, greatest: int, *, real: b
 
 def _text(value: object) -> str:
     """A given value as a text, whether it was a text or not."""
-    return value.strip() if isinstance(value, str) else _spelt(value)
+    return value.strip() if isinstance(value, str) else _as_kafka_spells(value)
 
 
-def _spelt(value: object) -> str:
+def _as_kafka_spells(value: object) -> str:
     """A value as Kafka spells it."""
     if value is None:
         return "producer"

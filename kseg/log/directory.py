@@ -214,7 +214,7 @@ class LogDirectory(Closing):
             raise ValueError(f"a partition's number is 0 to 2^31 - 1, not {partition}")
         key = TopicPartition(topic, partition)
         with self._lock:
-            home = self._writable()
+            home = self._check_writable()
             path = self.path / f"{topic}-{partition}"
             io.make_directory(path)
             io.flush_directory(self.path)
@@ -249,7 +249,7 @@ class LogDirectory(Closing):
         """
         key = TopicPartition(topic, partition)
         with self._lock:
-            home = self._writable()
+            home = self._check_writable()
             log = self._logs.pop(key)
             delay_ms = self._config_of(key).file_delete_delay_ms
             log.close()
@@ -283,7 +283,7 @@ class LogDirectory(Closing):
             OSError: the first that could not be removed; the next call goes on with it.
         """
         with self._lock:
-            self._writable()
+            self._check_writable()
             now = now_of(now_ms, self._now_ms)
             due = [path for path, time_ms in self._doomed.items() if time_ms <= now]
             for path in due:
@@ -314,7 +314,7 @@ class LogDirectory(Closing):
 
         Source: Kafka `LogManager.cleanupLogs`, `UnifiedLog.removeExpiredProducers`.
         """
-        self._writable()
+        self._check_writable()
         reports, topics, broker_settings = {}, known_topics(self.path), self._settings()
         for key, log in self.logs.items():
             log.expire_producers(now_ms=now_ms)
@@ -339,7 +339,7 @@ class LogDirectory(Closing):
             OSError: a checkpoint could not be written; the old one is there.
         """
         with self._lock:
-            home = self._writable()
+            home = self._check_writable()
             for log in self._logs.values():
                 log.state.note_offsets()
             home.write_checkpoints()
@@ -461,8 +461,8 @@ class LogDirectory(Closing):
             return LogConfig.of(self._config)
         return LogConfig()
 
-    def _writable(self) -> DataDirectoryLease:
-        """The lease of the directory; an error if it is not open for appending, or is closed."""
+    def _check_writable(self) -> DataDirectoryLease:
+        """Return the lease; refuse a directory that is not open for appending, or is closed."""
         if self._home is None:
             raise KsegError("the directory is open for reading only", path=self.path)
         if self._closed:

@@ -182,7 +182,7 @@ class Scan(Frames):
         request, memory = replace(self._new_request(), columns=("offset",)), Workspace()
         for source in self.sources:
             whole = WholeBatches()
-            decoded = sum(map(len, self._of(source, request, memory, whole)))
+            decoded = sum(map(len, self._stored_records(source, request, memory, whole)))
             yield source, decoded + whole.records
 
     def _read(self, use: Use) -> Iterator[RecordColumns]:
@@ -239,7 +239,9 @@ class Scan(Frames):
             pieces = with_context(pieces, self._context)
         elif self._last is not None:
             pieces = last_rows_of_each(pieces, self._last)
-        yield from pieces if self._progress is None else self._reporting(pieces, self._progress)
+        yield from (
+            pieces if self._progress is None else self._report_progress(pieces, self._progress)
+        )
 
     def _read_sources(
         self, use: Use, request: Request, piece_bytes: int
@@ -259,7 +261,7 @@ class Scan(Frames):
             return
         workspace = Workspace(use=use, fresh=private_memory)
         for source in self.sources:
-            for columns in self._of(source, request, workspace):
+            for columns in self._stored_records(source, request, workspace):
                 self.pieces += 1
                 yield self.chosen(source, columns)
             yield from self._source_ends
@@ -344,7 +346,7 @@ class Scan(Frames):
         for columns in segment.read(self._request_for(source, self._new_request()), **part):
             yield self.chosen(source, columns)
 
-    def _of(
+    def _stored_records(
         self,
         source: Partition,
         request: Request,
@@ -423,7 +425,7 @@ class Scan(Frames):
             source_request = replace(source_request, offset=(start, None))
         return view, source_request
 
-    def _reporting(
+    def _report_progress(
         self, pieces: Iterable[RecordColumns], progress: Progress
     ) -> Iterator[RecordColumns]:
         """The pieces; `progress` is called after each segment."""

@@ -323,11 +323,11 @@ def _sweep_abandoned(paths: SinkPaths, since: float) -> None:
     """Remove the staged files of killed jobs: trees with no write after `since`."""
     for job in sorted(paths.root.glob("jobs/*")):
         with suppress(FileNotFoundError):  # it lives: it has just removed something itself
-            if _newest(job) < since:
+            if _last_write_time(job) < since:
                 _remove(job)
 
 
-def _newest(directory: Path) -> float:
+def _last_write_time(directory: Path) -> float:
     """The time of the last write in a tree, in seconds; infinity if it is not a tree."""
     times = (
         os.lstat(os.path.join(place, name)).st_mtime

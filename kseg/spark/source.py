@@ -201,7 +201,7 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
         if self._ends is None:
             ends = admit(starts, amount, self._watch.advance)
         else:
-            ends = self._towards(starts, self._ends, amount)
+            ends = self._end_of_micro_batch(starts, self._ends, amount)
         # Spark takes any difference in the text for new data, so a log without news keeps its text.
         moved = {
             name: end
@@ -220,7 +220,7 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
                 return kind(most)
         return datasource.ReadAllAvailable()
 
-    def _towards(
+    def _end_of_micro_batch(
         self, starts: Mapping[str, StreamOffset], pinned: Mapping[str, StreamOffset], amount: Amount
     ) -> dict[str, StreamOffset]:
         """The end of the next micro-batch: up to the limit, and never past ends fixed before."""

@@ -334,7 +334,7 @@ class Watch:
             is_last = following == NO_END
             if not is_last and (limit == NO_LIMIT or following <= stream_offset.offset):
                 continue  # all of it is new, however much it is; or it was read
-            stream_offset, more, whole = self._within(
+            stream_offset, more, whole = self._advance_in_segment(
                 name, info, following, stream_offset, left, at_least=at_least
             )
             at_least = at_least and taken == more == _NOTHING
@@ -343,7 +343,7 @@ class Watch:
                 return Advance(stream_offset, taken, at_end=False)
         return Advance(stream_offset, taken, at_end=True)
 
-    def _within(
+    def _advance_in_segment(
         self,
         name: str,
         info: SegmentInfo,
@@ -364,7 +364,9 @@ class Watch:
             tables = whole_batches(segment, begin) if is_last else segment.headers(start=begin)
             for table in tables:
                 force = at_least and taken == _NOTHING
-                fits, more = _fitting(table, stream_offset, limit.less(taken), at_least=force)
+                fits, more = _fitting_batches(
+                    table, stream_offset, limit.less(taken), at_least=force
+                )
                 if fits:
                     last = table[fits - 1]
                     end = StreamOffset(last.last_offset + 1, base, last.position + last.size)
@@ -406,7 +408,7 @@ def _begin(segment: Segment, base: int, stream_offset: StreamOffset) -> int:
     return segment.start_for_offset(stream_offset.offset).position
 
 
-def _fitting(
+def _fitting_batches(
     table: BatchTable, stream_offset: StreamOffset, limit: Amount, *, at_least: bool
 ) -> tuple[int, Amount]:
     """How many batches of a table fit into a limit, and how much of these is new.

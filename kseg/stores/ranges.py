@@ -165,21 +165,21 @@ class RangedFile(MappedFile):
             self._walks = [walk, *self._walks[: _WALKS - 1]]
         walk.idle, walk.furthest, blocks = 0, max(walk.furthest, position), walk.blocks
         if not blocks:  # no other block is asked for meanwhile, so without a thread
-            self._ask(walk, end - walk.end, here=True)
+            self._request_block(walk, end - walk.end, here=True)
         while position < blocks[0].start:  # a thread is further behind than any was before
             walk.behind = min(walk.furthest - position + BLOCK_BYTES, BEHIND_BYTES)
             end_before = blocks[0].start
             blocks.appendleft(self._block(max(position, end_before - BLOCK_BYTES), end_before))
         while walk.end < end:
-            self._ask(walk, 0)
+            self._request_block(walk, 0)
         ahead = min(AHEAD_BYTES // len(self._walks), _AHEAD_TIMES * (position - walk.first))
         while walk.end < min(self._size, self.wanted_end) and walk.end - end < ahead:
-            self._ask(walk, 0)
+            self._request_block(walk, 0)
         while len(blocks) > 1 and blocks[0].end <= walk.furthest - walk.behind:
             blocks.popleft()
         return walk, [block for block in blocks if block.end > position and block.start < end]
 
-    def _ask(self, walk: _Walk, least: int, *, here: bool = False) -> None:
+    def _request_block(self, walk: _Walk, least: int, *, here: bool = False) -> None:
         """Ask for the next block of a walk, of at least so many bytes; `here` by this thread.
 
         Up to `wanted_end`, which a reader has announced, blocks grow. After it they stay small.

@@ -378,7 +378,7 @@ class Store:
         Raises:
             OSError: the object does not exist, or the store refuses.
         """
-        return replace(self._ask(url, lambda: self._backend.head(_key_of(url))), url=url)
+        return replace(self._request(url, lambda: self._backend.head(_key_of(url))), url=url)
 
     def read(self, stored: StoredObject, start: int, end: int) -> memoryview:
         """A range of an object, which lies in it.
@@ -389,7 +389,7 @@ class Store:
         """
         key = _key_of(stored.url)
         for _ in range(_RETRIES):
-            data = self._ask(
+            data = self._request(
                 stored.url, lambda: self._backend.read(key, start, end, stored), end - start
             )
             if len(data) == end - start:
@@ -421,7 +421,7 @@ class Store:
                 pages.clear()  # it has ended with the error; another try goes on after `last`
                 raise
 
-        while (answer := self._ask(url, lambda: _in_time(page, url))) is not None:
+        while (answer := self._request(url, lambda: _in_time(page, url))) is not None:
             keys = {said.url for said in answer}
             if last in keys or len(keys) < len(answer):
                 raise OSError(errno.EIO, "the store lists objects twice, without an end", url)
@@ -449,7 +449,7 @@ class Store:
             OSError: the store refuses.
         """
         key = _key_of(url)
-        self._ask(url, lambda: self._backend.put(key, data, new=new), len(data), tries=1)
+        self._request(url, lambda: self._backend.put(key, data, new=new), len(data), tries=1)
 
     def upload(self, url: str) -> Upload:
         """Begin an object of several parts, each of them one request.
@@ -459,12 +459,14 @@ class Store:
         """
 
         def asked(call: Callable[..., object]) -> Callable[..., object]:
-            return lambda *part: self._ask(url, lambda: call(*part), sum(map(len, part)), tries=1)
+            return lambda *part: self._request(
+                url, lambda: call(*part), sum(map(len, part)), tries=1
+            )
 
-        begun = self._ask(url, lambda: self._backend.upload(_key_of(url)), tries=1)
+        begun = self._request(url, lambda: self._backend.upload(_key_of(url)), tries=1)
         return Upload(asked(begun.write), asked(begun.complete), asked(begun.abort))
 
-    def _ask(
+    def _request(
         self, url: str, call: Callable[[], _Answer], size: int = 0, *, tries: int = _RETRIES
     ) -> _Answer:
         """Make a request; a lasting error is an `OSError` with the URL.

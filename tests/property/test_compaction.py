@@ -126,7 +126,7 @@ def compacted_files(
             patched.setattr(judge, "_OFFSETS_PER_BYTE", 0)
             patched.setattr(judge, "_told_by", nothing_told)
             patched.setattr(judge.LastOffsets, "put_batches", nothing_in_place)
-            patched.setattr(retain._Rewrite, "_usual", nothing_usual)
+            patched.setattr(retain._Rewrite, "_are_usual", nothing_usual)
             patched.setattr(retain._Rewrite, "take_located", nothing_located)
         with log_of(made, folder / "t-0") as log:
             log.clean(force=True, map_bytes=map_bytes)

@@ -235,10 +235,10 @@ def test_a_task_may_begin_in_a_directory_that_is_gone(
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    with running._where(str(tmp_path)):
+    with running._in_directory(str(tmp_path)):
         assert Path.cwd() == tmp_path
     monkeypatch.chdir(tmp_path.parent)
-    with running._where(str(tmp_path)):
+    with running._in_directory(str(tmp_path)):
         assert Path.cwd() == tmp_path
     assert Path.cwd() == tmp_path.parent
 

@@ -291,7 +291,7 @@ def _refused_in(directory: Path, owner: os.stat_result, sizes: dict[str, list[in
     The directory's own name alone if it is that. The sizes of log files go into `sizes`, by the
     name of the directory.
     """
-    if not _may(os.stat(directory), owner, 7):
+    if not _owner_may(os.stat(directory), owner, 7):
         return [directory.name]
     refused = []
     with os.scandir(directory) as entries:
@@ -301,12 +301,12 @@ def _refused_in(directory: Path, owner: os.stat_result, sizes: dict[str, list[in
             if entry.name.endswith(".log"):
                 # The entry keeps its status for the next question.
                 sizes.setdefault(directory.name, []).append(entry.stat().st_size)
-            if not _may(entry.stat(), owner, 6):
+            if not _owner_may(entry.stat(), owner, 6):
                 refused.append(entry.name)
     return refused
 
 
-def _may(status: os.stat_result, owner: os.stat_result, bits: int) -> bool:
+def _owner_may(status: os.stat_result, owner: os.stat_result, bits: int) -> bool:
     """Whether the owner of the data directory has rights (bits as of chmod, 6: read and write).
 
     Root has all. Of groups only the directory's own counts.

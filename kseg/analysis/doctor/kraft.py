@@ -55,7 +55,7 @@ def of_snapshots(path: str) -> Iterator[BrokerFinding]:
         check_snapshot(newest.path)
     except (KsegError, OSError) as error:
         remedy = "metadata-snapshot.replayed" if is_replayed else "metadata-snapshot"
-        yield _unread(newest.path, error, remedy)
+        yield _unreadable_file(newest.path, error, remedy)
 
 
 def _is_snapshot(name: str) -> bool:
@@ -78,7 +78,7 @@ def of_bootstrap(home: Path, release: str) -> Iterator[BrokerFinding]:
     try:
         level = bootstrap_level(bootstrap)
     except (KsegError, OSError) as error:
-        yield _unread(bootstrap, error, "metadata-snapshot.bootstrap")
+        yield _unreadable_file(bootstrap, error, "metadata-snapshot.bootstrap")
     else:
         yield from _of_level(bootstrap, level, release)
 
@@ -108,7 +108,7 @@ def _of_level(path: Path, level: int, release: str) -> Iterator[BrokerFinding]:
     )
 
 
-def _unread(path: Path, error: KsegError | OSError, remedy: str) -> BrokerFinding:
+def _unreadable_file(path: Path, error: KsegError | OSError, remedy: str) -> BrokerFinding:
     """A file that cannot be read, with Kafka's exception."""
     reason = reason_of(error)
     exception = "UncheckedIOException"

@@ -396,7 +396,7 @@ def _of_missing(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFindi
     """Records that no segment has, though the files beside the segments know of them."""
     listing = list_partition(unit.path)
     epochs: tuple[EpochEntry, ...] = ()
-    with suppress(KsegError, FileNotFoundError):  # its load says so
+    with suppress(KsegError, FileNotFoundError):  # the finding about its load says so
         epochs_path = os.path.join(unit.path, FileKind.LEADER_EPOCHS.value)
         epochs = checkpoints.read_leader_epochs(epochs_path).effective
     ranges = [*_gaps(listing.segments, unit), *_missing_at_end(unit, plan, listing, epochs)]

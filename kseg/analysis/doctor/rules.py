@@ -457,7 +457,7 @@ def _of_unread_settings(node: Node) -> Findings:
 
 
 def _of_same_directory(node: Node) -> Findings:
-    for path, other, _ in _twice(
+    for path, other, _ in _repeated_places(
         (directory.path.resolve(), directory.path) for directory in node.directories
     ):
         yield finding("same-directory", path, other=other)
@@ -485,12 +485,12 @@ def _of_ids(node: Node) -> Findings:
     for directory_id, path in ids:
         if id_of(directory_id).int <= DIRECTORY_RESERVED_MAX:
             yield finding("ids.reserved", path, id=directory_id)
-    for path, other, directory_id in _twice(ids):
+    for path, other, directory_id in _repeated_places(ids):
         if other != path:
             yield finding("ids.copy", path, id=directory_id, other=other.parent)
 
 
-def _twice(places: Iterable[tuple[_Key, Path]]) -> Iterator[tuple[Path, Path, _Key]]:
+def _repeated_places(places: Iterable[tuple[_Key, Path]]) -> Iterator[tuple[Path, Path, _Key]]:
     """The places of a key after its first place, each with the first place and the key."""
     first: dict[_Key, Path] = {}
     for key, path in places:
@@ -569,7 +569,7 @@ def _of_duplicates(node: Node) -> Findings:
         for entry in directory.entries
         if entry.partition is not None and entry.kind in (EntryKind.LOG, EntryKind.FUTURE)
     )
-    for path, other, _ in _twice(entries):
+    for path, other, _ in _repeated_places(entries):
         if other.resolve() != path.resolve():
             yield finding("duplicate-partition", path, other=other)
 

@@ -258,7 +258,7 @@ def examine(unit: KeepUnit) -> PartitionKeeps:
             rows.extend(_of_log(unit, files))
             if known_settings is not None:
                 with suppress(KsegError, OSError):  # what cannot be read is a row
-                    rolls = _rolls(files, known_settings.config)
+                    rolls = _why_segments_ended(files, known_settings.config)
     except OSError as error:
         rows.append(unknown(unit.path, error))
     topic, partition = entry.partition or (None, None)
@@ -275,7 +275,7 @@ def examine(unit: KeepUnit) -> PartitionKeeps:
     )
 
 
-def _rolls(files: PartitionFiles, config: LogConfig) -> dict[str, int]:
+def _why_segments_ended(files: PartitionFiles, config: LogConfig) -> dict[str, int]:
     """Why the segments of a partition ended, if most of them are small.
 
     Source: Kafka `LogSegment.shouldRoll`.
@@ -421,10 +421,10 @@ def _segments_by_cause(
                 unit, compaction, log, left, plan.log_end_offset, sizes
             )
         else:
-            yield from (_staying(segment, segment.why, plan.why, sizes) for segment in left)
+            yield from (_staying_row(segment, segment.why, plan.why, sizes) for segment in left)
 
 
-def _staying(segment: StayingSegment, cause: str, why: str, sizes: _Sizes) -> KeptFile:
+def _staying_row(segment: StayingSegment, cause: str, why: str, sizes: _Sizes) -> KeptFile:
     """The row of a segment that stays by the rules of retention."""
     holder = None
     if segment.holder is not None:
@@ -470,7 +470,7 @@ def _files_left_to_cleaner(
     except (KsegError, OSError) as error:
         for segment in left:
             cause = "active" if segment is left[-1] else "uncleanable"
-            yield _staying(segment, cause, text_of(error), sizes)
+            yield _staying_row(segment, cause, text_of(error), sizes)
         return
     saved = {
         cleaned.base_offset: cleaned.saved_bytes
@@ -483,7 +483,7 @@ def _files_left_to_cleaner(
     for segment, end in zip(left, ends, strict=True):
         why_untouched = untouched.get(segment.base_offset, "unchanged")
         cause = _cause_of(segment, end, plan, why_untouched, is_last=segment is left[-1])
-        row = _staying(segment, cause, _why(cause, plan), sizes)
+        row = _staying_row(segment, cause, _why(cause, plan), sizes)
         if cause == "min-compaction-lag":
             row = replace(row, until_ms=young)
         yield from _in_two_parts(row, max(saved.get(segment.base_offset) or 0, 0))

@@ -422,7 +422,7 @@ def plan_inputs(
         plan,
         end_offset=end,
         groups=tuple(group for group in groups if group.changes),
-        staying=(*same, *_staying(inputs, plan, end)),
+        staying=(*same, *_staying_segments(inputs, plan, end)),
         why=why,
         unkeyed_records=unkeyed_records,
     )
@@ -433,7 +433,7 @@ def _next_pass(inputs: CleanerInputs, plan: CompactionPlan, first_dirty_offset: 
     return Pass.of(inputs, dirty, rules=plan.rules, map_bytes=plan.map_bytes)
 
 
-def _staying(
+def _staying_segments(
     inputs: CleanerInputs, plan: CompactionPlan, end_offset: int
 ) -> Iterator[CompactedSegment]:
     """The segments after the pass, and why they stay."""
@@ -522,7 +522,9 @@ def _run_pass(
         planned = planned_groups.get(tuple(info.base_offset for info in group))
         pending.append((group, planned or CompactedGroup.unmeasured(group)))
     while pending:
-        group, planned = pending.pop(_next(state, [group_infos for _, group_infos in pending]))
+        group, planned = pending.pop(
+            _next_group(state, [group_infos for _, group_infos in pending])
+        )
         if planned.changes:
             if backup is not None:
                 keep_group(state, group, backup)
@@ -538,7 +540,7 @@ def _run_pass(
     )
 
 
-def _next(state: LogState, pending: list[CompactedGroup]) -> int:
+def _next_group(state: LogState, pending: list[CompactedGroup]) -> int:
     """The number of the group to rewrite next, for which there is room on the disk.
 
     It is the first one, or else the group that needs least room. A group that removes tombstones

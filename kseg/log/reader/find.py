@@ -372,7 +372,7 @@ def _of_max_timestamp(seen: Version) -> TimestampOffset | None:
     best: SegmentInfo | None = None
     latest = TimeIndexEntry(NO_TIMESTAMP, -1)
     for info in seen.segments:
-        largest = _largest(info)
+        largest = _largest_timestamp(info)
         if largest.timestamp > latest.timestamp:
             best, latest = info, largest
     if best is None:
@@ -395,7 +395,7 @@ def _of_max_timestamp(seen: Version) -> TimestampOffset | None:
     return None
 
 
-def _largest(info: SegmentInfo) -> TimeIndexEntry:
+def _largest_timestamp(info: SegmentInfo) -> TimeIndexEntry:
     """The largest timestamp of a segment; of one that is appended to, its end is walked."""
     indexed = _indexed_maximum(info)
     if indexed.timestamp >= 0 and not info.is_last:

@@ -311,7 +311,7 @@ class AbortedAhead:
             else:
                 self._walk.feed(part, offset_end=self._end)
             self._reached = self._reached if reached is None else reached
-        # Their markers lie after the start; the others are passed.
+        # An aborted transaction whose marker lies before the start counts no more.
         self._walk.aborted = [txn for txn in self._walk.aborted if txn[2] >= start_offset]
         return AbortedRanges.of(self._walk.aborted)
 

@@ -313,7 +313,9 @@ class Loading(LoadContext):
         inputs = self.inputs
         todo = [] if inputs.clean else self.from_offset(inputs.recovery_point)
         last, walked = self.bases[-1], set(todo)
-        suspects = [base for base in self.bases if base not in walked and self._suspects(base)]
+        suspects = [
+            base for base in self.bases if base not in walked and self._has_bad_indexes(base)
+        ]
         if inputs.clean:
             log_end = end_of(self, last)
             end = log_end.next_offset
@@ -328,7 +330,7 @@ class Loading(LoadContext):
             self._find_lost_transactions(set(suspects) | walked)
         return self._recover_unflushed(todo) if todo else end
 
-    def _suspects(self, base: int) -> bool:
+    def _has_bad_indexes(self, base: int) -> bool:
         """Whether a segment's indexes do not fit its log; notes a finding."""
         fault = index_fault_of(self, base)
         if fault is None:

@@ -351,7 +351,7 @@ class _Reindexing:
         files = [segment_files for segment_files in listing.segments if not segment_files.kafka07]
         self._snapshots = SnapshotFiles.of(listing)
         total, done = sum(os.path.getsize(segment_files.log) for segment_files in files), 0
-        state = self._beginning(files)
+        state = self._first_producers(files)
         segments: list[ReindexedSegment] = []
         snapshots: list[RemadeFile] = []
         end_offset = -1
@@ -373,7 +373,7 @@ class _Reindexing:
         if state is not None and files and end_offset > files[-1].base_offset:
             snapshots += self._snapshot_at(end_offset, state, is_required=True)
         offsets_with_state = {segment_files.base_offset for segment_files in files} | {end_offset}
-        snapshots += self._unreadable(offsets_with_state)
+        snapshots += self._unreadable_snapshots(offsets_with_state)
         self._settle(snapshots)
         return replace(
             self._plan,
@@ -483,9 +483,9 @@ class _Reindexing:
             if fault is not None and fault.why and before > bytes_max(swept.size, size):
                 why = "is longer than its log can need"
             entries_before = None if before < 0 else before // size
-            yield self._remade(path, kind, data, entries_before, len(data) // size, why)
+            yield self._remake(path, kind, data, entries_before, len(data) // size, why)
 
-    def _remade(
+    def _remake(
         self,
         path: Path,
         kind: FileKind,
@@ -504,7 +504,7 @@ class _Reindexing:
 
     # ---- snapshots -------------------------------------------------------------------------------
 
-    def _beginning(self, files: list[SegmentFiles]) -> ProducerState | None:
+    def _first_producers(self, files: list[SegmentFiles]) -> ProducerState | None:
         """The producers before the first segment; None if not asked for."""
         if not files or not {FileKind.TXNINDEX, FileKind.SNAPSHOT} & set(self._plan.kinds):
             return None
@@ -547,7 +547,7 @@ class _Reindexing:
                 if not why:
                     return
         data = producer_snapshot.to_bytes(entries)
-        yield self._remade(path, FileKind.SNAPSHOT, data, before, len(entries), why)
+        yield self._remake(path, FileKind.SNAPSHOT, data, before, len(entries), why)
 
     def _contradiction(
         self,
@@ -570,7 +570,7 @@ class _Reindexing:
                 return f"the last sequence of {producer} is {entry.last_sequence}"
         return ""
 
-    def _unreadable(self, offsets_with_state: Collection[int]) -> Iterator[RemadeFile]:
+    def _unreadable_snapshots(self, offsets_with_state: Collection[int]) -> Iterator[RemadeFile]:
         """Snapshots that cannot be read, where no state is at hand to make them from."""
         if FileKind.SNAPSHOT not in self._plan.kinds:
             return

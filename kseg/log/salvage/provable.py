@@ -304,7 +304,7 @@ def read_provable(
     offsets = data_directory.offsets_beside(path)
     partition = data_directory.partition_of(path)
     compacted_to = clean_offset_of(Path(path), partition)
-    agrees = partial(_agrees, files, proved or {}, compacted_to)
+    agrees = partial(_is_confirmed, files, proved or {}, compacted_to)
     evidence = (epochs_of(Path(path)), agrees, partial(_index, files)) if weighs else ((), None)
     runs, refused = place_runs(runs, seen, *evidence)
     numbers = numbers_of(seen)
@@ -348,7 +348,7 @@ def _index(files: Sequence[SegmentFiles], path: str) -> OffsetEntries | None:
     )
 
 
-def _agrees(
+def _is_confirmed(
     files: Sequence[SegmentFiles],
     proved: Mapping[str, Sequence[int]],
     compacted_to: int,

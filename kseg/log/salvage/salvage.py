@@ -197,11 +197,11 @@ class SalvagedPartition(Documented):
     def to_dict(self) -> dict[str, Any]:
         """The document of `--json`."""
         places = {id(part.source): part for part in self.quarantined}
-        unprovable = [_unprovable(span, places.get(id(span))) for span in self.unprovable]
+        unprovable = [_unprovable_document(span, places.get(id(span))) for span in self.unprovable]
         return Documented.to_dict(self) | {"unprovable": unprovable}
 
 
-def _unprovable(span: Span, quarantined: Quarantined | None) -> dict[str, Any]:
+def _unprovable_document(span: Span, quarantined: Quarantined | None) -> dict[str, Any]:
     """Bytes that are not kept, as in `--json`."""
     is_known = span.first_offset != NO_OFFSET
     return {
@@ -579,13 +579,13 @@ def _put_plan(
             for span in provable.unprovable
             if span.reason == "not-anchored"
         ),
-        undecodable=tuple(_undecodable(runs)),
+        undecodable=tuple(_undecodable_batches(runs)),
         start_beyond_end=provable.start_beyond_end,
     )
     put(plan)
 
 
-def _undecodable(runs: Sequence[Span]) -> Iterator[LostOffsets]:
+def _undecodable_batches(runs: Sequence[Span]) -> Iterator[LostOffsets]:
     """The batches whose records cannot be decoded, though their checksums are right."""
     for run in runs:
         faults: list[KsegError] = []

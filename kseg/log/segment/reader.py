@@ -614,7 +614,7 @@ class _Reading:
         self._limit = min(limit, segment.size)
         self._keep = keep
         self._on_offset = on_offset
-        self._report = None if report is None else _naming(segment.path, report)
+        self._report = None if report is None else _with_path(segment.path, report)
         self._source = str(segment.path)
         self._workspace = workspace or Workspace()
         self._ahead = _Ahead()
@@ -622,11 +622,11 @@ class _Reading:
     def pieces(self, log: LogFile, start: int) -> Iterator[RecordColumns]:
         """Pieces of all batches from `start` on."""
         if not self._segment.kafka07 and start >= 0:
-            yield from self._fast(log, start)
+            yield from self._read_fast(log, start)
         else:
             yield from self._by_tables(start)
 
-    def _fast(self, log: LogFile, start: int) -> Iterator[RecordColumns]:
+    def _read_fast(self, log: LogFile, start: int) -> Iterator[RecordColumns]:
         """Pieces out of one view of the file after the other; unusual batches go through tables."""
         size, limit = self._segment.size, self._limit
         reader = PieceReader(self._request, self._workspace, source=self._source)
@@ -834,7 +834,7 @@ class _Ahead:
         return self.runs[at] if at < len(self.runs) else None
 
 
-def _naming(path: Path, on_error: OnError) -> OnError:
+def _with_path(path: Path, on_error: OnError) -> OnError:
     """A function that gives an error the path of its file, and hands it to `on_error`."""
 
     def report(error: KsegError) -> None:

@@ -211,7 +211,7 @@ def append_as_follower(
 
     Source: Kafka `UnifiedLog.appendAsFollower`.
     """
-    view = _flat(data)
+    view = _immutable_bytes(data)
     given_bytes = len(view)
     with state.lock:
         state.check()
@@ -329,13 +329,13 @@ def _write(
 def _caller_bytes(data: Batch, origin: AppendOrigin) -> memoryview:
     """The bytes; batches that were encoded in a row each count from 0, as a producer sends them."""
     if not isinstance(data, EncodedBatch):
-        return _flat(data)
+        return _immutable_bytes(data)
     if origin is AppendOrigin.CLIENT and data.magic >= 2 and data.base_offset:
         return memoryview(bytes(_SIZE.start) + data.data[_SIZE.start :])
-    return _flat(data)
+    return _immutable_bytes(data)
 
 
-def _flat(data: Batch) -> memoryview:
+def _immutable_bytes(data: Batch) -> memoryview:
     """The bytes, copied if their owner may change them: the checked bytes are written."""
     if type(data) is bytes:
         return memoryview(data)

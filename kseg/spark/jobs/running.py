@@ -66,7 +66,7 @@ def to_json(value: object) -> str:
     An array is a tuple, and `{name: [parts]}` a value of the class with that name. What has no
     parts here stands in its `repr`, which `from_json` does not read.
     """
-    return json.dumps(_plain(value))
+    return json.dumps(_as_json(value))
 
 
 def from_json(data: bytes, classes: Iterable[type]) -> Any:
@@ -96,7 +96,7 @@ def from_json(data: bytes, classes: Iterable[type]) -> Any:
         raise ValueError(f"not an answer of a job: {error}") from error
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """A value in the form of `to_json`, of JSON's own types alone."""
     name = type(value).__name__
     match value:
@@ -105,7 +105,7 @@ def _plain(value: Any) -> Any:
         case None | bool() | int() | float() | str():
             return value
         case tuple() if name == "tuple":
-            return list(map(_plain, value))
+            return list(map(_as_json, value))
         case list() | tuple():
             parts = value
         case set() | frozenset():
@@ -126,7 +126,7 @@ def _plain(value: Any) -> Any:
             parts = [getattr(value, field.name) for field in fields(value)]
         case _:
             parts = [repr(value)]
-    return {name: list(map(_plain, parts))}
+    return {name: list(map(_as_json, parts))}
 
 
 #: How the parts of a value become one, for classes that are not kseg's, and for its errors.
@@ -383,7 +383,7 @@ def _answers(
     for number in (number for batch in batches for number in batch.column(0).to_pylist()):
         items: tuple[Item, ...] = pickle.loads(zlib.decompress(tasks[number]))
         try:
-            with _where(directory):
+            with _in_directory(directory):
                 answer = work([item.payload for item in items])
                 if job is not None and not any(isinstance(part, LeftOut) for part in answer):
                     keep_answer(job, [item.mark for item in items], answer)
@@ -393,8 +393,11 @@ def _answers(
         yield pa.RecordBatch.from_arrays([pa.array([data], pa.binary())], names=["answer"])
 
 
-def _where(directory: str) -> Any:
-    """In the driver's directory, if it is here too: paths are as the caller spelled them."""
+def _in_directory(directory: str) -> Any:
+    """Go to the driver's directory for a block, if this machine has it.
+
+    Paths are as the caller spelled them, so relative ones begin there.
+    """
     if not os.path.isdir(directory):
         return nullcontext()
     try:
