@@ -188,6 +188,7 @@ def held_columns(columns: RecordColumns) -> dict[str, Any]:
     if control is None or not control.any():
         held.pop("control_type", None)
     elif "control_type" in held:
+        # -2: no control record, so the cell is empty.
         held["control_type"] = np.where(control, held["control_type"], np.int8(-2))
     return held
 

@@ -202,7 +202,7 @@ class Eraser:
     def measured(
         self, data: memoryview, table: BatchTable, base: int, matches: Erased
     ) -> tuple[int, int, int]:
-        """The first and the last offset of records that are erased, and the number of their bytes.
+        """Measure what is erased: the first and the last offset, and the bytes of the records.
 
         Args:
             data, table, base: as for `find`.

@@ -626,7 +626,9 @@ def check(query: Mapping[str, Any], door: str) -> None:
 
 
 def refusal(door: str, name: str) -> str:
-    """The reason for which a door does not have a question, after a semicolon; empty for others.
+    """Why a door, such as the command line, lacks an option that another door has.
+
+    The reason follows a semicolon, for the end of an error's text; empty for unknown names.
 
     Args:
         door: one of `DOORS`.
