@@ -188,7 +188,7 @@ class Unread:
         return cls(np.flatnonzero(read & ~sure), copied, emptied & ~copied, counts, retained)
 
     def with_made(self, table: BatchTable, made: Rewritten) -> Unread:
-        """What is left to read after some of the other batches were dealt with in their bytes.
+        """The rest to be read after some of the other batches were dealt with in their bytes.
 
         Args:
             table: all batches.

@@ -333,8 +333,7 @@ def open_state(
         topic_id: to be recorded, or compared with the recorded one; None to skip this.
         known: how the log was left, in place of what the data directory says.
         high_watermark: see `Log.open`.
-        set_aside: also under a name by which a broker has put it aside; no checkpoint knows it
-            then.
+        set_aside: also under a name by which a broker has put it aside, unknown to checkpoints.
 
     Raises:
         UncleanShutdownError: it was not closed in good order, and is not to be recovered.
@@ -369,8 +368,7 @@ def open_state(
         clean = lease.is_clean(directory.name) if known is None else known.clean
         if not clean and not recover and _has_segments(directory):
             error = UncleanShutdownError("the log was not closed in good order", path=directory)
-            # For programs; the command line has other words for it.
-            error.add_note("open it with recover=True, or call plan_recovery first")
+            error.add_note("open it with recover=True, or call plan_recovery first")  # in programs
             raise error
         if topic_id is not None:
             metadata.record_topic_id(directory / FileKind.PARTITION_METADATA.value, topic_id)
