@@ -342,8 +342,7 @@ def open_state(
         InconsistentTopicIdError: the topic has another id.
         KsegError: the log cannot be loaded.
         FileNotFoundError: the directory does not exist, and may not be created.
-        PermissionError: this process cannot make files with the owner of the others there.
-        OSError: the disk refuses.
+        PermissionError, OSError: files cannot get the owner of the others; or the disk refuses.
     """
     directory = local_path_at(path).resolve()
     name = parse_partition_dir(directory.name)

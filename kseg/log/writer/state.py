@@ -77,8 +77,7 @@ class LogState:
         high_watermark: an offset, with its place where that is known.
         follows_end: whether the high watermark is the log's end; true until a caller sets it.
         stored_high_watermark: of a broker's checkpoint, or as `Log.open` was told. It bounds
-            deletion, not readers. None: the log is the only copy, or a caller has set the high
-            watermark since.
+            deletion, not readers. None for the only copy, or once a caller has set another.
         recovery_point: records below it are flushed.
         last_flush_ms: when the recovery point last moved.
         last_checkpoint_ms: when a flush last had the checkpoints written.
@@ -668,9 +667,8 @@ def effective_high_watermark(
     """The offset from which on no record may be deleted; None if all of the log is replicated.
 
     Args:
-        high_watermark: the caller's: an offset, or END for a log that is the only copy. None: that
-            of the checkpoint in a broker's data directory, else as END. Where the checkpoint does
-            not name the log it is 0, which callers raise to the log's start, as a broker does.
+        high_watermark: the caller's; END for the only copy. None: that of the checkpoint of a
+            broker, 0 if it does not name the log (callers raise it to its start); else as END.
         home: the data directory.
         stored: reads the offsets of the log in its checkpoints.
     """
