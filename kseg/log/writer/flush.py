@@ -362,8 +362,7 @@ def open_state(
         if create:
             io.make_directories(directory)
             if not _has_segments(directory):
-                # A process before may have made it and come no further.
-                io.flush_directory(directory.parent)
+                io.flush_directory(directory.parent)  # an earlier process may have ended here
         clean = lease.is_clean(directory.name) if known is None else known.clean
         if not clean and not recover and _has_segments(directory):
             error = UncleanShutdownError("the log was not closed in good order", path=directory)
