@@ -82,15 +82,16 @@ def decode(
         if end is not End.FULL:
             until = first + 1
             if end is End.OTHER:
-                until = max(until, _other_end(table, first))
+                until = max(until, _compressed_end(table, first))
             yield from decode_with_care(data, table.take(slice(first, until)), *where)
             first = until
 
 
-def _other_end(table: BatchTable, first: int) -> int:
-    """The end of the batches from `first` on that are compressed.
+def _compressed_end(table: BatchTable, first: int) -> int:
+    """The number of the first batch after `first` without a codec; of none, the table's length.
 
-    A batch that is not inflated in one pass is seldom alone.
+    A compressed batch that the reader cannot inflate in one pass is seldom alone. So all compressed
+    batches after it are read with care, too.
     """
     plain = np.flatnonzero(table.attributes[first:] & CODEC_MASK == 0)
     return first + int(plain[0]) if len(plain) else len(table)

@@ -57,54 +57,62 @@ class Rewritten:
 def rewrite_located(
     data: memoryview,
     table: BatchTable,
-    asked: Int64s,
+    usual: Int64s,
     keep: KeepLocated,
     located: Located,
     *,
     base: int,
     horizon_ms: int,
 ) -> Rewritten:
-    """Write batches without the records that go.
+    """Rewrite batches without the records that go, each record copied from where it lies.
 
     Args:
         data: bytes of the file from `base` on, all batches of `table` inside.
         table: their headers.
-        asked: numbers of usual batches of magic 2, rising; see the kernel.
+        usual: int64[m], rising: the numbers in `table` of the batches to rewrite, all of magic 2
+            and with usual headers; see the kernel.
         keep: says which records stay.
-        located: memory to use again.
+        located: memory for the places of records, to use again.
         base: file position of `data[0]`.
-        horizon_ms: the time until which tombstones stay that have none yet.
+        horizon_ms: the delete horizon of batches with tombstones that have no horizon yet.
+
+    Returns:
+        The result for each batch of `table`. A batch that is not in `usual`, or whose records the
+        kernel would not write, is `LEFT`.
     """
     fates = np.zeros((len(table), len(FATE_FIELDS)), np.int64)
     rows = table.rows
-    codecs = table.codec[asked] if table.attributes_seen & CODEC_MASK else np.zeros(0, np.int64)
+    codecs = table.codec[usual] if table.attributes_seen & CODEC_MASK else np.zeros(0, np.int64)
     has_codecs = bool(codecs.any())
-    out = np.empty(_ROOM_BYTES if has_codecs else _room_of(table, asked), np.uint8)
+    out = np.empty(_ROOM_BYTES if has_codecs else _room_of(table, usual), np.uint8)
     packed: dict[int, bytes] = {}
     at = 0
-    while at < len(asked):
+    # Plain batches all fit into `out`, so one call writes them. Of compressed ones, each call
+    # writes as many as fit, plain; `_pack` has compressed these before `out` is used again.
+    while at < len(usual):
         before = at
-        at, needed = rewrite(keep, located, data, rows, asked, base, before, horizon_ms, out, fates)
+        at, needed = rewrite(keep, located, data, rows, usual, base, before, horizon_ms, out, fates)
         if has_codecs:
-            _pack(packed, fates, asked[before:at], codecs[before:at], out.data)
+            _pack(packed, fates, usual[before:at], codecs[before:at], out.data)
+        # The next batch alone needs more room than there is.
         if needed > len(out):
             out = np.empty(needed, np.uint8)
     return Rewritten(fates, out.data, packed)
 
 
-def _room_of(table: BatchTable, asked: Int64s) -> int:
+def _room_of(table: BatchTable, usual: Int64s) -> int:
     """Room for plain batches, at their largest possible size, whatever their headers claim."""
-    sizes = table.size[asked]
-    counts = np.clip(table.record_count[asked], 0, sizes // RECORD_BYTES_MIN)
+    sizes = table.size[usual]
+    counts = np.clip(table.record_count[usual], 0, sizes // RECORD_BYTES_MIN)
     return int(sizes.sum() + GROWTH_BYTES * counts.sum()) + SPARE_BYTES + BATCH_HEADER_BYTES
 
 
 def _pack(
-    packed: dict[int, bytes], fates: Int64s, asked: Int64s, codecs: Int64s, plain: memoryview
+    packed: dict[int, bytes], fates: Int64s, usual: Int64s, codecs: Int64s, plain: memoryview
 ) -> None:
-    """Keep the batches that were written, each by its codec."""
-    written = fates[asked, FATE] == WRITTEN
-    numbers = asked[written]
+    """Compress the batches that were written, each by its codec, into `packed`."""
+    written = fates[usual, FATE] == WRITTEN
+    numbers = usual[written]
     if len(numbers):
         end = int(fates[numbers[-1], _AT] + fates[numbers[-1], _BYTES])
         batches = compressed(plain[:end], codecs[written].tolist())
