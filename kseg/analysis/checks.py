@@ -582,19 +582,30 @@ def _join(tables: list[BatchTable]) -> BatchTable:
 def _open_indexes(
     unit: Unit, log_bytes: int, mapping: Mapping, findings: Findings, *, live: bool
 ) -> tuple[IndexChecks, list[int]]:
-    """The checks of a segment's indexes, and the sizes of the files that are there."""
+    """The checks of a segment's indexes, and the bytes of each index file that is there."""
     base = unit.base_offset or 0
-    believed = unit.believed and not live
-    log = IndexPlace(unit.path, base, unit.is_last, -1, log_bytes, mapping, live, believed)
+    log = IndexPlace(
+        unit.path,
+        base,
+        unit.is_last,
+        log_bytes=log_bytes,
+        mapping=mapping,
+        live=live,
+        # While a broker writes, no start takes the indexes as they are now.
+        believed=unit.believed and not live,
+    )
     checks = IndexChecks(log, findings)
     sizes = []
-    whole = unit.partition is not None and not unit.path.endswith(".kafka")
+    # In a partition directory a missing index is a fault; a lone log need not have its indexes
+    # beside it, and Kafka 0.7 makes none.
+    needs_indexes = unit.partition is not None and not unit.path.endswith(".kafka")
     for kind, path in (
         (FileKind.INDEX, unit.index),
         (FileKind.TIMEINDEX, unit.time_index),
         (FileKind.TXNINDEX, unit.txn_index),
     ):
-        if path is not None or whole or kind is FileKind.TXNINDEX:
+        # Only aborted transactions need the transaction index: the walk tells if it should exist.
+        if path is not None or needs_indexes or kind is FileKind.TXNINDEX:
             with findings.noting_unreadable():
                 sizes.append(checks.add(kind, path))
     return checks, [size for size in sizes if size >= 0]

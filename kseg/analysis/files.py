@@ -105,7 +105,7 @@ def check_across(examined: Examined, findings: Findings) -> None:
         segments.sort(key=lambda segment: segment.base_offset)
         _check_segments(segments, findings)
         _check_gaps(path, segments, findings)
-        if segments[-1].whole:
+        if segments[-1].whole:  # else damage hides its end
             ends[path] = segments[-1].end_offset
     started = {
         checkpoint.directory.rstrip(os.sep): checkpoint.offsets
@@ -119,13 +119,15 @@ def check_across(examined: Examined, findings: Findings) -> None:
         if segments and not segments[0].kafka07:
             end = ends.get(partition.path)
             _check_snapshots(partition, end, findings)
-            facts = (
+            # From the transactions that are open at the start, through the trail of each segment.
+            trails = (
                 (segment.base_offset, segment.whole, segment.transactions) for segment in segments
             )
-            judge_transactions(partition.begun, facts, findings)
+            judge_transactions(partition.begun, trails, findings)
             starts = started.get(os.path.dirname(partition.path))
-            has_starts = starts is not None and partition.key not in starts
-            _check_epochs(partition, end, segments, findings, has_starts=has_starts)
+            # A log without a line among the log starts begins with its first segment.
+            is_start_known = starts is not None and partition.key not in starts
+            _check_epochs(partition, end, segments, findings, is_start_known=is_start_known)
     for checkpoint in examined.checkpoints:
         _check_offsets(checkpoint, ends, examined.partitions, findings)
 
@@ -214,12 +216,12 @@ def _check_epochs(
     segments: Sequence[SegmentSummary],
     findings: Findings,
     *,
-    has_starts: bool,
+    is_start_known: bool,
 ) -> None:
     """Each change of epoch in the log must agree with the checkpoint's entry for that offset.
 
-    Kafka moves the first entry with the log's start; a log with a tier has a line of its own among
-    the log starts, which `has_starts` excludes.
+    Kafka moves the first entry with the log's start. So no entry lies below the first segment where
+    `is_start_known` says that the log begins there. Elsewhere it may begin in a tier.
     """
     # As in Kafka: a change of epoch displaces later entries that contradict it.
     entries = (EpochEntry(*change) for segment in segments for change in segment.epochs)
@@ -236,7 +238,7 @@ def _check_epochs(
         return
     _first_epoch, first_start = epochs[0]
     last_epoch, last_start = epochs[-1]
-    if has_starts and first_start < segments[0].base_offset:
+    if is_start_known and first_start < segments[0].base_offset:
         findings.say(
             "segment-gap.epochs",
             segments[0].path,

@@ -411,7 +411,7 @@ def _sums(numbers: PartitionStats, has_times: bool) -> Row:
 
 
 def _keys(topics: StatsByTopic) -> list[Row]:
-    """The keys with most bytes, of all topics."""
+    """The keys with most bytes of all topics: up to `_ROWS`, texts of up to `_TEXT` characters."""
     keys: list[Row] = [
         {
             "topic": topic.topic[:_TEXT],
