@@ -121,7 +121,8 @@ class Catalog:
             set_aside: include the partitions of data directories that no broker serves. A path
                 that names such a partition includes it anyway.
             on_error: "raise" the error of the first path that cannot be read, or "skip" it.
-            files: the files that paths may name.
+            files: the files that paths may name, beside directories: "refuse" all, take those of
+                "batches", or "all" files of Kafka.
             may_be_empty: accept that no partition is here, or that none is chosen.
 
         Raises:
@@ -152,12 +153,15 @@ class Catalog:
                     raise
             except OSError as error:
                 if path not in named and partition_name(path) is not None:
-                    listed.append(partition_at(path))  # unreadable, if it is chosen
+                    # A glob's match counts only if it is chosen: `_readable_entries` meets the
+                    # error again.
+                    listed.append(partition_at(path))
                 else:
                     _skip(path, error, left_out, on_error)
             else:
                 if isinstance(entries, DataDirectory):
                     data_directories.append(entries)
+                    # Links without a target, too: to choose one is an error, as it has no log.
                     listed_here = entries.partitions + entries.lost
                     inside = (_with_tier_and_name(partition, tier) for partition in listed_here)
                     listed += _served_partitions(inside, selection, left_out, set_aside=set_aside)
@@ -166,6 +170,8 @@ class Catalog:
         chosen, not_chosen = list[Partition](), list[Partition]()
         for entry in listed:
             (chosen if _takes(selection, entry) else not_chosen).append(entry)
+        # First a selection that misses all partitions; then matches of a glob that are refused;
+        # then directories without partitions. An unreadable path may have had partitions.
         if not_chosen and not chosen and not may_be_empty:
             raise NothingChosenError(_why_nothing(selection, not_chosen))
         if not (listed or may_be_empty or any(entry.error for entry in left_out)):
@@ -173,6 +179,7 @@ class Catalog:
                 raise refusals[0]
             if files == "batches" and data_directories:
                 raise NotALogError("no partition is here", path=data_directories[0].path)
+        # Commands for all kinds of files report by themselves what they cannot read.
         trusted = named if files == "all" else frozenset[Path]()
         readable = _without_doubles(_readable_entries(chosen, trusted, left_out, on_error), files)
         partitions = take_replicas(readable, replicas, left_out, files)
