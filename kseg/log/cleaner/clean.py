@@ -515,7 +515,7 @@ def _run_pass(
     progress: Progress | None,
     report: CompactionReport,
 ) -> CompactionReport:
-    """Rewrite each group and put it in its place."""
+    """Rewrite each group and put it in its place; where the disk is almost full, not in order."""
     total, done = sum(info.size for group in current.groups for info in group), 0
     pending = []
     for group in current.groups:
@@ -523,7 +523,7 @@ def _run_pass(
         pending.append((group, planned or CompactedGroup.unmeasured(group)))
     while pending:
         group, planned = pending.pop(
-            _next_group(state, [group_infos for _, group_infos in pending])
+            _next_number(state, [planned_group for _, planned_group in pending])
         )
         if planned.changes:
             if backup is not None:
@@ -540,11 +540,12 @@ def _run_pass(
     )
 
 
-def _next_group(state: LogState, pending: list[CompactedGroup]) -> int:
+def _next_number(state: LogState, pending: list[CompactedGroup]) -> int:
     """The number of the group to rewrite next, for which there is room on the disk.
 
-    It is the first one, or else the group that needs least room. A group that removes tombstones
-    waits for those before it, which may have older values of their keys.
+    It is the first one, or else the group that needs least room: its swap may free some for the
+    others. A group that removes tombstones waits for those before it, which may have older values
+    of their keys.
 
     Raises:
         OSError: there is no room for any.

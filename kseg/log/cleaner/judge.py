@@ -58,14 +58,15 @@ class Decisions:
 
     Attributes:
         aborted: which data batches are of aborted ones.
-        bare: int64[n], rising: offsets of the markers of transactions without a batch of data.
+        bare_markers: int64[n], rising: offsets of the markers of transactions that have no batch
+            of data.
         entries: aborted ones of which a batch is there, by their markers' offsets, rising.
         records: at most so many have a key from where the log is dirty; None where headers do not
             tell.
     """
 
     aborted: AbortedRanges
-    bare: Int64s
+    bare_markers: Int64s
     entries: tuple[AbortedTxn, ...]
     records: int | None
 
@@ -76,7 +77,7 @@ class Decisions:
         if control.any():
             # A marker without a record decides nothing any more.
             discardable |= control & (table.record_count == 0)
-            discardable |= control & np.isin(table.base_offset, self.bare)
+            discardable |= control & np.isin(table.base_offset, self.bare_markers)
         return discardable
 
 
@@ -88,9 +89,9 @@ class _Walk(TransactionWalk):
     aborted, but that marker stays as long as with Kafka.
 
     Attributes:
-        bare: offsets of markers that end no transaction with data.
+        bare_markers: offsets of markers that end no transaction with data.
         entries: of the transaction index, for the aborted transactions.
-        records: the number in the batches that `count` was given; None if it is not known.
+        records: the number in the batches that `count_records` was given; None if it is not known.
     """
 
     def __init__(self, log_start_offset: int) -> None:
@@ -98,11 +99,11 @@ class _Walk(TransactionWalk):
         self._log_start_offset = log_start_offset
         # Producers whose next marker of a commit stays, since it stands for aborted data as well.
         self._held: set[int] = set()
-        self.bare: list[int] = []
+        self.bare_markers: list[int] = []
         self.entries: list[AbortedTxn] = []
         self.records: int | None = 0
 
-    def count(self, table: BatchTable) -> None:
+    def count_records(self, table: BatchTable) -> None:
         """Add the record counts of headers; unknown with compressed messages of magic 0 and 1."""
         counts = table.record_count
         if self.records is not None and len(counts):
@@ -116,7 +117,7 @@ class _Walk(TransactionWalk):
         first = super().decide(producer_id, offset, aborts=aborts)
         holds = not aborts and producer_id in self._held
         if first is None and not holds:
-            self.bare.append(offset)
+            self.bare_markers.append(offset)
         if holds:
             self._held.discard(producer_id)
         if first is not None and aborts:
@@ -134,6 +135,9 @@ def read_decisions(inputs: CleanerInputs, dirty: range) -> Decisions:
         inputs: of the log.
         dirty: the offsets of the dirty part; the transactions before its end are followed.
 
+    Returns:
+        The decisions about all transactions with data before the end of the dirty part.
+
     Raises:
         FormatError: a segment is damaged.
         OSError: a file cannot be read.
@@ -149,8 +153,8 @@ def read_decisions(inputs: CleanerInputs, dirty: range) -> Decisions:
                     info.base_offset < end_offset
                     and table.last_offset.max(initial=-1) >= dirty.start
                 ):
-                    walk.count(table)
-            check_end(table, segment)
+                    walk.count_records(table)
+            check_end(table, segment)  # the last table, of at least one
     stored = {
         (entry.producer_id, entry.last_offset): entry
         for info in inputs.view.segments
@@ -158,11 +162,14 @@ def read_decisions(inputs: CleanerInputs, dirty: range) -> Decisions:
         for entry in _stored_entries(info)
     }
     entries = tuple(
-        _agreed_entry(entry, stored.get((entry.producer_id, entry.last_offset)))
+        _entry_to_keep(entry, stored.get((entry.producer_id, entry.last_offset)))
         for entry in walk.entries
     )
     return Decisions(
-        AbortedRanges.of(walk.aborted), np.array(walk.bare, np.int64), entries, walk.records
+        AbortedRanges.of(walk.aborted),
+        np.array(walk.bare_markers, np.int64),
+        entries,
+        records=walk.records,
     )
 
 
@@ -174,8 +181,11 @@ def _stored_entries(info: SegmentInfo) -> tuple[AbortedTxn, ...]:
     return ()
 
 
-def _agreed_entry(derived: AbortedTxn, stored: AbortedTxn | None) -> AbortedTxn:
-    """The entry as it was stored, if it names the same transaction and no less of it."""
+def _entry_to_keep(derived: AbortedTxn, stored: AbortedTxn | None) -> AbortedTxn:
+    """The stored entry, if the transaction begins there no later than in the log; else the derived.
+
+    An earlier pass may have removed the first batches, which only the stored entry still covers.
+    """
     if stored is None or stored.version or stored.first_offset > derived.first_offset:
         return derived
     return stored
