@@ -530,14 +530,19 @@ def _is_of_kraft(path: str) -> bool:
 def fault_at_ends(
     log: IndexPlace, sizes: Mapping[FileKind, int], read: Read, headers: Headers, due: Due
 ) -> Finding | None:
-    """The fault at the ends of a segment's two indexes; None if they are as after a close.
+    """The fault at the ends of a segment's two indexes; None if a close may have left them so.
+
+    The last entry of each index is compared with the batches from where the offset index leads for
+    the last entry of the time index: these are all that either entry speaks of. Earlier entries and
+    batches are not looked at, unless the offset index leads to no batch.
 
     Args:
-        log: of the segment, as one without indexes.
+        log: the segment; each index gets its own path and size in place of these.
         sizes: bytes of the indexes that are there.
         read: reads an index.
         headers: walks the log.
-        due: counts the entries that the log makes; called where an index has none.
+        due: counts the entries that the log makes for each index; called only where an index has
+            no more than one slot, as its last entry alone is read.
 
     Raises:
         OSError: something cannot be read.
@@ -555,7 +560,9 @@ def fault_at_ends(
     stop, walked = _feed_checks(headers(start), index, times)
     if start and not walked:  # no batch where the offset index leads
         stop, _ = _feed_checks(headers(0), index, times)
-    index.finish(StopReason.END, due)  # an entry after damage leads to no batch either
+    # An entry that leads past damage leads to no batch in any case. What the largest time is,
+    # damage leaves unknown.
+    index.finish(StopReason.END, due)
     times.finish(stop, due)
     return index.fault or times.fault
 
