@@ -176,7 +176,7 @@ class Runs:
         return sorted(bases) or [end]
 
 
-class _Hidden:
+class _HiddenRanges:
     """Offsets that damage of one copy hides, until other copies have given as many bytes.
 
     Attributes:
@@ -211,18 +211,19 @@ class MissingOffsets:
     """The offsets that no copy has, which are being collected.
 
     Attributes:
-        is_dense: whether each copy has a record for each offset, but for damage.
+        is_dense: whether each copy has a record for each offset, but for damage. If not, a gap may
+            be the work of compaction, and counts only where damage hides offsets.
     """
 
     def __init__(self, copies: Sequence[tuple[Copy, int]]) -> None:
-        """Start without missing offsets.
+        """Take the hidden ranges of the copies; `add` and `note` then collect the gaps.
 
         Args:
             copies: each with the offset where it is cut.
         """
-        self._hidden: Final = [_Hidden(copy, cut) for copy, cut in copies]
-        self._ranges: list[tuple[int, int]] = []
-        self._is_cut_short = False
+        self._hidden: Final = [_HiddenRanges(copy, cut) for copy, cut in copies]
+        self._gaps: list[tuple[int, int]] = []
+        self._last_gap_is_rest = False  # it covers all gaps beyond `MISSING_MAX`
         self.is_dense: Final = all(copy.provable.is_dense for copy, _ in copies)
 
     def add(self, rows: Rows, expected_offsets: Int64s) -> None:
@@ -246,21 +247,21 @@ class MissingOffsets:
         gaps = np.stack((first, last), axis=1)
         if not self.is_dense:
             gaps = gaps[_are_hidden(gaps, [hidden.ranges for hidden in self._hidden])]
-        room = MISSING_MAX - len(self._ranges)
-        self._ranges += map(tuple, gaps[:room].tolist())
+        room = MISSING_MAX - len(self._gaps)
+        self._gaps += map(tuple, gaps[:room].tolist())
         if len(gaps) > room:
-            self._ranges[-1] = (self._ranges[-1][0], int(gaps[-1, 1]))
-            self._is_cut_short = True
+            self._gaps[-1] = (self._gaps[-1][0], int(gaps[-1, 1]))
+            self._last_gap_is_rest = True
 
     def missing(self, end: int) -> tuple[LostOffsets, ...]:
         """The missing offsets of a log that ends at an offset, once all gaps were noted."""
         left = [hidden.left for hidden in self._hidden]
-        gaps = np.array(self._ranges, np.int64).reshape(-1, 2)
+        gaps = np.array(self._gaps, np.int64).reshape(-1, 2)
         if not self.is_dense:
             gaps = gaps[_are_hidden(gaps, left)]
         at_most = not self.is_dense
         lost_ranges = [LostOffsets(first, last, at_most=at_most) for first, last in gaps.tolist()]
-        if self._is_cut_short and lost_ranges:
+        if self._last_gap_is_rest and lost_ranges:
             lost_ranges[-1] = replace(lost_ranges[-1], at_most=True)
         if any(len(ranges) and ranges[-1, 1] == OFFSETS_END for ranges in left):
             lost_ranges.append(LostOffsets(end, None, at_most=at_most))
