@@ -129,7 +129,7 @@ def the_mark_of_a_clean_stop_stays_when_the_log_is_opened() -> Iterator[None]:
 
 @_shown_by("power")
 def a_roll_does_not_flush_what_it_seals() -> Iterator[None]:
-    with _without_flushes_in(flushing, "_seal_and_follow"):
+    with _without_flushes_in(flushing, "_roll_to"):
         yield
 
 

@@ -78,7 +78,7 @@ def roll(state: LogState, expected_next_offset: int | None = None) -> int:
         if base == active.base_offset:
             active.resize_indexes(state.config.segment_index_bytes)
             return base
-        _seal_and_follow(state, base)
+        _roll_to(state, base)
         state.take_snapshot(base)
         if len(state.unflushed) > UNFLUSHED_MAX:
             flush(state, sorted(state.unflushed)[1])
@@ -101,8 +101,9 @@ def base_after(state: LogState, expected_next_offset: int | None = None) -> int:
     return base
 
 
-def _seal_and_follow(state: LogState, base: int) -> None:
-    """Finish the active segment and append to a new one at `base`."""
+def _roll_to(state: LogState, base: int) -> None:
+    """Seal the active segment, flush it, and roll to a new one at `base`."""
+    # Files there belong to no segment of the log; as Kafka does, a roll replaces them.
     remove_segment(state.files_of(base))
     active = state.active
     active.become_inactive()
