@@ -359,6 +359,7 @@ class _Reindexing:
             last = number == len(files) - 1
             if state is not None:
                 state.map_end_offset = segment_files.base_offset
+                # Kafka takes snapshots at the last two segments, and at the end.
                 snapshots += self._snapshot_at(
                     segment_files.base_offset, state, is_required=len(files) - number <= 2
                 )
@@ -374,7 +375,7 @@ class _Reindexing:
             snapshots += self._snapshot_at(end_offset, state, is_required=True)
         offsets_with_state = {segment_files.base_offset for segment_files in files} | {end_offset}
         snapshots += self._unreadable_snapshots(offsets_with_state)
-        self._settle(snapshots)
+        self._flush_names(snapshots)
         return replace(
             self._plan,
             segments=tuple(segments),
@@ -382,7 +383,7 @@ class _Reindexing:
             findings=tuple(segment.finding for segment in segments if segment.finding is not None),
         )
 
-    def _settle(self, files: Collection[RemadeFile]) -> None:
+    def _flush_names(self, files: Collection[RemadeFile]) -> None:
         """Make the names of changed files lasting."""
         if files and self._applies:
             io.flush_directory(self._plan.path)
@@ -429,7 +430,7 @@ class _Reindexing:
             if finding is None:
                 swept, faults = self._judge_indexes(segment, swept, checks)
                 changes = list(self._changes(files, swept, faults))
-        self._settle(changes)
+        self._flush_names(changes)
         return swept, ReindexedSegment(
             base_offset=files.base_offset,
             size=swept.size,
@@ -527,7 +528,7 @@ class _Reindexing:
         Args:
             offset: after the records that it covers.
             state: of the producers there.
-            is_required: whether a missing one is made, as at the last segment and after it.
+            is_required: whether a missing one is made, as at the last two segments and at the end.
         """
         if FileKind.SNAPSHOT not in self._plan.kinds or offset <= self._first_offset:
             return
