@@ -52,7 +52,7 @@ _ONE_BATCH: Final = (bytes, bytearray, memoryview, EncodedBatch)
 
 
 def _config_of(config: ConfigLike | Settings | None, path: StrPath) -> LogConfig:
-    """The settings of a log, out of those that `open` takes."""
+    """The settings of a log; `Settings` are known by their `of`, without a slow import."""
     from kseg.log.config import LogConfig  # readers do without it, and all that checks appends
 
     if config is None or isinstance(config, LogConfig) or not hasattr(config, "of"):
@@ -167,10 +167,10 @@ class Log:
             return cls(LogView.open(path_at(path), mapping=mapping), mapping)
         if mode != "append":
             raise ValueError(f"mode is 'read' or 'append', not {mode!r}")
-        from kseg.log.writer import flush as opening
+        from kseg.log.writer import flush as flushing  # openings are there, too
 
         mapping = "never" if mapping == "auto" else mapping
-        state, lease = opening.open_state(
+        state, lease = flushing.open_state(
             path,
             create=create,
             recover=recover,
@@ -503,7 +503,7 @@ class Log:
                 ends where it did.
             PoisonedFileError: the log failed before.
         """
-        state = self._state or self.state
+        state = self._state or self.state  # the property raises where the log is not open for it
         if isinstance(batch, _ONE_BATCH) and options is None and batch_bytes is None:
             result = self._lead(state, batch, leader_epoch, origin, guard, transaction_version)
         else:
