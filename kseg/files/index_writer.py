@@ -63,13 +63,13 @@ class IndexSlots(Closing):
     READER: ClassVar[type[IndexFile]]
 
     def __init__(self, path: str, base_offset: int, bytes_max: int, used: int | None) -> None:
-        """Take note of a path; use `open` instead."""
+        """Take note of a path; use `open` instead, which explains the arguments."""
         self.path = path
         self.base_offset: Final = base_offset
         self.bytes_max = bytes_max
         self._used = used
         self._file: io.WriteFile | None = None
-        self._count = self._slots = self._length = 0
+        self._count = self._slots = self._length = 0  # used entries, slots, and bytes of the file
         self._dirty = self._closed = False
 
     @classmethod
