@@ -329,7 +329,7 @@ def adopt(
             **how,
         )
     if groups_csv is not None and not (plan.refused or plan.unfinished):
-        plan = _with_groups(plan, Path(groups_csv), how["at"])
+        plan = _write_group_offsets(plan, Path(groups_csv), how["at"])
     is_applied = apply and not plan.refused
     if is_applied:
         with output.progress("adopt", 0, in_bytes=True) as bar:
@@ -344,8 +344,12 @@ def adopt(
     return Exit.OK if is_applied else Exit.FOUND
 
 
-def _with_groups(plan: AdoptionPlan, path: Path, at: int | None) -> AdoptionPlan:
-    """Write the commits of groups as they belong to the adopted logs; the plan names the file."""
+def _write_group_offsets(plan: AdoptionPlan, path: Path, at: int | None) -> AdoptionPlan:
+    """Write the offsets that groups have committed in the adopted partitions to a file.
+
+    An offset outside of the adopted log moves to its nearest end. The plan that is returned names
+    the commands that commit the file.
+    """
     from kseg.analysis.groups import groups
 
     if not plan.group_homes:
@@ -366,6 +370,7 @@ def _with_groups(plan: AdoptionPlan, path: Path, at: int | None) -> AdoptionPlan
         and (log := adopted.get((row["topic"], row["partition"]))) is not None
     ]
     complain(*unreset_share(report))
+    # The plan has a command that would write such a file, which is here already.
     others = (line for line in plan.after if not line.startswith("kseg groups "))
     return replace(plan, after=(*others, *write_resets(report, path, commits)))
 

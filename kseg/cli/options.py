@@ -122,11 +122,11 @@ def parse_setting(text: str) -> Setting:
         raise ValueError("a setting is [TOPIC:]NAME=VALUE, such as segment.bytes=1048576")
     if colon and not is_topic_name(topic):
         raise ValueError(f"{topic!r} is not the name of a topic")
-    return Setting(name.strip(), _as_kafka_spells(name.strip(), value), topic if colon else None)
+    return Setting(name.strip(), _without_unit(name.strip(), value), topic if colon else None)
 
 
-def _as_kafka_spells(name: str, value: str) -> str:
-    """A value as Kafka spells it: of a time in ms, or a size in bytes, with a unit, the number."""
+def _without_unit(name: str, value: str) -> str:
+    """A time or size with a unit, such as 7d or 1GiB, in ms or bytes; another value as it is."""
     text = value.strip()
     if not text[-1:].isalpha():
         return value

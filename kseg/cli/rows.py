@@ -593,8 +593,9 @@ def _numbers(column: TypedColumn) -> BinaryColumn:
             texts[chosen] = word
     valid = np.ones(len(values), np.bool_) if column.valid is None else column.valid
     shown = texts.view(np.uint8).reshape(len(values), _NUMBER_BYTES_MAX)
-    is_digit = (shown != 0) & valid[:, None]
+    # NumPy fills short texts with zeros, and null rows have no text.
+    is_text = (shown != 0) & valid[:, None]
     ends = np.zeros(len(values) + 1, np.int32)
-    np.cumsum(np.count_nonzero(is_digit, axis=1), out=ends[1:])
+    np.cumsum(np.count_nonzero(is_text, axis=1), out=ends[1:])
     bits = np.packbits(valid, bitorder="little")
-    return BinaryColumn(ends, shown[is_digit], bits, column.null_count)
+    return BinaryColumn(ends, shown[is_text], bits, column.null_count)
