@@ -167,7 +167,7 @@ class MessageSet(BorrowedSet):
                 for index, (message, offset) in enumerate(inner.shallow()):
                     _check_inner(
                         *(message, index, outer.message.magic),
-                        matching=ensure_matching_magic,
+                        same_magic=ensure_matching_magic,
                         bytes_max=message_bytes_max,
                     )
                     last = offset
@@ -226,14 +226,14 @@ def _inner_entries(wrapper: Message, inflated_max: int, as_0_10: bool) -> Messag
 
 
 def _check_inner(
-    message: Message, index: int, magic: int, *, matching: bool, bytes_max: int | None
+    message: Message, index: int, wrapper_magic: int, *, same_magic: bool, bytes_max: int | None
 ) -> None:
-    """Check a message inside a wrapper, before the first one is given."""
+    """Check the message at `index` in a wrapper; the caller checks all before it yields any."""
     if bytes_max is not None and message.size > bytes_max:
         reason = f"message of {message.size} bytes, {bytes_max} at most"
         raise CorruptRecordError(reason, record_index=index)
-    if matching and message.magic != magic:
-        reason = f"message of magic {message.magic} in one of magic {magic}"
+    if same_magic and message.magic != wrapper_magic:
+        reason = f"message of magic {message.magic} in one of magic {wrapper_magic}"
         raise InvalidRecordError(reason, record_index=index)
 
 
