@@ -534,7 +534,7 @@ class Scan(Frames):
     def dataset(self) -> pyarrow.dataset.Dataset:
         """The records as a `pyarrow.dataset.Dataset` for queries of DuckDB and Polars; see `lazy`.
 
-        The dataset has `pushed`, too.
+        The dataset's own `pushed` is the scan that its latest query read; None before the first.
         """
         from kseg import arrow, lazy
 
