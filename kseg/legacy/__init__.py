@@ -3,8 +3,7 @@
     message        messages of magic 0 and 1
     message_set    sets of them
     message07      messages and sets of Kafka 0.7
-    old_brokers    what a broker of 0.10.1 made of a produced set, and what brokers up to 3.9 sent
-                   to old consumers
+    old_brokers    what old brokers made of a produced set, and what they sent to old consumers
 
 Nothing else of kseg imports these modules: logs are read and written without message objects.
 """
