@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kseg.analysis.info import info_of
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, complain_of, pass_over
 from kseg.cli.internal import mention
@@ -60,6 +59,8 @@ def info(
     """Run the verb; returns the exit code."""
     if tier_of_run() is not None:
         return _info_of_tier(paths, selection, as_json=as_json)
+    from kseg.analysis.info import info_of  # a lookup does without
+
     catalog = catalog_of(paths, selection, files="all")
     partitions = info_of(catalog, threads=jobs)
     documents = [partition.document() for partition in partitions]
