@@ -106,7 +106,7 @@ def test_a_bug_exits_5_and_shows_its_traceback_under_debug(
     def broken(*_words: object, **_more: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("kseg.cli.info.info_of", broken)
+    monkeypatch.setattr("kseg.analysis.info.info_of", broken)
     ran = kseg("info", orders)
     assert ran.code == 5
     assert ran.err == "kseg: ZeroDivisionError: oops; this is a bug in kseg, --debug shows where\n"
