@@ -20,8 +20,7 @@ from kseg.errors import (
     UnsupportedFormatError,
 )
 from kseg.legacy.message import Message, entry
-from kseg.legacy.message07 import MessageSet07
-from kseg.legacy.message_set import MessageSet
+from kseg.legacy.message_set import MessageSet, MessageSet07
 from kseg.log.validate.rules import ValidatedBatch
 from tests import builders
 from tests.builders import record

@@ -18,8 +18,7 @@ from kseg.errors import (
     UnsupportedFormatError,
 )
 from kseg.legacy.message import Message, entry
-from kseg.legacy.message07 import Message07, MessageSet07
-from kseg.legacy.message_set import MessageAndOffset, MessageSet
+from kseg.legacy.message_set import Message07, MessageAndOffset, MessageSet, MessageSet07
 from tests.conformance.test_record_vectors import TIMESTAMP_TYPES, expected_record
 
 #: What Kafka raises -> what kseg may raise. Java leaks argument errors; "refused" is what binds.

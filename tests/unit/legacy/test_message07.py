@@ -18,8 +18,7 @@ from kseg.errors import (
     RecordTooLargeError,
 )
 from kseg.legacy.message import Message
-from kseg.legacy.message07 import Message07, MessageSet07
-from kseg.legacy.message_set import MessageSet
+from kseg.legacy.message_set import Message07, MessageSet, MessageSet07
 from tests import builders
 from tests.builders import GZIP
 
