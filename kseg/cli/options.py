@@ -146,13 +146,6 @@ def by_topic(settings: Sequence[Setting]) -> tuple[dict[str, str], dict[str, dic
     return plain, of_topics
 
 
-def clock_of(now_ms: int | None) -> Clock:
-    """A clock in ms: the machine's, or one that always gives `--now`."""
-    if now_ms is None:
-        return lambda: time_ns() // 1_000_000
-    return lambda: now_ms
-
-
 class CommandSettings(NamedTuple):
     """The settings of a command line, and the time.
 
@@ -170,8 +163,9 @@ class CommandSettings(NamedTuple):
 
     @property
     def clock(self) -> Clock:
-        """The time in ms."""
-        return clock_of(self.now_ms)
+        """The time in ms: the machine's, or always that of `--now`."""
+        now_ms = self.now_ms
+        return (lambda: time_ns() // 1_000_000) if now_ms is None else (lambda: now_ms)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -209,9 +203,8 @@ class ParsedTime(Parsed):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """As `Parsed` has it; the function gets the clock, too."""
         now_ms = None if ctx is None else ctx.meta.get(_NOW)
-        return Parsed(self.name, partial(self.parse, now_ms=clock_of(now_ms))).convert(
-            value, param, ctx
-        )
+        parse = partial(self.parse, now_ms=CommandSettings(now_ms=now_ms).clock)
+        return Parsed(self.name, parse).convert(value, param, ctx)
 
 
 #: The verbs that take URLs of stores.

@@ -16,7 +16,7 @@ has no offsets to keep, so its messages are numbered.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from itertools import pairwise
 
 import numpy as np
@@ -160,8 +160,7 @@ class Losses:
 
     def __add__(self, other: Losses) -> Losses:
         """Add the counts of both."""
-        mine, theirs = self.as_dict(), other.as_dict()
-        return Losses(**{name: mine[name] + theirs[name] for name in mine})
+        return Losses(*map(int.__add__, astuple(self), astuple(other)))
 
     def as_dict(self) -> dict[str, int]:
         """Each count by its name."""
@@ -318,12 +317,9 @@ class Tally:
     converted_batches: int = 0
     records_converted: int = 0
 
-    def __iadd__(self, other: Tally) -> Tally:
-        """Add the counts of another part."""
-        for counter in fields(self):
-            total = getattr(self, counter.name) + getattr(other, counter.name)
-            setattr(self, counter.name, total)
-        return self
+    def __add__(self, other: Tally) -> Tally:
+        """Add the counts of both."""
+        return Tally(*map(int.__add__, astuple(self), astuple(other)))
 
 
 def convert(
@@ -457,7 +453,6 @@ class Converter:
     def _count_losses(self, table: BatchTable) -> None:
         """Count the losses of batches by their headers; refuse those that an append refuses."""
         newer = table.take(table.magic >= 2)
-        lost = of_batches(newer)
         if not self.target.drop:
             for reason, mask in (
                 ("control batches", newer.is_control),
@@ -466,7 +461,7 @@ class Converter:
             ):
                 if mask.any():
                     raise self._refusal(reason, newer[int(np.argmax(mask))])
-        self.losses += lost
+        self.losses += of_batches(newer)
 
     def _refusal(self, what: str, header: BatchHeader) -> UnsupportedFormatError:
         reason = f"magic {self.target.magic} has no {what}; they would have to be dropped"

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from kseg.cli.main import cli
-from kseg.cli.options import clock_of, parse_setting, parse_size
+from kseg.cli.options import CommandSettings, parse_setting, parse_size
 from kseg.cli.paths import config_of
 from kseg.cli.verbs.repair import reindex
 from kseg.cli.verbs.spark import spark
@@ -156,8 +156,8 @@ def test_settings_that_no_topic_has_are_usage_errors(text: str) -> None:
 
 
 def test_a_given_time_stands_still_and_none_is_the_machines() -> None:
-    assert clock_of(5)() == 5
-    assert clock_of(None)() > 1_760_000_000_000
+    assert CommandSettings(now_ms=5).clock() == 5
+    assert CommandSettings().clock() > 1_760_000_000_000
 
 
 def _twins(verb: str) -> tuple[click.Command, click.Command]:
