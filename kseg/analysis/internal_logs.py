@@ -326,9 +326,8 @@ class Home:
         """Names of topics by their ids, of the metadata log and of `partition.metadata` files."""
         names = {} if self.cluster is None else dict(self.cluster.topics)
         for partition in self.sources:
-            with suppress(CorruptIndexError, OSError):
-                path = partition.path / FileKind.PARTITION_METADATA.value
-                names.setdefault(metadata.read_partition_metadata(path).uuid, partition.topic or "")
+            if (topic_id := metadata.topic_id_in(partition.path)) is not None:
+                names.setdefault(topic_id, partition.topic or "")
         return names
 
     def high_watermark(self, directory: Path) -> int | None:

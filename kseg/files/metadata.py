@@ -29,7 +29,7 @@ from uuid import UUID
 
 from kseg.constants import INT32S, INT64S, StrPath
 from kseg.documents import id_of, id_text
-from kseg.errors import CorruptIndexError, InconsistentTopicIdError
+from kseg.errors import CorruptIndexError, InconsistentTopicIdError, KsegError
 from kseg.files import atomic, io
 from kseg.files.names import FileKind
 from kseg.frozen import frozen_dataclass
@@ -101,7 +101,8 @@ def read_partition_metadata(path: StrPath) -> PartitionMetadata:
 
     Raises:
         CorruptIndexError: a line is malformed, the version is below 0, or the id is invalid or
-        zero.
+            zero.
+        LimitExceededError: the file is longer than such files can be.
         OSError: the file is missing or cannot be read.
     """
     lines = io.read_file(path, bytes_max=METADATA_BYTES_MAX).decode("utf-8", "replace").splitlines()
@@ -125,9 +126,14 @@ def read_partition_metadata(path: StrPath) -> PartitionMetadata:
 
 def topic_id_in(directory: StrPath) -> UUID | None:
     """The id of the topic of a partition directory; None if no file has it, or a broken one."""
-    path = os.path.join(directory, FileKind.PARTITION_METADATA.value)
-    with suppress(CorruptIndexError, OSError):
-        return read_partition_metadata(path).uuid
+    return stored_topic_id(os.path.join(directory, FileKind.PARTITION_METADATA.value))
+
+
+def stored_topic_id(path: StrPath | None) -> UUID | None:
+    """The id of the topic in a `partition.metadata`; None if the file is missing or malformed."""
+    if path is not None:
+        with suppress(KsegError, OSError):
+            return read_partition_metadata(path).uuid
     return None
 
 

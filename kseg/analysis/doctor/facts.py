@@ -444,7 +444,7 @@ class Node:
         """Whether a start puts a partition aside because the metadata log is cut."""
         if self.cluster is None or self.cluster is self.before:
             return False
-        return topic_id_of(path) not in self.cluster.topics
+        return metadata.topic_id_in(path) not in self.cluster.topics
 
     @property
     def strays(self) -> list[PartitionOutlook]:
@@ -496,7 +496,8 @@ class Node:
             return False
         copies = (entry for entry in directory.entries if entry.kind is EntryKind.FUTURE)
         return any(
-            copy.partition == partition and topic_id_of(copy.path) == topic_id for copy in copies
+            copy.partition == partition and metadata.topic_id_in(copy.path) == topic_id
+            for copy in copies
         )
 
     def strangers(self) -> dict[str, list[str]]:
@@ -545,13 +546,6 @@ def _all_assignments(
         for number, assigned in of_topic.items():
             if topic is not None and node_id in assigned.replicas:
                 yield TopicPartition(topic, number), (topic_id, assigned)
-
-
-def topic_id_of(path: Path) -> UUID | None:
-    """The topic's id in `partition.metadata`; None where it cannot be read."""
-    with suppress(KsegError, OSError):
-        return metadata.read_partition_metadata(path / FileKind.PARTITION_METADATA.value).uuid
-    return None
 
 
 def records_in(loads: Iterable[PartitionOutlook]) -> int:

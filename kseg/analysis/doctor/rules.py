@@ -37,7 +37,6 @@ from kseg.analysis.doctor.facts import (
     name_of,
     reason_of,
     records_in,
-    topic_id_of,
     understood,
 )
 from kseg.analysis.doctor.kraft import of_bootstrap, of_damage, of_level, of_missing_log
@@ -55,6 +54,7 @@ from kseg.documents import id_of, id_text
 from kseg.errors import CorruptIndexError, KsegError
 from kseg.files import io, lock
 from kseg.files.checkpoints import TopicPartition
+from kseg.files.metadata import topic_id_in
 from kseg.files.names import FileKind
 from kseg.files.selection import some_of
 from kseg.format.times import iso_text
@@ -281,7 +281,7 @@ def _in_the_way(node: Node, directory: BrokerDirectory) -> Findings:
         log = node.logs.get(partition)
         if log is None:
             yield finding("unreadable.in-the-way", path, exception=_STORAGE_ERROR)
-        elif future is not None and log.path == path and topic_id_of(future) == topic_id:
+        elif future is not None and log.path == path and topic_id_in(future) == topic_id:
             sentence = "duplicate-partition.future"
             yield finding(sentence, future, exception=_STORAGE_ERROR, name=path.name)
 
@@ -308,7 +308,7 @@ def _of_partition(node: Node, load: PartitionOutlook, entry: DirectoryEntry) -> 
     is_copy = entry.kind is EntryKind.FUTURE
     if not (is_copy or entry.kind is EntryKind.LOG) or partition is None or not cluster:
         return load
-    topic_id = topic_id_of(entry.path)
+    topic_id = topic_id_in(entry.path)
     # The log of a copy is elsewhere.
     assignment = None if is_copy else node.assignments.get(partition)
     is_there = os.path.lexists(entry.path / _METADATA)

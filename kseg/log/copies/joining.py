@@ -11,10 +11,10 @@ from uuid import UUID
 from kseg.catalog import Catalog, partition_at
 from kseg.constants import StrPath
 from kseg.errors import NotALogError, os_reason
+from kseg.files.metadata import stored_topic_id
 from kseg.files.names import list_partition
 from kseg.files.selection import Chosen
 from kseg.frozen import frozen_dataclass
-from kseg.log.salvage.provable import topic_id_of
 from kseg.stores.path import is_remote, name_of, path_at
 
 #: Topic and number; both None for copies that are given as partition directories.
@@ -191,7 +191,7 @@ def _copy_path(path: Path | None, named_path: str) -> CopyPath:
         listing = list_partition(path)
     except OSError as error:
         return CopyPath(name_of(path), error=os_reason(error))
-    return CopyPath(name_of(path), topic_id_of(listing))
+    return CopyPath(name_of(path), stored_topic_id(listing.metadata))
 
 
 def _as_of(copy: CopyPath, topic_id: UUID | None, *, takes_unknown: bool) -> CopyPath:

@@ -36,7 +36,6 @@ from functools import partial
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Final
-from uuid import UUID
 
 import numpy as np
 
@@ -48,7 +47,6 @@ from kseg.errors import (
     UnreadableError,
     UnsupportedFormatError,
 )
-from kseg.files import metadata
 from kseg.files.checkpoints import (
     EpochEntry,
     LeaderEpochs,
@@ -57,7 +55,8 @@ from kseg.files.checkpoints import (
 )
 from kseg.files.index import OffsetEntries, OffsetIndex
 from kseg.files.log_file import LogFile
-from kseg.files.names import FileKind, PartitionFiles, PathKind, SegmentFiles, classify_path
+from kseg.files.metadata import stored_topic_id
+from kseg.files.names import FileKind, PathKind, SegmentFiles, classify_path
 from kseg.format.header import ENTRY_BYTES_MIN, HEAD_BYTES, BatchHeader
 from kseg.log import data_directory
 from kseg.log.recovery.lost import claimed
@@ -317,7 +316,7 @@ def read_provable(
     return ProvablePartition(
         path=Path(path),
         partition=partition,
-        topic_id=topic_id_of(listing),
+        topic_id=stored_topic_id(listing.metadata),
         log_start_offset=start,
         segments=tuple(seen),
         runs=tuple(runs),
@@ -372,14 +371,6 @@ def _is_confirmed(
     entries = _entries(files[number])
     named = () if entries is None else entries.offsets.tolist()
     return run.first_offset in named or run.last_offset in named
-
-
-def topic_id_of(listing: PartitionFiles) -> UUID | None:
-    """The id of the topic; None if `partition.metadata` is missing or malformed."""
-    if listing.metadata is not None:
-        with suppress(KsegError, OSError):
-            return metadata.read_partition_metadata(listing.metadata).uuid
-    return None
 
 
 def _read_segment(

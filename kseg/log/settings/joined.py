@@ -550,7 +550,7 @@ class _PartitionSources:
         except FileNotFoundError:
             self._note_unknown("partition.metadata is missing, so its topic id is unknown")
             return
-        except CorruptIndexError as error:
+        except KsegError as error:
             self.findings.append(error)
             self._note_unknown("its partition.metadata is malformed")
             return

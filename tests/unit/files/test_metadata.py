@@ -16,6 +16,7 @@ from kseg.files.metadata import (
     read_meta_properties,
     read_partition_metadata,
     remove_clean_shutdown,
+    topic_id_in,
     write_clean_shutdown,
     write_partition_metadata,
 )
@@ -150,11 +151,13 @@ def test_a_mark_counts_whatever_it_holds(tmp_path: Path, content: bytes, epoch: 
 
 
 def test_a_file_that_is_too_long_is_refused_unread(tmp_path: Path) -> None:
-    with (tmp_path / "x").open("wb") as file:
+    path = tmp_path / "partition.metadata"
+    with path.open("wb") as file:
         file.truncate(METADATA_BYTES_MAX + 1)
     for read in (read_partition_metadata, read_meta_properties):
         with pytest.raises(LimitExceededError):
-            read(tmp_path / "x")
+            read(path)
+    assert topic_id_in(tmp_path) is None
 
 
 # Writing
