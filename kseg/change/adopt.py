@@ -56,7 +56,7 @@ from kseg.format.times import DAY_MS, Time, bound_ms
 from kseg.frames import Table, TableRows, counted
 from kseg.frozen import frozen_dataclass
 from kseg.log.clock import now_of
-from kseg.log.config import LogConfig
+from kseg.log.config import FROM_TOPIC, LogConfig
 from kseg.log.copies.merge import LEFT_OUT, PartitionMerge, merge_of
 from kseg.log.data_directory import lower_start
 from kseg.log.reader.find import Cut, cut_at
@@ -64,7 +64,7 @@ from kseg.log.reader.version import SegmentInfo
 from kseg.log.reader.view import LogView, age_of
 from kseg.log.recovery.plan import FileSeen, look_at
 from kseg.log.settings.cluster import Assigned
-from kseg.log.settings.joined import FROM_TOPIC, Settings, settings
+from kseg.log.settings.joined import Settings, settings
 from kseg.log.settings.metadata_log import group_by_broker
 from kseg.log.settings.targets import assigned_partitions, partition_paths, usual_rules
 from kseg.log.tier.tier import Tier

@@ -494,6 +494,21 @@ class SettingValue(NamedTuple):
     source: str
 
 
+#: The sources of settings, the strongest first; `kafka` is the knowledge about all topics.
+GIVEN_FOR_TOPIC: Final = "config-topic"
+FROM_TOPIC: Final = "topic"
+FROM_KAFKA: Final = "kafka"
+FROM_BROKER: Final = "broker"
+FROM_CLUSTER: Final = "cluster"
+FROM_FILE: Final = "broker-config"
+GIVEN: Final = "config"
+#: Supposed for every topic, to answer a question with; goes before all but the topic's own.
+SUPPOSED: Final = "what-if"
+DEFAULT: Final = "default"
+
+#: Where a topic's own settings come from.
+OF_TOPICS: Final = frozenset({GIVEN_FOR_TOPIC, FROM_TOPIC, FROM_KAFKA})
+
 #: Topic setting -> the broker's names for it, the strongest first, with the size of one unit.
 _NAMES: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "cleanup.policy": (("log.cleanup.policy", 1),),

@@ -1,4 +1,5 @@
 from kseg.log.config import BROKER_NAMES as BROKER_NAMES
+from kseg.log.config import OF_TOPICS as OF_TOPICS
 from kseg.log.config import SettingValue as SettingValue
 from kseg.log.config import broker_name_of as broker_name_of
 from kseg.log.settings.cluster import BROKER as BROKER
@@ -9,7 +10,6 @@ from kseg.log.settings.cluster import Assigned as Assigned
 from kseg.log.settings.cluster import Cluster as Cluster
 from kseg.log.settings.cluster import Fact as Fact
 from kseg.log.settings.cluster import Place as Place
-from kseg.log.settings.joined import OF_TOPICS as OF_TOPICS
 from kseg.log.settings.joined import PartitionSettings as PartitionSettings
 from kseg.log.settings.joined import Settings as Settings
 from kseg.log.settings.joined import SettingSources as SettingSources

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Final
@@ -16,16 +15,24 @@ from uuid import UUID
 
 from kseg._door import renamed
 from kseg.catalog import paths_of
-from kseg.commands import command_line
 from kseg.constants import StrPath
-from kseg.errors import CorruptIndexError, KsegError, NotALogError
+from kseg.errors import CorruptIndexError, KsegError
 from kseg.files import metadata
-from kseg.files.names import CLUSTER_METADATA, FileKind, list_data_directory, parse_partition_dir
+from kseg.files.names import CLUSTER_METADATA, FileKind, list_data_directory
 from kseg.files.selection import Selection, StrPaths
 from kseg.frames import Table, TableRows
 from kseg.frozen import frozen_dataclass
 from kseg.log.config import (
+    DEFAULT,
     DELETE,
+    FROM_BROKER,
+    FROM_CLUSTER,
+    FROM_FILE,
+    FROM_KAFKA,
+    FROM_TOPIC,
+    GIVEN,
+    GIVEN_FOR_TOPIC,
+    SUPPOSED,
     TOPIC_SETTINGS,
     LogConfig,
     SettingValue,
@@ -50,9 +57,9 @@ from kseg.log.settings.cluster import (
 from kseg.log.settings.metadata_log import (
     group_by_broker,
     meta_properties_of,
-    metadata_beside,
     metadata_home,
     read_cluster,
+    why_no_metadata_log,
     with_metadata_log,
 )
 from kseg.log.topic_policy import (
@@ -72,35 +79,12 @@ from kseg.log.topic_policy import (
 )
 from kseg.stores.path import path_at
 
-#: The sources of settings, the strongest first; `kafka` is the knowledge about all topics.
-GIVEN_FOR_TOPIC: Final = "config-topic"
-FROM_TOPIC: Final = "topic"
-FROM_KAFKA: Final = "kafka"
-FROM_BROKER: Final = "broker"
-FROM_CLUSTER: Final = "cluster"
-FROM_FILE: Final = "broker-config"
-GIVEN: Final = "config"
-#: Supposed for every topic, to answer a question with; goes before all but the topic's own.
-SUPPOSED: Final = "what-if"
-DEFAULT: Final = "default"
-
-#: Where a topic's own settings come from.
-OF_TOPICS: Final = frozenset({GIVEN_FOR_TOPIC, FROM_TOPIC, FROM_KAFKA})
-
 #: Goes before `segment.bytes`, for tests of Kafka 4.2 and later.
 _INTERNAL_BYTES: Final = "internal.segment.bytes"
 _SEGMENT_BYTES: Final = "segment.bytes"
 #: All that is read of a topic's configuration.
 _READ: Final = TOPIC_SETTINGS | {REMOTE_STORAGE, _INTERNAL_BYTES}
 _LIMITS: Final = DELETING - {POLICY}
-_NO_LOG: Final = (
-    "no __cluster_metadata-0 is here: ZooKeeper has the settings of topics, or another directory,"
-    " which --metadata-dir names"
-)
-
-_LOG_BESIDE: Final = (
-    "its broker's settings of topics lie in another directory, which may be the one beside this:"
-)
 #: The part of a `server.properties` that is shown. Other values may belong to a password.
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 
@@ -455,7 +439,7 @@ def _facts_of(directory: Path, origin: Path | None, cluster: Cluster | None) -> 
             topics,
             cluster=None,
             node_id=node_id,
-            why=_why_no_log(directory) if topics.of_broker else "",
+            why=why_no_metadata_log(directory) if topics.of_broker else "",
         )
     other = meta_properties_of(origin)
     if meta is not None and other is not None and meta.cluster_id != other.cluster_id:
@@ -463,11 +447,6 @@ def _facts_of(directory: Path, origin: Path | None, cluster: Cluster | None) -> 
             topics, cluster=None, node_id=node_id, why="the metadata log is that of another cluster"
         )
     return _DirectoryFacts(topics, cluster, node_id)
-
-
-def _why_no_log(directory: Path) -> str:
-    beside = metadata_beside(directory)
-    return _NO_LOG if beside is None else f"{_LOG_BESIDE} {command_line('--metadata-dir', beside)}"
 
 
 class _PartitionSources:
@@ -483,7 +462,7 @@ class _PartitionSources:
         self.path = path
         self.home = home
         self.settings = settings
-        self.topic = _topic_of(path)
+        self.topic, _number = _topic_and_number(path)
         self.findings: list[KsegError] = []
         self.topic_id: UUID | None = None
         self.skipped: str | None = None
@@ -712,12 +691,6 @@ def _by_name(
         if change.resource == resource:
             by_name.setdefault(change.name, []).append(change)
     return by_name
-
-
-def _topic_of(path: Path) -> str | None:
-    with suppress(NotALogError):
-        return parse_partition_dir(path.resolve().name).topic
-    return None
 
 
 def _drop_deleting(values: Values) -> None:

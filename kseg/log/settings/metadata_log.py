@@ -23,6 +23,7 @@ from typing import Final
 
 import numpy as np
 
+from kseg.commands import command_line
 from kseg.constants import INT64_MAX, ControlType, Int64s, StopReason, StrPath
 from kseg.errors import (
     CorruptIndexError,
@@ -63,6 +64,13 @@ _MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, Recursi
 _TOLD_RECORDS: Final = 10_000
 #: A quorum-state has a line; no more of it is read.
 _STATE_BYTES_MAX: Final = 1 << 20
+_NO_LOG: Final = (
+    "no __cluster_metadata-0 is here: ZooKeeper has the settings of topics, or another directory,"
+    " which --metadata-dir names"
+)
+_LOG_BESIDE: Final = (
+    "its broker's settings of topics lie in another directory, which may be the one beside this:"
+)
 #: Columns of `log_batches`.
 _FIRST, _LAST, _EPOCH, _TIME = range(4)
 _TOO_EARLY: Final = (
@@ -442,6 +450,12 @@ def metadata_beside(directory: Path) -> Path | None:
             if broker is not None and _broker_of(log.parent) == broker:
                 return log.parent
     return None
+
+
+def why_no_metadata_log(directory: Path) -> str:
+    """Why the settings of topics are not known here, and which option names their place."""
+    beside = metadata_beside(directory)
+    return _NO_LOG if beside is None else f"{_LOG_BESIDE} {command_line('--metadata-dir', beside)}"
 
 
 def group_by_broker(homes: Iterable[Path]) -> list[list[Path]]:
