@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from kseg.catalog import Catalog, take_replicas
 from kseg.change import swap
@@ -41,15 +41,14 @@ from kseg.documents import VerbReport, fields_of
 from kseg.errors import (
     FormatError,
     KsegError,
-    NotALogError,
     OffsetsOutOfOrderError,
     StalePlanError,
     UnsupportedFormatError,
 )
-from kseg.files import io, lock, metadata
+from kseg.files import io, lock
 from kseg.files.grammar import is_topic_name
 from kseg.files.metadata import read_clean_shutdown
-from kseg.files.names import FileKind, Partition, SegmentFiles
+from kseg.files.names import Partition, SegmentFiles
 from kseg.files.selection import Selection, StrPaths
 from kseg.format.header import BatchTable
 from kseg.format.times import DAY_MS, Time, bound_ms
@@ -64,9 +63,14 @@ from kseg.log.reader.version import SegmentInfo
 from kseg.log.reader.view import LogView, age_of
 from kseg.log.recovery.plan import FileSeen, look_at
 from kseg.log.settings.cluster import Assigned
-from kseg.log.settings.joined import Settings, settings
-from kseg.log.settings.metadata_log import group_by_broker
-from kseg.log.settings.targets import assigned_partitions, partition_paths, usual_rules
+from kseg.log.settings.joined import Settings
+from kseg.log.settings.targets import (
+    StoppedBroker,
+    assigned_partitions,
+    partition_paths,
+    stopped_brokers,
+    usual_rules,
+)
 from kseg.log.tier.tier import Tier
 from kseg.log.topic_policy import UNTOUCHED, is_internal
 from kseg.log.writer.retention import SIZE, TIME, LogBounds, choose
@@ -269,7 +273,7 @@ def plan_adoption(
         raise ValueError("two topics have one name in the target")
     paths = (into,) if isinstance(into, str | os.PathLike) else into
     homes = tuple(local_path_at(path).resolve() for path in paths)
-    brokers = _brokers(homes, metadata_directory, broker_config)
+    brokers = stopped_brokers(homes, metadata_directory, broker_config)
     at_ms = None if at is None else bound_ms(at)
     plan = _Planning(homes, brokers, now_of(now), compare_checksums)
     plan.check_homes()
@@ -315,45 +319,12 @@ def _sum_progress(progress: Progress | None, total: int) -> Callable[[int], None
 # ---- the plan ------------------------------------------------------------------------------------
 
 
-class _Broker(NamedTuple):
-    """The data directories of a broker, its node id, and the settings in them."""
-
-    places: tuple[Path, ...]
-    node_id: int | None
-    known: Settings
-
-
-def _brokers(
-    homes: Sequence[Path], metadata_directory: StrPath | None, broker_config: StrPath | None
-) -> list[_Broker]:
-    """The brokers of data directories.
-
-    Raises:
-        NotALogError: a path is no broker's data directory.
-        ValueError, OSError: as `settings` raises them.
-    """
-    for home in homes:
-        try:
-            os.stat(home / FileKind.META_PROPERTIES.value)
-        except FileNotFoundError:
-            why = "not the data directory of a broker: no meta.properties"
-            raise NotALogError(why, path=home) from None
-    brokers = []
-    for places in group_by_broker(homes):
-        meta = metadata.read_meta_properties(places[0] / FileKind.META_PROPERTIES.value)
-        broker_settings = settings(
-            places, metadata_directory=metadata_directory, broker_config=broker_config
-        )
-        brokers.append(_Broker(tuple(places), meta.node_id, broker_settings))
-    return brokers
-
-
 @dataclass(slots=True)
 class _Planning:
     """A plan in the making; its attributes are those of `AdoptionPlan`."""
 
     homes: tuple[Path, ...]
-    brokers: Sequence[_Broker]
+    brokers: Sequence[StoppedBroker]
     now_ms: int
     compare_checksums: bool
     refused: list[str] = field(default_factory=list)
@@ -424,7 +395,7 @@ class _Planning:
             raise KsegError(f"{topic!r} is not a topic that producers write to")
         count = max(copies) + 1
         assigned = [
-            assigned_partitions(broker.known.cluster, topic, broker.places[0], count=count)
+            assigned_partitions(broker.settings.cluster, topic, broker.directories[0], count=count)
             for broker in self.brokers
         ]
         numbers = [number for number in copies if selection.takes(topic, number)]
@@ -482,11 +453,11 @@ class _Planning:
                 "it, too, and name its data directories, or make the topic with one replica"
             )
         for broker, at in zip(self.brokers, assigned, strict=True):
-            for place in broker.places:
+            for place in broker.directories:
                 if (place / name).is_symlink():
                     raise KsegError("the partition is a link", path=place / name)
             if broker.node_id in at.replicas:
-                paths += partition_paths(broker.known, topic, {number: at}, broker.places)
+                paths += partition_paths(broker.settings, topic, {number: at}, broker.directories)
         for path in paths:
             if swap.last_base(path) != 0:
                 why = "the partition has or had records: adopt into one that is new"
@@ -498,7 +469,7 @@ class _Planning:
 
     def _settings_at(self, path: Path) -> Settings:
         """The settings of the broker that has a partition directory."""
-        return next(broker.known for broker in self.brokers if path.parent in broker.places)
+        return next(broker.settings for broker in self.brokers if path.parent in broker.directories)
 
     def walk(self, walk: Walk, at_ms: int | None, cut: Cut, note: Callable[[int], None]) -> bool:
         """Walk over a source; returns whether it can be adopted."""
@@ -598,7 +569,7 @@ class _Planning:
 
     def note_replicas(self, adoptions: Sequence[PartitionAdoption]) -> None:
         """Note the commands that add replicas, where the cluster has brokers without one."""
-        cluster, own = self.brokers[0].known.cluster, self.brokers[0].node_id
+        cluster, own = self.brokers[0].settings.cluster, self.brokers[0].node_id
         brokers = () if cluster is None else cluster.facts["brokers"]
         others = sorted(node for (node,) in brokers if node != own)[: _REPLICAS - 1]
         if len(self.brokers) > 1 or not (others and adoptions):
@@ -721,11 +692,9 @@ def _why_incomplete(entry: Partition, view: LogView, first: int) -> str | None:
 
 def _salvage(path: Path) -> str:
     """The advice for a damaged source, with the command."""
-    command = command_line("kseg", "salvage", os.fspath(path), "-o", "OUT")
-    return f"first make a sound copy: {command}"
+    return "first make a sound copy: " + command_line("kseg", "salvage", str(path), "-o", "OUT")
 
 
 def _look(path: Path) -> tuple[FileSeen, ...]:
     """The files of a directory, without those that come and go."""
-    passing = (lock.LOCK_NAME, io.ROOM_NAME)
-    return tuple(file_seen for file_seen in look_at(path) if file_seen.name not in passing)
+    return tuple(seen for seen in look_at(path) if seen.name not in (lock.LOCK_NAME, io.ROOM_NAME))

@@ -6,21 +6,57 @@ directory of another id, or of a partition that it does not have, aside when it 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kseg.commands import command_line
+from kseg.constants import StrPath
 from kseg.errors import KsegError, NotALogError
 from kseg.files import metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.names import FileKind
 from kseg.log.settings.cluster import Assigned, Cluster
-from kseg.log.settings.joined import Settings
+from kseg.log.settings.joined import Settings, settings
+from kseg.log.settings.metadata_log import group_by_broker
 from kseg.log.topic_policy import RetentionRules
 
 #: Kafka's defaults, which count where no source has another value.
 _USUAL: Final = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * 60 * 60 * 1000)}
+
+
+class StoppedBroker(NamedTuple):
+    """The data directories of a broker, its node id, and the settings in them."""
+
+    directories: tuple[Path, ...]
+    node_id: int | None
+    settings: Settings
+
+
+def stopped_brokers(
+    homes: Sequence[Path], metadata_directory: StrPath | None, broker_config: StrPath | None
+) -> list[StoppedBroker]:
+    """The brokers of data directories.
+
+    Raises:
+        NotALogError: a path is no broker's data directory.
+        ValueError, OSError: as `settings` raises them.
+    """
+    for home in homes:
+        try:
+            os.stat(home / FileKind.META_PROPERTIES.value)
+        except FileNotFoundError:
+            why = "not the data directory of a broker: no meta.properties"
+            raise NotALogError(why, path=home) from None
+    brokers = []
+    for directories in group_by_broker(homes):
+        meta = metadata.read_meta_properties(directories[0] / FileKind.META_PROPERTIES.value)
+        broker_settings = settings(
+            directories, metadata_directory=metadata_directory, broker_config=broker_config
+        )
+        brokers.append(StoppedBroker(tuple(directories), meta.node_id, broker_settings))
+    return brokers
 
 
 def assigned_partitions(
