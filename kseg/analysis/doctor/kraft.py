@@ -28,7 +28,7 @@ from kseg.errors import KsegError, NotALogError
 from kseg.files.names import CLUSTER_METADATA, FileKind, list_partition, parse_name
 from kseg.files.selection import some_of
 from kseg.internal.releases import metadata_versions, release_of_level
-from kseg.log.settings import BROKER, TOPIC, Cluster, bootstrap_level, check_snapshot
+from kseg.log.settings import BROKER, TOPIC, bootstrap_level, check_snapshot
 
 LOG_NAME: Final = f"{CLUSTER_METADATA}-0"
 _NAMES_MAX: Final = 5
@@ -67,7 +67,7 @@ def _is_snapshot(name: str) -> bool:
     return file is not None and file.kind is FileKind.CHECKPOINT_KRAFT
 
 
-def of_bootstrap(home: Path, release: str) -> Iterator[BrokerFinding]:
+def _of_bootstrap(home: Path, release: str) -> Iterator[BrokerFinding]:
     """Findings about the file from which a node takes the first records of a new cluster.
 
     It cannot be read, or its metadata version is one that the release does not support.
@@ -81,13 +81,6 @@ def of_bootstrap(home: Path, release: str) -> Iterator[BrokerFinding]:
         yield _unreadable_file(bootstrap, error, "metadata-snapshot.bootstrap")
     else:
         yield from _of_level(bootstrap, level, release)
-
-
-def of_level(cluster: Cluster | None, log: Path, release: str) -> Iterator[BrokerFinding]:
-    """The metadata version of the cluster, if a release does not know it."""
-    level = metadata_level(cluster)
-    if level is not None:
-        yield from _of_level(log, level, release)
 
 
 def _of_level(path: Path, level: int, release: str) -> Iterator[BrokerFinding]:
@@ -124,7 +117,7 @@ def _unreadable_file(path: Path, error: KsegError | OSError, remedy: str) -> Bro
 # ---- a log that is missing, or cut ---------------------------------------------------------------
 
 
-def of_missing_log(node: Node) -> Iterator[BrokerFinding]:
+def _of_missing_log(node: Node) -> Iterator[BrokerFinding]:
     """Findings for a KRaft node of which no data directory holds the metadata log.
 
     A broker alone fetches it. A controller begins an empty one, and puts each partition aside; less
@@ -259,3 +252,22 @@ def _changed_settings(node: Node) -> list[str]:
         if kind in (TOPIC, BROKER)
     }
     return sorted(names - set(node.forgotten_topics))
+
+
+def of_kraft_files(node: Node) -> Iterator[BrokerFinding]:
+    """Faults of the files of KRaft, for a broker that has them."""
+    if node.is_kraft and node.lacks_log:
+        yield from _of_missing_log(node)
+    if node.is_kraft and node.metadata_directory is not None:
+        yield from _of_bootstrap(node.metadata_directory, node.release)
+    level = metadata_level(node.before)
+    if node.log is not None and level is not None:
+        yield from _of_level(node.log, level, node.release)
+
+
+def of_metadata_elsewhere(node: Node) -> Iterator[BrokerFinding]:
+    """Metadata logs in other data directories than the one that the node reads."""
+    home = node.metadata_directory
+    for directory in node.directories:
+        if directory.metadata_log is not None and directory.path.resolve() != home:
+            yield finding("metadata-elsewhere", directory.path, home=home)

@@ -39,7 +39,7 @@ from kseg.analysis.doctor.facts import (
     records_in,
     understood,
 )
-from kseg.analysis.doctor.kraft import of_bootstrap, of_damage, of_level, of_missing_log
+from kseg.analysis.doctor.kraft import of_damage, of_kraft_files, of_metadata_elsewhere
 from kseg.analysis.doctor.values import PartitionOutlook
 from kseg.analysis.doctor.words import (
     SENTENCES,
@@ -554,13 +554,6 @@ def _of_missing_ids(node: Node) -> Findings:
             )
 
 
-def _of_metadata_elsewhere(node: Node) -> Findings:
-    home = node.metadata_directory
-    for directory in node.directories:
-        if directory.metadata_log is not None and directory.path.resolve() != home:
-            yield finding("metadata-elsewhere", directory.path, home=home)
-
-
 def _of_duplicates(node: Node) -> Findings:
     """Partitions that lie in two data directories; a link to the other one is none."""
     entries = (
@@ -594,20 +587,10 @@ def _of_not_given(node: Node) -> Findings:
             yield finding("not-given", path)
 
 
-def _of_kraft_files(node: Node) -> Findings:
-    """Faults of the files of KRaft, for a broker that has them."""
-    if node.is_kraft and node.lacks_log:
-        yield from of_missing_log(node)
-    if node.is_kraft and node.metadata_directory is not None:
-        yield from of_bootstrap(node.metadata_directory, node.release)
-    if node.log is not None:
-        yield from of_level(node.before, node.log, node.release)
-
-
 #: The rules about all nodes, before those of KRaft and after them.
 _FIRST: Final = (_of_unread_settings, _of_same_directory, _of_ids)
-_OF_KRAFT: Final = (_of_formatting, _of_metadata_elsewhere, _of_absent)
-_LAST: Final = (_of_duplicates, _of_machine, _of_not_given, _of_kraft_files)
+_OF_KRAFT: Final = (_of_formatting, of_metadata_elsewhere, _of_absent)
+_LAST: Final = (_of_duplicates, _of_machine, _of_not_given, of_kraft_files)
 
 
 def _of_outcomes(node: Node, outcomes: Mapping[Path, Outcome]) -> Findings:
