@@ -147,13 +147,13 @@ def decoder(
     if record is not None:
         wanted_schema = wanted_names.get(record)
         if wanted_schema is None:
-            raise SchemaError(f"{_label(reader)} has no {record}; it has {', '.join(wanted_names)}")
+            raise SchemaError(f"{reader.label} has no {record}; it has {', '.join(wanted_names)}")
     elif isinstance(wanted_schema, list):
         branches = [_look_up_name(branch, wanted_names) for branch in wanted_schema]
         records = [branch["name"] for branch in branches if _type_of(branch) == "record"]
         if len(records) > 1:
             raise SchemaError(
-                f"{_label(reader)} has several record types: {', '.join(records)}; choose one "
+                f"{reader.label} has several record types: {', '.join(records)}; choose one "
                 '(record=), or decode as "registry-json"'
             )
     return _make_decoder(writer, written, names, wanted_schema, wanted_names)
@@ -181,7 +181,7 @@ def _make_decoder(
 
 def _no_schema(schema: Schema, error: Exception) -> SchemaError:
     line = f"{type(error).__name__}: {error}"[:300]
-    return SchemaError(f"{_label(schema)} is not a schema of Avro: {line}")
+    return SchemaError(f"{schema.label} is not a schema of Avro: {line}")
 
 
 def parsed(schema: Schema, references: Mapping[str, Schema]) -> tuple[Any, dict[str, Any]]:
@@ -198,14 +198,10 @@ def parsed(schema: Schema, references: Mapping[str, Schema]) -> tuple[Any, dict[
             text = parse(named_schema.text.encode("utf-8", "surrogatepass"), "schema-json")
             schema_json = fastavro.parse_schema(text, named_schemas=names)
         except RefusedError as error:
-            raise SchemaError(f"{_label(named_schema)}: {error.args[1]}") from None
+            raise SchemaError(f"{named_schema.label}: {error.args[1]}") from None
         except (fastavro.schema.SchemaParseException, *_NOT_A_SCHEMA) as error:
             raise _no_schema(named_schema, error) from None
     return schema_json, names
-
-
-def _label(schema: Schema) -> str:
-    return schema.subject if schema.id is None else f"{schema.subject} (id {schema.id})"
 
 
 class AvroDecoder:

@@ -24,7 +24,7 @@ from kseg.constants import INT32_MAX, INT64_MAX, Buffer, StopReason, StrPath
 from kseg.errors import NotALogError, UnreadableError
 from kseg.files.grammar import FileKind, parse_name
 from kseg.files.io import Closing
-from kseg.files.mapping import MappedFile, Mapping
+from kseg.files.mapping import MappedFile, Mapping, read_window, readable_parts
 from kseg.format.header import (
     FIELDS,
     HEAD_BYTES,
@@ -231,7 +231,7 @@ class LogFile(Closing):
         for number, (start, limit) in enumerate(spans):
             if not self.mapped and limit - start <= _SMALL_BYTES:
                 if start < base or limit > base + len(window):
-                    window, base = _window(self._file, start, _SMALL_BYTES)[0], start
+                    window, base = read_window(self._file, start, _SMALL_BYTES)[0], start
                 table = plan.scan(window, base, start, limit)
                 if table.end_position == limit:  # else the walk below judges the end
                     yield number, table
@@ -382,7 +382,7 @@ class LogFile(Closing):
                 positions = (run.position for run in runs if run.position >= least)
                 position = next(positions, max(limit, least))
                 on_unreadable(error)
-                for _, _, another in _readable_parts(self._file, error.end, position, WINDOW_BYTES):
+                for _, _, another in readable_parts(self._file, error.end, position, WINDOW_BYTES):
                     if another is not None:
                         on_unreadable(another)
                 if position >= limit:
@@ -457,18 +457,18 @@ class LogFile(Closing):
 
     def _read_filled(self, position: int, size: int) -> memoryview:
         """Bytes to search; ranges that the disk cannot read become bytes of no sound batch."""
-        window, unreadable = _window(self._file, position, size)
+        window, unreadable = read_window(self._file, position, size)
         if unreadable is None:
             return window
         filled = bytearray(_NOT_GIVEN * (size // len(_NOT_GIVEN) + 1))
-        for at, readable, _ in _readable_parts(self._file, position, position + size, size):
+        for at, readable, _ in readable_parts(self._file, position, position + size, size):
             filled[at - position : at - position + len(readable)] = readable
         return memoryview(filled)[:size]
 
     def unreadable_ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The parts of `[start, end)` that the disk cannot read, each as start and end."""
         if not self.mapped:
-            for _, _, unreadable in _readable_parts(self._file, start, end, WINDOW_BYTES):
+            for _, _, unreadable in readable_parts(self._file, start, end, WINDOW_BYTES):
                 if unreadable is not None:
                     yield unreadable.position or 0, min(unreadable.end, end)
 
@@ -623,7 +623,7 @@ def _walk_windows(file: MappedFile, start: int, limit: int, plan: _WalkPlan) -> 
                     return
                 position, bytes_to_read = refused.end_position, window_bytes
                 continue
-        data, unreadable = _window(file, position, min(bytes_to_read, plan.size - position))
+        data, unreadable = read_window(file, position, min(bytes_to_read, plan.size - position))
         base = position
         table = plan.scan(data, base, position, limit)
         while len(table) == plan.batches_max and table.end_position < limit:
@@ -641,31 +641,6 @@ def _walk_windows(file: MappedFile, start: int, limit: int, plan: _WalkPlan) -> 
         if table.stop is not StopReason.LIMIT or table.end_position >= limit:
             return
         position, bytes_to_read = table.end_position, window_bytes
-
-
-def _window(
-    file: MappedFile, position: int, size: int
-) -> tuple[memoryview, UnreadableError | None]:
-    """A window, or as much of it as the disk can read, and the error that cut it."""
-    try:
-        return file.read(position, size), None
-    except UnreadableError as error:
-        readable_bytes = (error.position or 0) - position
-        return file.read(position, readable_bytes) if readable_bytes > 0 else memoryview(b""), error
-
-
-def _readable_parts(
-    file: MappedFile, start: int, end: int, step: int
-) -> Iterator[tuple[int, memoryview, UnreadableError | None]]:
-    """The bytes from `start` to `end` that the disk can read, at most `step` at a time.
-
-    Yields:
-        The position of the bytes, the bytes, and the unreadable range after them, if any.
-    """
-    while start < end:
-        window, unreadable = _window(file, start, min(step, end - start))
-        yield start, window, unreadable
-        start = start + len(window) if unreadable is None else unreadable.end
 
 
 def _nothing_at(position: int) -> BatchTable:
@@ -687,7 +662,7 @@ def _check_zeros(
     If the disk cannot read all of it, that is not known, and the walk has not ended.
     """
     for position in range(table.end_position, plan.size, WINDOW_BYTES):
-        window, unreadable = _window(file, position, min(WINDOW_BYTES, plan.size - position))
+        window, unreadable = read_window(file, position, min(WINDOW_BYTES, plan.size - position))
         if np.frombuffer(window, np.uint8).any():
             return table.ended(StopReason.BAD_LENGTH), None
         if unreadable is not None:

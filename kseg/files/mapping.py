@@ -352,3 +352,28 @@ def private_memory(size: int, filled: Iterable[tuple[int, int]]) -> Uint8s:
             with suppress(OSError):  # a kernel without them
                 memory.madvise(_HUGE, first + low * HUGE_BYTES, (high - low) * HUGE_BYTES)
     return whole[first : first + size]
+
+
+def read_window(
+    file: MappedFile, position: int, size: int
+) -> tuple[memoryview, UnreadableError | None]:
+    """A window, or as much of it as the disk can read, and the error that cut it."""
+    try:
+        return file.read(position, size), None
+    except UnreadableError as error:
+        readable_bytes = (error.position or 0) - position
+        return file.read(position, readable_bytes) if readable_bytes > 0 else memoryview(b""), error
+
+
+def readable_parts(
+    file: MappedFile, start: int, end: int, step: int
+) -> Iterator[tuple[int, memoryview, UnreadableError | None]]:
+    """The bytes from `start` to `end` that the disk can read, at most `step` at a time.
+
+    Yields:
+        The position of the bytes, the bytes, and the unreadable range after them, if any.
+    """
+    while start < end:
+        window, unreadable = read_window(file, start, min(step, end - start))
+        yield start, window, unreadable
+        start = start + len(window) if unreadable is None else unreadable.end

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, fields
+from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kseg.commands import suggestion
@@ -224,4 +224,22 @@ def options_for(
         compression=header.compression if compression is None else compression,
         timestamp_type=kind,
         log_append_time=header.max_timestamp if log_append else NO_TIMESTAMP,
+    )
+
+
+def options_of_rewritten(
+    header: BatchHeader, magic: int, compression: Compression | None = None
+) -> BatchOptions:
+    """As `options_for`; a batch of magic 2 keeps its producer, its epoch and its kind, too."""
+    options = options_for(header, magic, compression)
+    if header.magic < 2:
+        return options
+    return replace(
+        options,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+        control=header.is_control,
+        leader_epoch=header.leader_epoch,
     )

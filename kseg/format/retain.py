@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -58,7 +58,7 @@ from kseg.format.located import (
     Verdict,
     rewrite_located,
 )
-from kseg.format.options import BatchOptions, options_for
+from kseg.format.options import BatchOptions, options_of_rewritten
 from kseg.format.reader import Workspace
 from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX, OLD_FIELDS
 from kseg.format.take import runs, take_rows
@@ -634,11 +634,9 @@ class _Rewrite:
         if alike != self.alike:
             self.alike = alike
             header = self._header(piece, number)
-            how: dict[str, Any] = {"delete_horizon_ms": horizon}
-            if header.magic >= 2:
-                how |= _of_header(header)
             magic = 2 if self.magic_2_only else header.magic
-            self.last_options = replace(options_for(header, magic), **how)
+            options = options_of_rewritten(header, magic)
+            self.last_options = replace(options, delete_horizon_ms=horizon)
         return self.last_options
 
     def _without_records(self, end: int) -> None:
@@ -664,9 +662,8 @@ class _Rewrite:
             )
         if header.last_offset < header.base_offset:
             raise at_batch(InvalidRecordError(_BACKWARDS), header)
-        options = replace(options_for(header, 2, Compression.NONE), **_of_header(header))
         empty = empty_batch(
-            options,
+            options_of_rewritten(header, 2, Compression.NONE),
             base_offset=header.base_offset,
             last_offset=header.last_offset,
             max_timestamp=header.max_timestamp,
@@ -697,15 +694,3 @@ def _has_usual_header(rows: Int64s) -> Bools:
     usual &= (attributes & ~(CODEC_MASK | TRANSACTIONAL | DELETE_HORIZON)) == 0
     usual &= nameless | ((producer >= 0) & named)
     return usual
-
-
-def _of_header(header: BatchHeader) -> dict[str, Any]:
-    """The header fields that a batch of magic 2 keeps."""
-    return {
-        "producer_id": header.producer_id,
-        "producer_epoch": header.producer_epoch,
-        "base_sequence": header.base_sequence,
-        "transactional": header.is_transactional,
-        "control": header.is_control,
-        "leader_epoch": header.leader_epoch,
-    }

@@ -146,6 +146,11 @@ class Schema:
     encrypts: bool = field(default=False, repr=False)
 
     @property
+    def label(self) -> str:
+        """The subject and the id, for messages."""
+        return self.subject if self.id is None else f"{self.subject} (id {self.id})"
+
+    @property
     def context(self) -> str:
         """The context of the subject; `.` is the default one."""
         prefix = re.match(r":(\.[^:]*):", self.subject)
