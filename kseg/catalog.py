@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from kseg.commands import command_line, note
+from kseg.documents import frozen_dataclass
 from kseg.errors import NotALogError
 from kseg.files.names import (
     DataDirectory,
@@ -35,7 +36,6 @@ from kseg.files.names import (
 )
 from kseg.files.selection import ALL, Chosen, NothingChosenError, Selection, StrPaths
 from kseg.format.request import check_word
-from kseg.frozen import frozen_dataclass
 from kseg.stores.path import RemotePath, is_remote, local_path_at, path_at
 from kseg.stores.store import Store, check_url
 

@@ -1,6 +1,7 @@
-"""Values as JSON documents: one encoder for `--json` and for reports in files.
+"""Frozen values and their JSON documents: one encoder for `--json` and for reports in files.
 
-A class derives from `Documented`. Its document has all fields of the dataclass, in their order; or
+`frozen_dataclass` makes a class of values: no field changes, and there is no dictionary. Such a
+class may derive from `Documented`. Its document has all fields of the dataclass, in their order; or
 those that `DOCUMENT` names, which may be properties too. `name=attribute` renames one.
 
 An id is as Kafka prints it: 16 bytes in URL-safe base64 without padding.
@@ -10,13 +11,24 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, cast, dataclass_transform
 from uuid import UUID
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def frozen_dataclass(made: type | None = None, /, **how: bool) -> Any:
+    """Decorate a class; with arguments, give the decorator.
+
+    Args:
+        made: the class.
+        how: more of `dataclasses.dataclass`.
+    """
+    return dataclass(made, frozen=True, slots=True, **how)
 
 
 class Documented:

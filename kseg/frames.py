@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
+from kseg.documents import frozen_dataclass
 from kseg.extras import require
-from kseg.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     import pandas

@@ -32,6 +32,7 @@ from kseg.constants import (
     Int64s,
     StopReason,
 )
+from kseg.documents import frozen_dataclass
 from kseg.errors import (
     CorruptRecordError,
     DecompressionError,
@@ -58,7 +59,6 @@ from kseg.format.header import (
 from kseg.format.reader import Workspace
 from kseg.format.request import Request
 from kseg.format.times import DAY_MS, iso_text
-from kseg.frozen import frozen_dataclass
 from kseg.log import settings
 from kseg.log.clock import now_of
 from kseg.log.recovery import (

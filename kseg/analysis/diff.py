@@ -18,13 +18,12 @@ from kseg.analysis.pairs import RELATIONS, Compared, CopySeen, Pair
 from kseg.analysis.units import Threads, run_units
 from kseg.catalog import paths_of
 from kseg.constants import Progress, StrPath
-from kseg.documents import Documented, VerbReport, fields_of
+from kseg.documents import Documented, VerbReport, fields_of, frozen_dataclass
 from kseg.errors import KsegError, NotALogError, text_of
 from kseg.files.mapping import Mapping
 from kseg.files.names import log_bytes
 from kseg.files.selection import Chosen, Selection
 from kseg.frames import Table
-from kseg.frozen import frozen_dataclass
 from kseg.log.copies import (
     Copy,
     CopyPath,

@@ -22,8 +22,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from kseg.documents import id_text
-from kseg.frozen import frozen_dataclass
+from kseg.documents import frozen_dataclass, id_text
 from kseg.internal import InternalRecord
 
 _KINDS: Final = {"CONSUMER_GROUP": "Consumer", "SHARE_GROUP": "Share", "STREAMS_GROUP": "Streams"}

@@ -33,13 +33,12 @@ from kseg.analysis.group_records import (
 )
 from kseg.analysis.internal_logs import ColumnTable, Home, LogTaken, Notes, Rows
 from kseg.constants import InternalTopic, Progress
-from kseg.documents import fields_of, id_text
+from kseg.documents import fields_of, frozen_dataclass, id_text
 from kseg.errors import KsegError
 from kseg.files.selection import StrPaths
 from kseg.format.take import take_rows
 from kseg.format.times import Time, bound_ms
 from kseg.frames import Listed
-from kseg.frozen import frozen_dataclass
 from kseg.internal.coordinators import NO_COMMITS, NONE, commit_rows, joined, none_for_minus_one
 from kseg.internal.records import InternalRow
 from kseg.internal.registry import SchemaFinding

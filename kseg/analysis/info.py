@@ -18,7 +18,7 @@ from kseg import Segment
 from kseg.analysis.units import Unit, UnitKind, all_files, run_units
 from kseg.catalog import Catalog, OnError
 from kseg.constants import NO_TIMESTAMP, Progress, codec_label
-from kseg.documents import fields_of
+from kseg.documents import fields_of, frozen_dataclass
 from kseg.errors import KsegError, NotALogError, os_reason
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.names import (
@@ -29,7 +29,6 @@ from kseg.files.selection import Selection, StrPaths
 from kseg.format.header import BatchTable
 from kseg.format.times import cell_of
 from kseg.frames import Listed, TableRows
-from kseg.frozen import frozen_dataclass
 from kseg.log.log import Log
 from kseg.log.reader import LogView
 from kseg.log.tier import Tier, TierLog, holes

@@ -21,7 +21,7 @@ import numpy as np
 
 from kseg.catalog import Catalog
 from kseg.constants import INT64_MAX, NEWEST_RELEASE, Bools, InternalTopic, Progress
-from kseg.documents import document
+from kseg.documents import document, frozen_dataclass
 from kseg.errors import (
     CorruptIndexError,
     CorruptRecordError,
@@ -39,7 +39,6 @@ from kseg.files.selection import StrPaths, some_of
 from kseg.format.header import BatchTable
 from kseg.format.values import RecordColumns
 from kseg.frames import Listed, Table, TableRows, html_table
-from kseg.frozen import frozen_dataclass
 from kseg.internal.coordinators import COLUMNS, NONE, LastValues
 from kseg.internal.records import InternalRecord, InternalRow, decode_or_keep
 from kseg.internal.registry import PER_CODE_MAX, SchemaFinding, Severity

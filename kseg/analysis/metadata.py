@@ -21,7 +21,7 @@ from uuid import UUID
 
 from kseg.catalog import paths_of
 from kseg.constants import INT64_MAX, NEWEST_RELEASE, Progress
-from kseg.documents import fields_of, id_text
+from kseg.documents import fields_of, frozen_dataclass, id_text
 from kseg.errors import (
     CorruptIndexError,
     KsegError,
@@ -36,7 +36,6 @@ from kseg.files.selection import Selection, StrPaths, some_of
 from kseg.format.control import Voter
 from kseg.format.times import Time, cell_of, iso_text, time_ms
 from kseg.frames import Listed, Row, Table, TableRows
-from kseg.frozen import frozen_dataclass
 from kseg.internal.releases import is_known, metadata_versions, shown
 from kseg.log.clock import machine_ms
 from kseg.log.recovery import Finding, Severity

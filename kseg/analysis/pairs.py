@@ -26,10 +26,9 @@ from uuid import UUID
 import numpy as np
 
 from kseg.constants import Bools, Int64s
-from kseg.documents import Documented, fields_of
+from kseg.documents import Documented, fields_of, frozen_dataclass
 from kseg.format.take import take_binary, take_headers, take_rows
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
-from kseg.frozen import frozen_dataclass
 from kseg.log.copies import (
     EPOCH,
     FILE,

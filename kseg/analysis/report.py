@@ -41,7 +41,7 @@ from kseg.analysis.units import Unit, plan, run_units
 from kseg.analysis.values import Examined, Report
 from kseg.catalog import Catalog, paths_of
 from kseg.constants import Compression, Progress, StrPath
-from kseg.documents import VerbReport, document, fields_of
+from kseg.documents import VerbReport, document, fields_of, frozen_dataclass
 from kseg.errors import KsegError, NotALogError
 from kseg.files.names import LeftOut
 from kseg.files.selection import StrPaths
@@ -52,7 +52,6 @@ from kseg.files.whole_file import (
 from kseg.format.codec import decompress
 from kseg.format.times import Time, iso_text
 from kseg.frames import Row, Table, TableRows
-from kseg.frozen import frozen_dataclass
 from kseg.log.clock import now_of
 
 #: Passes over the logs.

@@ -13,11 +13,10 @@ from typing import Any, Final
 import numpy as np
 
 from kseg.constants import NO_TIMESTAMP, Bools, Int32s, Int64s, Intps, Uint8s, Uint64s
-from kseg.documents import fields_of
+from kseg.documents import fields_of, frozen_dataclass
 from kseg.format.take import KeyTable, hash_values, note_distinct, take_binary
 from kseg.format.times import DAY_MS
 from kseg.format.values import BinaryColumn
-from kseg.frozen import frozen_dataclass
 
 #: Widths of a bin of a timeline, in ms, each a multiple of the width before it: 1 s, 10 s, 1 min,
 #: 10 min, 1 h, 6 h, 1 day, 4 weeks, then 13 times that and ten times on.

@@ -42,7 +42,7 @@ from kseg.constants import (
     Progress,
     codec_label,
 )
-from kseg.documents import fields_of
+from kseg.documents import fields_of, frozen_dataclass
 from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
 from kseg.files.mapping import Mapping
@@ -52,7 +52,6 @@ from kseg.format.header import BatchTable
 from kseg.format.typed import payload_kinds
 from kseg.format.values import BinaryColumn, RecordColumns
 from kseg.frames import Listed, Table
-from kseg.frozen import frozen_dataclass
 from kseg.log.log import Log
 
 SCHEMA: Final = "kseg.stats/1"

@@ -32,13 +32,12 @@ import numpy as np
 from kseg.analysis.internal_logs import NONE, ColumnTable, Home, LogTaken, Notes, Rows
 from kseg.commands import command_line
 from kseg.constants import INT64_MAX, ControlType, Int64s, InternalTopic, Progress
-from kseg.documents import fields_of
+from kseg.documents import fields_of, frozen_dataclass
 from kseg.files.checkpoints import read_clean_offset
 from kseg.files.selection import NothingChosenError, Selection, StrPaths
 from kseg.format.header import COLUMN, CONTROL, TRANSACTIONAL, BatchTable
 from kseg.format.times import Time, bound_ms
 from kseg.frames import Listed
-from kseg.frozen import frozen_dataclass
 from kseg.internal.coordinators import joined
 from kseg.internal.registry import SchemaFinding
 from kseg.log.clock import now_of

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from kseg.catalog import Catalog, OnError
 from kseg.constants import Progress
+from kseg.documents import frozen_dataclass
 from kseg.files import io
 from kseg.files.grammar import OF_SEGMENTS
 from kseg.files.names import (
@@ -29,7 +30,6 @@ from kseg.files.names import (
     log_bytes,
 )
 from kseg.files.selection import Selection, StrPaths
-from kseg.frozen import frozen_dataclass
 from kseg.log.data_directory import DirectoryFiles, EntryKind, entry_of, partition_of
 from kseg.stores.path import name_of
 from kseg.workers import At, Put, at_file, in_order

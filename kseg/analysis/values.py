@@ -17,12 +17,11 @@ from typing import Any, Final
 
 from kseg.commands import filled
 from kseg.constants import BATCH_HEADER_BYTES, StrPath
-from kseg.documents import fields_of
+from kseg.documents import fields_of, frozen_dataclass
 from kseg.errors import KsegError, UnreadableError, os_reason
 from kseg.files.names import LeftOut
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.frames import Table, TableRows
-from kseg.frozen import frozen_dataclass
 from kseg.log.data_directory import partition_of
 from kseg.log.recovery import CODES, PER_CODE_MAX, Finding, Lost, Severity, TxnTrail
 from kseg.log.settings import Cluster, SettingSources

@@ -37,7 +37,7 @@ from kseg.change.adopted_log import (
 )
 from kseg.commands import command_line
 from kseg.constants import INT64_MAX, TAILS, InternalTopic, Progress, StrPath
-from kseg.documents import VerbReport, fields_of
+from kseg.documents import VerbReport, fields_of, frozen_dataclass
 from kseg.errors import (
     FormatError,
     KsegError,
@@ -53,7 +53,6 @@ from kseg.files.selection import Selection, StrPaths
 from kseg.format.header import BatchTable
 from kseg.format.times import DAY_MS, Time, bound_ms
 from kseg.frames import Table, TableRows, counted
-from kseg.frozen import frozen_dataclass
 from kseg.log.clock import now_of
 from kseg.log.config import FROM_TOPIC, LogConfig
 from kseg.log.copies.merge import LEFT_OUT, PartitionMerge, merge_of

@@ -30,7 +30,7 @@ import numpy as np
 
 from kseg.change import swap
 from kseg.constants import INT64_MAX, Buffer, ControlType, Int64s, InternalTopic
-from kseg.documents import Documented
+from kseg.documents import Documented, frozen_dataclass
 from kseg.errors import FormatError, InvalidRecordError, StalePlanError, at_path
 from kseg.files import checkpoints, io, metadata, producer_snapshot
 from kseg.files.checkpoints import EpochEntry
@@ -38,7 +38,6 @@ from kseg.files.log_file import Tile
 from kseg.files.names import FileKind, Partition, segment_name
 from kseg.format.builder import BatchBuilder
 from kseg.format.header import BatchHeader, BatchTable
-from kseg.frozen import frozen_dataclass
 from kseg.internal.records import decode
 from kseg.log.config import LogConfig
 from kseg.log.producers.state import ProducerState

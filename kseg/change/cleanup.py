@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 from kseg._door import renamed
 from kseg.change.run import DAMAGE, ChangeOptions, run
 from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES, Progress, StopReason, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import KsegError, UncleanShutdownError
 from kseg.files.index import TimeIndexEntry
 from kseg.format.times import Time
-from kseg.frozen import frozen_dataclass
 from kseg.log.cleaner.clean import CompactionOptions, CompactionPlan, CompactionReport, plan_inputs
 from kseg.log.cleaner.inputs import CleanerInputs, CompactedGroup, CompactedSegment
 from kseg.log.config import CONFIG_CLASSES, ConfigLike, LogConfig

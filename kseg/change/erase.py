@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kseg.constants import COMPACTION_RULES, INT64_MAX, Bools, Progress, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import KsegError, StalePlanError
 from kseg.files import io
 from kseg.files.log_file import Tile
@@ -29,7 +30,6 @@ from kseg.files.names import list_partition
 from kseg.format.erase import Eraser, KeySet, Targets
 from kseg.format.header import BatchTable
 from kseg.format.times import Time
-from kseg.frozen import frozen_dataclass
 from kseg.log.cleaner.inputs import CleanerInputs, walk_sound
 from kseg.log.cleaner.judge import LastBatches
 from kseg.log.cleaner.rewrite import rewrite_segment, rewritten

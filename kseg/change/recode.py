@@ -17,10 +17,10 @@ from pathlib import Path
 
 from kseg.change.run import DAMAGE
 from kseg.constants import Compression, Progress
+from kseg.documents import frozen_dataclass
 from kseg.errors import KsegError, StalePlanError
 from kseg.files.log_file import Tile
 from kseg.format.convert import Converter, Target
-from kseg.frozen import frozen_dataclass
 from kseg.log.cleaner.inputs import ACTIVE, UNCHANGED, CleanerInputs, CompactedSegment
 from kseg.log.cleaner.rewrite import rewrite_segment
 from kseg.log.reader.version import SegmentInfo

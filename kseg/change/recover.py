@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from kseg.change.run import ChangeOptions, Share, home_of, homes_of, run
 from kseg.constants import Progress
+from kseg.documents import frozen_dataclass
 from kseg.errors import CorruptIndexError, KsegError, UnreadableError
 from kseg.files import io, lock
 from kseg.files.metadata import read_clean_shutdown
 from kseg.files.names import list_partition
-from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.recovery.recover import (
     RecoveryOptions,

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kseg.constants import Progress, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import (
     CorruptIndexError,
     FormatError,
@@ -32,7 +33,6 @@ from kseg.errors import (
 from kseg.files import checkpoints, io, lock
 from kseg.files.metadata import read_clean_shutdown
 from kseg.files.names import FileKind, list_partition
-from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory, index_rules
 from kseg.log.data_directory import EntryKind, entry_of
 from kseg.log.recovery.backup import Backup, copy_bytes

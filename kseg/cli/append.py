@@ -29,6 +29,7 @@ from kseg.cli.failures import Exit, complain, one_line, usage_errors
 from kseg.cli.options import CODECS, CommandSettings
 from kseg.cli.paths import known_configs
 from kseg.constants import BATCH_BYTES, INT64_MAX, NO_TIMESTAMP, Compression
+from kseg.documents import frozen_dataclass
 from kseg.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -44,7 +45,6 @@ from kseg.format.header import EncodedBatch
 from kseg.format.options import BatchOptions
 from kseg.format.take import join_rows, take_rows
 from kseg.format.values import HeadersColumn, RecordColumns, binary_column, freeze
-from kseg.frozen import frozen_dataclass
 from kseg.log.data_directory import refuse_cluster_metadata
 from kseg.log.log import Log
 

@@ -28,8 +28,8 @@ from kseg.cli.rows import (
     typed_fields,
 )
 from kseg.constants import EXTENSIONS
+from kseg.documents import frozen_dataclass
 from kseg.format.values import RecordColumns
-from kseg.frozen import frozen_dataclass
 from kseg.log.reader import LogView
 from kseg.records.exports import Export, Written, exports_of, write_all
 from kseg.records.lake import FileFormat, refuse_other_files

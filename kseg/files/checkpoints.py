@@ -31,10 +31,10 @@ from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
 from kseg.constants import INT32S, INT64S, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import atomic, io
 from kseg.files.grammar import INTEGER, FileKind
-from kseg.frozen import frozen_dataclass
 
 CHECKPOINT_VERSION: Final = 0
 #: Room for about a million partitions; the rest is not read.

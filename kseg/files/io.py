@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import Final, Protocol, Self, TypeGuard
 
 from kseg.constants import Buffer, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import LimitExceededError, PoisonedFileError, SegmentInUseError
 from kseg.files import ownership, system_calls
 from kseg.files.ownership import Look
 from kseg.files.system_calls import fallocate
-from kseg.frozen import frozen_dataclass
 
 #: The source of owner, group and permissions of a new file: another file, or given values.
 Model = os.stat_result | Look

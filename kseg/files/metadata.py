@@ -28,11 +28,10 @@ from typing import Final
 from uuid import UUID
 
 from kseg.constants import INT32S, INT64S, StrPath
-from kseg.documents import id_of, id_text
+from kseg.documents import frozen_dataclass, id_of, id_text
 from kseg.errors import CorruptIndexError, InconsistentTopicIdError, KsegError
 from kseg.files import atomic, io
 from kseg.files.names import FileKind
-from kseg.frozen import frozen_dataclass
 
 #: The broker epoch of a mark that no broker made; Kafka's value for an unknown epoch.
 BROKER_EPOCH_UNKNOWN: Final = -1

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from kseg.constants import StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import NotALogError, os_reason
 from kseg.files.grammar import (
     OF_DATA_DIRECTORIES,
@@ -34,7 +35,6 @@ from kseg.files.grammar import (
     parse_partition_dir,
     segment_name,
 )
-from kseg.frozen import frozen_dataclass
 
 #: The topic of KRaft's own log.
 CLUSTER_METADATA: Final = "__cluster_metadata"

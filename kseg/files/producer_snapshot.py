@@ -31,9 +31,9 @@ from typing import Final
 
 from kseg._core import crc32c
 from kseg.constants import StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import atomic, io
-from kseg.frozen import frozen_dataclass
 
 SNAPSHOT_VERSION: Final = 1
 #: Room for over five million producers; the rest is not read.

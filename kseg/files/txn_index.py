@@ -27,10 +27,10 @@ from typing import Final
 import numpy as np
 
 from kseg.constants import Int64s, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import CorruptIndexError, OffsetsOutOfOrderError
 from kseg.files import io
 from kseg.files.io import Closing
-from kseg.frozen import frozen_dataclass
 
 TXN_ENTRY_BYTES: Final = 34
 #: Room for over seven million aborted transactions in one segment; the rest is not read.

@@ -15,7 +15,7 @@ from typing import Literal
 from kseg import _core
 from kseg._kernels import inflate
 from kseg.constants import Compression
-from kseg.frozen import frozen_dataclass
+from kseg.documents import frozen_dataclass
 
 #: By codec: the packages that may inflate it, in the order of preference. The last one of gzip's
 #: belongs to Python.

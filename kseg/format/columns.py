@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from kseg.constants import INT32_MAX, NO_TIMESTAMP, Array, Int64s, StopReason
+from kseg.documents import frozen_dataclass
 from kseg.errors import FormatError, KsegError, LimitExceededError, OnError
 from kseg.format.bodies import Payloads, at_batch, body_of, each_payload, record_error
 from kseg.format.header import CODEC_MASK, BatchHeader, BatchTable, crc_error, stop_error
@@ -32,7 +33,6 @@ from kseg.format.request import (
 )
 from kseg.format.take import gather
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, freeze
-from kseg.frozen import frozen_dataclass
 
 
 def decode(

@@ -25,8 +25,8 @@ from typing import ClassVar, NamedTuple, TypeVar
 from uuid import UUID
 
 from kseg.constants import END_MARKERS, Buffer, ControlType
+from kseg.documents import frozen_dataclass
 from kseg.errors import InvalidRecordError
-from kseg.frozen import frozen_dataclass
 
 _T = TypeVar("_T")
 

@@ -38,6 +38,7 @@ from kseg.constants import (
     TimestampType,
     codec_of,
 )
+from kseg.documents import frozen_dataclass
 from kseg.errors import (
     FormatError,
     InvalidRecordError,
@@ -57,7 +58,6 @@ from kseg.format.reader import Workspace
 from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX
 from kseg.format.take import runs
 from kseg.format.values import RecordColumns
-from kseg.frozen import frozen_dataclass
 
 #: The approximate size of a record without its key and value.
 _RECORD_BYTES = 20

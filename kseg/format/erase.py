@@ -21,6 +21,7 @@ import numpy as np
 
 from kseg._kernels.offset_map import OffsetMap
 from kseg.constants import COMPACTION_RULES, INT64_MAX, Bools, Int64s
+from kseg.documents import frozen_dataclass
 from kseg.format.columns import WholeBatches, decode_whole
 from kseg.format.header import BatchTable
 from kseg.format.located import Known, Retention, Verdict
@@ -29,7 +30,6 @@ from kseg.format.request import ANY_RECORD, FIELDS_DEFAULT, HAS_VALUE, Needle, R
 from kseg.format.retain import Filtered, filter_walked
 from kseg.format.take import gather, take_binary, take_headers
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, binary_column
-from kseg.frozen import frozen_dataclass
 
 #: The rules of compaction by which batches of magic 0 and 1 keep their magic.
 _RULES: Final = COMPACTION_RULES[0]

@@ -32,8 +32,8 @@ from kseg.constants import (
     StopReason,
     TimestampType,
 )
+from kseg.documents import frozen_dataclass
 from kseg.errors import CorruptRecordError
-from kseg.frozen import frozen_dataclass
 
 #: Columns of `BatchTable.rows`, in order.
 FIELDS = (

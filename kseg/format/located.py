@@ -16,9 +16,9 @@ import numpy as np
 from kseg._kernels.located import GROWTH_BYTES, RECORD_BYTES_MIN, SPARE_BYTES, Located, rewrite
 from kseg._kernels.located import Keep as KeepLocated
 from kseg.constants import BATCH_HEADER_BYTES, Bools, Int64s, Uint8s
+from kseg.documents import frozen_dataclass
 from kseg.format.encode import compressed
 from kseg.format.header import CODEC_MASK, BatchTable
-from kseg.frozen import frozen_dataclass
 
 #: The results for a batch, in the order of the kernel.
 LEFT, DROPPED, COPIED, WRITTEN = range(4)

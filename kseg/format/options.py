@@ -19,11 +19,11 @@ from kseg.constants import (
     Compression,
     TimestampType,
 )
+from kseg.documents import frozen_dataclass
 from kseg.errors import InvalidRecordError
 from kseg.format.bodies import at_batch
 from kseg.format.compress import check_level
 from kseg.format.header import BatchHeader
-from kseg.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
 

@@ -20,10 +20,10 @@ from kseg.constants import (
     Array,
     Int64s,
 )
+from kseg.documents import frozen_dataclass
 from kseg.errors import KsegError, OnError
 from kseg.format.header import BATCH_FIELDS, CONTROL, BatchTable
 from kseg.format.times import DAY_MS, Time, bound_ms, is_day, is_span, time_ms
-from kseg.frozen import frozen_dataclass
 
 #: The end that leaves nothing out: an offset, or a time, may be the largest number of 64 bits.
 NO_END = INT64_MAX + 1

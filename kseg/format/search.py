@@ -23,8 +23,8 @@ import numpy as np
 
 from kseg._kernels import search as _search
 from kseg.constants import INT64_MAX
+from kseg.documents import frozen_dataclass
 from kseg.format.header import HEAD_BYTES, checksum_rule, refused_batch
-from kseg.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -16,11 +16,11 @@ import numpy as np
 
 from kseg._kernels.rows import Dicts, Rows
 from kseg.constants import NO_TIMESTAMP, Bools, Int8s, Int32s, Int64s, TimestampType, Uint8s
+from kseg.documents import frozen_dataclass
 from kseg.errors import MissingFieldError
 from kseg.extras import require
 from kseg.format.times import DATETIMES_MS, as_datetime
 from kseg.frames import Frames, html_table
-from kseg.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from uuid import UUID

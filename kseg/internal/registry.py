@@ -22,10 +22,10 @@ from uuid import UUID
 
 import numpy as np
 
+from kseg.documents import frozen_dataclass
 from kseg.errors import LimitExceededError
 from kseg.format.times import cell_of
 from kseg.frames import Listed, TableRows
-from kseg.frozen import frozen_dataclass
 
 #: A value, or a file, with more bytes is not read; all texts together; brackets in brackets.
 BYTES_MAX: Final = 16 << 20

@@ -30,9 +30,8 @@ from functools import cache, lru_cache, partial
 from typing import Any, Final
 from uuid import UUID
 
-from kseg.documents import id_of
+from kseg.documents import frozen_dataclass, id_of
 from kseg.errors import InvalidRecordError
-from kseg.frozen import frozen_dataclass
 
 _VARINT_BYTES_MAX: Final = 5
 #: Items of arrays in one record. As values they take up to a hundred times their bytes.

@@ -38,11 +38,11 @@ from kseg.constants import (
     TimestampType,
     codec_of,
 )
+from kseg.documents import frozen_dataclass
 from kseg.errors import CorruptRecordError, InvalidRecordError, UnsupportedFormatError
 from kseg.format.codec import flat
 from kseg.format.compress import compress
 from kseg.format.header import CODEC_MASK, LOG_APPEND, wrap_int64
-from kseg.frozen import frozen_dataclass
 
 #: Positions are numbers of 32 bits, the 12 bytes of offset and size count too.
 MESSAGE_BYTES_MAX = INT32_MAX - LOG_OVERHEAD

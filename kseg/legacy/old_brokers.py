@@ -40,6 +40,7 @@ from kseg.constants import (
     Int64s,
     TimestampType,
 )
+from kseg.documents import frozen_dataclass
 from kseg.errors import (
     CorruptRecordError,
     FormatError,
@@ -57,7 +58,6 @@ from kseg.format.header import LOG_APPEND, BatchTable, scan_all
 from kseg.format.options import options_for, overhead_bytes
 from kseg.format.request import FIELDS_DEFAULT, OLD_FIELDS
 from kseg.format.take import runs, take_rows
-from kseg.frozen import frozen_dataclass
 from kseg.legacy.message import Message, entry, patched
 from kseg.legacy.message_set import MessageSet
 from kseg.log.validate.rules import (

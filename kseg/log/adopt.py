@@ -33,11 +33,11 @@ from uuid import UUID
 import numpy as np
 
 from kseg.constants import LOG_OVERHEAD, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import AppendError, OffsetsOutOfOrderError, at_path
 from kseg.files import io, metadata
 from kseg.files.checkpoints import LeaderEpochs
 from kseg.files.names import FileKind
-from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import refuse_cluster_metadata

@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kseg.commands import suggestion
 from kseg.constants import INT32_MAX, INT64_MAX, AppendOrigin, Compression, StrPath, TimestampType
+from kseg.documents import frozen_dataclass
 from kseg.files import metadata
 from kseg.format.compress import check_level, compression_named
 from kseg.format.times import DAY_MS
-from kseg.frozen import frozen_dataclass
 from kseg.log.validate.rules import AppendRules
 from kseg.stores.path import path_at
 

@@ -41,6 +41,7 @@ from typing import Final
 
 from kseg.commands import command_line
 from kseg.constants import INT64_MAX, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import KsegError, LogLockedError, NotALogError
 from kseg.files import checkpoints, io, lock, metadata
 from kseg.files.checkpoints import TopicPartition
@@ -52,7 +53,6 @@ from kseg.files.names import (
     list_partition,
     parse_partition_dir,
 )
-from kseg.frozen import frozen_dataclass
 from kseg.log import index_rules
 from kseg.stores.path import path_at
 

@@ -11,7 +11,7 @@ from os import fspath
 from typing import Any, Final, Literal, Protocol
 
 from kseg.constants import StrPath
-from kseg.frozen import frozen_dataclass
+from kseg.documents import frozen_dataclass
 
 Severity = Literal["error", "warning"]
 

@@ -41,6 +41,7 @@ import numpy as np
 
 from kseg.commands import filled
 from kseg.constants import INT64_MIN, TAILS, Bools, Int64s, StopReason, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import CorruptIndexError, KsegError
 from kseg.files import io
 from kseg.files.index import OffsetIndex, TimeIndex
@@ -48,7 +49,6 @@ from kseg.files.log_file import LogFile
 from kseg.files.mapping import Mapping as FileMapping
 from kseg.files.names import CLUSTER_METADATA, FileKind, SegmentFiles, list_partition
 from kseg.format.header import BatchTable
-from kseg.frozen import frozen_dataclass
 from kseg.log.config import DEFAULTS
 from kseg.log.findings import PER_CODE_MAX, Finding, Severity, Sink
 

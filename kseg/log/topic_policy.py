@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from kseg.constants import StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import checkpoints, metadata
 from kseg.files.names import CLUSTER_METADATA, FileKind
-from kseg.frozen import frozen_dataclass
 from kseg.log.config import COMPACT, DELETE, LogConfig
 from kseg.log.data_directory import partition_of
 from kseg.stores.path import RemotePath, path_at

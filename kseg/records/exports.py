@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kseg.documents import frozen_dataclass
 from kseg.errors import KsegError
 from kseg.files import io, ownership
 from kseg.files.grammar import OFFSET_MAX, file_name
 from kseg.files.whole_file import claimed
-from kseg.frozen import frozen_dataclass
 from kseg.log.reader.view import LogView
 from kseg.log.reader.visible import first_offsets
 from kseg.records.lake import FileFormat, Files, Selected, Undecoded, refuse_loss, targets

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from kseg.constants import EXTENSIONS, PARTITION_KEYS, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import KsegError, LimitExceededError
 from kseg.extras import require
 from kseg.files.whole_file import (
@@ -41,7 +42,6 @@ from kseg.format.take import split_days
 from kseg.format.times import iso_text
 from kseg.format.typed import BYTES, ERRORS, Kinds, decoded_fields
 from kseg.frames import Table
-from kseg.frozen import frozen_dataclass
 from kseg.records.query import Range
 from kseg.stores.path import RemotePath, out_path
 

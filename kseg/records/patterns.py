@@ -15,10 +15,10 @@ import numpy as np
 
 from kseg._kernels.needle import mark_holding
 from kseg.constants import Bools
+from kseg.documents import frozen_dataclass
 from kseg.format.request import ANY_RECORD, Needle, key_needle
 from kseg.format.take import last_rows, take_rows
 from kseg.format.values import BinaryColumn, RecordColumns
-from kseg.frozen import frozen_dataclass
 
 #: The fields that are searched.
 SEARCHED: Final = ("key", "value", "headers")

@@ -67,11 +67,11 @@ from kseg.constants import (
     REPLICAS,
     SCHEMA_WORDS,
 )
+from kseg.documents import frozen_dataclass
 from kseg.files.grammar import is_topic_name
 from kseg.files.selection import StrPaths
 from kseg.format.times import time_ms
 from kseg.format.typed import has_schemas, kind_of
-from kseg.frozen import frozen_dataclass
 from kseg.records.query import (
     OF_SCHEMAS,
     ON_CORRUPT,

@@ -38,6 +38,7 @@ from kseg.catalog import (
     real_path,
 )
 from kseg.constants import INT64_MIN, NO_TIMESTAMP, StopReason, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import CorruptIndexError, CorruptRecordError, NotALogError
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.index import OffsetIndex, TimeIndex, TimeIndexEntry
@@ -46,7 +47,6 @@ from kseg.files.names import Partition, PartitionFiles, list_partition
 from kseg.files.selection import StrPaths
 from kseg.format.header import BatchHeader
 from kseg.format.request import NO_END, Request
-from kseg.frozen import frozen_dataclass
 from kseg.log.reader import (
     AbortedRanges,
     LogView,

@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kseg.commands import suggestion
+from kseg.documents import frozen_dataclass
 from kseg.format.values import Kind
-from kseg.frozen import frozen_dataclass
 from kseg.spark.options import SourceOptions, field_of
 
 if TYPE_CHECKING:

@@ -46,9 +46,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from kseg.documents import frozen_dataclass
 from kseg.errors import AppendError
 from kseg.files import atomic, io, lock, ownership
-from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.adopt import StagedSegment, adopt, check_adoptable
 from kseg.log.config import LogConfig

@@ -37,13 +37,13 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from kseg.arrow import from_arrow
 from kseg.constants import INT32_MAX, INT64_MAX, Compression
+from kseg.documents import frozen_dataclass
 from kseg.errors import OffsetsOutOfOrderError
 from kseg.files import io
 from kseg.files.metadata import parse_topic_id
 from kseg.format.encode import encode_batches
 from kseg.format.header import EncodedBatch, scan
 from kseg.format.options import BatchOptions
-from kseg.frozen import frozen_dataclass
 from kseg.log.adopt import StagedSegment
 from kseg.log.config import LogConfig
 from kseg.log.segment import SegmentWriter

@@ -22,11 +22,11 @@ import numpy as np
 
 from kseg import Segment
 from kseg.constants import INT64_MAX, StopReason
+from kseg.documents import frozen_dataclass
 from kseg.errors import OffsetOutOfRangeError
 from kseg.files.metadata import topic_id_in
 from kseg.format.header import BatchTable
 from kseg.format.request import NO_END
-from kseg.frozen import frozen_dataclass
 from kseg.log.reader import LogView, SegmentInfo, whole_batches
 from kseg.spark.damage import named
 from kseg.spark.options import SourceOptions

@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from kseg.documents import frozen_dataclass
 from kseg.errors import CorruptRecordError, LimitExceededError, MissingExtraError, os_reason
 from kseg.extras import check_memory, require
 from kseg.files.mapping import HUGE_BYTES, private_memory
-from kseg.frozen import frozen_dataclass
 
 #: The schemes that obstore knows; fsspec has the others.
 _OBSTORE: Final = ("s3", "gs", "abfs", "az", "adl", "http", "https")

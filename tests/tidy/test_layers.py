@@ -34,7 +34,6 @@ LAYERED = {
     "commands",
     "errors",
     "constants",
-    "frozen",
 }
 KERNEL_IMPORT = re.compile(r"^\s*(?:from\s+(\S+)\s+c?import|c?import\s+(\S+))", re.MULTILINE)
 KERNELS_MUST_NOT_KNOW = re.compile(

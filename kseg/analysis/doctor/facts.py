@@ -22,12 +22,11 @@ from kseg.analysis.doctor.values import PartitionOutlook
 from kseg.analysis.doctor.words import Outcome
 from kseg.analysis.values import KnownSettings
 from kseg.constants import StrPath
-from kseg.documents import id_text
+from kseg.documents import frozen_dataclass, id_text
 from kseg.errors import KsegError, os_reason
 from kseg.files import checkpoints, lock, metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.names import FileKind
-from kseg.frozen import frozen_dataclass
 from kseg.log.data_directory import DirectoryEntry, EntryKind, PartitionOffsets, list_entries
 from kseg.log.settings import Assigned, Cluster, read_cluster, voters_of
 

@@ -19,6 +19,7 @@ from kseg.analysis.doctor.kraft import of_snapshots
 from kseg.analysis.doctor.values import PartitionOutlook, count_records
 from kseg.analysis.doctor.words import BrokerFinding, Outcome, advice, finding
 from kseg.constants import INT64_MAX, Compression, StopReason
+from kseg.documents import frozen_dataclass
 from kseg.errors import (
     CorruptRecordError,
     InvalidProducerEpochError,
@@ -45,7 +46,6 @@ from kseg.files.names import (
     list_partition,
     segment_name,
 )
-from kseg.frozen import frozen_dataclass
 from kseg.log import index_rules
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import EntryKind, entry_of

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kseg.analysis.doctor.words import LACKING, LOSING, BrokerFinding, Outcome
 from kseg.analysis.values import FINDING_COLUMNS, finding_row
-from kseg.documents import Documented, VerbReport
+from kseg.documents import Documented, VerbReport, frozen_dataclass
 from kseg.frames import Table, TableRows
-from kseg.frozen import frozen_dataclass
 from kseg.log.recovery import Lost
 
 

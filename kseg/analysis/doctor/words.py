@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from kseg.commands import command_line, filled
-from kseg.documents import Documented
-from kseg.frozen import frozen_dataclass
+from kseg.documents import Documented, frozen_dataclass
 
 Weight = Literal["error", "warning", "note"]
 

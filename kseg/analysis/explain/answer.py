@@ -28,6 +28,7 @@ from kseg.analysis.units import Threads, run_units
 from kseg.analysis.values import KnownSettings
 from kseg.catalog import local_paths_of
 from kseg.constants import Progress, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import KsegError
 from kseg.files.names import (
     DataDirectory,
@@ -39,7 +40,6 @@ from kseg.files.names import (
 )
 from kseg.files.selection import Selection, StrPaths
 from kseg.format.times import Time
-from kseg.frozen import frozen_dataclass
 from kseg.log.clock import now_of
 from kseg.log.data_directory import DirectoryEntry, EntryKind, entry_of
 from kseg.log.recovery import backup_root

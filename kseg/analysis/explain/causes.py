@@ -34,12 +34,12 @@ from kseg.change.cleanup import (
     segments_that_stay,
 )
 from kseg.constants import StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import KsegError, text_of
 from kseg.files import io
 from kseg.files.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 from kseg.files.names import PartitionFiles, SegmentFiles, list_partition
 from kseg.format.header import BatchHeader
-from kseg.frozen import frozen_dataclass
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import EntryKind, entry_of
 from kseg.log.log import Log

@@ -24,14 +24,13 @@ import numpy as np
 
 from kseg import Segment
 from kseg.constants import Compression
-from kseg.documents import Documented, VerbReport, fields_of
+from kseg.documents import Documented, VerbReport, fields_of, frozen_dataclass
 from kseg.errors import KsegError
 from kseg.format.compress import check_level, compression_named
 from kseg.format.convert import Converter, Target
 from kseg.format.header import BatchTable
 from kseg.format.times import cell_of
 from kseg.frames import Table, TableRows
-from kseg.frozen import frozen_dataclass
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.settings import SettingValue

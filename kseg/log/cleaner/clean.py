@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Final
 
 from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES, Progress
-from kseg.documents import fields_of
+from kseg.documents import fields_of, frozen_dataclass
 from kseg.errors import StalePlanError
 from kseg.files import io
 from kseg.files.checkpoints import read_clean_offset, write_clean_offset
 from kseg.format.times import Time
 from kseg.frames import TableRows
-from kseg.frozen import frozen_dataclass
 from kseg.log.cleaner.inputs import (
     ACTIVE,
     BEYOND_MAP,

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Final, Literal
 
 from kseg.constants import INT32_MAX, WHOLE_ENDS
+from kseg.documents import frozen_dataclass
 from kseg.errors import OffsetsOutOfOrderError, UnsupportedFormatError, at_path
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from kseg.files.log_file import Tile
 from kseg.format.times import Time
-from kseg.frozen import frozen_dataclass
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.producers.entry import ProducerEntry

@@ -34,6 +34,7 @@ import numpy as np
 from kseg._kernels.located import Located
 from kseg._kernels.offset_map import KeepLatest, OffsetMap
 from kseg.constants import Bools, Int64s, Uint8s
+from kseg.documents import frozen_dataclass
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files.log_file import Tile
 from kseg.files.mapping import private_memory
@@ -44,7 +45,6 @@ from kseg.format.located import Known, Retention, Verdict
 from kseg.format.reader import Workspace
 from kseg.format.request import HAS_VALUE
 from kseg.format.values import BinaryColumn
-from kseg.frozen import frozen_dataclass
 from kseg.log.cleaner.inputs import CleanerInputs, walk_sound
 from kseg.log.producers.entry import ProducerEntry
 from kseg.log.reader.version import SegmentInfo

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from kseg.constants import COMPACTION_RULES, SEGMENT_BYTES_MAX, Buffer
+from kseg.documents import frozen_dataclass
 from kseg.errors import KsegError, LimitExceededError, StalePlanError, at_path
 from kseg.files import io
 from kseg.files.log_file import Tile
@@ -32,7 +33,6 @@ from kseg.files.names import segment_name
 from kseg.format.header import scan_all
 from kseg.format.reader import Workspace
 from kseg.format.retain import Filtered, filter_walked
-from kseg.frozen import frozen_dataclass
 from kseg.log.cleaner.inputs import (
     CleanerInputs,
     CompactedGroup,

@@ -33,10 +33,9 @@ from typing import Final
 import numpy as np
 
 from kseg.constants import INT64_MAX, INT64_MIN, Bools, Int64s
-from kseg.documents import Documented
+from kseg.documents import Documented, frozen_dataclass
 from kseg.files.checkpoints import UNDEFINED, EpochEntry, LeaderEpochs
 from kseg.format.header import BatchHeader
-from kseg.frozen import frozen_dataclass
 from kseg.log.copies.source import (
     COLUMNS,
     COUNT,

@@ -10,11 +10,11 @@ from uuid import UUID
 
 from kseg.catalog import Catalog, partition_at
 from kseg.constants import StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import NotALogError, os_reason
 from kseg.files.metadata import stored_topic_id
 from kseg.files.names import list_partition
 from kseg.files.selection import Chosen
-from kseg.frozen import frozen_dataclass
 from kseg.stores.path import is_remote, name_of, path_at
 
 #: Topic and number; both None for copies that are given as partition directories.

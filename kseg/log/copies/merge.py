@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from kseg.constants import Progress, StrPath
-from kseg.documents import Documented, document, fields_of
+from kseg.documents import Documented, document, fields_of, frozen_dataclass
 from kseg.errors import ConflictingCopiesError, InconsistentTopicIdError, NotALogError, os_reason
 from kseg.files.atomic import replace_file
 from kseg.files.checkpoints import EpochEntry, LeaderEpochs, TopicPartition
@@ -30,7 +30,6 @@ from kseg.files.mapping import MappedFile
 from kseg.files.names import CLUSTER_METADATA, FileKind, SegmentFiles, segment_name
 from kseg.files.selection import Selection
 from kseg.frames import Table, TableRows, counted
-from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.copies.choosing import (
     CONFLICTS_MAX,

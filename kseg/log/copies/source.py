@@ -33,14 +33,13 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from kseg.constants import INT32_MAX, INT64_MAX, Bools, Int64s, Intps, StopReason, codec_label
-from kseg.documents import Documented, fields_of
+from kseg.documents import Documented, fields_of, frozen_dataclass
 from kseg.errors import KsegError
 from kseg.files import io
 from kseg.files.log_file import LogFile, Tile
 from kseg.files.mapping import Mapping
 from kseg.files.names import classify_path
 from kseg.format.header import COLUMN, FIELDS, BatchHeader, BatchTable
-from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.salvage.provable import clean_offset_of, read_provable
 from kseg.log.salvage.values import (

@@ -24,6 +24,7 @@ from kseg.constants import (
     ControlType,
     Int64s,
 )
+from kseg.documents import frozen_dataclass
 from kseg.errors import (
     InvalidProducerEpochError,
     InvalidRecordError,
@@ -41,7 +42,6 @@ from kseg.format.header import (
     increment_sequence,
     wrap_int32,
 )
-from kseg.frozen import frozen_dataclass
 
 #: The number of last batches of a producer that are kept, to recognize a repeated one.
 BATCHES_KEPT: Final = 5

@@ -28,6 +28,7 @@ from typing import Final, NamedTuple, Unpack
 
 from kseg.commands import note
 from kseg.constants import INT64_MAX, StopReason
+from kseg.documents import frozen_dataclass
 from kseg.errors import (
     KsegError,
     NotALogError,
@@ -39,7 +40,6 @@ from kseg.files.metadata import topic_id_in
 from kseg.format.header import BatchTable, stop_error
 from kseg.format.request import RequestOptions, check_word
 from kseg.format.values import RecordColumns
-from kseg.frozen import frozen_dataclass
 from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.reader.fetch import FETCH_BYTES, ISOLATIONS, Fetched, fetch, limit_of
 from kseg.log.reader.find import ReadableLog

@@ -11,8 +11,8 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
+from kseg.documents import frozen_dataclass
 from kseg.files.names import PartitionFiles, SegmentFiles
-from kseg.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from kseg.log.producers.entry import OffsetMetadata

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from kseg.constants import INT64_MAX, Bools, ControlType, Int64s
+from kseg.documents import frozen_dataclass
 from kseg.format.header import COLUMN, CONTROL, TRANSACTIONAL, BatchTable
-from kseg.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from kseg.log.reader.version import LogSegments, SegmentInfo

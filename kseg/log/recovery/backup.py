@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Final
 
 from kseg.constants import StrPath
+from kseg.documents import frozen_dataclass
 from kseg.files import io
 from kseg.files.whole_file import (
     refuse_in_data_directory,
 )
-from kseg.frozen import frozen_dataclass
 
 _SUFFIX: Final = ".kseg-backup"
 #: Bytes of a file that are read at once.

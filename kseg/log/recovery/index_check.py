@@ -33,13 +33,13 @@ from kseg.constants import (
     StopReason,
     StrPath,
 )
+from kseg.documents import frozen_dataclass
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import io
 from kseg.files.names import FileKind
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.format.header import COLUMN, CONTROL, FIELDS, TRANSACTIONAL, BatchTable, scan, stop_code
-from kseg.frozen import frozen_dataclass
 from kseg.log.config import DEFAULTS, LogConfig
 from kseg.log.findings import Finding, Sink
 from kseg.log.index_rules import (

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kseg.constants import INT32_MAX, INT64_MAX, SEGMENT_BYTES_MAX, Progress, StopReason
-from kseg.documents import Documented
+from kseg.documents import Documented, frozen_dataclass
 from kseg.errors import (
     KsegError,
     LimitExceededError,
@@ -32,7 +32,6 @@ from kseg.files.checkpoints import EpochEntry, LeaderEpochs, leader_epochs_bytes
 from kseg.files.grammar import offset_from_file_name, parse_name, split_suffix
 from kseg.files.names import FileKind
 from kseg.files.txn_index import pack_entries
-from kseg.frozen import frozen_dataclass
 from kseg.log.config import LogConfig
 from kseg.log.findings import Finding
 from kseg.log.pending_deletes import DELETED

@@ -13,11 +13,10 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from kseg.constants import INT32_MAX, StopReason
-from kseg.documents import Documented
+from kseg.documents import Documented, frozen_dataclass
 from kseg.errors import UnreadableError
 from kseg.files.log_file import LogFile
 from kseg.format.header import ENTRY_BYTES_MIN, HEAD_BYTES, BatchHeader, refused_batch
-from kseg.frozen import frozen_dataclass
 from kseg.log.recovery.plan import sum_of
 from kseg.log.segment.reader import Segment
 

@@ -26,11 +26,10 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from kseg._door import renamed
 from kseg.constants import Progress, StrPath
-from kseg.documents import Documented
+from kseg.documents import Documented, frozen_dataclass
 from kseg.errors import LogLockedError, SegmentInUseError, StalePlanError
 from kseg.files import io, lock
 from kseg.frames import Table, TableRows
-from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.clock import now_of
 from kseg.log.recovery.backup import Backup, Kept, kept_bytes

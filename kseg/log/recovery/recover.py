@@ -26,13 +26,12 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from kseg._door import renamed
 from kseg.constants import INT64_MAX, Progress, StrPath
-from kseg.documents import fields_of
+from kseg.documents import fields_of, frozen_dataclass
 from kseg.errors import KsegError, NotALogError, TierError
 from kseg.files import io, lock, metadata
 from kseg.files.checkpoints import EpochEntry, TopicPartition, lower_clean_offset
 from kseg.files.names import PathKind, classify_path, list_partition
 from kseg.format.times import Time
-from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory, index_rules
 from kseg.log.clock import now_of
 from kseg.log.config import ConfigLike, LogConfig

@@ -24,6 +24,7 @@ import numpy as np
 
 from kseg._door import renamed
 from kseg.constants import TAILS, Progress, StopReason, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import (
     CorruptIndexError,
     KsegError,
@@ -44,7 +45,6 @@ from kseg.files.names import (
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import pack_entries
 from kseg.format.times import Time, time_ms
-from kseg.frozen import frozen_dataclass
 from kseg.log.config import CONFIG_CLASSES, ConfigLike, LogConfig
 from kseg.log.findings import Finding
 from kseg.log.index_rules import IndexPlace, bytes_max

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from kseg._kernels.placement import survey_rows
 from kseg.constants import INT32_MAX, INT64_MIN, StopReason
+from kseg.documents import frozen_dataclass
 from kseg.errors import (
     AppendError,
     InvalidRecordError,
@@ -32,7 +33,6 @@ from kseg.files.index import TIME_ENTRY as TIME_ENTRY
 from kseg.files.txn_index import TXN_ENTRY as TXN_ENTRY
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.header import COLUMN, FIELDS, BatchTable, stop_error
-from kseg.frozen import frozen_dataclass
 from kseg.log.config import LogConfig
 from kseg.log.producers.state import ProducerState
 from kseg.log.segment.index_entries import DerivedEntries

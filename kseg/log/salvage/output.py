@@ -26,6 +26,7 @@ from typing import Final
 from uuid import UUID
 
 from kseg.constants import INT32_MAX, Progress, StopReason, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import KsegError, StalePlanError
 from kseg.files import io, metadata, ownership
 from kseg.files.checkpoints import EpochEntry, TopicPartition, joined_epochs, write_leader_epochs
@@ -38,7 +39,6 @@ from kseg.files.whole_file import (
     claimed,
     refuse_in_data_directory,
 )
-from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.recovery.backup import windows
 from kseg.log.recovery.recover import recover

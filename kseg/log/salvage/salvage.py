@@ -27,7 +27,7 @@ from uuid import UUID
 
 from kseg.catalog import Catalog
 from kseg.constants import INT32_MAX, Progress, StrPath
-from kseg.documents import Documented, document, fields_of
+from kseg.documents import Documented, document, fields_of, frozen_dataclass
 from kseg.errors import (
     DecompressionError,
     InvalidRecordError,
@@ -42,7 +42,6 @@ from kseg.files.names import CLUSTER_METADATA, list_partition, log_bytes
 from kseg.files.selection import ALL, Chosen, Selection
 from kseg.format.request import Request
 from kseg.frames import Table, TableRows, counted
-from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.recovery.plan import sum_of
 from kseg.log.salvage.output import (

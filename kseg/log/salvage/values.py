@@ -13,13 +13,12 @@ from uuid import UUID
 import numpy as np
 
 from kseg.constants import END_MARKERS, INT64_MIN, ControlType, Int64s
-from kseg.documents import Documented
+from kseg.documents import Documented, frozen_dataclass
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.log_file import LogFile
 from kseg.files.mapping import Mapping
 from kseg.format.builder import BatchBuilder
 from kseg.format.header import BatchHeader, BatchTable
-from kseg.frozen import frozen_dataclass
 
 #: Why bytes of a log are not kept, in stable words.
 REASONS: Final = {

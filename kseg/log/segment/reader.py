@@ -21,6 +21,7 @@ import numpy as np
 
 from kseg import workers
 from kseg.constants import INT64_MAX, INT64_MIN, TAILS, WHOLE_ENDS, StopReason, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, OnError, at_path
 from kseg.files.io import Closing
 from kseg.files.log_file import BATCH_BYTES_TRUSTED, LogFile, OnUnreadable, Tile
@@ -31,7 +32,6 @@ from kseg.format.reader import End, PieceReader, Workspace
 from kseg.format.request import FIELDS_DEFAULT, Request, RequestOptions
 from kseg.format.times import Time, time_ms
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
-from kseg.frozen import frozen_dataclass
 from kseg.log.clock import with_now
 
 if TYPE_CHECKING:

@@ -24,10 +24,10 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kseg.constants import INT64_MAX
+from kseg.documents import frozen_dataclass
 from kseg.errors import InvalidRecordError, KsegError, UnsupportedFormatError, at_path
 from kseg.files.checkpoints import TopicPartition
 from kseg.format.control import Voter
-from kseg.frozen import frozen_dataclass
 from kseg.internal import InternalRecord, InternalTopic, decode
 from kseg.log.config import topic_name_of
 

@@ -16,12 +16,12 @@ from uuid import UUID
 from kseg._door import renamed
 from kseg.catalog import paths_of
 from kseg.constants import StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import CorruptIndexError, KsegError
 from kseg.files import metadata
 from kseg.files.names import CLUSTER_METADATA, FileKind, list_data_directory
 from kseg.files.selection import Selection, StrPaths
 from kseg.frames import Table, TableRows
-from kseg.frozen import frozen_dataclass
 from kseg.log.config import (
     DEFAULT,
     DELETE,

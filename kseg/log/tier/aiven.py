@@ -26,13 +26,13 @@ from threading import BoundedSemaphore
 from typing import Any, Final
 
 from kseg.constants import INT32_MAX, INT64_MAX, INT64_MIN, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import KsegError, LimitExceededError, TierError, UnreadableError
 from kseg.extras import require
 from kseg.files import io
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.mapping import private_memory
 from kseg.format.codec import zstd_library
-from kseg.frozen import frozen_dataclass
 from kseg.log.tier.lineage import RemoteSegment
 from kseg.stores.ranges import RangedFile
 from kseg.workers import usable_cores

@@ -14,10 +14,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from kseg.constants import INT32_MAX, INT64_MAX, StrPath
-from kseg.documents import Documented
+from kseg.documents import Documented, frozen_dataclass
 from kseg.errors import KsegError, NotALogError, TierError
 from kseg.files.checkpoints import EpochEntry, joined_epochs
-from kseg.frozen import frozen_dataclass
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import has_tiers, starts_in_tier
 from kseg.log.tier.lineage import RemoteSegment, is_within

@@ -12,9 +12,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from kseg.constants import INT64_MAX
+from kseg.documents import frozen_dataclass
 from kseg.errors import TierError
 from kseg.files.checkpoints import EpochEntry
-from kseg.frozen import frozen_dataclass
 
 
 class SegmentState(IntEnum):

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from kseg.catalog import matches
 from kseg.constants import INT64_MAX, InternalTopic, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import CorruptIndexError, KsegError, NotALogError, TierError
 from kseg.files import checkpoints
 from kseg.files.checkpoints import EpochEntry, TopicPartition
@@ -23,7 +24,6 @@ from kseg.files.grammar import FileKind, FileName, PartitionName, parse_partitio
 from kseg.files.mapping import Mapping
 from kseg.files.metadata import read_partition_metadata
 from kseg.files.names import NamedFile, PartitionFiles, SegmentFiles, classify_path
-from kseg.frozen import frozen_dataclass
 from kseg.log.reader.find import (
     EARLIEST,
     EARLIEST_LOCAL,

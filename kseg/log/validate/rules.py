@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kseg.constants import INT64_MAX, NO_TIMESTAMP, AppendOrigin, Compression, TimestampType
+from kseg.documents import frozen_dataclass
 from kseg.format.compress import check_level
 from kseg.format.header import BatchTable
 from kseg.format.request import INFLATED_BYTES_MAX
-from kseg.frozen import frozen_dataclass
 
 #: No batch of a log ends past this: the offset after it has 64 bits, too.
 LAST_OFFSET_MAX = INT64_MAX - 1

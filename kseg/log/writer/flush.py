@@ -21,13 +21,13 @@ from typing import Final
 from uuid import UUID
 
 from kseg.constants import StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import KsegError, NotALogError, UncleanShutdownError
 from kseg.files import io, metadata, producer_snapshot
 from kseg.files.checkpoints import TopicPartition, lower_clean_offset
 from kseg.files.mapping import Mapping
 from kseg.files.names import FileKind, parse_partition_dir
 from kseg.format.times import Time, time_ms
-from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.clock import clock_of
 from kseg.log.config import LogConfig

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kseg.constants import INT64_MAX, Progress
+from kseg.documents import frozen_dataclass
 from kseg.errors import StalePlanError, UncleanShutdownError, UnsupportedFormatError
 from kseg.files import io
 from kseg.files.checkpoints import LeaderEpochs
@@ -39,7 +40,6 @@ from kseg.files.index import TimeIndex, TimeIndexEntry
 from kseg.files.names import FileKind, list_partition, segment_name
 from kseg.format.times import Time
 from kseg.frames import TableRows
-from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig

@@ -34,12 +34,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kseg.constants import Progress, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import KsegError, NotALogError, OffsetOutOfRangeError
 from kseg.files import io
 from kseg.files.checkpoints import lower_clean_offset
 from kseg.files.names import list_partition
 from kseg.format.times import Time, bound_ms
-from kseg.frozen import frozen_dataclass
 from kseg.log import data_directory
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import refuse_cluster_metadata

@@ -36,6 +36,7 @@ from kseg.analysis.verify import verify as verify_here
 from kseg.catalog import paths_of
 from kseg.change.cleanup import PLAN_CLASSES
 from kseg.constants import Progress, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.files import io
 from kseg.files.mapping import Mapping as FileMapping
 from kseg.files.names import FileKind, LeftOut, list_partition
@@ -43,7 +44,6 @@ from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.selection import StrPaths
 from kseg.format.header import BatchHeader
 from kseg.format.times import Time
-from kseg.frozen import frozen_dataclass
 from kseg.log.copies import BatchSeen
 from kseg.log.recovery import REINDEX_CLASSES, TRAIL_CLASSES, Finding, Lost, look_at
 from kseg.log.salvage import LostOffsets

@@ -27,6 +27,7 @@ from kseg.change.cleanup import (
 from kseg.change.run import ChangeOptions, has_segments, home_of
 from kseg.change.run import run as run_plans
 from kseg.constants import Progress, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import KsegError
 from kseg.files.names import (
     CLUSTER_METADATA,
@@ -35,7 +36,6 @@ from kseg.files.names import (
 from kseg.files.selection import StrPaths
 from kseg.format.times import Time
 from kseg.frames import TableRows
-from kseg.frozen import frozen_dataclass
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import refuse_cluster_metadata

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kseg.arrow import TYPES
 from kseg.constants import NO_TIMESTAMP, Int64s, Progress, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import KsegError
 from kseg.files import atomic, io, ownership
 from kseg.files.selection import StrPaths
@@ -35,7 +36,6 @@ from kseg.files.whole_file import HIVE_NULL, FileSink, refuse_in_data_directory
 from kseg.format.times import cell_of
 from kseg.format.typed import BYTES, ERRORS, SCHEMA_IDS, SCHEMA_NAMES
 from kseg.format.values import RecordColumns
-from kseg.frozen import frozen_dataclass
 from kseg.log.recovery import Finding
 from kseg.parquet import ParquetFile
 from kseg.records.lake import FileFormat, hive_files

@@ -44,11 +44,11 @@ import pyarrow as pa
 
 from kseg import errors
 from kseg.constants import Progress, StrPath
+from kseg.documents import frozen_dataclass
 from kseg.errors import KsegError
 from kseg.files import atomic, io, ownership
 from kseg.files.names import LeftOut
 from kseg.frames import Table
-from kseg.frozen import frozen_dataclass
 from kseg.spark.options import SourceOptions
 from kseg.spark.plan import list_logs, local_path, make_plan
 from kseg.spark.reading import settle
