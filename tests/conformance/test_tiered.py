@@ -17,7 +17,7 @@ import kseg
 from kseg.errors import NotALogError, TierError
 from kseg.files.checkpoints import EpochEntry
 from kseg.log.tier.lineage import RemoteSegment, SegmentState, is_within
-from kseg.log.tier.segments import Replay
+from kseg.log.tier.objects import Replay
 from kseg.log.tier.tier import Tier
 
 CASES = (

@@ -1,8 +1,8 @@
 """The part of a topic's history that its brokers have moved to a store, and one log of both parts.
 
 lineage    copies of segments, and an index of them by leader epoch, cut by a lineage
-segments   remote segments, as `__remote_log_metadata` describes them
-objects    what lies in a tier: the files of each segment, each a path that opens itself
+objects    what lies in a tier: remote segments, as `__remote_log_metadata` describes them, and
+           the files of each, each a path that opens itself
 aiven      manifests, chunks and keys of Aiven's plugin
 tier       a partition's local and remote segments as one `LogView`
 history    the remote history of a log, and the effect of a change of the local part

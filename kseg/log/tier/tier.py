@@ -45,12 +45,15 @@ from kseg.log.tier.objects import (
     MANIFEST,
     RAW_SUFFIXES,
     Group,
+    Place,
+    Replay,
     SegmentObjects,
     TierPath,
     grouped,
     listed,
+    parse_id,
+    replay,
 )
-from kseg.log.tier.segments import Place, Replay, parse_id, replay
 from kseg.stores.path import is_remote, path_at, place
 from kseg.stores.store import StoredObject
 
