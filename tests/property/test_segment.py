@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kseg.errors import KsegError
 from kseg.files import log_file
 from kseg.format.request import FIELDS
-from kseg.log.segment import reader as segment_reader
+from kseg.log.segment import pieces
 from kseg.log.segment.reader import Segment
 from tests import builders
 from tests.builders import record
@@ -92,8 +92,8 @@ def test_what_keep_leaves_out_is_missing_and_nothing_else(
 
     small_windows.setattr(log_file, "WINDOW_BYTES", window_bytes)
     small_windows.setattr(log_file, "BATCH_BYTES_TRUSTED", window_bytes * 2)
-    small_windows.setattr(segment_reader, "_BATCHES_AHEAD", 1 + salt % 4)
-    small_windows.setattr(segment_reader, "_BYTES_AHEAD", window_bytes)
+    small_windows.setattr(pieces, "_BATCHES_AHEAD", 1 + salt % 4)
+    small_windows.setattr(pieces, "_BYTES_AHEAD", window_bytes)
     path = builders.write_segment(tmp_path, 0, data, tail)
     everything, error = read(path, "always")
     expected = [row for row in everything if stays(row["position"])]

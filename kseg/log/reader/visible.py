@@ -33,7 +33,8 @@ from kseg.format.header import COLUMN, CONTROL, TRANSACTIONAL, BatchTable
 
 if TYPE_CHECKING:
     from kseg.log.reader.version import LogSegments, SegmentInfo
-    from kseg.log.segment.reader import Keep, Segment
+    from kseg.log.segment.pieces import Keep
+    from kseg.log.segment.reader import Segment
 
 
 class Reached:

@@ -11,37 +11,32 @@ segment from its start needs neither.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 
-from kseg import workers
 from kseg.constants import INT64_MAX, INT64_MIN, TAILS, WHOLE_ENDS, StopReason, StrPath
 from kseg.documents import frozen_dataclass
-from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, OnError, at_path
+from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, at_path
 from kseg.files.io import Closing
-from kseg.files.log_file import BATCH_BYTES_TRUSTED, LogFile, OnUnreadable, Tile
+from kseg.files.log_file import LogFile, OnUnreadable, Tile
 from kseg.files.mapping import Mapping, private_memory
 from kseg.files.names import list_partition
-from kseg.format.header import BatchHeader, BatchTable, join_tables, scan, stop_error
-from kseg.format.reader import End, PieceReader, Workspace
+from kseg.format.header import BatchHeader, BatchTable, join_tables, stop_error
+from kseg.format.reader import Workspace
 from kseg.format.request import FIELDS_DEFAULT, Request, RequestOptions
 from kseg.format.times import Time, time_ms
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.log.clock import with_now
+from kseg.log.segment.pieces import Keep, OnOffset, Reading
 
 if TYPE_CHECKING:
     from kseg.files.index import IndexEntry, OffsetIndex, TimeIndex
     from kseg.files.txn_index import TxnIndex
     from kseg.format.search import SoundRun
-
-#: The batches of a table that are read.
-Keep = Callable[[BatchTable], BatchTable]
-OnOffset = Callable[[int], None]
 
 
 @frozen_dataclass
@@ -74,9 +69,6 @@ _BENIGN_AT_END = (*WHOLE_ENDS, *TAILS)
 _ENTRIES_TRIED_MAX = 4
 #: A walk over the headers of fewer bytes of log is done before an index would be open.
 _INDEXED_BYTES_MIN = 4 << 20
-#: Batches that `keep` is asked about at a time, and bytes of log in which they begin.
-_BATCHES_AHEAD = 8_192
-_BYTES_AHEAD = 8 << 20
 
 
 class Segment(Closing):
@@ -523,7 +515,7 @@ class Segment(Closing):
             request = Request.of(request, with_now(options))
         start = self.start_of(request) if start_position is None else start_position
         limit = self.size if end_position is None else end_position
-        return _Reading(self, request, limit, keep, on_offset, workspace).pieces(self._log, start)
+        return Reading(self, request, limit, keep, on_offset, workspace).pieces(self._log, start)
 
     def expect(self, end_position: int) -> None:
         """Set the end of the only reading: a store gets no requests after it in advance.
@@ -581,263 +573,3 @@ class Segment(Closing):
     def __repr__(self) -> str:
         """The path and size."""
         return f"Segment({str(self.path)!r}, size={self.size})"
-
-
-class _Reading:
-    """One reading of a segment's records: fast while batches are usual, else by tables of them."""
-
-    __slots__ = (
-        "_ahead",
-        "_keep",
-        "_limit",
-        "_on_offset",
-        "_report",
-        "_request",
-        "_segment",
-        "_source",
-        "_workspace",
-    )
-
-    def __init__(
-        self,
-        segment: Segment,
-        request: Request,
-        limit: int,
-        keep: Keep | None,
-        on_offset: OnOffset | None,
-        workspace: Workspace | None,
-    ) -> None:
-        """Begin a reading; arguments are those of `Segment.read`, `limit` a position."""
-        report = request.on_error
-        self._segment = segment
-        self._request = request
-        self._limit = min(limit, segment.size)
-        self._keep = keep
-        self._on_offset = on_offset
-        self._report = None if report is None else _with_path(segment.path, report)
-        self._source = str(segment.path)
-        self._workspace = workspace or Workspace()
-        self._ahead = _Ahead()
-
-    def pieces(self, log: LogFile, start: int) -> Iterator[RecordColumns]:
-        """Pieces of all batches from `start` on."""
-        if not self._segment.kafka07 and start >= 0:
-            yield from self._read_fast(log, start)
-        else:
-            yield from self._by_tables(start)
-
-    def _read_fast(self, log: LogFile, start: int) -> Iterator[RecordColumns]:
-        """Pieces out of one view of the file after the other; unusual batches go through tables."""
-        size, limit = self._segment.size, self._limit
-        reader = PieceReader(self._request, self._workspace, source=self._source)
-        reader.move(min(start, size))
-        with log.views(size) as view_at:
-            end, data, base = End.MORE, memoryview(b""), 0
-            while True:
-                workers.check()
-                if end is not End.FULL:
-                    try:
-                        data, base = view_at(reader.at, reader.needed)
-                    except KsegError:  # the walk below meets it too, and has words for it
-                        yield from reader.pieces()
-                        yield from self._by_tables(reader.at, last=reader.last)
-                        return
-                end = self._read_on(reader, data, base)
-                if end is End.MORE and reader.needed <= BATCH_BYTES_TRUSTED:
-                    continue
-                if self._on_offset is not None:
-                    self._on_offset(reader.last_offset)
-                piece = reader.take()
-                if piece is not None:
-                    yield piece
-                if end is End.FULL:
-                    continue
-                if end in (End.END, End.PAST):
-                    return
-                if end is End.MORE and self._is_unreadable(log, reader.at, reader.needed):
-                    yield from self._by_tables(reader.at, last=reader.last)
-                    return
-                chosen = self._keep is None or reader.at < self._ahead.end
-                until = min(reader.at + 1, limit)
-                if end is End.OTHER and chosen:
-                    until = limit if self._keep is None else self._run_end(reader.at)
-                table = yield from self._tables(
-                    reader.at, until, reader.last, one_tile=True, chosen=chosen
-                )
-                if table is None:
-                    return
-                reader.move(table.end_position, int(table.position[-1]))
-
-    def _run_end(self, position: int) -> int:
-        """Where the run of batches that stay ends."""
-        run = self._ahead.run_at(position)
-        return self._limit if run is None else run[1]
-
-    def _read_on(self, reader: PieceReader, data: memoryview, base: int) -> End:
-        """Read on into the piece, past batches that `keep` leaves out."""
-        size, limit = self._segment.size, self._limit
-        if self._keep is None:
-            return reader.read(data, base=base, limit=limit, file_end=size)
-        while True:
-            if reader.at >= self._ahead.end:
-                if self._ahead.is_past:
-                    return End.PAST
-                self._look_ahead(reader.at, data, base)
-            until = min(reader.at + 1, limit)  # no whole batch begins there: the reader says why
-            if reader.at < self._ahead.end:
-                run = self._ahead.run_at(reader.at)
-                if run is None:
-                    reader.move(self._ahead.end)
-                    continue
-                reader.move(max(run[0], reader.at))
-                until = run[1]
-            end = reader.read(data, base=base, limit=until, file_end=size, wanted_end=limit)
-            if end is not End.END or reader.at >= limit:
-                return end
-
-    def _look_ahead(self, start: int, data: memoryview, base: int) -> None:
-        """Ask `keep` about the next batches that lie whole in `data`."""
-        assert self._keep is not None
-        table = scan(
-            data,
-            base=base,
-            start=start,
-            limit=min(self._limit, start + _BYTES_AHEAD),
-            file_end=self._segment.size,
-            on_bad_crc="ignore",
-            batches_max=_BATCHES_AHEAD,
-        )
-        if len(table):
-            if self._on_offset is not None:
-                self._on_offset(int(table.last_offset.max()))
-            self._ahead = _Ahead.of(table, self._keep(table), self._request.offset_end)
-
-    def _is_unreadable(self, log: LogFile, position: int, size: int) -> bool:
-        """Whether part of a batch cannot be read from disk, where damage is reported.
-
-        A walk that goes on after the batch searches for the next one then; a walk that raises at
-        the first damage does not need to know.
-        """
-        if self._report is None:
-            return False
-        return any(True for _ in log.unreadable_ranges(position, min(position + size, log.size)))
-
-    def _by_tables(self, start: int, *, last: int | None = None) -> Iterator[RecordColumns]:
-        """Pieces of all batches from `start` on; `last` is the position of one before it."""
-        yield from self._tables(start, self._limit, last, one_tile=False)
-
-    def _tables(
-        self, start: int, until: int, last: int | None, *, one_tile: bool, chosen: bool = False
-    ) -> Generator[RecordColumns, None, BatchTable | None]:
-        """Pieces of the batches in `[start, until)`, tile by tile.
-
-        The walk begins with the batch before, if known: the next batch depends on it.
-
-        Args:
-            start, until: file positions.
-            last: position of the batch before `start`.
-            one_tile: end after the first tile, so that the fast way goes on there.
-            chosen: `keep` was asked about these batches, and leaves all of them.
-
-        Returns:
-            The last table, or None at the end of the reading.
-        """
-        verify, report = self._request.verify_crc, self._report
-        tiles = self._segment.walk(
-            start=start if last is None else last,
-            limit=until,
-            on_bad_crc="defer" if verify else "ignore",
-            on_unreadable=report,
-        )
-        table: BatchTable | None = None
-        for tile in tiles:
-            table = tile.table
-            yield from self._decode(tile, start, chosen=chosen or self._keep is None)
-            past = len(table) and int(table.base_offset[-1]) >= self._request.offset_end
-            if past and (until - start > 1 or table.stop is not StopReason.LIMIT):
-                return None  # a single batch may be damaged and lie
-            goes_on = table.stop is StopReason.LIMIT and start < table.end_position < until
-            if one_tile and goes_on:  # a tile may hold no more than the batch before
-                return table
-        if table is None:
-            return None
-        if table.stop is StopReason.LIMIT and start < table.end_position < self._limit:
-            return table if len(table) else None
-        fault = self._segment.stop_fault(table)
-        if fault is not None:
-            if report is None:
-                raise fault
-            report(fault)
-        return None
-
-    def _decode(self, tile: Tile, start: int, *, chosen: bool) -> Iterator[RecordColumns]:
-        """Pieces of the batches of a tile from `start` on; `chosen` as in `_tables`."""
-        from kseg.format.columns import decode
-
-        table = tile.table
-        if len(table) and table.position[0] < start:
-            table = table[int(np.searchsorted(table.position, start)) :]
-        if self._on_offset is not None and len(table):
-            self._on_offset(int(table.last_offset.max()))
-        visible = table if chosen or self._keep is None else self._keep(table)
-        try:
-            yield from decode(
-                tile.data,
-                visible,
-                self._request,
-                base=tile.base,
-                source=self._source,
-                workspace=self._workspace,
-                on_error=self._report,
-            )
-        except KsegError as error:
-            raise at_path(error, self._segment.path) from None
-
-
-@frozen_dataclass
-class _Ahead:
-    """The batches ahead of a reader that `keep` leaves.
-
-    Attributes:
-        end: file position after the batches that it was asked about.
-        runs: start and end of each run of batches that stay.
-        is_past: whether the last one asked about lies beyond all offsets that are wanted.
-    """
-
-    end: int = -1
-    runs: tuple[tuple[int, int], ...] = ()
-    is_past: bool = False
-
-    @classmethod
-    def of(cls, table: BatchTable, visible: BatchTable, offset_end: int) -> _Ahead:
-        """The answer of `keep`.
-
-        Args:
-            table: one or more batches that it was asked about.
-            visible: the batches that stay.
-            offset_end: the end of the wanted offsets.
-        """
-        is_past = int(table.base_offset[-1]) >= offset_end
-        if visible is table:
-            run = (int(table.position[0]), table.end_position)
-            return cls(table.end_position, (run,), is_past)
-        starts, ends = visible.position, visible.position + visible.size
-        breaks = np.flatnonzero(starts[1:] != ends[:-1])
-        firsts = starts[np.append(0, breaks + 1)] if len(visible) else starts
-        lasts = ends[np.append(breaks, -1)] if len(visible) else ends
-        runs = tuple(zip(firsts.tolist(), lasts.tolist(), strict=True))
-        return cls(table.end_position, runs, is_past)
-
-    def run_at(self, position: int) -> tuple[int, int] | None:
-        """The first run that ends after a position; None for none."""
-        at = bisect_right(self.runs, position, key=lambda run: run[1])
-        return self.runs[at] if at < len(self.runs) else None
-
-
-def _with_path(path: Path, on_error: OnError) -> OnError:
-    """A function that gives an error the path of its file, and hands it to `on_error`."""
-
-    def report(error: KsegError) -> None:
-        on_error(at_path(error, path))
-
-    return report
