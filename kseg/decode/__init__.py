@@ -1,6 +1,7 @@
 """Typed values by schema: from payloads in bulk to Arrow columns.
 
     decoder         `Decoder`: what each format provides
+    avro_schema     schemas of Avro, and questions about their types
     avro            Avro, with the writer's schema resolved to the reader's
     protobuf        messages of a `.proto` text
     json_struct     JSON, whose type a JSON Schema, the caller or a sample gives

@@ -1,6 +1,6 @@
 """Avro: payloads of one writer's schema as Arrow values of a reader's schema.
 
-`fastavro` parses schemas. A `_Program` is made from both of them, and `kseg._kernels.avro` runs it
+`avro_schema` reads schemas. A `_Program` is made of both, and `kseg._kernels.avro` runs it
 over the payloads. Records become structs, enums text, and a union of null and one other type that
 type. A union of several types becomes a dense union, whose type 0 is null. A decimal with more than
 76 digits, and a logical type that is not known, are what they are stored as.
@@ -15,7 +15,6 @@ schema "bytes" as they are.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Context, Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -24,22 +23,31 @@ import pyarrow.compute as pc
 
 from kseg._kernels import avro as kernel
 from kseg.constants import INT32_MAX, INT64_MAX, INT64_MIN
+from kseg.decode.avro_schema import (
+    NOT_A_SCHEMA,
+    default_of,
+    enter_type,
+    fixed_bytes,
+    logical_of,
+    look_up_name,
+    not_a_schema,
+    parsed,
+    symbols_of,
+    type_of,
+    without_null,
+)
 from kseg.decode.payloads import Reasons
 from kseg.errors import SchemaError
-from kseg.extras import require
 from kseg.format.times import DATETIMES_MS, DAY_MS
-from kseg.internal.registry import RefusedError, Schema, parse
+from kseg.internal.registry import Schema
 
-#: Limits of one schema: columns, steps of a program, nested types.
+#: Limits of one schema: columns, steps of a program.
 COLUMNS_MAX: Final = 10_000
 NODES_MAX: Final = 100_000
-LEVELS_MAX: Final = 200
 #: Arrow numbers the types of a union in 7 bits.
 BRANCHES_MAX: Final = 127
 #: Longer fixed values are Arrow's values of any size.
 FIXED_BYTES_MAX: Final = 32
-#: Digits of Arrow's larger decimals.
-DECIMAL_DIGITS_MAX: Final = 76
 _INT32: Final = (-INT32_MAX - 1, INT32_MAX)
 _INT64: Final = (INT64_MIN, INT64_MAX)
 _MS: Final = (DATETIMES_MS.start, DATETIMES_MS.stop - 1)
@@ -93,16 +101,6 @@ _PROMOTED: Final = {
     "string": ("bytes",),
     "bytes": ("string",),
 }
-#: Errors of a schema whose parts have other types than Avro's.
-_NOT_A_SCHEMA: Final = (
-    LookupError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-    pa.ArrowException,
-)
 _WHY: Final = {
     kernel.SHORT: "the payload ends early",
     kernel.TRAILING: "bytes are left after the value",
@@ -149,22 +147,14 @@ def decoder(
         if wanted_schema is None:
             raise SchemaError(f"{reader.label} has no {record}; it has {', '.join(wanted_names)}")
     elif isinstance(wanted_schema, list):
-        branches = [_look_up_name(branch, wanted_names) for branch in wanted_schema]
-        records = [branch["name"] for branch in branches if _type_of(branch) == "record"]
+        branches = [look_up_name(branch, wanted_names) for branch in wanted_schema]
+        records = [branch["name"] for branch in branches if type_of(branch) == "record"]
         if len(records) > 1:
             raise SchemaError(
                 f"{reader.label} has several record types: {', '.join(records)}; choose one "
                 '(record=), or decode as "registry-json"'
             )
     return _make_decoder(writer, written, names, wanted_schema, wanted_names)
-
-
-def type_names(schema: Schema, references: Mapping[str, Schema]) -> list[str]:
-    """The full name of a schema's type; of a union, that of each branch. Errors as of `decoder`."""
-    parsed_schema, names = parsed(schema, references)
-    branches = parsed_schema if isinstance(parsed_schema, list) else [parsed_schema]
-    kinds = [_look_up_name(branch, names) for branch in branches]
-    return [kind["name"] if "name" in kind else _type_of(kind) for kind in kinds]
 
 
 def _make_decoder(
@@ -175,33 +165,8 @@ def _make_decoder(
         return AvroDecoder(writer, names, reader, reader_names)
     except SchemaError:
         raise
-    except _NOT_A_SCHEMA as error:
-        raise _no_schema(label, error) from None
-
-
-def _no_schema(schema: Schema, error: Exception) -> SchemaError:
-    line = f"{type(error).__name__}: {error}"[:300]
-    return SchemaError(f"{schema.label} is not a schema of Avro: {line}")
-
-
-def parsed(schema: Schema, references: Mapping[str, Schema]) -> tuple[Any, dict[str, Any]]:
-    """A schema as JSON has it, with full names, and the named types in it and in its references.
-
-    Raises:
-        SchemaError: one is damaged, or names a type that there is not.
-    """
-    fastavro: Any = require("fastavro", extra="avro")
-    names: dict[str, Any] = {}
-    schema_json: Any = None
-    for named_schema in (*references.values(), schema):
-        try:
-            text = parse(named_schema.text.encode("utf-8", "surrogatepass"), "schema-json")
-            schema_json = fastavro.parse_schema(text, named_schemas=names)
-        except RefusedError as error:
-            raise SchemaError(f"{named_schema.label}: {error.args[1]}") from None
-        except (fastavro.schema.SchemaParseException, *_NOT_A_SCHEMA) as error:
-            raise _no_schema(named_schema, error) from None
-    return schema_json, names
+    except NOT_A_SCHEMA as error:
+        raise not_a_schema(label, error) from None
 
 
 class AvroDecoder:
@@ -220,7 +185,7 @@ class AvroDecoder:
         self.program = _Program(names, reader_names)
         self.program.compile(writer, reader)
         self.type: pa.DataType = self.program.types[0]
-        self._is_raw = _type_of(writer) == "bytes" == _type_of(reader)
+        self._is_raw = type_of(writer) == "bytes" == type_of(reader)
         if self._is_raw:
             self.type = pa.binary()
 
@@ -300,7 +265,7 @@ class _Program:
         type 0, also without null in the schema: rows that do not decode need one, and Arrow's
         unions have no bits for null.
         """
-        schema, above = _enter_type(schema, self._reader_names, above)
+        schema, above = enter_type(schema, self._reader_names, above)
         number = len(self._columns)
         if number == COLUMNS_MAX:
             raise SchemaError(f"the schema has more than {COLUMNS_MAX} columns")
@@ -308,9 +273,9 @@ class _Program:
         self._children.append([])
         self.types.append(None)
         if isinstance(schema, list):
-            not_null = _without_null(schema)
+            not_null = without_null(schema)
             if len(not_null) <= 1:
-                nullable = nullable or "null" in map(_type_of, schema)
+                nullable = nullable or "null" in map(type_of, schema)
                 self._columns.pop(), self._children.pop(), self.types.pop()
                 return self._column(not_null[0] if not_null else "null", above, nullable=nullable)
             if len(not_null) >= BRANCHES_MAX:
@@ -326,7 +291,7 @@ class _Program:
             ]
             kind, size, bounds, made = kernel.K_UNION, 1, _INT64, pa.dense_union(fields)
             nullable = False
-        elif _type_of(schema) in ("record", "error", "array", "map"):
+        elif type_of(schema) in ("record", "error", "array", "map"):
             kind, size, bounds, made = self._compile_nested(number, schema, above)
         else:
             kind, size, bounds, made = self._scalar(number, schema)
@@ -340,7 +305,7 @@ class _Program:
 
         The upper bound of a decimal is a place in `_codes`, where its largest number begins.
         """
-        kind, logical = _type_of(schema), _logical_of(schema)
+        kind, logical = type_of(schema), logical_of(schema)
         if logical == "decimal":
             precision = schema["precision"]
             made = (pa.decimal128 if precision <= 38 else pa.decimal256)(
@@ -351,12 +316,12 @@ class _Program:
             self._codes += np.frombuffer(largest, "<i4").tolist()
             return kernel.K_DECIMAL, made.byte_width, (0, at), made
         if kind == "fixed":
-            size = _fixed_bytes(schema)
+            size = fixed_bytes(schema)
             if size > FIXED_BYTES_MAX:  # a null of a fixed size takes that size
                 return kernel.K_BYTES, 0, _INT64, pa.binary()
             return kernel.K_FIXED, size, _INT64, pa.binary(size)
         if kind == "enum":
-            self._symbols[number] = _symbols(schema)
+            self._symbols[number] = symbols_of(schema)
         made, column, size, bounds = _SCALARS.get((kind, logical)) or _SCALARS[kind, None]
         return column, size, bounds, made
 
@@ -407,7 +372,7 @@ class _Program:
             above: the names of the types around it.
             path: its place in the schema.
         """
-        writer, above = _enter_type(writer, self._names, above)
+        writer, above = enter_type(writer, self._names, above)
         number = self._add(path, _node_row(kernel.REFUSE, _SKIP))
         if isinstance(writer, list):
             kids = [self._node(branch, reader, column, above, path) for branch in writer]
@@ -431,18 +396,18 @@ class _Program:
         The branch is the type's number in a column that is a union, where null is 0 (see
         `_column`); None for another column.
         """
-        reader = _look_up_name(reader, self._reader_names)
+        reader = look_up_name(reader, self._reader_names)
         if not isinstance(reader, list):
             return (reader if self._can_read(writer, reader) else None), None
-        not_null = _without_null(reader)
+        not_null = without_null(reader)
         if len(not_null) <= 1:
-            if _type_of(writer) == "null":
+            if type_of(writer) == "null":
                 return (writer if len(not_null) < len(reader) else None), None
             return self._choice(writer, not_null[0]) if not_null else (None, None)
         branches = ["null" if len(not_null) < len(reader) else None, *not_null]
         for is_same in (True, False):
             for number, branch in enumerate(branches):
-                branch_type = branch and _look_up_name(branch, self._reader_names)
+                branch_type = branch and look_up_name(branch, self._reader_names)
                 if branch_type and self._can_read(writer, branch_type, is_same=is_same):
                     return branch_type, number
         return None, None
@@ -452,7 +417,7 @@ class _Program:
 
         With `is_same` only one of the same type and name: a union takes this before any other.
         """
-        kind, reader_kind = _type_of(writer), _type_of(reader)
+        kind, reader_kind = type_of(writer), type_of(reader)
         if kind != reader_kind:
             return not is_same and reader_kind in _PROMOTED.get(kind, ())
         if kind not in ("record", "error", "enum", "fixed"):
@@ -470,7 +435,7 @@ class _Program:
         self, writer: Any, reader: Any, column: int, above: tuple[str, ...], path: str
     ) -> list[int]:
         """The row of a node whose type is no union; see `_node` for the arguments."""
-        kind = _type_of(writer)
+        kind = type_of(writer)
         if kind in ("record", "error"):
             return self._record(writer, reader, column, above, path)
         if kind in ("array", "map"):
@@ -481,18 +446,18 @@ class _Program:
                 kids.insert(0, self._node("string", "string", columns[0], above, path))
             return _node_row(op, column, self._list(kids))
         if kind == "fixed":
-            return _node_row(kernel.FIXED, column, argument=_fixed_bytes(writer))
+            return _node_row(kernel.FIXED, column, argument=fixed_bytes(writer))
         if kind == "enum":
-            symbols, symbol_numbers, default = _symbols(writer), dict[str, int](), _NO_SYMBOL
+            symbols, symbol_numbers, default = symbols_of(writer), dict[str, int](), _NO_SYMBOL
             if column != _SKIP:
-                symbol_numbers = {word: at for at, word in enumerate(_symbols(reader))}
+                symbol_numbers = {word: at for at, word in enumerate(symbols_of(reader))}
                 default = symbol_numbers.get(reader.get("default"), default)
             first_code = len(self._codes)
             self._codes += [symbol_numbers.get(word, default) for word in symbols]
             # An enum has no kids: the count is that of its symbols.
             return _node_row(kernel.ENUM, column, (0, len(symbols)), first_code)
-        text_form = kernel.UTF8 if kind == "string" or _type_of(reader) == "string" else 0
-        if _logical_of(writer) == "uuid" or (column != _SKIP and _logical_of(reader) == "uuid"):
+        text_form = kernel.UTF8 if kind == "string" or type_of(reader) == "string" else 0
+        if logical_of(writer) == "uuid" or (column != _SKIP and logical_of(reader) == "uuid"):
             text_form |= kernel.UUID
         return _node_row(_OPS[kind], column, argument=text_form)
 
@@ -525,7 +490,7 @@ class _Program:
             return _node_row(kernel.REFUSE, _SKIP)
         for column in missing:
             if column not in self._defaults:
-                self._defaults[column] = _default(
+                self._defaults[column] = default_of(
                     fields[column], self.types[column], self._reader_names
                 )
         kids = [
@@ -603,81 +568,6 @@ def _node_row(op: int, column: int, kids: tuple[int, int] = (0, 0), argument: in
     return [op, column, *kids, argument]
 
 
-def _enter_type(
-    schema: Any, names: Mapping[str, Any], above: tuple[str, ...]
-) -> tuple[Any, tuple[str, ...]]:
-    """A type, looked up if it is a name; and the names of the types around the types in it.
-
-    Raises:
-        SchemaError: it is in itself, or too deep.
-    """
-    entered = _look_up_name(schema, names)
-    name = entered.get("name", "") if isinstance(entered, dict) else ""
-    if name and name in above:
-        raise SchemaError(
-            f"{name} is a part of itself, and has no Arrow type; decode as registry-json, or read "
-            "the bytes"
-        )
-    if len(above) == LEVELS_MAX:
-        raise SchemaError(f"the schema has more than {LEVELS_MAX} types in types")
-    return entered, (*above, name)
-
-
-def _look_up_name(schema: Any, names: Mapping[str, Any]) -> Any:
-    """The type that a name stands for; another type as it is, without a dict around it."""
-    kind = schema.get("type") if isinstance(schema, dict) else schema
-    if isinstance(kind, str) and kind in names and kind not in _OPS:
-        return names[kind]
-    return kind if isinstance(kind, dict | list) else schema
-
-
-def _type_of(schema: Any) -> Any:
-    return schema["type"] if isinstance(schema, dict) else schema
-
-
-def _without_null(union: list[Any]) -> list[Any]:
-    """The types of a union without null."""
-    return [branch for branch in union if _type_of(branch) != "null"]
-
-
-def _logical_of(schema: Any) -> str | None:
-    """The logical type, if it is one that its values can have."""
-    logical = schema.get("logicalType") if isinstance(schema, dict) else None
-    if logical == "decimal":
-        precision, scale = schema.get("precision"), schema.get("scale", 0)
-        is_sound = schema["type"] in ("bytes", "fixed") and type(precision) is type(scale) is int
-        return (
-            logical
-            if is_sound and 0 <= scale <= precision <= DECIMAL_DIGITS_MAX and precision
-            else None
-        )
-    return logical if isinstance(logical, str) else None
-
-
-def _fixed_bytes(schema: Any) -> int:
-    """The size of a fixed type.
-
-    Raises:
-        SchemaError: it is no size, or larger than any record.
-    """
-    size = schema["size"]
-    if type(size) is not int or not 0 <= size <= INT32_MAX:
-        raise SchemaError(f"{schema.get('name')} is a fixed type of {str(size)[:40]!r} bytes")
-    return size
-
-
-def _symbols(schema: Any) -> list[str]:
-    """The symbols of an enum.
-
-    Raises:
-        SchemaError: they are no list of texts.
-    """
-    symbols = schema["symbols"]
-    if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
-        raise SchemaError(f"the symbols of {schema.get('name')} are no list of texts")
-    return symbols
-
-
 def _inner_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
@@ -689,50 +579,3 @@ def _by_name(fields: Mapping[int, Any]) -> dict[str, int]:
         for alias in field.get("aliases", ()):
             columns.setdefault(alias, column)
     return columns
-
-
-def _default(field: Any, kind: pa.DataType, names: Mapping[str, Any]) -> pa.Array:
-    """The default of a field, as an array of one value.
-
-    Raises:
-        SchemaError: it is not a value of its type.
-    """
-    try:
-        value = _value(field["type"], field["default"], names)
-        if value is None or not pa.types.is_union(kind):
-            return pa.array([value], kind)
-        # A default is of the first type of its union, and type 0 of the column is null.
-        parts = [
-            pa.array([value] if at == 1 else [], kind.field(at).type)
-            for at in range(kind.num_fields)
-        ]
-        types, places = pa.array([1], pa.int8()), pa.array([0], pa.int32())
-        return pa.UnionArray.from_dense(
-            types, places, parts, [branch.name for branch in kind]
-        ).cast(kind)
-    except (ValueError, TypeError, LookupError, AttributeError, pa.ArrowException) as error:
-        raise SchemaError(f"the default of {field['name']}: {error}"[:300]) from None
-
-
-def _value(schema: Any, value: Any, names: Mapping[str, Any]) -> Any:
-    """A default, as JSON has it, in the form that Arrow takes."""
-    schema = _look_up_name(schema, names)
-    if isinstance(schema, list):
-        return _value(schema[0], value, names)
-    kind = _type_of(schema)
-    if kind in ("bytes", "fixed"):
-        data = value.encode("latin-1")
-        if _logical_of(schema) != "decimal":
-            return data
-        number = Decimal(int.from_bytes(data, "big", signed=True))
-        return number.scaleb(-schema.get("scale", 0), Context(prec=DECIMAL_DIGITS_MAX))
-    if kind == "array":
-        return [_value(schema["items"], item, names) for item in value]
-    if kind == "map":
-        return [(key, _value(schema["values"], item, names)) for key, item in value.items()]
-    if kind != "record":
-        return value
-    return {
-        field["name"]: _value(field["type"], value.get(field["name"], field.get("default")), names)
-        for field in schema["fields"]
-    }

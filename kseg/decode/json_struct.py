@@ -22,7 +22,8 @@ import pyarrow as pa
 from kseg._kernels import json_struct as kernel
 from kseg._kernels.avro import Columns
 from kseg.constants import INT64_MAX, INT64_MIN, Uint8s
-from kseg.decode.avro import COLUMNS_MAX, LEVELS_MAX, AvroDecoder
+from kseg.decode.avro import COLUMNS_MAX, AvroDecoder
+from kseg.decode.avro_schema import LEVELS_MAX
 from kseg.decode.payloads import ODD, Block, Reasons, block_at, decode_blocks
 from kseg.errors import SchemaError
 from kseg.internal.registry import RefusedError, Schema, parse

@@ -467,8 +467,8 @@ def _type_names(schema: Schema, schemas: Schemas | None, indexes: tuple[int, ...
         if schema.type == "PROTOBUF":
             protobuf: Any = require("kseg.decode.protobuf", extra="protobuf")
             return [protobuf.message_name(schema, references, indexes or None)]
-        avro: Any = require("kseg.decode.avro", extra="avro")
-        return list(avro.type_names(schema, references))
+        avro_schema: Any = require("kseg.decode.avro_schema", extra="avro")
+        return list(avro_schema.type_names(schema, references))
     return [schema.subject]
 
 

@@ -17,7 +17,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from kseg.decode.avro import DECIMAL_DIGITS_MAX
+from kseg.decode.avro_schema import DECIMAL_DIGITS_MAX
 from kseg.decode.payloads import Decoder
 from kseg.decode.registry import Choice, Decoding
 from kseg.internal.registry import Reference, Schema, Schemas

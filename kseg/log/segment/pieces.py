@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
@@ -17,14 +17,11 @@ from kseg import workers
 from kseg.constants import StopReason
 from kseg.documents import frozen_dataclass
 from kseg.errors import KsegError, OnError, at_path
-from kseg.files.log_file import BATCH_BYTES_TRUSTED, LogFile, Tile
+from kseg.files.log_file import BATCH_BYTES_TRUSTED, LogFile, OnUnreadable, Tile
 from kseg.format.header import BatchTable, scan
 from kseg.format.reader import End, PieceReader, Workspace
 from kseg.format.request import Request
 from kseg.format.values import RecordColumns
-
-if TYPE_CHECKING:
-    from kseg.log.segment.reader import Segment
 
 #: The batches of a table that are read.
 Keep = Callable[[BatchTable], BatchTable]
@@ -33,6 +30,35 @@ OnOffset = Callable[[int], None]
 #: Batches that `keep` is asked about at a time, and bytes of log in which they begin.
 _BATCHES_AHEAD = 8_192
 _BYTES_AHEAD = 8 << 20
+
+
+class WalkedSegment(Protocol):
+    """A segment as a reading uses it: `kseg.log.segment.reader.Segment`."""
+
+    @property
+    def path(self) -> Path:
+        """The log file."""
+
+    @property
+    def kafka07(self) -> bool:
+        """Whether it is a file of Kafka 0.7."""
+
+    @property
+    def size(self) -> int:
+        """The end of the log, in bytes."""
+
+    def walk(
+        self,
+        *,
+        start: int = ...,
+        limit: int | None = ...,
+        on_bad_crc: str = ...,
+        on_unreadable: OnUnreadable | None = ...,
+    ) -> Iterator[Tile]:
+        """The batches that start within these bytes, tile by tile."""
+
+    def stop_fault(self, table: BatchTable) -> KsegError | None:
+        """The damage at which the walk of a table stopped; None at a sound end."""
 
 
 class Reading:
@@ -52,7 +78,7 @@ class Reading:
 
     def __init__(
         self,
-        segment: Segment,
+        segment: WalkedSegment,
         request: Request,
         limit: int,
         keep: Keep | None,

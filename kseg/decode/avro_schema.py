@@ -1,0 +1,197 @@
+"""Schemas of Avro: parsed by fastavro, and the questions about their types.
+
+A type is what JSON has for it: a name, a dict, or a list for a union. `parsed` returns the table in
+which names of types are looked up.
+
+Source: Apache Avro 1.12, "Schema Declaration".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Context, Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kseg.constants import INT32_MAX
+from kseg.errors import SchemaError
+from kseg.extras import require
+from kseg.internal.registry import RefusedError, Schema, parse
+
+#: The most types in types.
+LEVELS_MAX: Final = 200
+#: Digits of Arrow's larger decimals.
+DECIMAL_DIGITS_MAX: Final = 76
+_PRIMITIVES: Final = frozenset(
+    ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+)
+#: Errors of a schema whose parts have other types than Avro's.
+NOT_A_SCHEMA: Final = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    pa.ArrowException,
+)
+
+
+def type_names(schema: Schema, references: Mapping[str, Schema]) -> list[str]:
+    """The full name of a schema's type; of a union, that of each branch. Errors as of `decoder`."""
+    parsed_schema, names = parsed(schema, references)
+    branches = parsed_schema if isinstance(parsed_schema, list) else [parsed_schema]
+    kinds = [look_up_name(branch, names) for branch in branches]
+    return [kind["name"] if "name" in kind else type_of(kind) for kind in kinds]
+
+
+def parsed(schema: Schema, references: Mapping[str, Schema]) -> tuple[Any, dict[str, Any]]:
+    """A schema as JSON has it, with full names, and the named types in it and in its references.
+
+    Raises:
+        SchemaError: one is damaged, or names a type that there is not.
+    """
+    fastavro: Any = require("fastavro", extra="avro")
+    names: dict[str, Any] = {}
+    schema_json: Any = None
+    for named_schema in (*references.values(), schema):
+        try:
+            text = parse(named_schema.text.encode("utf-8", "surrogatepass"), "schema-json")
+            schema_json = fastavro.parse_schema(text, named_schemas=names)
+        except RefusedError as error:
+            raise SchemaError(f"{named_schema.label}: {error.args[1]}") from None
+        except (fastavro.schema.SchemaParseException, *NOT_A_SCHEMA) as error:
+            raise not_a_schema(named_schema, error) from None
+    return schema_json, names
+
+
+def not_a_schema(schema: Schema, error: Exception) -> SchemaError:
+    """The error for a schema whose parts are not those of Avro."""
+    line = f"{type(error).__name__}: {error}"[:300]
+    return SchemaError(f"{schema.label} is not a schema of Avro: {line}")
+
+
+def enter_type(
+    schema: Any, names: Mapping[str, Any], above: tuple[str, ...]
+) -> tuple[Any, tuple[str, ...]]:
+    """A type, looked up if it is a name; and the names of the types around the types in it.
+
+    Raises:
+        SchemaError: it is in itself, or too deep.
+    """
+    entered = look_up_name(schema, names)
+    name = entered.get("name", "") if isinstance(entered, dict) else ""
+    if name and name in above:
+        raise SchemaError(
+            f"{name} is a part of itself, and has no Arrow type; decode as registry-json, or read "
+            "the bytes"
+        )
+    if len(above) == LEVELS_MAX:
+        raise SchemaError(f"the schema has more than {LEVELS_MAX} types in types")
+    return entered, (*above, name)
+
+
+def look_up_name(schema: Any, names: Mapping[str, Any]) -> Any:
+    """The type that a name stands for; another type as it is, without a dict around it."""
+    kind = schema.get("type") if isinstance(schema, dict) else schema
+    if isinstance(kind, str) and kind in names and kind not in _PRIMITIVES:
+        return names[kind]
+    return kind if isinstance(kind, dict | list) else schema
+
+
+def type_of(schema: Any) -> Any:
+    """The name of a type, or the type itself where it has none."""
+    return schema["type"] if isinstance(schema, dict) else schema
+
+
+def without_null(union: list[Any]) -> list[Any]:
+    """The types of a union without null."""
+    return [branch for branch in union if type_of(branch) != "null"]
+
+
+def logical_of(schema: Any) -> str | None:
+    """The logical type, if it is one that its values can have."""
+    logical = schema.get("logicalType") if isinstance(schema, dict) else None
+    if logical == "decimal":
+        precision, scale = schema.get("precision"), schema.get("scale", 0)
+        is_sound = schema["type"] in ("bytes", "fixed") and type(precision) is type(scale) is int
+        return (
+            logical
+            if is_sound and 0 <= scale <= precision <= DECIMAL_DIGITS_MAX and precision
+            else None
+        )
+    return logical if isinstance(logical, str) else None
+
+
+def fixed_bytes(schema: Any) -> int:
+    """The size of a fixed type.
+
+    Raises:
+        SchemaError: it is no size, or larger than any record.
+    """
+    size = schema["size"]
+    if type(size) is not int or not 0 <= size <= INT32_MAX:
+        raise SchemaError(f"{schema.get('name')} is a fixed type of {str(size)[:40]!r} bytes")
+    return size
+
+
+def symbols_of(schema: Any) -> list[str]:
+    """The symbols of an enum.
+
+    Raises:
+        SchemaError: they are no list of texts.
+    """
+    symbols = schema["symbols"]
+    if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
+        raise SchemaError(f"the symbols of {schema.get('name')} are no list of texts")
+    return symbols
+
+
+def default_of(field: Any, kind: pa.DataType, names: Mapping[str, Any]) -> pa.Array:
+    """The default of a field, as an array of one value.
+
+    Raises:
+        SchemaError: it is not a value of its type.
+    """
+    try:
+        value = _arrow_value(field["type"], field["default"], names)
+        if value is None or not pa.types.is_union(kind):
+            return pa.array([value], kind)
+        # A default is of the first type of its union, and type 0 of the column is null.
+        parts = [
+            pa.array([value] if at == 1 else [], kind.field(at).type)
+            for at in range(kind.num_fields)
+        ]
+        types, places = pa.array([1], pa.int8()), pa.array([0], pa.int32())
+        return pa.UnionArray.from_dense(
+            types, places, parts, [branch.name for branch in kind]
+        ).cast(kind)
+    except NOT_A_SCHEMA as error:
+        raise SchemaError(f"the default of {field['name']}: {error}"[:300]) from None
+
+
+def _arrow_value(schema: Any, value: Any, names: Mapping[str, Any]) -> Any:
+    """A default, as JSON has it, in the form that Arrow takes."""
+    schema = look_up_name(schema, names)
+    if isinstance(schema, list):
+        return _arrow_value(schema[0], value, names)
+    kind = type_of(schema)
+    if kind in ("bytes", "fixed"):
+        data = value.encode("latin-1")
+        if logical_of(schema) != "decimal":
+            return data
+        number = Decimal(int.from_bytes(data, "big", signed=True))
+        return number.scaleb(-schema.get("scale", 0), Context(prec=DECIMAL_DIGITS_MAX))
+    if kind == "array":
+        return [_arrow_value(schema["items"], item, names) for item in value]
+    if kind == "map":
+        return [(key, _arrow_value(schema["values"], item, names)) for key, item in value.items()]
+    if kind != "record":
+        return value
+    return {
+        field["name"]: _arrow_value(
+            field["type"], value.get(field["name"], field.get("default")), names
+        )
+        for field in schema["fields"]
+    }
