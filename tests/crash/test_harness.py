@@ -8,44 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from kseg.errors import PoisonedFileError
 from kseg.files import io
-from tests.crash import tiny
-from tests.crash.faults import Fault, Faulty, every_fault
-from tests.crash.kills import Kill, calls_of, every_kill, run_killed
+from tests.crash.faults import Fault, Faulty
 from tests.crash.oplog import Name, Op, Recorder, Rename, Resize, Sync, SyncNames, Tree, Write
 from tests.crash.states import (
-    CrashState,
-    Sampler,
     drawn,
     enumerated,
-    killed,
     materialise,
     points,
     snapshot,
     torn,
 )
-
-
-def recorded(root: Path, mistake: tiny.Mistake = "", lines: int = 3) -> Recorder:
-    recorder = Recorder(root)
-    with io.calls_replaced(recorder.calls):
-        tiny.writer(lines, mistake)(root, recorder.remark)
-    return recorder
-
-
-def losses(recorder: Recorder, states: int = 400) -> list[CrashState]:
-    sampler = Sampler(recorder.before, recorder.ops, 1)
-    said = [0, *recorder.remarks()]
-    some = (sampler.draw() for _ in range(states))
-    return [s for s in some if tiny.lost(s.contents(), said[s.point.remarks])]
-
-
-def test_the_log_of_a_workload_tells_what_is_there_in_the_end(tmp_path: Path) -> None:
-    recorder = recorded(tmp_path)
-    last = points(recorder.before, recorder.ops)[-1]
-    assert killed(last).contents() == snapshot(tmp_path)
-    assert last.open == ()
 
 
 def test_what_was_there_before_counts_as_lasting(tmp_path: Path) -> None:
@@ -65,17 +38,6 @@ def test_a_call_outside_of_the_root_is_an_error(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "root")
     with io.calls_replaced(recorder.calls), pytest.raises(AssertionError, match="outside"):
         io.make_directory(tmp_path / "elsewhere")
-
-
-def test_no_state_of_a_good_writer_loses_a_line(tmp_path: Path) -> None:
-    assert losses(recorded(tmp_path)) == []
-
-
-@pytest.mark.parametrize(
-    "mistake", ["no flush", "no flush of names", "rename first", "acknowledge first"]
-)
-def test_the_states_show_each_mistake(tmp_path: Path, mistake: tiny.Mistake) -> None:
-    assert losses(recorded(tmp_path, mistake)) != []
 
 
 def test_an_unflushed_write_is_there_or_not_or_torn_at_blocks_of_the_file() -> None:
@@ -170,71 +132,7 @@ def test_a_state_can_be_put_on_disk_and_read_back(tmp_path: Path) -> None:
     assert snapshot(tmp_path / "state") == contents
 
 
-# ---- kills ---------------------------------------------------------------------------------------
-
-
-def test_a_killed_process_leaves_what_its_calls_did_up_to_there(tmp_path: Path) -> None:
-    def fresh(name: str) -> Path:
-        root = tmp_path / name
-        root.mkdir()
-        return root
-
-    workload = tiny.writer(2)
-    names = calls_of(workload, fresh("whole"))
-    recorder = recorded(fresh("recorded"), lines=2)
-    after = {p.index: killed(p).contents() for p in points(recorder.before, recorder.ops)}
-    for number, kill in enumerate(every_kill(names)):
-        root = fresh(str(number))
-        outcome = run_killed(workload, root, kill)
-        assert outcome.killed
-        assert outcome.error == ""
-        assert not tiny.lost(snapshot(root), outcome.remarks)
-        if kill.how != "torn":
-            assert snapshot(root) in after.values()
-
-
-def test_a_torn_write_leaves_a_part_of_its_bytes(tmp_path: Path) -> None:
-    names = calls_of(tiny.writer(1), _made(tmp_path / "whole"))
-    root = _made(tmp_path / "torn")
-    outcome = run_killed(tiny.writer(1), root, Kill(names.index("pwritev"), "torn", 0.25))
-    assert outcome.killed
-    assert (root / tiny.LINES).read_bytes() == tiny.line(0)[: tiny.SIZE // 4]
-
-
-def test_a_child_that_fails_says_why(tmp_path: Path) -> None:
-    outcome = run_killed(tiny.writer(1), tmp_path / "missing", None)
-    assert not outcome.killed
-    assert "FileNotFoundError" in outcome.error
-
-
 # ---- faults --------------------------------------------------------------------------------------
-
-
-def _made(path: Path) -> Path:
-    path.mkdir()
-    return path
-
-
-def test_no_fault_makes_a_good_writer_lose_a_line_it_acknowledged(tmp_path: Path) -> None:
-    names = calls_of(tiny.writer(2), _made(tmp_path / "whole"))
-    for number, fault in enumerate(every_fault(names)):
-        root = _made(tmp_path / str(number))
-        recorder = Recorder(root, Faulty(fault).calls)
-        try:
-            with io.calls_replaced(recorder.calls):
-                tiny.writer(2)(root, recorder.remark)
-        except (OSError, PoisonedFileError):
-            assert fault.what not in ("short", "EINTR")
-        assert losses(recorder, 20) == [], fault
-
-
-def test_a_writer_that_ignores_short_writes_is_caught(tmp_path: Path) -> None:
-    names = calls_of(tiny.writer(2), _made(tmp_path / "whole"))
-    root = _made(tmp_path / "short")
-    recorder = Recorder(root, Faulty(Fault(names.index("pwritev"), "short")).calls)
-    with io.calls_replaced(recorder.calls):
-        tiny.writer(2, "ignore short writes")(root, recorder.remark)
-    assert losses(recorder, 20) != []
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ from tests.crash.stories import (
     NewEpoch,
     Recode,
     Reopen,
+    Restart,
     Retain,
     Roll,
     Story,
@@ -139,6 +140,13 @@ SMALL = {
         Truncate(2, planned=True),
         Append((plain(3),)),
     ),
+    "begin again earlier": (
+        Append((plain(1), plain(2))),
+        Flush(),
+        Restart(-3),
+        Append((plain(3),)),
+    ),
+    "begin again where it stands": (Append((plain(1),)), Restart(7), Flush(), Restart(0)),
     "retain": (Append((plain(1),)), Roll(), Append((plain(2),)), DeleteRecords(1), Retain()),
     "retain without a recovery": (
         *(Append((plain(n, size=500),)) for n in range(4)),

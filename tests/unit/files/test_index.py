@@ -50,11 +50,6 @@ def test_oix_01_tix_01_a_missing_file_is_an_empty_index(
     assert not path.exists()
 
 
-def test_upper_bound_is_computed_in_64_bits(tmp_path: Path) -> None:
-    with open_index(OffsetIndex, tmp_path / "x", [(1, 10)]) as index:
-        assert index.fetch_upper_bound(2**31 - 1, 2**31 - 1) is None
-
-
 def test_refresh_sees_what_another_process_added(tmp_path: Path, mapping: Any) -> None:
     path = tmp_path / "x"
     with open_index(OffsetIndex, path, [(1, 1)], slots=4, mapping=mapping) as index:
@@ -66,14 +61,6 @@ def test_refresh_sees_what_another_process_added(tmp_path: Path, mapping: Any) -
         index_bytes.offset_index(path, [(1, 1), (5, 70), (6, 80)])
         assert index.refresh() == 3
         assert index.lookup(BASE + 9) == (BASE + 6, 80)
-
-
-def test_a_file_that_is_trimmed_meanwhile_is_looked_at_again(tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    with open_index(OffsetIndex, path, [(1, 1)], slots=1000, mapping="never") as index:
-        index_bytes.offset_index(path, [(1, 1), (2, 20)])
-        assert index.refresh() == 2
-        assert index.slots == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kseg.errors import CorruptIndexError, OffsetOverflowError, OffsetsOutOfOrderError
+from kseg.errors import CorruptIndexError, OffsetsOutOfOrderError
 from kseg.files import io
 from kseg.files.index import OffsetIndex
 from kseg.files.index_writer import OffsetIndexWriter, TimeIndexWriter
@@ -115,22 +115,6 @@ def test_a_cut_that_stops_half_way_leaves_a_sound_index(tmp_path: Path) -> None:
         assert offset_entries(tmp_path / "x")[:3] == [(1, 10), (2, 21), (0, 0)]
 
 
-@pytest.mark.parametrize(
-    ("offset", "error"),
-    [(39, OffsetOverflowError), (40 + 2**31, OffsetOverflowError), (-1, OffsetOverflowError)],
-)
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_offset_without_a_relative_form_is_refused(
-    kind: Any, offset: int, error: type[Exception], tmp_path: Path
-) -> None:
-    with kind.open(tmp_path / "x", 40, bytes_max=80) as index:
-        add = index.append if kind is OffsetIndexWriter else index.maybe_append
-        pair = (offset, 5) if kind is OffsetIndexWriter else (5, offset)
-        with pytest.raises(error):
-            add(*pair)
-        assert index.count == 0
-
-
 def test_oix_06_07_an_entry_that_is_refused_or_fails_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "x"
     with OffsetIndexWriter.open(path, 0, bytes_max=24) as index:
@@ -156,15 +140,6 @@ def test_a_time_that_says_nothing_new_gets_no_entry(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="6 ms is below 7"):
             index.maybe_append(6, 9, skip_full_check=True)
     assert time_entries(path) == [(5, 1), (6, 3), (7, 4)]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_packed_entries_need_room(kind: Any, tmp_path: Path) -> None:
-    with kind.open(tmp_path / "x", 0, bytes_max=24) as index:
-        slots = 24 // kind.ENTRY.size
-        with pytest.raises(ValueError, match="entries more"):
-            index.append_packed(bytes((slots + 1) * kind.ENTRY.size), (9, 9))
-        assert index.count == 0
 
 
 def test_a_file_that_somebody_shortened_is_corrupt(tmp_path: Path) -> None:
@@ -193,33 +168,3 @@ def test_a_cut_leaves_the_entries_below_an_offset(
         for one in (index, times):
             assert one.truncate_to(cut) == len(offsets) - len(left)
             assert one.count == len(left)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_has_not_changed_is_not_flushed_again(kind: Any, tmp_path: Path) -> None:
-    done: list[int] = []
-    with (
-        kind.open(tmp_path / "x", 0, bytes_max=80) as index,
-        io.calls_replaced(io.Calls(fdatasync=done.append)),
-    ):
-        for expected in (1, 1):
-            index.flush()
-            assert len(done) == expected
-        for change in (lambda: index.append_packed(bytes(24), (1, 1)), index.trim, index.clear):
-            before = len(done)
-            change()
-            index.flush()
-            index.flush()
-            assert len(done) == before + 1
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_closed_index_is_trimmed_and_lasting(kind: Any, tmp_path: Path) -> None:
-    done: list[str] = []
-    index = kind.open(tmp_path / "x", 0, bytes_max=80)
-    index.flush()
-    calls = io.Calls(ftruncate=lambda *_: done.append("cut"), fdatasync=lambda _: done.append("fl"))
-    with io.calls_replaced(calls):
-        index.close()
-        index.close()
-    assert done == ["cut", "fl"]

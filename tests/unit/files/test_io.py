@@ -86,11 +86,6 @@ def test_short_writes_are_completed(tmp_path: Path, size: int) -> None:
     assert written(tmp_path / "x", *parts, calls=at_most(size), position=2) == b"\0\0abcdef"
 
 
-def test_more_parts_than_one_call_takes_are_written(tmp_path: Path) -> None:
-    parts = [bytes([number % 256]) for number in range(3000)]
-    assert written(tmp_path / "x", *parts) == b"".join(parts)
-
-
 def test_an_interrupted_write_goes_on(tmp_path: Path) -> None:
     interruptions = iter([True, True])
 

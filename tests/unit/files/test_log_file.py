@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg import CorruptRecordError, NotALogError, Segment
+from kseg import CorruptRecordError, Segment
 from kseg.constants import StopReason
 from kseg.files import log_file
 from kseg.files.log_file import LogFile, Tile
@@ -19,7 +19,6 @@ from tests.builders import (
     batch,
     message07,
     messages,
-    messages07,
     record,
     wrapper,
     write_segment,
@@ -57,21 +56,6 @@ def seen(found: list[Tile]) -> tuple[list[int], int, StopReason]:
     """Positions of the batches, where the walk ended and why."""
     positions = [at for tile in found for at in tile.table.position.tolist()]
     return positions, found[-1].table.end_position, found[-1].table.stop
-
-
-def test_batches_of_every_size_are_lent_whole(tmp_path: Path) -> None:
-    parts = [SMALL, HUGE, SMALL, LARGE, LARGE, SMALL, HUGE]
-    path = write_segment(tmp_path, 0, *parts)
-    starts = [sum(map(len, parts[:at])) for at in range(len(parts))]
-    for mapping in ("never", "always"):
-        found = tiles(path, mapping)
-        assert seen(found) == (starts, sum(map(len, parts)), StopReason.END)
-        assert {tile.table.stop for tile in found[:-1]} == {StopReason.LIMIT}
-        for tile in found:
-            for at, size in zip(tile.table.position, tile.table.size, strict=True):
-                lent = bytes(tile.data[at - tile.base : at - tile.base + size])
-                assert lent == parts[starts.index(at)]
-        assert {int(ok) for tile in found for ok in tile.table.crc_ok} == {1}
 
 
 def test_a_walk_begins_and_ends_where_it_is_told(tmp_path: Path) -> None:
@@ -164,26 +148,6 @@ def test_readers_report_a_large_batch_that_lies_and_go_on(tmp_path: Path, name: 
     assert answers[0][0][-1]["value"] == (b"tail" if kafka07 else b"v" * 25)
 
 
-ZEROS: dict[str, tuple[bytes, StopReason]] = {
-    "shorter than a head": (bytes(11), StopReason.ZERO_TAIL),
-    "shorter than a window": (bytes(150), StopReason.ZERO_TAIL),
-    "many windows": (bytes(5000), StopReason.ZERO_TAIL),
-    "many windows, then one": (bytes(5000) + b"\x01", StopReason.BAD_LENGTH),
-    "one in the second window": (bytes(450) + b"\x80" + bytes(5000), StopReason.BAD_LENGTH),
-    "a batch behind": (bytes(700) + SMALL, StopReason.BAD_LENGTH),
-}
-
-
-@pytest.mark.parametrize("name", ZEROS)
-def test_a_tail_is_zero_only_if_it_is_to_the_end(tmp_path: Path, name: str) -> None:
-    tail, stop = ZEROS[name]
-    for front in (b"", SMALL, SMALL + LARGE):
-        path = write_segment(tmp_path, 0, front, tail)
-        for mapping in ("never", "always"):
-            _, end, why = seen(tiles(path, mapping))
-            assert (end, why) == (len(front), stop)
-
-
 def test_one_batch_is_looked_at_by_its_position(tmp_path: Path) -> None:
     path = write_segment(tmp_path, 0, SMALL, HUGE, flip(SMALL))
     for mapping in ("never", "always"):
@@ -218,27 +182,6 @@ def test_a_file_that_grows_is_read_to_where_it_ended_until_refreshed(tmp_path: P
             assert [len(tile.table) for tile in file.walk()] == [1]
             assert file.refresh() == file.size == 2 * len(SMALL)
             assert sum(len(tile.table) for tile in file.walk()) == 2
-
-
-def test_names_tell_base_offset_and_era(tmp_path: Path) -> None:
-    for base, suffix, kafka07 in [(7, ".log", False), (2**62, ".log", False), (9, ".kafka", True)]:
-        path = write_segment(tmp_path, base, b"", suffix=suffix)
-        with LogFile.open(path) as file:
-            assert (file.base_offset, file.kafka07, file.size) == (base, kafka07, 0)
-            assert file.mapped
-    for name in ("x.txt", f"{0:020d}.index"):
-        (tmp_path / name).touch()
-        with pytest.raises(NotALogError, match="file of batches"):
-            LogFile.open(tmp_path / name)
-
-
-def test_a_set_of_07_that_is_larger_than_a_window_is_lent_whole(tmp_path: Path) -> None:
-    data = messages07([b"x" * 50] * 40, codec=GZIP) + messages07([b"y" * 300])
-    path = write_segment(tmp_path, 0, data, suffix=".kafka")
-    for mapping in ("never", "always"):
-        with Segment.open(path, mapping=mapping) as segment:  # type: ignore[arg-type]
-            got = [r.value for r in segment.records()]
-        assert got == [b"x" * 50] * 40 + [b"y" * 300]
 
 
 def test_a_closed_file_is_not_walked(tmp_path: Path) -> None:

@@ -106,16 +106,6 @@ def test_a_writer_that_cannot_undo_never_writes_again(log: LogWriter) -> None:
     assert content(log) == b"firstsec"
 
 
-def test_a_failed_flush_is_not_forgotten(log: LogWriter) -> None:
-    with io.calls_replaced(io.Calls(fdatasync=refuse)), pytest.raises(OSError, match="Input/out"):
-        log.flush()
-    assert log.poisoned
-    for again in (lambda: log.append(b"x"), log.flush):
-        with pytest.raises(PoisonedFileError, match="a flush failed"):
-            again()
-    assert content(log) == b"first"
-
-
 def flushes(log: LogWriter) -> int:
     """How many there are in one call of `flush`."""
     seen: list[int] = []
@@ -192,19 +182,6 @@ def test_a_log_that_has_become_large_takes_blocks_for_as_much_again(tmp_path: Pa
         log.append(b"d")
         assert taken[1:] == [(201, 101)]
     assert (tmp_path / "x.log").read_bytes() == b"a" * 100 + b"b" + b"c" * 100 + b"d"
-
-
-def test_a_small_log_takes_no_blocks_ahead(tmp_path: Path) -> None:
-    taken: Taken = []
-    with (
-        io.calls_replaced(noting(taken)),
-        LogWriter.open(tmp_path / "x.log", create=True) as log,
-    ):
-        for _ in range(4):
-            log.append(bytes(2**20))
-        assert not taken
-        log.append(b"x")
-        assert taken == [(4 * 2**20, 4 * 2**20 + 1)]
 
 
 @pytest.mark.usefixtures("small")

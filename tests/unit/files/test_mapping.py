@@ -10,12 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from kseg.errors import CorruptRecordError, SegmentInUseError
 from kseg.files import io, lock, system_calls
-from kseg.files.mapping import INDEX_BYTES_READ, MappedFile, held_by_another
+from kseg.files.mapping import INDEX_BYTES_READ, MappedFile
 from tests.stopping import refusing
 from tests.unit.files.foreign import holding
 
@@ -61,23 +60,6 @@ def test_a_view_is_the_whole_file_for_as_long_as_it_is_lent(path: Path) -> None:
             view[0]
 
 
-def test_what_outlives_a_view_keeps_its_bytes(path: Path) -> None:
-    with MappedFile.open(path) as file, file.view() as view:
-        kept = np.frombuffer(view, dtype=np.uint8)
-    assert kept.tobytes() == DATA
-
-
-def fail_over(file: MappedFile) -> None:
-    with file.view() as view, memoryview(view) as part:
-        kept = np.frombuffer(part, dtype=np.uint8)
-        raise KeyError(len(kept))
-
-
-def test_an_error_in_a_view_is_not_hidden_by_what_its_frames_hold(path: Path) -> None:
-    with MappedFile.open(path) as file, pytest.raises(KeyError):
-        fail_over(file)
-
-
 def test_closing_under_a_view_takes_nothing_away(path: Path) -> None:
     file = MappedFile.open(path)
     with file.view() as view:
@@ -97,28 +79,6 @@ def test_an_unmapped_file_lends_no_view(path: Path) -> None:
         file.view(),
     ):
         pass
-
-
-def test_an_empty_file_has_an_empty_view(path: Path, mapping: Any) -> None:
-    path.write_bytes(b"")
-    with MappedFile.open(path, mapping) as file:
-        assert (file.size, bytes(file.read(0, 10))) == (0, b"")
-        if file.mapped:
-            with file.view() as view:
-                assert len(view) == 0
-
-
-def test_growth_is_seen_after_a_refresh(path: Path, mapping: Any) -> None:
-    with MappedFile.open(path, mapping) as file:
-        with path.open("ab") as writer:
-            writer.write(b"more")
-        assert file.size == len(DATA)
-        assert bytes(file.read(len(DATA), 4)) == b""
-        assert file.refresh() == file.size == len(DATA) + 4
-        assert bytes(file.read(len(DATA), 9)) == b"more"
-        if file.mapped:
-            with file.view() as view:
-                assert bytes(view[-4:]) == b"more"
 
 
 def test_no_descriptor_is_left(path: Path, mapping: Any) -> None:
@@ -152,18 +112,6 @@ def test_a_circle_closes_a_descriptor_once(path: Path) -> None:
         assert os.fstat(reused.fileno())
 
 
-def test_a_directory_that_another_process_holds_is_read_through_windows(path: Path) -> None:
-    with holding(path.parent.parent):
-        assert held_by_another(path)
-        with MappedFile.open(path) as file:
-            assert not file.mapped
-            assert bytes(file.read(0, len(DATA))) == DATA
-        with MappedFile.open(path, "always") as file:
-            assert file.mapped
-    with MappedFile.open(path) as file:
-        assert file.mapped
-
-
 def test_the_data_directory_is_found_from_a_relative_path(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,18 +124,6 @@ def test_a_lock_that_cannot_be_looked_at_counts_as_held(path: Path) -> None:
     (path.parent.parent / ".lock").mkdir()
     with MappedFile.open(path) as file:
         assert not file.mapped
-
-
-def test_a_file_that_shrinks_while_its_broker_lives_is_an_error_not_a_crash(path: Path) -> None:
-    with holding(path.parent.parent), MappedFile.open(path) as file:
-        os.truncate(path, 1000)
-        assert bytes(file.read(0, 1000)) == DATA[:1000]
-        for position, size in ((0, 1001), (999, 2), (1000, 1), (5000, 100)):
-            with pytest.raises(CorruptRecordError, match="shrank") as caught:
-                file.read(position, size)
-            assert (caught.value.path, caught.value.position) == (str(path), position)
-        assert file.refresh() == 1000
-        assert bytes(file.read(0, 5000)) == DATA[:1000]
 
 
 def test_a_file_that_shrinks_between_asking_and_mapping_is_an_error(

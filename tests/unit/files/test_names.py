@@ -66,9 +66,6 @@ def test_an_offset_fits_in_64_bits(stem: str, fits: bool) -> None:
 UUID = "3f2504e04f8911d39a0c0305e82c3301"
 
 
-UUID = "3f2504e04f8911d39a0c0305e82c3301"
-
-
 @given(st.text(max_size=40))
 @example("t-2147483648")
 def test_any_name_is_parsed_foreign_or_refused(name: str) -> None:
@@ -115,13 +112,6 @@ def test_one_listing_sorts_a_partition_out(tmp_path: Path) -> None:
     assert listed.leader_epochs == directory / "leader-epoch-checkpoint"
     assert listed.metadata == directory / "partition.metadata"
     assert [p.name for p in listed.foreign] == ["00000000000000000300.log", "abc.log", "notes.txt"]
-
-
-def test_segments_of_kafka_07_are_segments(tmp_path: Path) -> None:
-    directory = touch(tmp_path / "t-0", f"{S}.kafka", "00000000000000000000.kafka", f"{S}.log")
-    listed = names.list_partition(directory)
-    assert [(s.base_offset, s.kafka07) for s in listed.segments] == [(0, True), (42, False)]
-    assert [p.name for p in listed.foreign] == [f"{S}.kafka"]
 
 
 def test_kraft_snapshots_ascend_by_offset_and_epoch(tmp_path: Path) -> None:
@@ -177,13 +167,6 @@ def test_a_directory_without_kafka_files_says_what_is_there(tmp_path: Path) -> N
     touch(tmp_path, "a.txt", "b.txt", "c.txt", "d.txt")
     with pytest.raises(NotALogError, match=r"only a\.txt, b\.txt, c\.txt and 1 more$"):
         names.classify_path(tmp_path)
-
-
-def test_a_missing_path_is_an_os_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        names.classify_path(tmp_path / "absent")
-    with pytest.raises(FileNotFoundError):
-        names.list_partition(tmp_path / "absent")
 
 
 def test_dangling_links_are_foreign_and_good_ones_followed(tmp_path: Path) -> None:

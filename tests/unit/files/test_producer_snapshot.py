@@ -3,7 +3,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from kseg.files.producer_snapshot import (
     write,
 )
 from tests.crash.faults import Fault, Faulty
-from tests.stopping import stopping_at
 
 ENTRY = struct.Struct(">qhiqiqiq")
 OPEN = ProducerSnapshotEntry(1, 2, 1, 2, 3, -1, 3, 100)
@@ -50,22 +48,10 @@ def test_a_count_that_lies_under_a_good_crc_is_corrupt(count: int) -> None:
         read(snapshot(OPEN, MARKER_ONLY, count=count))
 
 
-def test_bytes_behind_the_last_entry_are_corrupt() -> None:
-    with pytest.raises(CorruptIndexError):
-        read(snapshot(OPEN) + b"\0")
-
-
 @pytest.mark.parametrize("version", [-1, 0, 2, 256])
 def test_other_versions_are_refused(version: int) -> None:
     with pytest.raises(CorruptIndexError, match="version"):
         read(snapshot(version=version))
-
-
-def test_errors_name_the_file(tmp_path: Path) -> None:
-    (tmp_path / "x.snapshot").write_bytes(b"\0\1")
-    with pytest.raises(CorruptIndexError) as caught:
-        read(tmp_path / "x.snapshot")
-    assert caught.value.path == str(tmp_path / "x.snapshot")
 
 
 def test_a_file_that_is_too_long_is_refused_unread(tmp_path: Path) -> None:
@@ -73,11 +59,6 @@ def test_a_file_that_is_too_long_is_refused_unread(tmp_path: Path) -> None:
         file.truncate(SNAPSHOT_BYTES_MAX + 1)
     with pytest.raises(LimitExceededError):
         read(tmp_path / "x")
-
-
-def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        read(tmp_path / "absent")
 
 
 int16, int32, int64 = (st.integers(-(2 ** (n - 1)), 2 ** (n - 1) - 1) for n in (16, 32, 64))
@@ -123,21 +104,6 @@ def test_a_copy_that_shares_the_bytes_keeps_them(tmp_path: Path, sync: bool) -> 
     kept.hardlink_to(path)
     write(path, [MARKER_ONLY], sync=sync)
     assert (read(kept), read(path)) == ((OPEN,), (MARKER_ONLY,))
-
-
-def calls_of(action: Callable[[], None]) -> list[str]:
-    """The calls of an action, but for those that clear its way of what is not there."""
-    with stopping_at(None) as asked:
-        action()
-    return [name for name in asked if name != "unlink"]
-
-
-def test_only_what_is_to_last_is_flushed(tmp_path: Path) -> None:
-    path = tmp_path / "9.snapshot"
-    assert calls_of(lambda: write(path, [OPEN], sync=False)) == ["open", "pwritev"]
-    assert calls_of(lambda: flush(path)) == ["open", "fdatasync", "fsync"]
-    flushed = ["open", "pwritev", "fdatasync", "rename", "fsync"]
-    assert calls_of(lambda: write(tmp_path / "10.snapshot", [OPEN])) == flushed
 
 
 @pytest.mark.parametrize("sync", [False, True])

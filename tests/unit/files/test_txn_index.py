@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.errors import CorruptIndexError, LimitExceededError
-from kseg.files import io
 from kseg.files.txn_index import TXN_INDEX_BYTES_MAX, AbortedTxn, TxnIndex, TxnIndexWriter
 from tests.segments import txn_entries
 from tests.stopping import refusing
@@ -112,13 +111,6 @@ def test_torn_bytes_make_way_for_the_next_entry(tmp_path: Path) -> None:
     assert txn_entries(path) == [*FOUR[:2], (2, 18, 35, 25)]
 
 
-def test_order_is_not_asked_across_an_opening(tmp_path: Path) -> None:
-    path = index_bytes.txn_index(tmp_path / "x", FOUR[:2])
-    with TxnIndexWriter.open(path) as index:
-        index.append(AbortedTxn(2, 0, 15, 0))
-        assert index.count == 3
-
-
 def test_a_failed_append_adds_no_entry(tmp_path: Path) -> None:
     path = index_bytes.txn_index(tmp_path / "x", FOUR[:2])
     with TxnIndexWriter.open(path) as index:
@@ -127,17 +119,6 @@ def test_a_failed_append_adds_no_entry(tmp_path: Path) -> None:
         assert index.count == 2
         index.append(AbortedTxn(2, 18, 34, 25))
     assert txn_entries(path) == [*FOUR[:2], (2, 18, 34, 25)]
-
-
-def test_the_name_of_a_new_file_is_flushed_once(tmp_path: Path) -> None:
-    done: list[str] = []
-    calls = io.Calls(fdatasync=lambda _: done.append("file"), fsync=lambda _: done.append("name"))
-    with TxnIndexWriter.open(tmp_path / "x") as index, io.calls_replaced(calls):
-        for entry in FOUR[:2]:
-            index.append(AbortedTxn(*entry))
-            index.flush()
-        index.flush()
-    assert done == ["file", "name", "file"]
 
 
 def test_cutting_an_index_of_an_unknown_version_changes_nothing(tmp_path: Path) -> None:

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kseg.errors import KsegError, LogLockedError
+from kseg.errors import KsegError
 from kseg.files import io
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.metadata import read_clean_shutdown
 from kseg.log import data_directory
 from kseg.log.data_directory import PartitionOffsets
 from tests.stopping import refusing
-from tests.unit.log.logs import noted
 
 ORDERS = TopicPartition("orders", 0)
 CLICKS = TopicPartition("clicks", 3)
@@ -42,14 +41,6 @@ def worked_in(directory: Path, *names: str, clean: bool = True) -> None:
 # The mark
 
 
-def test_the_mark_is_gone_from_the_disk_before_anybody_is_let_in(tmp_path: Path) -> None:
-    (tmp_path / MARK).write_text('{"version":0,"brokerEpoch":10}')
-    home = data_directory.enter(tmp_path)
-    assert home.was_clean
-    assert not (tmp_path / MARK).exists()
-    home.leave()
-
-
 @pytest.mark.parametrize(("text", "epoch"), [('{"version":0,"brokerEpoch":10}', 10), ("", -1)])
 def test_a_mark_that_was_there_comes_back_with_its_epoch(
     tmp_path: Path, text: str, epoch: int
@@ -60,14 +51,6 @@ def test_a_mark_that_was_there_comes_back_with_its_epoch(
     assert home.was_clean
     home.leave()
     assert (tmp_path / MARK).read_text() == f'{{"version":0,"brokerEpoch":{epoch}}}'
-
-
-def test_partitions_without_a_mark_were_not_shut_down_cleanly(tmp_path: Path) -> None:
-    partition(tmp_path, "orders-0")
-    home = data_directory.enter(tmp_path)
-    assert not home.was_clean
-    assert not home.is_clean("orders-0")
-    home.leave()
 
 
 def test_a_directory_without_partitions_needs_no_mark(tmp_path: Path) -> None:
@@ -119,47 +102,6 @@ def test_a_mark_that_cannot_be_taken_away_lets_nobody_in(tmp_path: Path) -> None
     home.leave()
 
 
-# One life, many residents
-
-
-def test_residents_share_one_lock_until_the_last_has_left(tmp_path: Path) -> None:
-    first, second = data_directory.enter(tmp_path), data_directory.enter(tmp_path)
-    first.leave()
-    first.leave()
-    assert (tmp_path / ".lock").exists()
-    second.leave()
-    assert not (tmp_path / ".lock").exists()
-
-
-def test_a_directory_is_the_same_under_another_name(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "data")
-    first, second = data_directory.enter(tmp_path / "data"), data_directory.enter(tmp_path / "link")
-    first.claim("orders-0")
-    with pytest.raises(LogLockedError):
-        second.claim("orders-0")
-    first.leave()
-    second.claim("orders-0")
-    second.leave()
-
-
-def test_a_child_after_a_fork_neither_lives_there_nor_ends_the_life(tmp_path: Path) -> None:
-    home = data_directory.enter(tmp_path)
-    answer = tmp_path / "answer"
-    child = os.fork()
-    if child == 0:
-        home.leave()
-        try:
-            data_directory.enter(tmp_path)
-        except LogLockedError:
-            answer.write_text("locked")
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert answer.read_text() == "locked"
-    assert (tmp_path / ".lock").exists()
-    home.leave()
-
-
 # Checkpoints
 
 
@@ -191,26 +133,6 @@ def test_checkpoints_that_say_the_same_are_not_written_again(tmp_path: Path) -> 
     home.note(ORDERS, recovery_point=7)
     home.leave()
     assert (tmp_path / RECOVERY_POINTS).stat().st_ino == before
-
-
-def test_a_log_start_at_the_first_segment_needs_no_entry(tmp_path: Path) -> None:
-    home = data_directory.enter(tmp_path)
-    home.note(ORDERS, log_start_offset=5, first_offset=0)
-    assert home.offsets_of(ORDERS).log_start_offset == 5
-    home.note(ORDERS, log_start_offset=5, first_offset=5)
-    home.leave()
-    assert (
-        not (tmp_path / LOG_STARTS).exists() or "orders" not in (tmp_path / LOG_STARTS).read_text()
-    )
-
-
-def test_a_malformed_checkpoint_says_nothing_and_is_told(tmp_path: Path) -> None:
-    (tmp_path / RECOVERY_POINTS).write_text("0\n-1\nclicks 3 30\n")
-    (tmp_path / LOG_STARTS).write_text("0\n1\nclicks 3 2\n")
-    home = data_directory.enter(tmp_path)
-    assert home.offsets_of(CLICKS) == PartitionOffsets(0, 2, None)
-    assert [os.path.basename(error.path or "") for error in home.findings] == [RECOVERY_POINTS]
-    home.leave()
 
 
 def test_negative_offsets_count_as_none(tmp_path: Path) -> None:
@@ -258,35 +180,6 @@ def test_a_checkpoint_that_cannot_be_written_leaves_no_mark_and_no_lock(tmp_path
         home.leave()
     assert not (tmp_path / MARK).exists()
     data_directory.enter(tmp_path).leave()
-
-
-def test_the_mark_is_the_last_thing_and_all_before_it_is_lasting(tmp_path: Path) -> None:
-    home = data_directory.enter(tmp_path)
-    home.note(ORDERS, recovery_point=1, log_start_offset=2, high_watermark=3)
-    with noted() as told:
-        home.leave()
-    for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, MARK):
-        assert told[:3] == [f"flush {name}.tmp", f"rename {name}", f"flush {tmp_path.name}"]
-        del told[:3]
-    assert told == []
-
-
-def test_the_mark_is_lastingly_gone_when_enter_returns(tmp_path: Path) -> None:
-    (tmp_path / MARK).touch()
-    done = []
-
-    def unlink(path: io.StrPath) -> None:
-        done.append(os.path.basename(os.fspath(path)))
-        os.unlink(path)
-
-    def flush(fd: int) -> None:
-        done.append("flush")
-        os.fsync(fd)
-
-    with io.calls_replaced(io.Calls(unlink=unlink, fsync=flush)):
-        home = data_directory.enter(tmp_path)
-    assert done == [MARK, "flush"]
-    home.leave()
 
 
 def test_others_note_while_checkpoints_are_written(tmp_path: Path) -> None:
@@ -337,22 +230,6 @@ def test_who_is_refused_before_loading_does_not_vouch_for_a_log_that_failed(
 
 
 # What files go on the word of
-
-
-@pytest.mark.parametrize("clean", [False, True])
-def test_checkpoints_are_lasting_before_anybody_is_let_in(tmp_path: Path, clean: bool) -> None:
-    partition(tmp_path, "orders-0")
-    if clean:
-        (tmp_path / MARK).touch()
-    flushed: list[bool] = []
-
-    def fsync(fd: int) -> None:
-        flushed.append(os.path.samestat(os.fstat(fd), os.stat(tmp_path)))
-
-    with io.calls_replaced(io.Calls(fsync=fsync)):
-        home = data_directory.enter(tmp_path)
-    assert flushed == [True]
-    home.leave()
 
 
 def test_what_a_log_noted_before_it_failed_is_written_before_it_is_loaded(tmp_path: Path) -> None:

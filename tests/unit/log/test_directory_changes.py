@@ -7,26 +7,15 @@ import shutil
 import threading
 from contextlib import suppress
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 
 from kseg.files.checkpoints import TopicPartition
-from kseg.files.metadata import read_partition_metadata
 from kseg.log.config import LogConfig
 from tests.stopping import Stopped, stopping_at
-from tests.unit.log.test_directory import CONFIG, NOW_MS, ORDERS, made, one, opened
+from tests.unit.log.test_directory import CONFIG, made, one, opened
 
 # Partitions come
-
-
-def test_a_partition_is_made_with_the_id_of_its_topic(tmp_path: Path) -> None:
-    with opened(tmp_path) as directory:
-        log = directory.create("orders", 0, topic_id=UUID(int=7))
-        assert log.append(one()).first_offset == 0
-        assert directory.logs[ORDERS] is log
-    metadata = read_partition_metadata(tmp_path / "orders-0" / "partition.metadata")
-    assert metadata.uuid == UUID(int=7)
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "a b", "a/b", "ö", "x" * 250])
@@ -72,21 +61,6 @@ def test_a_deleted_partition_may_be_made_again_at_once(tmp_path: Path) -> None:
     with opened(data) as directory:
         directory.delete("orders", 0)
         assert directory.create("orders", 0).log_end_offset == 0
-
-
-def test_what_was_deleted_before_goes_after_the_delay(tmp_path: Path) -> None:
-    now = [NOW_MS]
-    data = made(tmp_path / "data", "orders-0")
-    with opened(data, now_ms=lambda: now[0]) as directory:
-        renamed = directory.delete("orders", 0)
-    assert renamed.exists()
-    with opened(data, now_ms=lambda: now[0]) as directory:
-        assert directory.was_clean
-        directory.retain()
-        assert renamed.exists()
-        now[0] += 1000
-        directory.retain()
-        assert not renamed.exists()
 
 
 def test_a_link_in_a_deleted_partition_leads_nowhere(tmp_path: Path) -> None:

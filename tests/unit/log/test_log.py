@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ import pyarrow as pa
 import pytest
 
 import kseg
-from kseg import CorruptRecordError, Log, NotALogError, Segment, arrow
-from kseg.constants import StopReason
+from kseg import Log, Segment, arrow
 from kseg.format.request import FIELDS
 from kseg.format.values import RecordColumns
 from kseg.log.reader import view
@@ -89,67 +87,7 @@ def test_a_kafka_07_log_counts_in_bytes(tmp_path: Path) -> None:
         assert log.lookup(2 * size).position == 0
 
 
-# ---- damage
 # ---------------------------------------------------------------------------------
-
-#: What happens to a segment: what stops the walk there.
-DAMAGE = {
-    "torn": (lambda data: data[:-1], StopReason.BAD_LENGTH),
-    "zeros": (lambda data: data[: -len(one(0))] + bytes(len(one(0))), StopReason.ZERO_TAIL),
-    "length": (lambda data: data[:8] + bytes(4) + data[12:], StopReason.BAD_LENGTH),
-    "magic": (lambda data: data[:16] + b"\x05" + data[17:], StopReason.BAD_MAGIC),
-    "checksum": (lambda data: data[:70] + b"??" + data[72:], StopReason.BAD_CRC),
-}
-LOST = {"torn": [7], "zeros": [7], "length": [5, 6, 7], "magic": [5, 6, 7], "checksum": [5]}
-
-
-@pytest.mark.parametrize("name", DAMAGE)
-@pytest.mark.parametrize("mapping", ["always", "never"])
-def test_damage_inside_a_log_is_an_error_or_passed_over(
-    orders: Path, name: str, mapping: str
-) -> None:
-    damage, stop = DAMAGE[name]
-    path = orders / f"{5:020d}.log"
-    path.write_bytes(damage(path.read_bytes()))
-    survivors = [at for at in range(2, 11) if at not in LOST[name]]
-    position = (LOST[name][0] - 5) * len(one(0))
-    read: list[int] = []
-    with Log.open(orders, mapping=mapping) as log:  # type: ignore[arg-type]
-        with pytest.raises(CorruptRecordError) as caught:
-            read.extend(int(at) for piece in log.read(max_rows=1) for at in piece.offset)
-        assert (caught.value.path, caught.value.position) == (str(path), position)
-        assert caught.value.stop is stop
-        assert str(path) in str(caught.value)
-        assert read == [at for at in survivors if at < LOST[name][0]]
-        errors: list[CorruptRecordError] = []
-        got = rows(log.read(columns=("offset",), on_corrupt=errors.append))  # type: ignore[arg-type]
-    assert [row["offset"] for row in got] == survivors
-    assert [(error.path, error.position) for error in errors] == [(str(path), position)]
-
-
-@pytest.mark.parametrize("name", ["torn", "zeros"])
-def test_an_unfinished_end_is_no_damage_in_the_last_segment(orders: Path, name: str) -> None:
-    (orders / f"{8:020d}.log").unlink()
-    (orders / f"{11:020d}.log").unlink()
-    path = orders / f"{5:020d}.log"
-    path.write_bytes(DAMAGE[name][0](path.read_bytes()))
-    assert offsets(orders) == [2, 3, 4, 5, 6]
-
-
-# ---- directories that are none, or change
-# ---------------------------------------------------------------------------------
-
-
-def test_directories_without_segments_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotALogError, match="empty"):
-        Log.open(tmp_path)
-    with pytest.raises(FileNotFoundError):
-        Log.open(tmp_path / "nowhere")
-    write_segment(tmp_path / "a-0", 0, one(0))
-    with pytest.raises(NotALogError, match="not a partition"):
-        Log.open(tmp_path)
-    with pytest.raises(NotALogError):
-        Log.open(tmp_path / "a-0" / f"{0:020d}.log")
 
 
 def test_leftovers_of_the_cleaner_and_of_deletion_are_no_segments(orders: Path) -> None:
@@ -189,21 +127,6 @@ def test_a_log_that_dangles_is_a_missing_file(orders: Path) -> None:
     os.symlink("nowhere", orders / f"{14:020d}.log")
     with Log.open(orders) as log:  # a link to nothing is no file, so no segment
         assert log.segments[-1].base_offset == 11
-
-
-def test_threads_share_a_log(orders: Path) -> None:
-    found: list[list[int]] = []
-    with Log.open(orders) as log:
-
-        def read() -> None:
-            found.append([r.offset for r in log.records(max_rows=1)])
-
-        threads = [threading.Thread(target=read) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert found == [list(range(2, 11))] * 4
 
 
 def test_a_directory_that_has_no_segment_just_now_has_no_records(tmp_path: Path) -> None:

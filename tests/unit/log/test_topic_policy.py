@@ -200,13 +200,6 @@ def test_one_configuration_for_all_fills_in_what_is_unknown(data: Path) -> None:
     assert starts(data) == [3, 0, 0]
 
 
-def test_who_answers_each_topic_goes_before_what_is_known(data: Path) -> None:
-    config = LogConfig.from_kafka(DELETE | AGE)
-    with LogDirectory.open(data, mode="append", config=lambda _: config) as directory:
-        directory.retain()
-    assert starts(data) == [3, 3, 3]
-
-
 @pytest.mark.parametrize(
     ("config", "expected"),
     [(None, [0, 0, 0]), (OLD, [0, 0, 0]), (LogConfig(retention_bytes=0), [3, 0, 0])],
@@ -221,13 +214,6 @@ def test_a_log_goes_by_what_was_named_for_it(
         with Log.open(data / f"{topic}-0") as log:
             assert planned.new_log_start_offset == log.log_start_offset
     assert starts(data) == expected
-
-
-def test_what_was_deleted_goes_whatever_the_policy(data: Path) -> None:
-    for topic in TOPICS:
-        with Log.open(data / f"{topic}-0", mode="append") as log:
-            log.delete_records_before(2)
-            assert log.delete_old_segments().segments_count == 2
 
 
 def test_the_log_of_kraft_is_left_alone(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,39 +86,6 @@ def test_a_url_with_credentials_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(ValueError, match="no user, password") as caught:
         paths_of(url)
     assert "secret" not in str(caught.value)
-
-
-#: What changes files, or asks what a broker does with them; HERE is a directory of this machine.
-REFUSED = {
-    "doctor": lambda here: kseg.doctor(URL),
-    "explain": lambda here: kseg.explain(URL),
-    "report": lambda here: kseg.report(URL),
-    "Log.open append": lambda here: kseg.Log.open(f"{URL}/orders-0", mode="append"),
-    "Log.open create": lambda here: kseg.Log.open(f"{URL}/new-0", mode="append", create=True),
-    "LogDirectory.open": lambda here: kseg.LogDirectory.open(URL),
-    "plan_compaction": lambda here: kseg.plan_compaction(f"{URL}/orders-0"),
-    "plan_merge": lambda here: kseg.plan_merge(URL, here / "data", out=here / "out"),
-    "plan_merge out": lambda here: kseg.plan_merge(here / "data", here / "copy", out=URL),
-    "plan_recovery": lambda here: kseg.plan_recovery(f"{URL}/orders-0"),
-    "plan_reindex": lambda here: kseg.plan_reindex(f"{URL}/orders-0"),
-    "plan_retention": lambda here: kseg.plan_retention(f"{URL}/orders-0"),
-    "plan_salvage": lambda here: kseg.plan_salvage(URL, out=here / "out"),
-    "plan_salvage out": lambda here: kseg.plan_salvage(here / "data", out=URL),
-    "plan_truncation": lambda here: kseg.plan_truncation(f"{URL}/orders-0", 1),
-    "recover": lambda here: kseg.recover(f"{URL}/orders-0"),
-    "write_topic": lambda here: kseg.write_topic([], URL, "orders"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_needs_a_disk_refuses_a_store_in_words(
-    memory: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.chdir(memory.parent)
-    shutil.copytree(memory, memory.with_name("copy"))
-    with pytest.raises(ValueError, match=rf"^{URL}\S* (is in a store; this|is a URL, and kseg)"):
-        REFUSED[name](memory.parent)
-    assert {path.name for path in memory.parent.iterdir()} == {"copy", "data"}
 
 
 def test_a_log_in_a_store_is_read_and_not_changed(memory: Path) -> None:

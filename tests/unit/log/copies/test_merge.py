@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import kseg
-from kseg.errors import (
-    StalePlanError,
-)
 from kseg.format.header import COLUMN
 from kseg.log.copies import source
 from kseg.log.copies.merge import PartitionMerge, plan_merge
 from kseg.log.copies.source import COLUMNS, FIRST, LAST, windows
 from tests.builders import write_segment
-from tests.unit.analysis.copied import Told, told, write_copy
+from tests.unit.analysis.copied import told, write_copy
 
 BASE = told(9)
 
@@ -29,60 +23,6 @@ BASE = told(9)
 def planned(root: Path, *copies: Path, prefer: Path | None = None) -> PartitionMerge:
     (merge,) = plan_merge(*copies, out=root / "out", prefer=prefer).partitions
     return merge
-
-
-def damage(copy: Path, one: Told, at: int) -> None:
-    """Flip a bit in a batch of a copy."""
-    for path in copy.glob("*.log"):
-        data = bytearray(path.read_bytes())
-        found = data.find(one.data)
-        if found >= 0:
-            data[found + 62 + at % (len(one.data) - 63)] ^= 1
-            path.write_bytes(data)
-            return
-
-
-def logs(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(directory.glob("*.log"))}
-
-
-def three_damaged(root: Path) -> tuple[list[Path], Path]:
-    """Copies that are damaged in other places, one of which lacks a segment; and the original."""
-    copies = [write_copy(root / name / "t-0", BASE, topic_id=5) for name in "abc"]
-    for copy, numbers in zip(copies, ((0, 4), (1, 8), (2, 5)), strict=True):
-        for number in numbers:
-            damage(copy, BASE[number], 3)
-    (copies[0] / f"{6:020d}.log").unlink()
-    return copies, write_copy(root / "original" / "t-0", BASE)
-
-
-def test_the_output_has_the_segments_of_the_original_and_passes_verify(tmp_path: Path) -> None:
-    copies, original = three_damaged(tmp_path)
-    out = tmp_path / "out"
-    report = plan_merge(*(copy.parent for copy in copies), out=out).apply()
-    assert logs(out / "t-0") == logs(original)
-    verified = kseg.verify(out, deep=True)
-    assert verified.ok, verified
-    assert report == tmp_path / "out.kseg-salvage" / "report.json"
-    document = json.loads(report.read_bytes())
-    (partition,) = document["partitions"]
-    assert document["schema"] == "kseg.merge-report/1"
-    assert (document["ok"], document["whole"]) == (True, True)
-    assert (partition["topic"], partition["log_end_offset"], partition["missing"]) == ("t", 18, [])
-    runs = [(run["first_offset"], run["last_offset"]) for run in partition["runs"]]
-    assert (runs[0][0], runs[-1][1]) == (0, 17)
-    assert all(before[1] + 1 == run[0] for before, run in pairwise(runs))
-    assert sum(copy["batches"] for copy in partition["copies"]) == 9
-
-
-def test_a_copy_that_has_changed_since_leaves_no_output(tmp_path: Path) -> None:
-    copies = [write_copy(tmp_path / name / "t-0", BASE) for name in "ab"]
-    plan = plan_merge(*copies, out=tmp_path / "out")
-    for copy in copies:
-        damage(copy, BASE[7], 1)
-    with pytest.raises(StalePlanError):
-        plan.apply()
-    assert not (tmp_path / "out").exists()
 
 
 def test_very_many_gaps_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kseg.errors import (
     InvalidProducerEpochError,
@@ -13,11 +11,9 @@ from kseg.errors import (
     KsegError,
     OutOfOrderSequenceError,
 )
-from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.format.header import BatchHeader
-from kseg.log.producers.entry import OffsetMetadata, telling_batches
-from kseg.log.producers.state import ProducerState, TransactionsByOffset
-from kseg.log.validate.rules import AppendOrigin
+from kseg.log.producers.entry import telling_batches
+from kseg.log.producers.state import ProducerState
 from tests.producing import (
     ABORT,
     CLIENT,
@@ -26,27 +22,12 @@ from tests.producing import (
     REPLICATION,
     append,
     data,
-    described,
     first_undecided,
     marker,
     table,
 )
 
 # ---- preparing -----------------------------------------------------------------------------------
-
-
-@given(st.sampled_from(list(AppendOrigin)), st.integers(0, 9), st.integers(0, 3))
-def test_nothing_changes_before_the_commit(origin: AppendOrigin, sequence: int, epoch: int) -> None:
-    state = ProducerState()
-    append(state, data(0, epoch=1, transactional=True), data(1, 1, epoch=1, transactional=True))
-    before = described(state), state.ongoing, state.first_unstable, state.map_end_offset
-    for second in (data(sequence, 2, epoch=epoch), marker(ABORT, 2, epoch=epoch)):
-        try:
-            state.prepare(table([second]), origin=origin)
-        except KsegError as error:
-            assert error.offset == 2  # noqa: PT017
-        after = described(state), state.ongoing, state.first_unstable, state.map_end_offset
-        assert before == after
 
 
 def test_a_batch_that_is_refused_takes_those_before_it_along() -> None:
@@ -66,19 +47,6 @@ def test_a_duplicate_ends_the_append_whatever_came_before_it() -> None:
     assert (update.entries, update.started) == ({}, ())
 
 
-def test_sequences_go_on_within_one_append_in_a_new_epoch_too() -> None:
-    state = ProducerState()
-    append(state, data(0), data(1, 1))
-    append(state, data(2, 2), data(0, 3, epoch=1), data(1, 4, epoch=1))
-    entry = state.entries[1]
-    assert (entry.producer_epoch, [tuple(known)[:2] for known in entry.batches]) == (
-        1,
-        [(0, 3), (1, 4)],
-    )
-    with pytest.raises(OutOfOrderSequenceError):
-        append(state, data(0, 5, epoch=2), data(2, 6, epoch=2))
-
-
 def test_a_follower_takes_older_epochs_and_coordinators() -> None:
     state = ProducerState()
     append(state, data(0, epoch=4), origin=REPLICATION)
@@ -87,12 +55,6 @@ def test_a_follower_takes_older_epochs_and_coordinators() -> None:
     append(state, marker(COMMIT, 3, epoch=3, coordinator=6), origin=REPLICATION)
     entry = state.entries[1]
     assert (entry.producer_epoch, entry.coordinator_epoch, entry.last_sequence) == (3, 6, 9)
-
-
-@pytest.mark.parametrize("kind", [-1, 2, 3])
-def test_a_control_batch_of_a_producer_is_a_marker(kind: int) -> None:
-    with pytest.raises(InvalidRecordError):
-        ProducerState().prepare(table([marker(kind)]), origin=COORDINATOR)
 
 
 def test_a_marker_of_newer_transactions_may_come_again_once_it_has_no_effect() -> None:
@@ -171,24 +133,6 @@ def test_without_anyone_to_tell_a_fault_in_the_log_is_raised(
 # ---- loading, expiring ---------------------------------------------------------------------------
 
 
-def test_of_two_entries_of_one_producer_the_last_counts() -> None:
-    state = ProducerState()
-    first = ProducerSnapshotEntry(1, 0, 3, 4, 0, 9, -1, -1)
-    state.load([first, replace(first, last_sequence=8)], 5)
-    assert state.entries[1].last_sequence == 8
-    assert (state.map_end_offset, state.last_snapshot_offset) == (5, 5)
-
-
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 9), st.integers(0, 2))))
-def test_any_snapshot_is_loaded_with_its_transactions_in_order(
-    stored: list[tuple[int, int, int]],
-) -> None:
-    state = ProducerState()
-    state.load([ProducerSnapshotEntry(p, 0, 0, 0, 0, t, -1, f) for p, f, t in stored], 10)
-    assert first_undecided(state) == min((f for _, f, _ in stored if f >= 0), default=None)
-    state.feed(table(marker(ABORT, 10 + p, producer=p) for p, _, _ in stored))
-
-
 def test_entries_are_a_view_that_nobody_writes_to() -> None:
     state = ProducerState()
     seen = state.entries
@@ -224,32 +168,3 @@ def test_guards_expire_one_by_one() -> None:
     state.expire(now_ms=110)
     again = [state.start_verification(n, 0, 0, now_ms=110) for n in range(3)]
     assert [one is other for one, other in zip(guards, again, strict=True)] == [False, False, True]
-
-
-steps = st.lists(st.tuples(st.sampled_from("++++-k"), st.integers(0, 8), st.integers(0, 3)))
-
-
-@given(steps)
-def test_transactions_are_told_in_the_order_of_their_offsets(
-    done: list[tuple[str, int, int]],
-) -> None:
-    kept, plain = TransactionsByOffset(), dict[int, int]()
-    for step, offset, producer in done:
-        if step == "+":
-            kept.put(producer, OffsetMetadata(offset))
-            plain[offset] = producer
-        elif step == "-":
-            found = kept.remove(offset)
-            assert (found and found[0]) == plain.pop(offset, None)
-        else:
-            kept.keep({o for o in plain if o >= offset})
-            plain = {o: p for o, p in plain.items() if o >= offset}
-        told = [(place.offset, owner) for owner, place in kept]
-        assert told == sorted(plain.items())
-        assert len(kept) == len(plain)
-        oldest = kept.oldest
-        assert (oldest and oldest[1].offset) == min(plain, default=None)
-        others = [o for o, p in plain.items() if p != producer]
-        assert [at.offset for owner, at in kept if owner != producer] == sorted(others)
-    kept.clear()
-    assert (len(kept), kept.oldest) == (0, None)

@@ -107,37 +107,6 @@ def test_a_log_that_is_cut_under_a_reader_is_an_error(live: Path) -> None:
             assert segment.batches().stop is StopReason.TORN_TAIL
 
 
-# A reader that maps the file would be killed here; a process of its own says what becomes of it.
-READER = """
-import sys, kseg
-reading = kseg.scan(sys.argv[1], max_rows=1, columns=("value",)).to_reader()
-print(len(reading.read_next_batch()), flush=True)
-sys.stdin.readline()
-try:
-    for piece in reading:
-        pass
-except kseg.CorruptRecordError as error:
-    print(type(error).__name__, error.position)
-"""
-
-
-def test_no_signal_kills_a_reader_whose_file_is_cut(live: Path) -> None:
-    source = live.parent.parent / "source"
-    source.write_bytes(batch([record(bytes(50_000))]) * 40)
-    with writing(live.parent.parent, live) as writer:
-        writer.append(source, 0, source.stat().st_size)
-        command = [sys.executable, "-W", "error", "-c", READER, str(live.parent)]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as reader:
-            assert reader.stdout is not None
-            assert reader.stdout.readline() == "1\n"
-            writer.cut(0)
-            out, _ = reader.communicate("\n")
-        assert reader.returncode == 0
-        assert out.startswith("CorruptRecordError ")
-
-
 def test_retention_under_a_reader_is_a_missing_file_or_none(live: Path) -> None:
     partition = live.parent
     parts = [batch([record()], base_offset=at) for at in range(4)]

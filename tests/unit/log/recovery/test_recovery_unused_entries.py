@@ -150,22 +150,6 @@ def test_a_mark_stands_only_over_indexes_as_after_a_close(
             assert log.log_end_offset == RECORDS
 
 
-@pytest.mark.parametrize("damage", [name for name in DAMAGE if name != "a damaged segment"])
-def test_reindexing_alone_puts_a_marked_directory_right(tmp_path: Path, damage: str) -> None:
-    directory = partition(tmp_path / "data")
-    DAMAGE[damage](directory)
-    reindexed(directory)
-    assert marked(tmp_path / "data")
-    assert index_rules.is_as_closed(directory)
-
-
-def test_a_change_of_one_partition_leaves_no_mark_over_another(tmp_path: Path) -> None:
-    partition(tmp_path / "data")
-    grow("timeindex")(partition(tmp_path / "data", "t-1"))
-    truncated(tmp_path / "data" / "t-0")
-    assert not marked(tmp_path / "data")
-
-
 def test_the_command_line_says_that_the_mark_is_gone(kseg: Kseg, tmp_path: Path) -> None:
     data = tmp_path / "data"
     partition(data)

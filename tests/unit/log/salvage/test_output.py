@@ -9,14 +9,11 @@ from uuid import UUID
 
 import pytest
 
-import kseg
 from kseg.errors import KsegError, StalePlanError
-from kseg.files import metadata
-from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
+from kseg.files.checkpoints import TopicPartition
 from kseg.log.salvage.output import (
     TargetPartition,
     TargetSegment,
-    beside,
     write_output,
 )
 from kseg.log.salvage.provable import read_provable
@@ -46,19 +43,6 @@ def target(source: Path) -> TargetPartition:
 
 def logs(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(directory.glob("*.log"))}
-
-
-def test_the_logs_are_the_bytes_that_were_named_and_the_rest_is_made_anew(tmp_path: Path) -> None:
-    source, out = write_copy(tmp_path / "in" / "t-0", BASE), tmp_path / "out"
-    write_output(out, [target(source)], sources=[source])
-    assert logs(out / "t-0") == logs(source)
-    report = kseg.verify(out, deep=True)
-    assert report.ok, report
-    assert metadata.read_partition_metadata(out / "t-0" / "partition.metadata").uuid == ID
-    assert metadata.read_clean_shutdown(out) is not None
-    points = read_offset_checkpoint(out / "recovery-point-offset-checkpoint")
-    assert points == {TopicPartition("t", 0): 12}
-    assert list(beside(out).iterdir()) == []
 
 
 def place_in_source(tmp_path: Path) -> Path:

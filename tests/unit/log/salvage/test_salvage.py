@@ -28,15 +28,6 @@ def source(tmp_path: Path) -> Path:
     return write_copy(tmp_path / "in" / "t-0", BASE, topic_id=7)
 
 
-def overwrite(directory: Path, batch: int, at: int, data: bytes) -> None:
-    """Write over bytes of a batch; each segment has three."""
-    path = directory / f"{batch // 3 * 6:020d}.log"
-    content = bytearray(path.read_bytes())
-    start = sum(SIZES[batch // 3 * 3 : batch]) + at
-    content[start : start + len(data)] = data
-    path.write_bytes(content)
-
-
 def salvaged(tmp_path: Path, **how: object) -> tuple[SalvagedPartition, SalvageReport]:
     """The one partition of a salvage that was applied, and sound."""
     found = salvaged_without_check(tmp_path, **how)
@@ -57,31 +48,6 @@ def offsets(tmp_path: Path) -> list[int]:
     """Of the records in OUT."""
     table = kseg.scan(tmp_path / "out" / "t-0", columns=("offset",))
     return [offset for columns in table for offset in columns.offset.tolist()]
-
-
-@pytest.mark.parametrize("number", range(1, 10))
-@pytest.mark.parametrize(
-    ("at", "data", "reason"),
-    [
-        (7, b"\x40", "offset-order"),
-        (2, b"\1", "offset-order"),
-        (12, b"\0\0\1\0", "epoch-order"),
-        (8, b"\0\1", "batch-length"),
-    ],
-)
-def test_a_batch_with_a_wrong_field_that_no_checksum_covers_goes_as_it_is(
-    tmp_path: Path, number: int, at: int, data: bytes, reason: str
-) -> None:
-    directory = source(tmp_path)
-    overwrite(directory, number, at, data)
-    path = directory / f"{number // 3 * 6:020d}.log"
-    start = sum(SIZES[number // 3 * 3 : number])
-    changed = path.read_bytes()[start : start + SIZES[number]]
-    partition, report = salvaged(tmp_path)
-    assert [one.reason for one in partition.unprovable] == [reason]
-    assert offsets(tmp_path) == [at for at in range(24) if at // 2 != number]
-    (kept,) = partition.quarantined
-    assert (report.plan.beside / kept.path).read_bytes() == changed
 
 
 def test_bytes_that_the_disk_does_not_give_are_lost(tmp_path: Path) -> None:

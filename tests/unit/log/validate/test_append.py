@@ -47,32 +47,6 @@ def append(data: Any, rules: AppendRules | None = None, **how: Any) -> Any:
 # Heads and tails
 
 
-@pytest.mark.parametrize("data", [PLAIN, COMPRESSED], ids=["plain", "compressed"])
-def test_a_head_of_21_bytes_is_all_that_changes_where_times_stay(data: bytes) -> None:
-    taken = append(data, AppendRules(leader_epoch=9), next_offset=2**40)
-    assert len(taken.head) == 21
-    assert taken.head[8:12] == data[8:12]
-    assert taken.head[16:21] == data[16:21]
-    (header,) = reference.walk(taken.to_bytes()).batches
-    assert (header.base_offset, header.leader_epoch) == (2**40, 9)
-
-
-@pytest.mark.parametrize("data", [PLAIN, COMPRESSED], ids=["plain", "compressed"])
-def test_a_head_of_43_bytes_is_all_that_changes_where_times_change(data: bytes) -> None:
-    taken = append(data, LOG_APPEND, next_offset=5)
-    assert len(taken.head) == 43
-    (header,) = reference.walk(taken.to_bytes()).batches
-    header.ensure_valid()
-    assert (header.max_timestamp, header.timestamp_type) == (NOW, 1)
-    assert header.base_timestamp == NOW
-
-
-def test_a_wrapper_s_head_has_26_bytes() -> None:
-    data = wrapper([record(timestamp=NOW)] * 3, magic=1, codec=GZIP)
-    taken = append(data, AppendRules(magic=1))
-    assert (len(taken.head), taken.to_bytes()) == (26, data)
-
-
 @pytest.mark.parametrize("make", [bytes, bytearray, memoryview], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("data", [PLAIN, COMPRESSED], ids=["plain", "compressed"])
 def test_the_tail_is_the_caller_s_own_bytes(data: bytes, make: Any) -> None:
@@ -81,16 +55,6 @@ def test_the_tail_is_the_caller_s_own_bytes(data: bytes, make: Any) -> None:
     head, tail = taken.parts()
     assert tail.obj is (data if make is memoryview else given)
     assert (head + bytes(tail), len(taken)) == (taken.to_bytes(), len(data))
-
-
-def test_what_is_built_anew_borrows_nothing() -> None:
-    taken = append(PLAIN, AppendRules(compression=Compression.GZIP))
-    assert (bytes(taken.tail), taken.in_place, taken.sizes_maybe_changed) == (b"", False, True)
-
-
-def test_bytes_of_any_shape_are_taken() -> None:
-    column = np.frombuffer(PLAIN, np.int8)
-    assert append(memoryview(column)).to_bytes()[21:] == PLAIN[21:]
 
 
 def test_a_batch_that_was_just_built_is_taken() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from kseg.constants import TimestampType
 from kseg.errors import (
     CorruptRecordError,
     InvalidProducerEpochError,
@@ -28,7 +27,7 @@ from kseg.log.log import Log
 from kseg.log.validate.rules import AppendOrigin
 from kseg.log.writer.append import AppendResult, append_as_leader, merged
 from kseg.log.writer.state import LogState
-from tests.builders import COMMIT, GZIP, messages, record, wrapper
+from tests.builders import COMMIT, GZIP
 from tests.unit.log.logs import (
     NOW_MS,
     ONE,
@@ -69,16 +68,6 @@ def test_an_earlier_epoch_makes_the_log_forget_later_ones(log: Log) -> None:
     assert log.leader_epochs == (EpochEntry(3, 1),)
 
 
-def test_the_clock_is_the_records_time_where_the_log_says_so(tmp_path: Path) -> None:
-    clock = Clock()
-    kind = TimestampType.LOG_APPEND_TIME
-    with open_log(tmp_path / "t-0", clock, message_timestamp_type=kind) as log:
-        result = log.append(one(time=5, producer_id=3, producer_epoch=0, base_sequence=0))
-        assert (result.log_append_time, result.max_timestamp) == (NOW_MS, NOW_MS)
-        assert [r.timestamp for r in log.records()] == [NOW_MS]
-        assert log.state.producers.entries[3].last_timestamp == NOW_MS
-
-
 def test_nothing_is_nothing_appended(log: Log) -> None:
     for result in (log.append(b""), log.append_as_follower(b""), log.append([]), log.append([b""])):
         assert result == AppendResult()
@@ -101,25 +90,9 @@ def test_a_leader_refuses_what_it_would_leave_out(
     assert (log.log_end_offset, log.leader_epochs, log.segments[0].size) == (0, (), 0)
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-def test_a_leader_of_an_old_format_refuses_a_message_cut_short(tmp_path: Path, magic: int) -> None:
-    data = messages([record(b"a", timestamp=5), record(b"b", timestamp=6)], magic=magic)
-    with open_log(tmp_path / "t-0", message_format_magic=magic) as log:
-        with pytest.raises(CorruptRecordError, match="the last 3 bytes are not a whole batch"):
-            log.append(data + data[:3])
-        assert log.append(data).last_offset == 1
-
-
 def _with_epoch(data: bytes) -> bytes:
     """The same bytes with leader epoch 0, which no checksum covers."""
     return data[:12] + bytes(len(data[12:16])) + data[16:]
-
-
-@pytest.mark.parametrize("data", [bytes(17), bytes(70), b"\0" * 8 + b"\xff" * 40])
-def test_what_no_batch_begins_with_is_refused(log: Log, data: bytes) -> None:
-    for append in (log.append, log.append_as_follower):
-        with pytest.raises(CorruptRecordError):
-            append(data)
 
 
 def test_several_batches_are_several_appends_and_one_result(log: Log) -> None:
@@ -157,30 +130,6 @@ def test_a_duplicate_may_bring_a_new_segment(tmp_path: Path) -> None:
         log.append(from_producer(0))
         assert log.append(from_producer(0)).duplicate
         assert bases(log) == [0, 1]
-
-
-# ---- old formats ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_messages_of_old_formats_make_an_end_of_epochs(log: Log, magic: int) -> None:
-    log.append(one(), leader_epoch=2)
-    given = [record(b"a", offset=1, timestamp=-1), record(b"b", offset=2, timestamp=-1)]
-    log.append_as_follower(messages(given, magic=magic))
-    assert (log.leader_epochs, log.log_end_offset) == ((), 3)
-    assert (log.path / "leader-epoch-checkpoint").read_bytes() == b"0\n0\n"
-    assert [r.value for r in log.records()] == [b"value", b"a", b"b"]
-
-
-def test_an_old_log_keeps_its_format(tmp_path: Path) -> None:
-    with open_log(tmp_path / "t-0", message_format_magic=1) as log:
-        given = [record(b"a", timestamp=5), record(b"b", timestamp=6)]
-        plain = log.append(messages(given, magic=1))
-        packed = log.append(wrapper(given, magic=1, codec=GZIP))
-        assert (plain.first_offset, plain.last_offset, packed.last_offset) == (0, 1, 3)
-        assert offsets(log) == [0, 1, 2, 3]
-        assert log.leader_epochs == ()
-        assert set(log.open_segment(log.segments[0]).batches().magic.tolist()) == {1}
 
 
 # ---- what is refused, and what fails -------------------------------------------------------------

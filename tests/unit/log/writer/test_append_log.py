@@ -8,10 +8,7 @@ import pytest
 
 from kseg.errors import (
     KsegError,
-    NotALogError,
-    UncleanShutdownError,
 )
-from kseg.files import io
 from kseg.log.data_directory import PartitionOffsets
 from kseg.log.log import Log
 from tests.unit.log.logs import ONE, failing, offsets, one, open_log
@@ -23,38 +20,6 @@ def written(path: Path, count: int = SIX, **settings: object) -> None:
     with open_log(path, **settings) as log:
         for _ in range(count):
             log.append(one())
-
-
-@pytest.mark.parametrize("name", ["t", "t-x", "a-0.0123456789abcdef0123456789abcdef-delete"])
-def test_only_a_partitions_directory_is_appended_to(tmp_path: Path, name: str) -> None:
-    with pytest.raises(NotALogError):
-        open_log(tmp_path / name)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_log_goes_on_where_it_was_closed(tmp_path: Path) -> None:
-    path = tmp_path / "t-0"
-    for turn in range(3):
-        written(path, segment_bytes=3 * ONE)
-        with Log.open(path) as log:
-            assert offsets(log) == list(range(SIX * (turn + 1)))
-            assert (log.mode, log.high_watermark) == ("read", SIX * (turn + 1))
-
-
-def test_a_log_that_failed_is_refused_each_time_while_others_live_on(tmp_path: Path) -> None:
-    def refuse(_fd: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    with open_log(tmp_path / "u-0"):
-        log = open_log(tmp_path / "t-0")
-        log.append(one())
-        with io.calls_replaced(io.Calls(fdatasync=refuse)), pytest.raises(OSError, match="Input"):
-            log.flush()
-        log.close()
-        for _ in range(2):
-            with pytest.raises(UncleanShutdownError):
-                open_log(tmp_path / "t-0")
-    assert not (tmp_path / ".kafka_cleanshutdown").exists()
 
 
 def test_an_empty_directory_has_nothing_to_recover(tmp_path: Path) -> None:
@@ -95,18 +60,6 @@ def test_a_log_open_for_reading_is_not_changed(tmp_path: Path) -> None:
                 change()
     with pytest.raises(ValueError, match="mode is"):
         Log.open(tmp_path / "t-0", mode="write")  # type: ignore[arg-type]
-
-
-def test_reading_a_log_that_is_appended_to_ends_where_it_ended(tmp_path: Path) -> None:
-    with open_log(tmp_path / "t-0", segment_bytes=2 * ONE) as log:
-        log.append([one() for _ in range(5)])
-        reading = log.records(max_rows=1)
-        assert next(reading).offset == 0
-        log.append([one() for _ in range(5)])
-        assert [r.offset for r in reading] == [1, 2, 3, 4]
-        assert offsets(log, offset=(3, 8)) == [3, 4, 5, 6, 7]
-        assert log.lookup(9).base_offset == 9
-        assert log.refresh() is log
 
 
 def test_a_reader_of_the_directory_sees_whole_batches_beside_the_writer(tmp_path: Path) -> None:

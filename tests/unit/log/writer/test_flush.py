@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from kseg.errors import KsegError, PoisonedFileError
-from kseg.files import io
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
 from kseg.log.log import Log
 from kseg.log.writer.flush import CHECKPOINT_INTERVAL_MS, UNFLUSHED_MAX
-from tests.crash.oplog import Name, Recorder, Sync, SyncNames
-from tests.unit.log.logs import NOW_MS, ONE, Clock, bases, failing, noted, one, open_log
+from tests.unit.log.logs import ONE, Clock, bases, failing, noted, one, open_log
 
 EIO = OSError(errno.EIO, "Input/output error")
 PARTITION = TopicPartition("t", 0)
@@ -25,28 +23,7 @@ def log(tmp_path: Path) -> Any:
         yield opened
 
 
-def names(told: list[str], *, without: str = "checkpoint") -> list[str]:
-    return [name for name in told if without not in name]
-
-
 # ---- flush ---------------------------------------------------------------------------------------
-
-
-def test_what_is_relied_on_is_flushed_before_what_relies_on_it(log: Log) -> None:
-    log.flush()
-    for _ in range(3):
-        log.append(one())
-    with noted() as told:
-        assert log.flush() == 3
-    assert names(told) == [
-        f"flush {2:020d}.snapshot",
-        "flush t-0",
-        f"flush {2:020d}.log",
-        f"flush {2:020d}.index",
-        f"flush {2:020d}.timeindex",
-        "flush t-0",
-    ]
-    assert log.recovery_point == log.version.recovery_point == 3
 
 
 def test_a_flush_of_what_is_flushed_asks_nothing_of_the_disk(log: Log) -> None:
@@ -64,15 +41,6 @@ def test_a_log_is_flushed_after_so_many_offsets(tmp_path: Path) -> None:
         assert log.recovery_point == 0
         log.append(one())
         assert log.recovery_point == 3
-
-
-def test_a_durable_append_is_flushed_when_it_returns(log: Log) -> None:
-    log.append([one(), one()], durable=True)
-    assert log.recovery_point == 2
-    with noted() as told:
-        log.append_as_follower(one(base_offset=2, leader_epoch=0), durable=True)
-    assert f"flush {2:020d}.log" in told
-    assert log.recovery_point == 3
 
 
 def test_the_recovery_point_is_written_down_once_a_minute_and_at_the_end(tmp_path: Path) -> None:
@@ -105,36 +73,7 @@ def test_a_recovery_point_behind_an_end_that_was_lost_is_taken_back_at_once(
         assert read_offset_checkpoint(path) == {PARTITION: 0}
 
 
-@pytest.mark.parametrize("at", range(6))
-def test_whatever_flush_fails_the_log_takes_nothing_more(tmp_path: Path, at: int) -> None:
-    log = open_log(tmp_path / "t-0", segment_bytes=2 * ONE, index_interval_bytes=0)
-    for _ in range(3):
-        log.append(one())
-    flushes = failing("fsync", "fdatasync", error=EIO, after=at)
-    with flushes, pytest.raises(OSError, match="Input/output"):
-        log.flush()
-    assert log.recovery_point == 0
-    for change in (lambda: log.append(one()), log.flush, log.roll):
-        with pytest.raises(PoisonedFileError):
-            change()
-    log.close()
-    assert not (tmp_path / ".kafka_cleanshutdown").exists()
-
-
 # ---- roll ----------------------------------------------------------------------------------------
-
-
-def test_a_segment_is_on_the_disk_before_another_follows(log: Log) -> None:
-    log.append(one())
-    log.roll()
-    log.append(one())
-    recorder = Recorder(log.path.parent)
-    with io.calls_replaced(recorder.calls):
-        log.roll()
-    new = next(op for op in recorder.ops if isinstance(op, Name) and op.name == f"{2:020d}.log")
-    before = recorder.ops[: recorder.ops.index(new)]
-    assert sum(isinstance(op, Sync) for op in before) == 3  # the log and its two indexes
-    assert any(isinstance(op, SyncNames) for op in before)
 
 
 def test_a_roll_does_not_go_back(log: Log) -> None:
@@ -178,16 +117,6 @@ def test_a_flushed_segment_that_is_sealed_is_flushed_as_it_is_then(log: Log) -> 
     assert f"flush {0:020d}.index" not in told
 
 
-def test_a_full_disk_leaves_a_log_that_rolls_later(log: Log) -> None:
-    log.append([one(), one()])
-    full = failing("open", error=OSError(errno.ENOSPC, "No space left"), ends=f"{2:020d}.log")
-    with full, pytest.raises(OSError, match="No space"):
-        log.append(one())
-    assert bases(log) == [0]
-    assert log.append(one()).first_offset == 2
-    assert bases(log) == [0, 2]
-
-
 @pytest.mark.parametrize("file", [".log", ".txnindex"])
 def test_no_file_stays_of_a_segment_that_could_not_begin(tmp_path: Path, file: str) -> None:
     full = OSError(errno.ENOSPC, "No space left")
@@ -223,36 +152,6 @@ def test_a_snapshot_that_cannot_be_written_does_not_fail_the_log(log: Log) -> No
 
 
 # ---- close ---------------------------------------------------------------------------------------
-
-
-def test_a_closed_log_is_trimmed_flushed_and_told_of(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "t-0", index_interval_bytes=0)
-    log.append([one(time=NOW_MS), one(time=NOW_MS + 1)])
-    assert (log.path / f"{0:020d}.index").stat().st_size == 10 * 2**20
-    with noted() as told:
-        log.close()
-    assert (log.path / f"{0:020d}.index").stat().st_size == 8
-    assert (log.path / f"{0:020d}.timeindex").stat().st_size == 12
-    assert sorted(p.name for p in log.path.glob("*.snapshot")) == [f"{2:020d}.snapshot"]
-    # The mark is the last thing, and stands on everything else.
-    marks = [name for name in told if name.startswith("rename")]
-    assert marks[-1] == "rename .kafka_cleanshutdown"
-    assert marks.index("rename recovery-point-offset-checkpoint") < len(marks) - 1
-    assert told.index(f"flush {0:020d}.log") < told.index(marks[-1])
-    log.close()
-    assert log.log_end_offset == 2
-    with pytest.raises(KsegError, match="closed"):
-        log.append(one())
-
-
-def test_an_empty_log_that_is_closed_has_its_files(tmp_path: Path) -> None:
-    with open_log(tmp_path / "t-0") as log:
-        log.append(one())
-        log.roll()
-    sizes = {p.name: p.stat().st_size for p in log.path.glob(f"{1:020d}.*")}
-    assert sizes == {f"{1:020d}.{kind}": 0 for kind in ("log", "index", "timeindex")} | {
-        f"{1:020d}.snapshot": 10
-    }
 
 
 def test_a_close_that_fails_lets_go_of_everything_and_leaves_no_mark(tmp_path: Path) -> None:

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import os
 import pickle
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from kseg.log.log import Log
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.writer.retention import LOG_START, SIZE, TIME, LogBounds, choose
 from tests.builders import batch, record
-from tests.stopping import UNSYNCED, Stopped, stopping_at
 
 DAY_MS = 86_400_000
 NOW_MS = 100 * DAY_MS
@@ -57,10 +55,6 @@ def chosen(
         largest_timestamp=lambda info: given.get(info.base_offset, NOW_MS),
     )
     return [(each.base_offset, each.why) for each in retired]
-
-
-def test_nothing_goes_without_a_reason() -> None:
-    assert chosen(row(100, 100, 100), LogConfig()) == []
 
 
 def test_size_counts_only_what_the_log_start_has_left() -> None:
@@ -210,25 +204,6 @@ def test_a_closed_log_leaves_no_files_that_wait(tmp_path: Path) -> None:
     assert names(log, "*.deleted") == []
 
 
-def test_the_log_start_is_lasting_before_a_file_changes_its_name(tmp_path: Path) -> None:
-    """What a crash brings back lies below it, so that no hole is ever read."""
-    checkpoint = tmp_path / "data" / "log-start-offset-checkpoint"
-    seen = []
-
-    def rename(source: Any, target: Any) -> None:
-        if os.fspath(target).endswith(".deleted"):
-            seen.append(checkpoint.read_text())
-        os.replace(source, target)
-
-    with opened(tmp_path / "data" / "t-0", CONFIG.with_changes(retention_bytes=0), count=3) as log:
-        log.update_high_watermark(2)
-        with io.calls_replaced(io.Calls(rename=rename)):
-            log.delete_old_segments()
-        assert seen
-        assert set(seen) == {"0\n1\nt 0 2\n"}
-        assert checkpoint.read_text() == "0\n0\n"
-
-
 def test_what_cannot_be_renamed_stays_a_part_of_the_log(tmp_path: Path) -> None:
     def rename(source: Any, target: Any) -> None:
         if os.fspath(target).endswith("1.log.deleted"):
@@ -308,36 +283,3 @@ def test_a_log_of_kafka_0_7_has_no_retention_here(tmp_path: Path) -> None:
     (tmp_path / "t-0" / f"{0:020d}.kafka").touch()
     with Log.open(tmp_path / "t-0") as log, pytest.raises(UnsupportedFormatError):
         plan_retention(log)
-
-
-@pytest.mark.parametrize("high_watermark", [3, 5])
-def test_an_end_at_any_call_leaves_a_log_without_holes(tmp_path: Path, high_watermark: int) -> None:
-    with io.calls_replaced(UNSYNCED):
-        end_at_each_call(tmp_path, high_watermark)
-
-
-def end_at_each_call(tmp_path: Path, high_watermark: int) -> None:
-    config = CONFIG.with_changes(retention_bytes=0, file_delete_delay_ms=0)
-    for call in range(1, 200):
-        data = tmp_path / str(call)
-        with opened(data / "t-0", count=5) as log:
-            log.flush(2)
-            log.update_config(config)
-            log.update_high_watermark(high_watermark)
-            with suppress(Stopped), stopping_at(call, UNSYNCED) as asked:
-                log.delete_old_segments()
-            left = tmp_path / f"{call}-left"
-            shutil.copytree(data, left)
-        with opened(left / "t-0", CONFIG, recover=True) as log:
-            assert log.log_end_offset == 5, call
-            assert log.log_start_offset in (0, high_watermark), call
-            found = [record.offset for record in log.records()]
-            assert found == list(range(log.log_start_offset, 5)), call
-            assert log.append(one()).first_offset == 5, call
-        shutil.rmtree(data)
-        shutil.rmtree(left)
-        if len(asked) <= call:
-            break
-    else:
-        pytest.fail("it never came to its end")
-    assert call > 10

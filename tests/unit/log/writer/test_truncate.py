@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable
 from dataclasses import fields
@@ -16,7 +15,6 @@ from kseg.analysis.verify import verify
 from kseg.errors import (
     CorruptRecordError,
     OffsetOutOfRangeError,
-    PoisonedFileError,
     SegmentInUseError,
 )
 from kseg.files import io
@@ -37,8 +35,6 @@ from tests.unit.log.made import (
     thirty_records,
     told,
 )
-
-RECOVERY_POINT = "recovery-point-offset-checkpoint"
 
 
 @pytest.fixture
@@ -107,77 +103,6 @@ def test_segments_that_wait_for_a_flush_are_cut_like_others(tmp_path: Path, offs
     with open_log(log.path) as again:
         assert again.log_end_offset == offset + 12
         assert again.fetch(offset).next_offset > offset
-
-
-@pytest.mark.parametrize("offset", [0, 4, 9, 20, 29])
-def test_what_goes_is_off_the_disk_when_it_returns(log: Log, offset: int) -> None:
-    flushed: dict[str, int] = {}
-    last: dict[str, int] = {}
-    with io.calls_replaced(watching(lambda name, path: note(name, path, flushed, last))):
-        log.truncate_to(offset)
-    # Nothing that was renamed, cut or written is without a flush behind it.
-    assert last
-    assert {path: at for path, at in last.items() if flushed.get(path, -1) < at} == {}
-
-
-def note(name: str, path: str, flushed: dict[str, int], last: dict[str, int]) -> None:
-    number = len(flushed) + len(last) + max([*flushed.values(), *last.values(), 0]) + 1
-    directory = os.path.dirname(path)
-    if name in ("fsync", "fdatasync"):
-        flushed[path] = number
-    elif name in ("rename", "unlink"):
-        last[directory] = number
-    elif name in ("pwritev", "ftruncate") and not path.endswith(".tmp"):
-        last[path] = number
-
-
-def watching(see: Callable[[str, str], None]) -> io.Calls:
-    """The calls themselves, each told with the file that it changes."""
-    genuine = io.Calls()
-
-    def watched(name: str) -> Callable[..., Any]:
-        call = getattr(genuine, name)
-
-        def run(*args: Any, **how: Any) -> Any:
-            target = args[-1] if name == "rename" else args[0]
-            if isinstance(target, int):
-                target = os.readlink(f"/proc/self/fd/{target}")
-            answer = call(*args, **how)
-            see(name, os.fspath(target))
-            return answer
-
-        return run
-
-    return io.Calls(**{each.name: watched(each.name) for each in fields(io.Calls)})
-
-
-def test_each_step_of_a_cut_lasts_before_the_next(log: Log) -> None:
-    log.append_as_follower(stored(30, 1, leader_epoch=4))
-    log.flush()
-    seen: list[str] = []
-
-    def see(name: str, path: str) -> None:
-        if name != "open":
-            seen.append(f"{name} {Path(path).name}")
-
-    with io.calls_replaced(watching(see)):
-        log.truncate_to(13)
-    wanted = [
-        f"rename {RECOVERY_POINT}",
-        "fsync data-0",
-        "rename leader-epoch-checkpoint",
-        "fsync t-0",
-        "rename 00000000000000000027.log.deleted",
-        "fsync t-0",
-        "rename 00000000000000000018.log.deleted",
-        "fsync t-0",
-        "ftruncate 00000000000000000009.log",
-        "fdatasync 00000000000000000009.log",
-    ]
-    steps = iter(seen)
-    assert [step for step in wanted if step in steps] == wanted
-    assert checkpoint(log, RECOVERY_POINT) == 13
-    assert [entry.epoch for entry in log.leader_epochs] == [0]
 
 
 def test_no_offset_is_below_nothing(log: Log) -> None:
@@ -262,20 +187,6 @@ def test_a_new_beginning_may_call_its_start_an_earlier_offset(log: Log) -> None:
     assert log.fetch(36).size == 0
 
 
-def test_the_start_is_on_the_disk_before_the_last_segment_goes(log: Log) -> None:
-    seen: list[str] = []
-
-    def see(name: str, path: str) -> None:
-        if name == "rename":
-            seen.append(Path(path).name)
-
-    with io.calls_replaced(watching(see)):
-        log.truncate_fully_and_start_at(100)
-    logs = [name for name in seen if name.endswith(".log.deleted")]
-    assert logs == [f"{base:020d}.log.deleted" for base in (27, 18, 9, 0)]
-    assert seen.index(LOG_START) < seen.index(logs[0])
-
-
 # ---- the start -----------------------------------------------------------------------------------
 
 
@@ -320,88 +231,6 @@ def failing_from(call: int, counted: list[int]) -> io.Calls:
 LOOKS = 4
 
 
-CHANGES: dict[str, Callable[[Log], Any]] = {
-    "truncate": lambda log: log.truncate_to(13),
-    "truncate in the last": lambda log: log.truncate_to(28),
-    "begin again later": lambda log: log.truncate_fully_and_start_at(100),
-    "begin again earlier": lambda log: log.truncate_fully_and_start_at(12),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_an_end_at_any_call_leaves_a_log_without_a_hole(
-    log: Log, change: Callable[[Log], Any], tmp_path: Path
-) -> None:
-    log.close()
-    before = told(log.path)
-    calls = 0
-    while True:
-        calls += 1
-        copy = tmp_path / f"copy-{calls}"
-        os.mkdir(copy)
-        _copy(log.path.parent, copy)
-        broken = open_log(copy / "t-0", segment_bytes=500)
-        counted = [0]
-        with io.calls_replaced(failing_from(calls, counted)):
-            try:
-                change(broken)
-                break
-            except DiskError:
-                pass
-            # Failed for good, unless nothing had begun; closing does not write on.
-            with pytest.raises((PoisonedFileError, DiskError)):
-                fill(broken, [1])
-        broken.state.active.close(trim=False)
-        moved = tmp_path / f"moved-{calls}"
-        os.mkdir(moved)
-        _copy(copy, moved)
-        with open_log(moved / "t-0", recover=True, segment_bytes=500) as again:
-            left = told(again.path)
-            start = left[0].base_offset if left else again.log_start_offset
-            assert left == [each for each in before if each in left]
-            assert [each.base_offset for each in left] == list(
-                range(start, again.log_end_offset, 3)
-            )[: len(left)]
-            fill(again, [1])
-    assert calls > 10
-
-
-def test_an_empty_log_that_begins_anew_where_it_stands_is_there_at_any_call(
-    log: Log, tmp_path: Path
-) -> None:
-    log.truncate_fully_and_start_at(100)
-    log.close()
-    for calls in itertools.count(1):
-        copy = tmp_path / f"copy-{calls}"
-        os.mkdir(copy)
-        _copy(log.path.parent, copy)
-        broken = open_log(copy / "t-0")
-        with io.calls_replaced(failing_from(calls, [0])):
-            try:
-                broken.truncate_fully_and_start_at(100)
-                break
-            except DiskError:
-                pass
-        broken.state.active.close(trim=False)
-        moved = tmp_path / f"moved-{calls}"
-        os.mkdir(moved)
-        _copy(copy, moved)
-        with open_log(moved / "t-0", recover=True) as again:
-            assert (again.log_start_offset, again.log_end_offset) == (100, 100)
-    assert calls > 10
-
-
-def _copy(source: Path, target: Path) -> None:
-    for path in sorted(source.rglob("*")):
-        there = target / path.relative_to(source)
-        if path.name == ".lock":
-            continue
-        if path.is_dir():
-            there.mkdir()
-        else:
-            there.write_bytes(path.read_bytes())
-
-
 def test_a_log_that_failed_in_a_cut_does_not_show_what_was_to_go(log: Log) -> None:
     with io.calls_replaced(failing_from(LOOKS + 1, [0])), pytest.raises(DiskError):
         log.truncate_to(13)
@@ -409,15 +238,6 @@ def test_a_log_that_failed_in_a_cut_does_not_show_what_was_to_go(log: Log) -> No
     with pytest.raises(OffsetOutOfRangeError):
         log.fetch(20)
     assert log.fetch(10).next_offset == 12
-
-
-def test_a_start_that_is_not_written_down_is_moved_all_the_same(log: Log) -> None:
-    with io.calls_replaced(failing_from(LOOKS + 1, [0])), pytest.raises(DiskError):
-        log.delete_records_before(20)
-    assert (log.log_start_offset, log.state.failed) == (20, False)
-    fill(log, [1])
-    log.close()
-    assert checkpoint(log, LOG_START) == 20
 
 
 def test_a_reading_that_was_overtaken_by_a_cut_does_not_mix_what_was_with_what_is(
