@@ -40,7 +40,7 @@ class Adopting(Making):
 
     source: Source
     before: Path
-    kills, faults, states = 24, 16, 2_000 if WHOLE else 60
+    kills, faults, states = (24, 16, 2_000) if WHOLE else (8, 5, 20)
 
     def fresh(self, root: Path) -> Path:
         """The broker as it was, in `root / "data"`."""

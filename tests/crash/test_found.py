@@ -41,7 +41,10 @@ from tests.crash.stories import (
     plain,
     produced,
 )
+from tests.shares import WHOLE
 
+#: Of one recovery.
+KILLS = 1000 if WHOLE else 25
 ENTRY = producer_snapshot.ProducerSnapshotEntry(7, 0, 0, 3, 0, now_ms(), -1, -1)
 LOG = "data/orders-0/{:020d}.log"
 
@@ -226,7 +229,7 @@ def test_a_log_that_begins_anew_is_recovered_the_same_though_the_first_recovery_
     closed["data/orders-0/" + "0" * 20 + ".log.deleted"] = b""
     tally = Tally()
     rng = random.Random("found")
-    kills_in_recovery(Checker(tmp_path, CONFIG), closed, rng, 1000, tally, "begun again")
+    kills_in_recovery(Checker(tmp_path, CONFIG), closed, rng, KILLS, tally, "begun again")
     assert tally.second_kills > 10
     assert tally.violations == []
 
@@ -282,6 +285,6 @@ def test_what_made_a_recovery_walk_a_segment_is_mended_last(tmp_path: Path, miss
     assert closed.pop(f"{first}.{missing}")
     tally = Tally()
     rng = random.Random("found")
-    kills_in_recovery(Checker(tmp_path, CONFIG), closed, rng, 1000, tally, missing)
+    kills_in_recovery(Checker(tmp_path, CONFIG), closed, rng, KILLS, tally, missing)
     assert tally.second_kills > 10
     assert tally.violations == []

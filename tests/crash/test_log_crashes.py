@@ -51,8 +51,10 @@ from tests.crash.stories import (
     keyed,
     plain,
 )
-from tests.shares import share
+from tests.shares import WHOLE, share
 
+#: Of one story: states after a power cut, kills.
+STATES, KILLS = (150, 40) if WHOLE else (60, 14)
 SEEDS = share((f"ci.{number}" for number in range(12)), 2, "seeds")
 
 
@@ -70,7 +72,7 @@ def looked_at(run: Callable[[Path, Tally], None]) -> Tally:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_power_cut_takes_what_was_flushed(seed: str) -> None:
-    looked_at(lambda root, tally: power_cuts(story_of(seed), root, 150, seed, tally))
+    looked_at(lambda root, tally: power_cuts(story_of(seed), root, STATES, seed, tally))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -79,7 +81,7 @@ def test_no_kill_takes_what_was_appended(seed: str) -> None:
 
     def run(root: Path, tally: Tally) -> None:
         chosen = list(every_kill(calls_of(story.run, fresh(root / "run"))))
-        kills(story, root, random.Random(seed).sample(chosen, min(40, len(chosen))), tally)
+        kills(story, root, random.Random(seed).sample(chosen, min(KILLS, len(chosen))), tally)
 
     looked_at(run)
 
@@ -87,7 +89,7 @@ def test_no_kill_takes_what_was_appended(seed: str) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_kill_in_recovery_changes_nothing_in_what_it_comes_to(seed: str) -> None:
     story = story_of(seed)
-    looked_at(lambda root, tally: second_kills(story, root, 2, 8, seed, tally))
+    looked_at(lambda root, tally: second_kills(story, root, 2, KILLS // 3, seed, tally))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -96,7 +98,7 @@ def test_calls_that_fail_take_nothing_that_was_flushed(seed: str) -> None:
 
     def run(root: Path, tally: Tally) -> None:
         chosen = list(every_fault(calls_of(story.run, fresh(root / "run"))))
-        faults(story, root, random.Random(seed).sample(chosen, 12), seed, tally)
+        faults(story, root, random.Random(seed).sample(chosen, KILLS // 2), seed, tally)
 
     looked_at(run)
 
@@ -106,8 +108,8 @@ def test_a_data_directory_keeps_all_of_its_logs(seed: str) -> None:
     story = household.written(seed)
 
     def run(root: Path, tally: Tally) -> None:
-        house_power_cuts(story, root, 60, seed, tally)
-        house_kills(story, root, 20, seed, tally)
+        house_power_cuts(story, root, STATES // 3, seed, tally)
+        house_kills(story, root, KILLS // 2, seed, tally)
 
     looked_at(run)
 
@@ -217,16 +219,16 @@ def test_every_state_of_a_small_story_is_sound(name: str) -> None:
         recorder = record(story, root / "run")
         judge = Judge(story, recorder, root / "state", tally)
         few = (one for one in points(recorder.before, recorder.ops) if len(one.open) <= 6)
-        for state in share(chain.from_iterable(map(enumerated, few)), 140, name):
+        for state in share(chain.from_iterable(map(enumerated, few)), 60, name):
             judge.judge(state, "all of them")
 
-    assert looked_at(run).distinct > 50
+    assert looked_at(run).distinct > 20
 
 
 @pytest.mark.parametrize("name", ["compact", "compact, and again", "erase"])
 def test_no_power_cut_while_segments_are_replaced_loses_a_record(name: str) -> None:
     story = Story(name, SMALL[name])
-    looked_at(lambda root, tally: power_cuts(story, root, 400, name, tally))
+    looked_at(lambda root, tally: power_cuts(story, root, 2 * STATES, name, tally))
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -235,6 +237,6 @@ def test_kills_of_a_small_story_are_survived(name: str) -> None:
 
     def run(root: Path, tally: Tally) -> None:
         every = every_kill(calls_of(story.run, fresh(root / "run")))
-        kills(story, root, share(every, 9, name), tally)
+        kills(story, root, share(every, 5, name), tally)
 
     looked_at(run)

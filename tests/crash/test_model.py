@@ -38,6 +38,7 @@ from tests.crash.stories import (
     plain,
     produced,
 )
+from tests.shares import WHOLE
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -202,5 +203,5 @@ class LogMachine(RuleBasedStateMachine):
 
 TestLogBesideItsModel = LogMachine.TestCase
 TestLogBesideItsModel.settings = settings(
-    settings.get_profile("ci"), max_examples=40, stateful_step_count=30
+    settings.get_profile("ci"), max_examples=40 if WHOLE else 15, stateful_step_count=30
 )

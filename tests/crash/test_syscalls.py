@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.shares import share
+
 #: System call -> what it is called here.
 CALLS = {
     **dict.fromkeys(("write", "pwrite64", "writev", "pwritev", "pwritev2"), "write"),
@@ -56,7 +58,7 @@ def seen_by_strace(text: str, root: Path) -> list[str]:
     return seen
 
 
-@pytest.mark.parametrize("seed", ["calls-1", "calls-2", "calls-3"])
+@pytest.mark.parametrize("seed", share(["calls-1", "calls-2", "calls-3"], 1, "calls"))
 def test_the_system_sees_just_the_calls_of_the_seam(tmp_path: Path, seed: str) -> None:
     root = tmp_path / "root"
     (root / "data").mkdir(parents=True)

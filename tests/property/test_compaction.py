@@ -85,7 +85,7 @@ def log_of(made: list[tuple[bytes, bool]], path: Path) -> Iterator[Log]:
 
 @settings(max_examples=200 if WHOLE else 30, deadline=None)
 @given(made=rows_of_batches(), map_bytes=st.sampled_from([48, 96, 1 << 12, 1 << 16]))
-def test_what_stays_is_what_the_plain_implementation_says(
+def test_cln_22_what_stays_is_what_the_plain_implementation_says(
     made: list[tuple[bytes, bool]], map_bytes: int
 ) -> None:
     with scratch() as folder:

@@ -114,37 +114,6 @@ def test_what_is_created_is_read_back(
     assert created.valid_bytes == created.size_bytes
 
 
-@given(data=st.data(), magic=magics, codec=codecs, base=base_offsets)
-def test_objects_and_columns_write_the_same_set(
-    data: st.DataObject, magic: int, codec: int, base: int
-) -> None:
-    wanted = data.draw(record_lists(base, magic=magic, min_size=0))
-    offsets = [each.offset or 0 for each in wanted]
-    created = MessageSet.create(
-        objects(wanted, magic),
-        offsets=iter(offsets).__next__,
-        compression=Compression(codec),
-    )
-    columns = {
-        "offset": offsets,
-        "timestamp": [each.timestamp for each in wanted],
-        "key": [each.key for each in wanted],
-        "value": [each.value for each in wanted],
-    }
-    options = BatchOptions(magic=magic, compression=Compression(codec))
-    assert created.data == encode_batch(columns, options).data
-
-
-@given(payloads=st.lists(st.binary(max_size=60)), codec=st.sampled_from([0, 1, 2]), magic=magics)
-def test_objects_and_columns_write_the_same_set_of_0_7(
-    payloads: list[bytes], codec: int, magic: int
-) -> None:
-    compression, magic = Compression(codec), 1 if codec else magic  # magic 0 has no codecs
-    messages = [Message07.build(payload, magic=magic) for payload in payloads]
-    created = MessageSet07.create(messages, compression=compression)
-    assert created.data == encode_messages_07(payloads, magic=magic, compression=compression)
-
-
 @given(
     value=byte_strings, key=byte_strings, time=timestamps, magic=magics, kind=kinds, now=timestamps
 )
@@ -297,17 +266,6 @@ def test_changed_sets_inside_wrappers_are_given_and_refused_alike(
         [], magic=magic, codec=GZIP, offset=offset, inner=inner, log_append=log_append, timestamp=7
     )
     assert by_objects(data) == by_reference(data)
-
-
-@given(tail=noise, magic=magics, codec=st.integers(0, 7))
-def test_any_field_bytes_are_given_and_refused_alike(tail: bytes, magic: int, codec: int) -> None:
-    behind = bytes([magic, codec]) + (bytes(8) if magic else b"") + tail
-    message = Message(builders.crc32(behind).to_bytes(4, "big") + behind)
-    data = entry(message, 3)
-    if message.size < 14:
-        assert by_objects(data) == Read([], "corrupt")
-    else:
-        assert by_objects(data) == by_reference(data)
 
 
 @given(data=any_bytes)

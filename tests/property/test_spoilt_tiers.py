@@ -198,23 +198,6 @@ def offset_of(line: str) -> int:
     return int(re.match(r"offset=(\d+) ", line)[1])  # type: ignore[index]
 
 
-def test_keys_that_do_not_fit_are_said_once(spoilt: Spoilt, ran: Run, tmp_path: Path) -> None:
-    (tmp_path / "no.pem").write_text("-----BEGIN PRIVATE KEY-----\nbm8=\n-----END PRIVATE KEY-----")
-    swapped = {"key1": spoilt.keys["key2"], "key2": spoilt.keys["key1"]}
-    cases = {
-        r"encrypted with key pair 'key\d'; given are: none": {},
-        r"the data key is not encrypted with .*\.private\.pem": swapped,
-        r"no\.pem: not a private RSA key in PEM": dict.fromkeys(swapped, str(tmp_path / "no.pem")),
-        "missing.pem: No such file": dict.fromkeys(swapped, str(tmp_path / "missing.pem")),
-    }
-    for words, keys in cases.items():
-        for verb in ("read", "verify", "info"):
-            found = ran(verb, *spoilt._replace(keys=keys).words)
-            assert found.code in (1, 3), (verb, words, found)
-            assert re.search(words, found.out + found.err), (verb, words, found)
-            assert "bm8=" not in found.out + found.err
-
-
 def test_without_a_lineage_nothing_is_read_and_all_is_verified(spoilt: Spoilt, ran: Run) -> None:
     """The newest copy's checkpoint says which records count; no other copy can stand in."""
     from kseg.spark.options import parse_options
@@ -363,14 +346,3 @@ def with_custom(value: bytes, custom: bytes) -> bytes:
 def update_head(value: bytes) -> int:
     """Where the custom metadata of an update begin: behind name, ids, broker and time."""
     return 3 + value[3] + 16 + 4 + 1 + 16 + 1 + 4 + 8
-
-
-def test_a_topic_in_a_manifest_that_is_no_end_of_its_name_is_refused(
-    spoilt: Spoilt, tmp_path: Path
-) -> None:
-    root = json.loads(spoilt.manifest.read_bytes())
-    named = root["remoteLogSegmentMetadata"]["remoteLogSegmentId"]["topicIdPartition"]
-    named["topicPartition"]["topic"] = "other"
-    spoilt.manifest.write_text(json.dumps(root))
-    with pytest.raises(TierError, match="another segment than its name says"):
-        list(kseg.scan(tmp_path / "plain-0", tier=Tier.of(spoilt.root, keys=spoilt.keys)))

@@ -27,7 +27,6 @@ from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint, write
 from kseg.log.cleaner import clean as applying
 from kseg.log.cleaner.inputs import group_segments
 from kseg.log.log import Log
-from kseg.log.recovery.backup import Backup
 from tests import reference
 from tests.builders import ABORT, COMMIT, GZIP, LZ4, NONE, SNAPPY, ZSTD, batch, messages, record
 from tests.stopping import UNSYNCED, Stopped, stopping_at
@@ -66,16 +65,6 @@ def test_cln_02_19_the_last_record_of_each_key_stays(opened: Opened, codec: int)
     assert report.bytes_after == plan.kept_bytes == log.segments[0].size
     assert report.bytes_before == plan.bytes
     assert read_offset_checkpoint(log.path.parent / "cleaner-offset-checkpoint") == {HERE: 20}
-
-
-def test_a_plan_for_a_relative_path_is_applied(
-    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(opened(), *(keyed(b"k") for _ in range(3))).close()
-    monkeypatch.chdir(tmp_path)
-    config = kseg.LogConfig(cleanup_policy=COMPACT, min_cleanable_dirty_ratio=0.0)
-    report = kseg.plan_compaction("t-0", config=config, now_ms=NOW_MS).apply()
-    assert (report.records, report.kept_records) == (3, 1)
 
 
 def test_cln_25_records_without_a_key_go_and_are_counted(opened: Opened) -> None:
@@ -132,20 +121,6 @@ def test_k42_34_cln_14_aborted_data_goes_and_its_marker_later(opened: Opened, cl
     clock.ms += 1000
     compact(log, from_start=True)
     assert [one.base_offset for one in batches_of(log)] == [3, 4, 5]
-
-
-@pytest.mark.parametrize("map_bytes", [48, 72, 120, 4096])
-def test_cln_22_a_full_map_makes_further_passes_and_leaves_the_same(
-    opened: Opened, map_bytes: int
-) -> None:
-    log = opened(segment_bytes=300)
-    for number in range(40):
-        fill(log, keyed(b"%d" % (number * 7 % 11), b"%d" % number), roll=number == 39)
-    wanted = reference.compacted(batches_of(log), end_offset=40)
-    report = compact(log, map_bytes=map_bytes)
-    assert kept(log) == wanted
-    assert (report.passes == 1) is (map_bytes == 4096)
-    assert report.end_offset == 40
 
 
 def test_the_active_segment_and_what_is_behind_the_bounds_stays(opened: Opened) -> None:
@@ -312,16 +287,6 @@ def test_a_log_that_is_not_compacted_is_left_alone(opened: Opened) -> None:
     assert plan.apply().passes == 0
 
 
-def test_a_log_open_for_reading_is_planned_the_same(opened: Opened) -> None:
-    log = fill(opened(), keyed(b"a"), keyed(b"a"), sent(b"b", 0), keyed(b"c"))
-    log.append(marker(COMMIT), origin=kseg.broker.AppendOrigin.COORDINATOR)
-    fill(log)
-    ours = kseg.plan_compaction(log, now_ms=NOW_MS)
-    with Log.open(log.path) as other:
-        theirs = kseg.plan_compaction(other, config=log.config, now_ms=NOW_MS)
-    assert theirs == ours
-
-
 # Files
 
 
@@ -352,27 +317,6 @@ def test_a_segment_that_does_not_change_is_not_written(opened: Opened) -> None:
     assert unmeasured.kept_bytes is None
     assert unmeasured.apply().segments_before == 0
     assert not [name for name in names(log) if name.endswith(".cleaned")]
-
-
-def test_time_and_owner_of_the_old_files_stay(opened: Opened) -> None:
-    log = fill(opened(), keyed(b"a"), keyed(b"a"))
-    path = log.segments[0].path
-    os.utime(path, ns=(1, 1_600_000_000_123_456_789))
-    path.chmod(0o640)
-    compact(log)
-    assert path.stat().st_mtime_ns == 1_600_000_000_123_456_789
-    assert path.stat().st_mode & 0o777 == 0o640
-
-
-def test_a_backup_keeps_what_goes_and_without_one_nothing_is(
-    opened: Opened, tmp_path: Path
-) -> None:
-    log = fill(opened(), keyed(b"a"), keyed(b"a"))
-    old = log.segments[0].path.read_bytes()
-    backup = Backup(tmp_path, tmp_path.parent / "kept", now_ms=NOW_MS)
-    kseg.plan_compaction(log).apply(backup=backup)
-    assert old in {one.kept.read_bytes() for one in backup.kept if one.path.suffix == ".log"}
-    assert not list(tmp_path.parent.glob(f"{tmp_path.name}.kseg-backup*"))
 
 
 def test_readers_go_on_with_what_they_have(opened: Opened) -> None:
@@ -417,14 +361,6 @@ def test_damage_behind_the_last_snapshot_stops_the_log(opened: Opened) -> None:
     with pytest.raises(CorruptRecordError) as caught:
         kseg.plan_compaction(log.path, config={"cleanup.policy": "compact"})
     assert str(caught.value.path) == str(path)
-
-
-def test_a_plan_for_another_state_is_refused(opened: Opened, tmp_path: Path) -> None:
-    log = fill(opened(), keyed(b"a"), keyed(b"a"))
-    plan = kseg.plan_compaction(log)
-    log.truncate_to(1)
-    with pytest.raises(StalePlanError):
-        plan.apply()
 
 
 def test_cln_03_26_segments_that_go_meanwhile_are_noticed(

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import os
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kseg.errors import LogLockedError, NotALogError, StalePlanError
+from kseg.errors import LogLockedError, NotALogError
 from kseg.files import io, metadata
 from kseg.log import data_directory
 from tests.stopping import failing_at
@@ -55,28 +53,6 @@ def test_what_is_no_partition_is_refused(partition: Path) -> None:
             plan(path)
     with pytest.raises(FileNotFoundError):
         plan(partition.parent / "none-0")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda directory: (directory / name(10, "log")).write_bytes(b""),
-        lambda directory: os.utime(directory / name(16, "index"), ns=(0, 0)),
-        lambda directory: (directory / name(16, "index")).unlink(),
-        lambda directory: (directory / name(30, "log")).write_bytes(b""),
-    ],
-)
-def test_a_plan_for_files_that_have_changed_is_stale(
-    partition: Path, change: Callable[[Path], object]
-) -> None:
-    (partition / name(10, "index")).unlink()
-    found = plan(partition)
-    change(partition)
-    before = contents(partition)
-    with pytest.raises(StalePlanError):
-        found.apply(keep=False)
-    assert contents(partition) == before
-    assert not (partition.parent / ".lock").exists()
 
 
 def test_a_log_that_is_written_to_is_left_alone(partition: Path) -> None:

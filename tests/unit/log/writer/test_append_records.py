@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 import kseg
-from kseg.format.values import Record
 
 NOW_MS = 1_700_000_000_000
 
@@ -124,15 +123,6 @@ def test_options_for_a_batch_are_refused(log: kseg.Log) -> None:
             log.append(given, batch_bytes=1)
 
 
-def test_records_and_pairs_encode_alike() -> None:
-    record = Record(7, 5, kseg.TimestampType.CREATE_TIME, b"k", b"v", ())
-    assert kseg.encode_batch([record]).base_offset == 7
-    (one,) = kseg.encode_batches([("k", "v")])
-    builder = kseg.BatchBuilder()
-    builder.append("k", "v")
-    assert one.data == builder.build().data
-
-
 def test_a_builder_takes_text_and_times_under_the_one_word() -> None:
     builder, other = kseg.BatchBuilder(compression="gzip"), kseg.BatchBuilder(compression=1)
     time = datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC)
@@ -143,19 +133,3 @@ def test_a_builder_takes_text_and_times_under_the_one_word() -> None:
     naive, again = datetime(1970, 1, 1, 0, 0, 5), kseg.BatchBuilder(compression="gzip")
     again.append("é", value="v", timestamp=naive, headers=[("name", "text")])
     assert again.build().data == other.build().data
-
-
-@pytest.mark.parametrize("codec", kseg.Compression)
-def test_a_codec_goes_by_its_name(codec: kseg.Compression) -> None:
-    assert kseg.BatchOptions(compression=codec.label) == kseg.BatchOptions(compression=codec)
-    batch = kseg.encode_batch({"value": ["v"]}).data
-    assert kseg.convert(batch, magic=2, compression=codec.label).data == (  # type: ignore[arg-type]
-        kseg.convert(batch, magic=2, compression=codec).data
-    )
-
-
-def test_another_name_of_a_codec_is_refused_with_those_that_are() -> None:
-    with pytest.raises(ValueError, match="no codec 'brotli'; there are: none, gzip, snappy"):
-        kseg.BatchOptions(compression="brotli")  # type: ignore[arg-type]
-    for make in (kseg.legacy.Message.build, kseg.legacy.Message07.build):
-        assert make(b"v", compression="gzip").compression is kseg.Compression.GZIP

@@ -132,21 +132,6 @@ def test_a_plan_changes_nothing_and_says_what_would_go(tmp_path: Path) -> None:
         assert "log start 0 -> 2" in str(plan)
 
 
-def test_a_log_open_for_reading_has_the_same_plan(tmp_path: Path) -> None:
-    config = CONFIG.with_changes(retention_ms=DAY_MS)
-    with opened(tmp_path / "data" / "t-0", config) as log:
-        for days in (3, 2, 0):
-            log.append(one(NOW_MS - days * DAY_MS))
-        log.flush()
-        writing = plan_retention(log, now_ms=NOW_MS)
-        assert len(writing.segments) == 2
-        with Log.open(log.path) as reader:
-            assert plan_retention(reader, config=config, now_ms=NOW_MS) == writing
-            later = plan_retention(reader, config=config, now_ms=NOW_MS + 2 * DAY_MS)
-            assert later == plan_retention(log, now_ms=NOW_MS + 2 * DAY_MS)
-            assert later.rolls
-
-
 def test_what_the_plan_says_is_done(tmp_path: Path) -> None:
     with opened(tmp_path / "data" / "t-0", count=4) as log:
         log.update_high_watermark(3)
@@ -253,14 +238,6 @@ def test_the_log_start_stays_written_down_until_the_names_are_gone_for_good(tmp_
         log.state.note_offsets(write=True)
         assert written[0] == "0\n1\nt 0 3\n"
         assert checkpoint.read_text() == "0\n0\n"
-
-
-def test_a_plan_of_a_log_open_for_reading_opens_it_again(tmp_path: Path) -> None:
-    with opened(tmp_path / "data" / "t-0", count=3) as log:
-        path = log.path
-    with Log.open(path) as reader:
-        plan = plan_retention(reader, config=LogConfig(retention_bytes=0), now_ms=NOW_MS)
-        assert plan.apply().segments_count == len(plan.segments) > 0
 
 
 def test_segments_without_timestamps_go_by_the_age_of_their_files(tmp_path: Path) -> None:

@@ -7,15 +7,8 @@ from pathlib import Path
 import pytest
 
 import kseg
-from kseg.errors import (
-    LogLockedError,
-    StalePlanError,
-    UncleanShutdownError,
-)
 from kseg.log.validate.rules import AppendOrigin
 from tests.builders import batch, control_batch, record
-from tests.unit.cli.test_cleanup_retain import everything
-from tests.unit.files.foreign import holding
 
 NOW_MS = 1_760_000_000_000
 CONFIG = kseg.LogConfig(segment_bytes=500)
@@ -30,16 +23,6 @@ def partition(tmp_path: Path) -> Path:
         for number in range(5):
             log.append(batch(given), leader_epoch=number // 2)
     return path
-
-
-def cut(path: Path, offset: int, **how: object) -> kseg.reports.TruncationReport:
-    plan = kseg.plan_truncation(path, offset)
-    return plan.apply(config=CONFIG, now_ms=NOW_MS, **how)  # type: ignore[arg-type]
-
-
-def offsets(path: Path) -> list[int]:
-    with kseg.Log.open(path) as log:
-        return [found.offset for found in log.records()]
 
 
 @pytest.mark.parametrize("snapshots", [True, False])
@@ -60,53 +43,6 @@ def test_a_marker_that_goes_leaves_its_transaction_open(tmp_path: Path, snapshot
         plan = kseg.plan_truncation(path, offset)
         assert plan.left_open == left_open
         assert str(plan).count("loses its marker and stays open") == len(left_open)
-
-
-def grow(path: Path) -> None:
-    with kseg.Log.open(path, mode="append", config=CONFIG) as log:
-        log.append(batch([record(timestamp=NOW_MS)]))
-
-
-def one_more(path: Path) -> None:
-    (path / "stranger").write_bytes(b"")
-
-
-@pytest.mark.parametrize("change", [grow, one_more])
-@pytest.mark.parametrize("offset", [5, 10])
-def test_a_plan_for_files_that_have_changed_is_stale(
-    partition: Path, change: object, offset: int
-) -> None:
-    plan = kseg.plan_truncation(partition, offset)
-    change(partition)  # type: ignore[operator]
-    before = everything(partition)
-    with pytest.raises(StalePlanError):
-        plan.apply(config=CONFIG)
-    assert everything(partition) == before
-    assert kseg.plan_recovery(partition).clean
-
-
-def unmark(path: Path) -> None:
-    (path.parent / ".kafka_cleanshutdown").unlink()
-
-
-def test_a_log_that_was_not_closed_well_is_left_alone(partition: Path) -> None:
-    unmark(partition)
-    before = everything(partition.parent)
-    with pytest.raises(UncleanShutdownError):
-        cut(partition, 5)
-    assert everything(partition.parent) == before
-
-
-def test_a_log_that_somebody_holds_is_left_alone(partition: Path) -> None:
-    plan = kseg.plan_truncation(partition, 5)
-    with holding(partition.parent), pytest.raises(LogLockedError):
-        plan.apply(config=CONFIG)
-    with (
-        kseg.Log.open(partition, mode="append", config=CONFIG),
-        pytest.raises((LogLockedError, StalePlanError)),
-    ):
-        kseg.plan_truncation(partition, 5).apply(config=CONFIG)
-    assert offsets(partition) == list(range(10))
 
 
 def test_a_negative_offset_is_refused(partition: Path) -> None:
