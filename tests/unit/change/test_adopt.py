@@ -40,17 +40,19 @@ def made(tmp_path: Path, seed: int, count: int = 2, steps: int = 120) -> Source:
     return source
 
 
-@pytest.mark.parametrize("seed", range(6))
+def planned(source: Any, broker: Broker, **how: Any) -> kseg.reports.AdoptionPlan:
+    """The plan of adopting `old`, of these sources, as `orders`."""
+    home = source.home if isinstance(source, Source) else source
+    given = {"into": broker.path, "topics": {"old": "orders"}, "undecided": "abort", **how}
+    return kseg.plan_adoption(home, **given)
+
+
+@pytest.mark.parametrize("seed", share(range(6), 3, "served"))
 @pytest.mark.parametrize("otherwise", [False, True])
 def test_every_record_is_served(tmp_path: Path, seed: int, otherwise: bool) -> None:
     source = made(tmp_path, seed)
     broker = target(tmp_path / "data", 2)
-    plan = kseg.plan_adoption(
-        source.home,
-        into=broker.path,
-        topics={"old": "orders"},
-        undecided="commit" if otherwise else "abort",
-    )
+    plan = planned(source, broker, undecided="commit" if otherwise else "abort")
     assert plan.refused == ()
     before = {path: path.read_bytes() for path in source.home.rglob("*") if path.is_file()}
     paths = plan.apply()
@@ -68,9 +70,7 @@ def test_every_record_is_served(tmp_path: Path, seed: int, otherwise: bool) -> N
 def test_the_log_is_the_brokers_own(tmp_path: Path) -> None:
     source = made(tmp_path, 1)
     broker = target(tmp_path / "data", 2, epoch=3)
-    plan = kseg.plan_adoption(
-        source.home, into=broker.path, topics={"old": "orders"}, undecided="abort"
-    )
+    plan = planned(source, broker)
     plan.apply()
     points = checkpoints.read_offset_checkpoint(broker.path / "recovery-point-offset-checkpoint")
     for number, each in enumerate(plan.partitions):
@@ -91,7 +91,7 @@ def test_the_log_is_the_brokers_own(tmp_path: Path) -> None:
     assert read_clean_shutdown(broker.path) is not None
 
 
-@pytest.mark.parametrize("seed", share(range(200), 20, "cuts"))
+@pytest.mark.parametrize("seed", share(range(200), 8, "cuts"))
 def test_logs_as_they_stood(tmp_path: Path, seed: int) -> None:
     """Of every other one, records have times in any order."""
     late, bumps = seed // 2 % 2, bool(seed % 4 == 3 or seed % 5)
@@ -102,14 +102,7 @@ def test_logs_as_they_stood(tmp_path: Path, seed: int) -> None:
     broker = target(tmp_path / "data", 3)
     at_ms = Random(seed).randint(source.notes[0].time_ms - 5, source.now_ms + 5)
     cut = ("first", "last")[seed % 2]
-    plan = kseg.plan_adoption(
-        source.home,
-        into=broker.path,
-        topics={"old": "orders"},
-        at=at_ms,
-        cut=cut,  # type: ignore[arg-type]
-        undecided="abort",
-    )
+    plan = planned(source, broker, at=at_ms, cut=cut)
     assert plan.refused == ()
     behind = [source.behind(number, at_ms) for number in range(3)]
     assert [each.behind for each in plan.partitions] == behind
@@ -214,19 +207,14 @@ def test_what_cannot_be_adopted_is_refused_with_what_helps(
     broker = target(tmp_path / "data", 2)
     harm(source, broker)
     before = contents(tmp_path)
-    plan = kseg.plan_adoption(
-        [path for path in (source.home, tmp_path / "more") if path.exists()],
-        into=broker.path,
-        topics={"old": "orders"},
-        undecided="abort",
-    )
+    plan = planned([path for path in (source.home, tmp_path / "more") if path.exists()], broker)
     assert re.search(REFUSALS[harm], "\n".join(plan.refused)), plan.refused
     with pytest.raises(kseg.KsegError):
         plan.apply()
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", share(range(8), 4, "copies"))
 def test_copies_are_joined(tmp_path: Path, seed: int) -> None:
     """Each has other damage, and one ends in an unfinished write."""
     source, chance = made(tmp_path, seed), Random(seed)
@@ -244,9 +232,7 @@ def test_copies_are_joined(tmp_path: Path, seed: int) -> None:
     torn.write_bytes(torn.read_bytes() + TORN)
     broker = target(tmp_path / "data", 2)
     before = contents(tmp_path)
-    plan = kseg.plan_adoption(
-        homes, into=broker.path, topics={"old": "orders"}, at=at_ms, undecided="abort"
-    )
+    plan = planned(homes, broker, at=at_ms)
     assert plan.refused == ()
     assert contents(tmp_path) == before
     assert {*plan.partitions[0].copies} == {home / "old-0" for home in homes}
@@ -274,9 +260,7 @@ def test_of_copies_that_diverge_the_last_leader_counts(tmp_path: Path) -> None:
                 log.append(builder.build(), origin=AppendOrigin.COORDINATOR)
             log.append({"value": [b"b", b"c"]}, leader_epoch=int(path == home))
     broker = target(tmp_path / "data", 1)
-    plan = kseg.plan_adoption(
-        [copy, home], into=broker.path, topics={"old": "orders"}, undecided="abort"
-    )
+    plan = planned([copy, home], broker)
     assert plan.refused == ()
     (only,) = plan.partitions
     assert only.source == home
@@ -320,7 +304,7 @@ def test_topics_that_cannot_be_adopted(tmp_path: Path, how: dict[str, Any], word
     for number in range(2):
         path = broker.path / f"tiered-{number}"
         Log.open(path, mode="append", create=True, topic_id=UUID(int=22)).close()
-    plan = kseg.plan_adoption(source.home, into=broker.path, **{"undecided": "abort", **how})
+    plan = planned(source, broker, **how)
     assert re.search(words, "\n".join(plan.refused)), plan.refused
 
 
@@ -331,11 +315,10 @@ def test_a_directory_under_another_name_is_refused_where_it_is_named(tmp_path: P
     source, broker = made(tmp_path, 1), target(tmp_path / "data", 2)
     other = source.home / "old-0.bak"
     shutil.copytree(source.home / "old-0", other)
-    how: dict[str, Any] = {"topics": {"old": "orders"}, "undecided": "abort"}
-    plan = kseg.plan_adoption(source.home, into=broker.path, **how)
+    plan = planned(source, broker)
     said = f"{other}: not the name of a partition, such as orders-0"
     assert (plan.refused, plan.left_out) == ((), (said,))
-    plan = kseg.plan_adoption([source.home, other], into=broker.path, **how)
+    plan = planned([source.home, other], broker)
     assert plan.refused == (said,)
 
 
@@ -344,12 +327,7 @@ def test_other_replicas_get_the_same_bytes(tmp_path: Path) -> None:
     brokers = [
         target(tmp_path / f"data-{node}", 2, replicas=(7, 8), node_id=node) for node in (7, 8)
     ]
-    plan = kseg.plan_adoption(
-        source.home,
-        into=[broker.path for broker in brokers],
-        topics={"old": "orders"},
-        undecided="abort",
-    )
+    plan = planned(source, brokers[0], into=[broker.path for broker in brokers])
     assert plan.refused == ()
     assert len(plan.apply()) == 4
     logs = [
@@ -366,14 +344,15 @@ def test_other_replicas_get_the_same_bytes(tmp_path: Path) -> None:
 
 def test_a_broker_has_several_data_directories(tmp_path: Path) -> None:
     source = made(tmp_path, 2)
-    homes = [target(tmp_path / "data", 2).path]
+    broker = target(tmp_path / "data", 2)
+    homes = [broker.path]
     for name in ("data-2", "data-3"):
         homes.append(Broker(tmp_path / name).path)
         (homes[-1] / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":1}')
     (homes[0] / "orders-1").rename(homes[1] / "orders-1")
-    plan = kseg.plan_adoption(source.home, into=homes[0], topics={"old": "orders"})
+    plan = planned(source, broker)
     assert "orders-1 is in none of the directories" in plan.refused[0]
-    plan = kseg.plan_adoption(source.home, into=homes, topics={"old": "orders"}, undecided="abort")
+    plan = planned(source, broker, into=homes)
     assert plan.refused == ()
     assert plan.apply() == (homes[0] / "orders-0", homes[1] / "orders-1")
     for number in range(2):
@@ -388,9 +367,7 @@ def test_replicas_are_added_afterwards(tmp_path: Path) -> None:
     said = [settings_made.topic("orders"), *(settings_made.node(n) for n in (7, 8, 9, 10))]
     said += [settings_made.partition(FIRST, n, [7]) for n in range(2)]
     broker.says([*said, settings_made.setting("retention.ms", "-1")])
-    plan = kseg.plan_adoption(
-        source.home, into=broker.path, topics={"old": "orders"}, undecided="abort"
-    )
+    plan = planned(source, broker)
     assert plan.refused == ()
     written, typed = plan.after
     _, text, target_file = shlex.split(written)
@@ -404,15 +381,14 @@ def test_replicas_are_added_afterwards(tmp_path: Path) -> None:
 def test_what_retention_takes_at_once_is_refused_with_the_commands(tmp_path: Path) -> None:
     source = made(tmp_path, 1)
     broker = target(tmp_path / "data", 2, retention=("retention.ms", "60000"))
-    how: dict[str, Any] = {"topics": {"old": "orders"}, "undecided": "abort"}
-    plan = kseg.plan_adoption(source.home, into=broker.path, **how)
+    plan = planned(source, broker)
     assert "by retention.ms: type the lines" in plan.refused[0]
     assert [line.split("orders ")[1] for line in plan.before] == ["--add-config retention.ms=-1"]
     assert [line.split("orders ")[1] for line in plan.after] == ["--add-config retention.ms=60000"]
-    plan = kseg.plan_adoption(source.home, into=broker.path, let_retention_delete=True, **how)
+    plan = planned(source, broker, let_retention_delete=True)
     assert plan.refused == ()
     broker = target(tmp_path / "compacted", 2, retention=("cleanup.policy", "compact"))
-    plan = kseg.plan_adoption(source.home, into=broker.path, **how)
+    plan = planned(source, broker)
     assert "by cleanup.policy" in plan.refused[0]
 
 
@@ -426,9 +402,7 @@ def test_deleted_records_stay_deleted_and_a_torn_end_is_left_out(tmp_path: Path)
     wanted = served(path, "read_uncommitted")
     last = sorted(path.glob("*.log"))[-1]
     last.write_bytes(last.read_bytes() + TORN)
-    plan = kseg.plan_adoption(
-        source.home, into=broker.path, topics={"old": "orders"}, undecided="abort"
-    )
+    plan = planned(source, broker)
     assert plan.refused == ()
     assert plan.partitions[0].left_out == ("15 bytes behind the last whole batch",)
     plan.apply()
@@ -444,9 +418,7 @@ def test_a_cut_in_front_of_the_log_start_leaves_no_record(tmp_path: Path) -> Non
     bases = [int(each.stem) for each in sorted((source.home / "old-0").glob("*.log"))]
     start, at_ms = bases[1] + 3, source.notes[5].time_ms
     (source.home / "log-start-offset-checkpoint").write_text(f"0\n1\nold 0 {start}\n")
-    plan = kseg.plan_adoption(
-        source.home, into=broker.path, topics={"old": "orders"}, at=at_ms, undecided="abort"
-    )
+    plan = planned(source, broker, at=at_ms)
     empty, other = plan.apply()
     assert served(empty, "read_uncommitted") == []
     assert (plan.partitions[0].records, plan.partitions[0].log_end_offset) == (0, start)
@@ -463,13 +435,12 @@ def test_two_topics_do_not_share_a_name(tmp_path: Path) -> None:
 def test_files_that_change_after_the_plan_make_it_stale(tmp_path: Path) -> None:
     source = made(tmp_path, 1)
     broker = target(tmp_path / "data", 2)
-    how: dict[str, Any] = {"topics": {"old": "orders"}, "undecided": "abort"}
-    plan = kseg.plan_adoption(source.home, into=broker.path, **how)
+    plan = planned(source, broker)
     with Log.open(source.home / "old-0", mode="append") as log:
         log.append({"value": [b"x"]})
     with pytest.raises(kseg.StalePlanError):
         plan.apply()
-    plan = kseg.plan_adoption(source.home, into=broker.path, **how)
+    plan = planned(source, broker)
     Log.open(broker.path / "orders-0", mode="append").close()
     with pytest.raises(kseg.StalePlanError):
         plan.apply()
@@ -481,9 +452,7 @@ def test_a_tier_and_a_store_are_sources_too(tmp_path: Path) -> None:
     source = made(tmp_path, 1)
     broker = target(tmp_path / "data", 2)
     fsspec.filesystem("memory").put(str(source.home), "/adopt/old", recursive=True)
-    plan = kseg.plan_adoption(
-        "memory://adopt/old", into=broker.path, topics={"old": "orders"}, undecided="abort"
-    )
+    plan = planned("memory://adopt/old", broker)
     assert plan.refused == ()
     for number, path in enumerate(plan.apply()):
         assert served(path, "read_uncommitted") == source.expected(number, committed=False)
@@ -496,14 +465,11 @@ def test_segments_of_a_tier_become_local_ones(
     case = case_of(fixtures_dir / "tiered" / "4.2.0-local")
     log = case.path / "local" / f"{topic}-0"
     broker = target(tmp_path / "data", 1)
-    plan = kseg.plan_adoption(
-        log, into=broker.path, topics={topic: "orders"}, tier=case.tier, undecided="abort"
-    )
+    plan = planned(log, broker, topics={topic: "orders"}, tier=case.tier)
     assert plan.refused == ()
     (path,) = plan.apply()
     everything, committed = (case.records[isolation, topic, 0] for isolation in ISOLATIONS)
     assert rows(path) == everything
     # An open transaction held the committed records behind it back.
     assert rows(path, isolation="read_committed")[: len(committed)] == committed
-    without = kseg.plan_adoption(log, into=broker.path, topics={topic: "orders"})
-    assert without.refused
+    assert planned(log, broker, topics={topic: "orders"}).refused

@@ -19,7 +19,7 @@ from kseg.format.request import FIELDS
 from kseg.format.values import RecordColumns
 from kseg.log.reader import view
 from kseg.log.recovery import Backup
-from tests.builders import GZIP, batch, message07, messages07, record, write_segment
+from tests.builders import GZIP, batch, messages07, record, write_segment
 from tests.unit.files.index_bytes import offset_index
 from tests.unit.log.brute import rows
 
@@ -71,20 +71,6 @@ def test_the_end_is_behind_the_last_whole_batch(orders: Path) -> None:
         path.write_bytes(b"")
     with Log.open(orders) as log:
         assert log.log_end_offset == 11
-
-
-def test_a_kafka_07_log_counts_in_bytes(tmp_path: Path) -> None:
-    first = messages07([b"a", b"b"])
-    write_segment(tmp_path, 0, first, suffix=".kafka")
-    second = message07(b"c") + messages07([b"d", b"e"], codec=1)
-    write_segment(tmp_path, len(first), second, suffix=".kafka")
-    size = len(message07(b"a"))
-    assert offsets(tmp_path) == [0, size, 2 * size, 3 * size, 3 * size]
-    with Log.open(tmp_path) as log:
-        assert log.log_end_offset == len(first) + len(second)
-        assert [r.value for r in log.records()] == [b"a", b"b", b"c", b"d", b"e"]
-        assert log.lookup(size).position == size
-        assert log.lookup(2 * size).position == 0
 
 
 # ---------------------------------------------------------------------------------

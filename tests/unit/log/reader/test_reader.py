@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import kseg
 from kseg import CorruptRecordError, Log, Segment, scan
 from kseg.analysis.verify import verify
 from kseg.constants import StopReason
@@ -266,14 +265,6 @@ def test_an_index_on_a_tmpfs_is_read(small_tmpfs: Path) -> None:
     path.write_bytes(b"1" * (1 << 20))
     with MappedFile.open(path, index=True) as index, MappedFile.open(path) as log:
         assert (index.mapped, log.mapped) == (False, True)
-
-
-def test_a_misspelt_option_is_refused_at_once_with_those_that_there_are(tmp_path: Path) -> None:
-    with kseg.Log.open(tmp_path / "t-0", mode="append", create=True) as log:
-        with pytest.raises(TypeError, match="max_row"):
-            log.read(max_row=5)  # type: ignore[call-arg]
-        with pytest.raises(TypeError, match="limit"):
-            list(log.records(limit=5))  # type: ignore[call-arg]
 
 
 def test_a_log_ends_where_its_empty_last_segment_begins(tmp_path: Path) -> None:

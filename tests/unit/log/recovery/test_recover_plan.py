@@ -83,8 +83,3 @@ def test_of_many_segments_each_is_opened_a_few_times_alone(
         write_segment(path, base, batch([record(b"v")], base_offset=base))
     plan_recovery(path, as_broker=True)
     assert 0 < len(opened) <= 5 * count
-
-
-def test_a_misspelt_option_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="as_brokre"):
-        plan_recovery(tmp_path, as_brokre=True)  # type: ignore[call-arg]

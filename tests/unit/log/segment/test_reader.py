@@ -108,17 +108,6 @@ def test_a_segment_gives_objects_and_names_its_file(path: Path) -> None:
         assert repr(segment) == f"Segment({str(path)!r}, size={segment.size})"
 
 
-def test_several_reads_of_a_segment_may_run_at_once(path: Path) -> None:
-    with Segment.open(path) as segment:
-        both = zip(
-            segment.read(columns=("offset",), max_rows=1),
-            segment.read(columns=("offset",), max_rows=1, offset=(1, None)),
-            strict=False,
-        )
-        pairs = [(int(one.offset[0]), int(other.offset[0])) for one, other in both]
-    assert pairs[:3] == [(0, 1), (1, 2), (2, 3)]
-
-
 def test_a_walk_pickles_the_error_it_ends_with(tmp_path: Path) -> None:
     path = write_segment(tmp_path, 0, batch([record()], crc=1))
     with Segment.open(path) as segment, pytest.raises(CorruptRecordError) as caught:
@@ -132,7 +121,6 @@ def test_a_walk_pickles_the_error_it_ends_with(tmp_path: Path) -> None:
     assert again.stop is StopReason.BAD_CRC
 
 
-# ---- ends and damage
 # ---------------------------------------------------------------------------------
 
 ONE, TWO, THREE = (batch([record(b"x" * 20)], base_offset=at) for at in range(3))
@@ -237,7 +225,6 @@ def test_tables_of_many_tiles_are_joined(tmp_path: Path, monkeypatch: pytest.Mon
             assert getattr(table, name) == getattr(whole, name)
 
 
-# ---- files
 # ---------------------------------------------------------------------------------
 
 

@@ -44,10 +44,6 @@ def new(directory: Path, base_offset: int = 0, **changes: object) -> SegmentWrit
     return SegmentWriter.open(directory, base_offset, config, create=True, now_ms=0)
 
 
-def files(segment: SegmentWriter) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in segment.path.parent.iterdir()}
-
-
 def state(segment: SegmentWriter) -> tuple[object, ...]:
     return (
         segment.size,
@@ -61,23 +57,6 @@ def state(segment: SegmentWriter) -> tuple[object, ...]:
 
 
 # Appending
-
-
-def test_nothing_to_append_has_no_effect(tmp_path: Path) -> None:
-    with new(tmp_path) as segment:
-        append(segment, batch_of(100, base_offset=0, timestamp=5))
-        before = files(segment)
-        assert segment.append([], scan(b"")) == 100
-        assert files(segment) == before
-
-
-def test_parts_are_written_back_to_back(tmp_path: Path) -> None:
-    data = b"".join(batch_of(100, base_offset=n, timestamp=n) for n in range(4))
-    parts = [data[:61], memoryview(data)[61:250], bytearray(data[250:])]
-    with new(tmp_path) as segment:
-        assert append(segment, batch_of(77, base_offset=0)) == 0
-        assert segment.append(parts, scan(data)) == 77
-        assert segment.path.read_bytes()[77:] == data
 
 
 @pytest.mark.parametrize("size", [99, 101])
@@ -124,16 +103,6 @@ def test_an_append_that_fails_at_any_write_changes_nothing(number: int, tmp_path
         append(segment, *refused)
         assert segment.offset_index.count == 3
         assert segment.path.read_bytes() == log + b"".join(refused)
-
-
-def test_an_offset_that_the_index_refuses_is_not_appended(tmp_path: Path) -> None:
-    with new(tmp_path) as segment:
-        append(segment, batch_of(100, base_offset=5, timestamp=1))
-        append(segment, batch_of(100, base_offset=6, timestamp=2))
-        before = (files(segment), state(segment))
-        with pytest.raises(OffsetsOutOfOrderError, match="not above 6"):
-            append(segment, batch_of(100, base_offset=6, timestamp=3))
-        assert (files(segment), state(segment)) == before
 
 
 def test_a_segment_that_cannot_undo_never_takes_more(tmp_path: Path) -> None:
@@ -339,44 +308,7 @@ def test_the_next_offset_is_found_behind_a_torn_tail_but_not_behind_damage(tmp_p
         segment.next_offset()
 
 
-def test_a_segment_without_times_is_as_old_as_its_file(tmp_path: Path) -> None:
-    with new(tmp_path) as segment:
-        append(segment, batch_of(100, base_offset=0))
-        io.set_modified(segment.path, 1_234_567_000_000)
-        assert (segment.max_timestamp, segment.largest_timestamp) == (-1, 1_234_567)
-        append(segment, batch_of(100, base_offset=1, timestamp=0))
-        assert segment.largest_timestamp == 0
-
-
 # Life
-
-
-def test_a_flush_is_of_every_file_and_a_second_of_none(tmp_path: Path) -> None:
-    done: list[str] = []
-    with new(tmp_path) as segment:
-        append(segment, batch_of(100, base_offset=0, timestamp=1))
-        segment.txn_index.append(AbortedTxn(1, 0, 0, 0))
-        calls = io.Calls(
-            fdatasync=lambda fd: done.append(os.readlink(f"/proc/self/fd/{fd}").split(".")[-1])
-        )
-        with io.calls_replaced(calls):
-            segment.flush()
-            assert done == ["log", "index", "timeindex", "txnindex"]
-            segment.flush()
-            assert done[4:] == []
-
-
-def test_an_opened_and_closed_segment_stays_as_it_is(tmp_path: Path) -> None:
-    with new(tmp_path) as segment:
-        append(segment, batch_of(100, base_offset=0, timestamp=5))
-        segment.flush()
-    before = files(segment)
-    stats = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    with SegmentWriter.open(tmp_path, 0, CONFIG, now_ms=0) as again:
-        assert again.latest == (5, 0)
-        assert again.next_offset() == 1
-    assert files(again) == before
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == stats
 
 
 def test_closing_goes_on_after_an_error_and_tells_the_first(tmp_path: Path) -> None:
