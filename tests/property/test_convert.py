@@ -18,7 +18,6 @@ from kseg.format.retain import Filtered, filter_batches
 from kseg.format.values import RecordColumns
 from kseg.legacy.old_brokers import down_convert
 from tests import reference
-from tests.builders import GZIP, NONE, record, records_of
 from tests.property.oracle import rows_of
 from tests.property.strategies import logs, logs07
 from tests.property.test_hostile import mutated
@@ -196,12 +195,3 @@ def test_damage_is_refused_or_makes_sound_batches(data: bytes, magic: int, seed:
             continue
         walk = reference.walk(made)
         assert (walk.error, walk.end_position) == (None, len(made))
-
-
-@given(seed=st.integers(0, 9), codec=st.sampled_from([NONE, GZIP]), magic=magics)
-def test_nothing_but_the_kept_is_in_the_output(seed: int, codec: int, magic: int) -> None:
-    given_records = [record(b"%d" % n, key=b"k") for n in range(50)]
-    data = records_of(given_records, magic=magic, codec=codec)
-    result = chosen(data, seed)
-    kept = [row["value"] for row in rows_of(result.data)]
-    assert kept == [b"%d" % n for n in range(50) if stays(seed, n, b"%d" % n)]

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from struct import pack
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -206,19 +205,3 @@ def test_two_entries_that_lead_to_one_batch_are_no_fault(tmp_path: Path) -> None
     index = directory / f"{0:020d}.index"
     index.write_bytes(pack(">iiii", 1, len(first), 3, len(first)))
     assert reported(directory) == changed(directory) == set()
-
-
-@pytest.mark.parametrize("kind", ["index", "timeindex"])
-def test_room_behind_the_entries_is_a_fault_in_a_closed_segment_alone(
-    tmp_path: Path, kind: str
-) -> None:
-    directory = tmp_path / "data" / "t-0"
-    for base in (0, 10):
-        given = [batch([record(bytes(5000), timestamp=base)], base_offset=base + i) for i in (0, 1)]
-        write_segment(directory, base, *given)
-    plan_reindex(directory).apply(keep=False)
-    for base in (0, 10):
-        path = directory / f"{base:020d}.{kind}"
-        path.write_bytes(path.read_bytes() + bytes(_SIZES[kind] * 5000))
-    assert reported(directory) == {f"{0:020d}.{kind}"}
-    assert changed(directory) == {f"{0:020d}.{kind}", f"{10:020d}.{kind}"}

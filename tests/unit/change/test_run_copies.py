@@ -49,12 +49,6 @@ def test_a_copy_has_its_own_entries_of_the_checkpoints_and_the_mark(tmp_path: Pa
     assert not (copies / ".lock").exists()
 
 
-def test_a_copy_of_what_was_not_closed_well_has_no_mark(tmp_path: Path) -> None:
-    source = origin(tmp_path)
-    (source.parent / MARK).unlink()
-    assert not (copy_partition(source, tmp_path / "copies").parent / MARK).exists()
-
-
 def test_nothing_is_copied_over(tmp_path: Path) -> None:
     source = origin(tmp_path)
     copy = copy_partition(source, tmp_path / "copies")

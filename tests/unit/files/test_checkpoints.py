@@ -84,11 +84,6 @@ def test_a_file_that_is_too_long_is_refused_unread(tmp_path: Path) -> None:
         read_offset_checkpoint(tmp_path / "x")
 
 
-def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        read_leader_epochs(tmp_path / "absent")
-
-
 numbers = st.integers(0, 9)
 
 

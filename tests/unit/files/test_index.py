@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from bisect import bisect_right
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.errors import CorruptIndexError
@@ -80,14 +79,6 @@ def test_a_closed_index_says_so(kind: Any, tmp_path: Path, mapping: Any) -> None
             use()
 
 
-@pytest.mark.parametrize(
-    ("kind", "entry"), [(OffsetIndex, (3, -1)), (OffsetIndex, (-2, 7)), (TimeIndex, (5, -3))]
-)
-def test_a_negative_answer_is_an_error(tmp_path: Path, kind: Any, entry: tuple[int, int]) -> None:
-    with open_index(kind, tmp_path / "x", [entry]) as index, pytest.raises(CorruptIndexError):
-        index.lookup(BASE + 5)
-
-
 def test_an_offset_beyond_64_bits_is_an_error_not_a_wrap(tmp_path: Path) -> None:
     path = index_bytes.offset_index(tmp_path / "x", [(1, 1), (9, 2)])
     with OffsetIndex.open(path, 2**63 - 5) as index, pytest.raises(CorruptIndexError):
@@ -105,30 +96,6 @@ def test_a_file_longer_than_any_index_is_refused_unread(tmp_path: Path, mapping:
         file.truncate(2**31)
     with pytest.raises(CorruptIndexError, match="largest"):
         OffsetIndex.open(tmp_path / "x", BASE, mapping=mapping)
-
-
-def test_a_sparse_file_of_zeros_costs_no_memory(tmp_path: Path) -> None:
-    with (tmp_path / "x").open("wb") as file:
-        file.truncate(2**31 - 8)
-    with OffsetIndex.open(tmp_path / "x", BASE, mapping="never") as index:
-        assert (index.entry_count, index.slots) == (0, 2**28 - 1)
-
-
-increasing = st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, max_size=60).map(sorted)
-
-
-@example([-(2**63), 0, 1, 2**63 - 1], [5, -(2**63), 2**63 - 1, -1], 0)  # the widest span of keys
-@given(increasing, st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20), st.integers(0, 40))
-def test_lookups_by_time_equal_a_plain_floor_search(
-    tmp_path_factory: pytest.TempPathFactory, times: list[int], asked: list[int], spare: int
-) -> None:
-    path = tmp_path_factory.mktemp("index") / "x"
-    entries = [(time, slot + 1) for slot, time in enumerate(times)]
-    targets = [*asked, *times]
-    expected = [BASE + bisect_right(times, target) for target in targets]
-    with open_index(TimeIndex, path, entries, slots=len(entries) + spare) as index:
-        assert index.entry_count == len(entries)
-        assert [index.lookup(target).offset for target in targets] == expected
 
 
 @given(st.binary(max_size=200), st.integers(-(2**62), 2**62))

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from kseg.errors import CorruptIndexError, OffsetsOutOfOrderError
 from kseg.files import io
-from kseg.files.index import OffsetIndex
 from kseg.files.index_writer import OffsetIndexWriter, TimeIndexWriter
 from tests.segments import offset_entries, time_entries
 from tests.unit.files import index_bytes
@@ -64,16 +63,6 @@ def test_entries_that_do_not_count_are_gone(kind: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_length_of_no_whole_slots_is_mended_by_resizing(kind: Any, tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    path.write_bytes(bytes([0, 0, 0, 5] * 6)[: 2 * kind.ENTRY.size] + b"\xff" * 3)
-    with kind.open(path, 0, bytes_max=80) as index:
-        assert (index.count, index.slots) == (2, 2)
-        assert index.resize(2 * kind.ENTRY.size)
-        assert path.stat().st_size == 2 * kind.ENTRY.size
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_file_longer_than_any_index_is_refused(kind: Any, tmp_path: Path) -> None:
     path = tmp_path / "x"
     with path.open("wb") as file:
@@ -81,18 +70,6 @@ def test_a_file_longer_than_any_index_is_refused(kind: Any, tmp_path: Path) -> N
     index = kind.open(path, 0, bytes_max=80)
     with pytest.raises(CorruptIndexError):
         _ = index.count
-
-
-def test_zeros_replace_entries_that_are_cut_off(tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    with OffsetIndexWriter.open(path, 0, bytes_max=80) as index:
-        fill(index.append, [(1, 10), (2, 20), (3, 30)])
-        assert index.truncate_to(2) == 2
-        assert path.read_bytes() == b"\0\0\0\1\0\0\0\n" + bytes(72)
-        with OffsetIndex.open(path, 0) as reader:
-            assert reader.entry_count == 1
-        index.clear()
-        assert path.read_bytes() == bytes(80)
 
 
 def test_a_cut_that_stops_half_way_leaves_a_sound_index(tmp_path: Path) -> None:

@@ -135,21 +135,6 @@ def test_a_link_and_a_directory_are_not_opened_for_writing(tmp_path: Path) -> No
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_file_that_must_be_new_is_refused_where_there_is_one(tmp_path: Path) -> None:
-    written(tmp_path / "x", b"abc")
-    with pytest.raises(FileExistsError):
-        io.WriteFile.open(tmp_path / "x", exclusive=True)
-
-
-def test_truncating_cuts_or_adds_zeros(tmp_path: Path) -> None:
-    with io.WriteFile.open(tmp_path / "x", create=True) as file:
-        file.write_at(0, b"abcdef")
-        file.truncate(2)
-        file.truncate(4)
-        assert file.size == 4
-    assert (tmp_path / "x").read_bytes() == b"ab\0\0"
-
-
 def test_reserved_blocks_change_neither_bytes_nor_size(tmp_path: Path) -> None:
     with io.WriteFile.open(tmp_path / "x", create=True) as file:
         file.write_at(0, b"abc")
@@ -174,19 +159,6 @@ def test_nothing_is_reserved_on_a_disk_that_is_nearly_full(
             monkeypatch.setattr(os, "fstatvfs", lambda _fd: os.statvfs_result(free))
             assert file.reserve(0, 4096) is bool(given)
             assert asked == given
-
-
-def test_who_does_not_own_a_file_releases_blocks_all_the_same(tmp_path: Path) -> None:
-    def utime(*_path: object, **_times: object) -> None:
-        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
-
-    with (
-        io.calls_replaced(io.Calls(utime=utime)),
-        io.WriteFile.open(tmp_path / "x", create=True) as file,
-    ):
-        file.write_at(0, b"abc")
-        file.release(3)
-        assert file.size == 3
 
 
 def test_a_poisoned_file_releases_nothing(tmp_path: Path) -> None:

@@ -8,29 +8,6 @@ from pathlib import Path
 import pytest
 
 from kseg.files import lock
-from tests.unit.files.foreign import holding
-
-
-def test_nobody_holds_a_directory_without_a_lock_file(tmp_path: Path) -> None:
-    assert lock.holder(tmp_path) is None
-    assert lock.holder(tmp_path / "absent") is None
-    (tmp_path / "file").touch()
-    assert lock.holder(tmp_path / "file") is None
-    assert sorted(tmp_path.iterdir()) == [tmp_path / "file"]
-
-
-def test_a_lock_file_alone_holds_nothing(tmp_path: Path) -> None:
-    (tmp_path / ".lock").touch()
-    before = (tmp_path / ".lock").stat().st_mtime_ns
-    assert lock.holder(tmp_path) is None
-    assert (tmp_path / ".lock").stat().st_mtime_ns == before
-
-
-def test_another_process_is_named_while_it_holds(tmp_path: Path) -> None:
-    with holding(tmp_path) as process:
-        assert lock.holder(tmp_path) == process
-        assert lock.holder(str(tmp_path)) == process
-    assert lock.holder(tmp_path) is None
 
 
 def test_asking_leaves_no_descriptor(tmp_path: Path) -> None:

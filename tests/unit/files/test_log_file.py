@@ -148,16 +148,6 @@ def test_readers_report_a_large_batch_that_lies_and_go_on(tmp_path: Path, name: 
     assert answers[0][0][-1]["value"] == (b"tail" if kafka07 else b"v" * 25)
 
 
-def test_one_batch_is_looked_at_by_its_position(tmp_path: Path) -> None:
-    path = write_segment(tmp_path, 0, SMALL, HUGE, flip(SMALL))
-    for mapping in ("never", "always"):
-        with LogFile.open(path, mapping) as file:  # type: ignore[arg-type]
-            found = [file.batch_at(at) for at in (0, len(SMALL), len(SMALL) + len(HUGE))]
-            assert [table.crc_ok.tolist() for table in found] == [[1], [1], [0]]
-            assert len(file.batch_at(3)) == 0
-            assert file.batch_at(file.size).stop is StopReason.END
-
-
 def test_a_file_that_shrinks_between_windows_is_an_error(tmp_path: Path) -> None:
     path = write_segment(tmp_path, 0, *[SMALL] * 20)
     with LogFile.open(path, "never") as file:
@@ -170,26 +160,6 @@ def test_a_file_that_shrinks_between_windows_is_an_error(tmp_path: Path) -> None
         assert caught.value.path == str(path)
         assert file.refresh() == 350
         assert seen([Tile(t.data, t.base, t.table) for t in file.walk()])[2] is StopReason.TORN_TAIL
-
-
-def test_a_file_that_grows_is_read_to_where_it_ended_until_refreshed(tmp_path: Path) -> None:
-    path = write_segment(tmp_path, 0, SMALL)
-    for mapping in ("never", "always"):
-        path.write_bytes(SMALL)
-        with LogFile.open(path, mapping) as file:  # type: ignore[arg-type]
-            with path.open("ab") as other:
-                other.write(SMALL)
-            assert [len(tile.table) for tile in file.walk()] == [1]
-            assert file.refresh() == file.size == 2 * len(SMALL)
-            assert sum(len(tile.table) for tile in file.walk()) == 2
-
-
-def test_a_closed_file_is_not_walked(tmp_path: Path) -> None:
-    file = LogFile.open(write_segment(tmp_path, 0, SMALL))
-    file.close()
-    file.close()
-    with pytest.raises(ValueError, match="closed"):
-        list(file.walk())
 
 
 ENDS = {

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from kseg.errors import CorruptRecordError, SegmentInUseError
 from kseg.files import io, lock, system_calls
 from kseg.files.mapping import INDEX_BYTES_READ, MappedFile
 from tests.stopping import refusing
-from tests.unit.files.foreign import holding
 
 DATA = bytes(range(256)) * 64
 
@@ -112,14 +110,6 @@ def test_a_circle_closes_a_descriptor_once(path: Path) -> None:
         assert os.fstat(reused.fileno())
 
 
-def test_the_data_directory_is_found_from_a_relative_path(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(path.parent)
-    with holding(path.parent.parent), MappedFile.open(path.name) as file:
-        assert not file.mapped
-
-
 def test_a_lock_that_cannot_be_looked_at_counts_as_held(path: Path) -> None:
     (path.parent.parent / ".lock").mkdir()
     with MappedFile.open(path) as file:
@@ -148,18 +138,6 @@ def test_a_file_that_is_mapped_further_than_is_kept_goes_on_as_a_new_one(path: P
         assert (path.stat().st_ino != inode, path.stat().st_mode & 0o777) == (True, 0o640)
         assert view == DATA
     assert os.listdir(path.parent) == [path.name]
-
-
-@pytest.mark.parametrize("kept", [len(DATA), len(DATA) + 1, len(DATA) + 9_999])
-def test_a_file_that_is_kept_as_far_as_it_is_mapped_is_cut_in_its_place(
-    path: Path, kept: int
-) -> None:
-    inode = path.stat().st_ino
-    with MappedFile.open(path) as file, io.WriteFile.open(path) as writer:
-        assert file.mapped
-        writer.truncate(len(DATA) + 10_000)
-        writer.truncate(kept)
-    assert (path.stat().st_ino, path.stat().st_size) == (inode, kept)
 
 
 def test_a_map_is_in_use_as_long_as_anything_looks_into_it(path: Path) -> None:
@@ -246,19 +224,6 @@ def test_a_cut_without_room_beside_a_map_names_bytes_and_reader(path: Path) -> N
         assert os.listdir(path.parent) == [path.name]
         writer.truncate(998)
     assert path.read_bytes() == DATA[:998]
-
-
-def test_a_cut_without_room_is_refused_before_anything_is_done(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "fstatvfs", lambda _fd: SimpleNamespace(f_bavail=1, f_frsize=512))
-    with MappedFile.open(path) as file:
-        assert file.mapped
-        io.check_cuts({path: len(DATA), path.with_name("missing"): 0})
-        io.check_cuts({path: 512})
-        with pytest.raises(SegmentInUseError, match="the disk has 512 bytes left"):
-            io.check_cuts({path: 513})
-    io.check_cuts({path: 513})
 
 
 @pytest.mark.parametrize("at", range(8))

@@ -52,15 +52,6 @@ def test_malformed_partition_metadata_is_refused(tmp_path: Path, text: str | byt
     assert caught.value.path == str(tmp_path / "x")
 
 
-def test_meta_properties_of_kraft(tmp_path: Path) -> None:
-    text = (
-        f"#\n#Sat Nov 21 07:09:30 UTC 2026\nnode.id=1\ndirectory.id={ID}\nversion=1\ncluster.id=c"
-    )
-    found = read_meta_properties(write(tmp_path / "x", text))
-    assert (found.version, found.node_id, found.cluster_id, found.directory_id) == (1, 1, "c", ID)
-    assert list(found.properties) == ["node.id", "directory.id", "version", "cluster.id"]
-
-
 @pytest.mark.parametrize(
     ("text", "node"), [("version=0\nbroker.id=3", 3), ("version=0", None), ("", None)]
 )
@@ -167,12 +158,6 @@ def test_nobodys_id_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no topic has"):
         write_partition_metadata(tmp_path / "partition.metadata", UUID(int=0))
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("epoch", [10, -1, 2**63 - 1])
-def test_a_mark_is_read_back(tmp_path: Path, epoch: int) -> None:
-    write_clean_shutdown(tmp_path, epoch)
-    assert read_clean_shutdown(tmp_path) == CleanShutdown(epoch)
 
 
 def test_chk_05_a_mark_is_taken_away_once(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kseg.errors import NotALogError
 from kseg.files import names
-from kseg.files.names import FileKind, FileName, PartitionName, PathKind
+from kseg.files.names import FileKind, PartitionName, PathKind
 
 S = "00000000000000000042"
 
@@ -114,12 +114,6 @@ def test_one_listing_sorts_a_partition_out(tmp_path: Path) -> None:
     assert [p.name for p in listed.foreign] == ["00000000000000000300.log", "abc.log", "notes.txt"]
 
 
-def test_kraft_snapshots_ascend_by_offset_and_epoch(tmp_path: Path) -> None:
-    made = [f"{offset:020d}-{epoch:010d}.checkpoint" for offset, epoch in ((9, 1), (5, 2), (5, 1))]
-    listed = names.list_partition(touch(tmp_path / "__cluster_metadata-0", *made))
-    assert [s.path.name for s in listed.kraft_snapshots] == sorted(made)
-
-
 @pytest.mark.parametrize("name", ["orders-0", "orders-0.recovered", "copy of orders", "x"])
 def test_a_directory_with_segments_is_a_partition_whatever_its_name(
     tmp_path: Path, name: str
@@ -149,20 +143,6 @@ def test_a_data_directory_lists_partitions_files_and_strangers(tmp_path: Path) -
     assert [p.name for p in listed.foreign] == ["lost+found", "notes.txt", "python-3"]
 
 
-def test_a_file_is_classified_by_its_name(tmp_path: Path) -> None:
-    touch(tmp_path, f"{S}.log", "copy.log", "notes.txt")
-    assert names.classify_path(tmp_path / f"{S}.log").file == FileName(FileKind.LOG, 42)
-    assert names.classify_path(tmp_path / "copy.log").file == FileName(FileKind.LOG)
-    with pytest.raises(NotALogError, match=r"not a name of Kafka's"):
-        names.classify_path(tmp_path / "notes.txt")
-
-
-def test_an_empty_directory_is_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(NotALogError, match="an empty directory") as caught:
-        names.classify_path(touch(tmp_path / "orders"))
-    assert caught.value.path == str(tmp_path / "orders")
-
-
 def test_a_directory_without_kafka_files_says_what_is_there(tmp_path: Path) -> None:
     touch(tmp_path, "a.txt", "b.txt", "c.txt", "d.txt")
     with pytest.raises(NotALogError, match=r"only a\.txt, b\.txt, c\.txt and 1 more$"):
@@ -176,13 +156,6 @@ def test_dangling_links_are_foreign_and_good_ones_followed(tmp_path: Path) -> No
     listed = names.list_partition(directory)
     assert [s.base_offset for s in listed.segments] == [42, 50]
     assert [p.name for p in listed.foreign] == ["00000000000000000060.log"]
-
-
-def test_names_that_are_not_utf8_are_foreign(tmp_path: Path) -> None:
-    directory = touch(tmp_path / "t-0", f"{S}.log")
-    (Path(os.fsdecode(os.fsencode(directory) + b"/\xff\xfe.log"))).touch()
-    listed = names.list_partition(directory)
-    assert len(listed.segments) == len(listed.foreign) == 1
 
 
 def test_a_sub_directory_that_may_not_be_listed_goes_by_its_name(
@@ -201,29 +174,6 @@ def test_a_sub_directory_that_may_not_be_listed_goes_by_its_name(
     listed = names.list_data_directory(tmp_path)
     assert [p.path.name for p in listed.partitions] == ["orders-0"]
     assert [p.name for p in listed.foreign] == ["lost+found"]
-
-
-def test_a_listing_makes_paths_of_files_that_are_asked_for_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for base in range(50):
-        for kind in ("log", "index", "timeindex", "snapshot"):
-            (tmp_path / f"{base:020d}.{kind}").touch()
-    made = []
-
-    def counted(*parts: object) -> Path:
-        made.append(parts)
-        return Path(*parts)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(names, "Path", counted)
-    listed = names.list_partition(str(tmp_path))
-    assert len(listed.segments) == len(listed.snapshots) == 50
-    assert len(made) == 1
-    first = listed.segments[0]
-    assert first.log is first.log
-    assert (first.log, first.txn_index) == (tmp_path / f"{0:020d}.log", None)
-    assert listed.snapshots[1].path == tmp_path / f"{1:020d}.snapshot"
-    assert len(made) == 3
 
 
 def test_files_of_a_listing_are_values(tmp_path: Path) -> None:

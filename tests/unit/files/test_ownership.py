@@ -7,7 +7,6 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -62,68 +61,12 @@ def test_the_first_log_is_the_model_and_links_and_strangers_are_none(tmp_path: P
     assert mode_of_new(tmp_path / "x.index") == 0o640
 
 
-def test_where_kafka_has_no_file_the_mask_counts(tmp_path: Path) -> None:
-    made(tmp_path / "notes.txt", 0o666)
-    before = os.umask(0o027)
-    try:
-        assert mode_of_new(tmp_path / "x.log") == 0o640
-    finally:
-        os.umask(before)
-
-
 def test_a_directory_that_users_share_is_no_model(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     made(shared / "replication-offset-checkpoint", 0o666)
     shared.chmod(0o1777)
     assert mode_of_new(shared / "x.log") == 0o644
-
-
-def test_a_new_partition_looks_like_the_one_beside_it(tmp_path: Path) -> None:
-    (tmp_path / "orders-0").mkdir()
-    (tmp_path / "orders-0").chmod(0o2770)
-    io.make_directory(tmp_path / "orders-1")
-    assert stat.S_IMODE((tmp_path / "orders-1").stat().st_mode) == 0o2770
-
-
-def test_a_file_that_is_there_is_opened_as_it_is(tmp_path: Path) -> None:
-    made(tmp_path / f"{0:020d}.log", 0o600)
-    other = made(tmp_path / "other", 0o664)
-    io.WriteFile.open(other, create=True).close()
-    assert stat.S_IMODE(other.stat().st_mode) == 0o664
-
-
-def test_the_usual_case_makes_no_call_more(tmp_path: Path) -> None:
-    made(tmp_path / f"{0:020d}.log", 0o640)
-
-    def refuse(*_arguments: Any, **_named: Any) -> None:
-        raise AssertionError("nothing is to be given away")
-
-    before = os.umask(0o026)
-    try:
-        with io.calls_replaced(io.Calls(chown=refuse)):
-            io.check_new_files(tmp_path)
-            assert mode_of_new(tmp_path / "x.index") == 0o640
-    finally:
-        os.umask(before)
-
-
-def test_a_directory_is_listed_once_between_two_locks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made(tmp_path / "orders-0" / f"{0:020d}.log", 0o640)
-    listed: list[object] = []
-    scandir = os.scandir
-
-    def noted(path: Any) -> Any:
-        listed.append(path)
-        return scandir(path)
-
-    with lock.acquire(tmp_path):
-        monkeypatch.setattr(os, "scandir", noted)
-        for name in ("a.index", "b.index", "c.index"):
-            mode_of_new(tmp_path / "orders-0" / name)
-    assert len(listed) == 1
 
 
 # ---- another user's ------------------------------------------------------------------------------
@@ -163,17 +106,6 @@ def test_where_files_cannot_be_given_to_their_owner_it_is_refused_before_any_cha
         change(tmp_path)
     assert caught.value.filename == str(tmp_path)
     assert os.listdir(tmp_path) == ["meta.properties"]
-
-
-def test_where_they_can_be_given_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made(tmp_path / "meta.properties", 0o640)
-    given: list[tuple[int, int]] = []
-    mine = (os.geteuid(), os.getegid())
-    monkeypatch.setattr(os, "geteuid", lambda: mine[0] + 1)
-    calls = io.Calls(chown=lambda _fd, uid, gid: given.append((uid, gid)))
-    with io.calls_replaced(calls):
-        _take_lock(tmp_path)
-    assert given == [mine]
 
 
 @pytest.mark.parametrize("call", ["chmod", "chown"])

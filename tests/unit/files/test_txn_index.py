@@ -3,7 +3,6 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,25 +14,6 @@ from tests.stopping import refusing
 from tests.unit.files import index_bytes
 
 FOUR = [(0, 0, 10, 11), (1, 5, 15, 13), (2, 18, 35, 25), (3, 32, 50, 40)]
-
-
-def test_a_missing_file_has_no_entries(tmp_path: Path) -> None:
-    index = TxnIndex.open(tmp_path / "absent")
-    assert (len(index), index.entries(), index.tail_bytes) == (0, (), 0)
-    assert index.collect_aborted(0, 100) == ((), False)
-
-
-def test_columns_are_native_and_read_only(tmp_path: Path) -> None:
-    index = TxnIndex.open(index_bytes.txn_index(tmp_path / "x", FOUR))
-    assert index.last_offsets.dtype == np.dtype(np.int64)
-    with pytest.raises(ValueError, match="read-only"):
-        index.last_offsets[0] = 1
-
-
-@pytest.mark.parametrize("tail", [1, 17, 33])
-def test_a_partial_tail_is_ignored_and_counted(tmp_path: Path, tail: int) -> None:
-    index = TxnIndex.open(index_bytes.txn_index(tmp_path / "x", FOUR, tail=b"\xff" * tail))
-    assert (len(index), index.tail_bytes) == (4, tail)
 
 
 @pytest.mark.parametrize(

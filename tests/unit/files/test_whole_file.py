@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kseg.files.whole_file import whole_file
-from tests.stopping import refusing, stopping_at
+from tests.stopping import refusing
 
 PART = ".out.csv.0123456789abcdef.kseg-part"
 
@@ -34,13 +34,6 @@ def test_a_file_takes_its_name_when_it_is_whole(tmp_path: Path) -> None:
         sink.write(b"two")
     assert target.read_bytes() == b"onetwo"
     assert names(target.parent) == ["out.csv"]
-
-
-def test_the_bytes_are_lasting_before_the_name_and_then_the_name_is(tmp_path: Path) -> None:
-    names = ("open", "pwritev", "fdatasync", "rename", "fsync")
-    with stopping_at(None) as asked:
-        write(tmp_path / "out.csv", b"x")
-    assert [name for name in asked if name in names] == list(names)
 
 
 @pytest.mark.parametrize("call", ["pwritev", "fdatasync", "rename"])

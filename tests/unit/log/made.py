@@ -14,7 +14,6 @@ from tests import reference
 from tests.builders import batch, record
 
 NOW_MS = 1_700_000_000_000
-LOG_START = "log-start-offset-checkpoint"
 
 
 def new_log(root: Path, **settings: Any) -> Log:

@@ -72,20 +72,6 @@ def test_segments_follow_the_end_of_a_log_in_order(log: Path, tmp_path: Path) ->
     assert verify(log.parent).ok
 
 
-def test_a_log_that_is_not_there_is_made(tmp_path: Path) -> None:
-    path = tmp_path / "data" / "orders-0"
-    assert adopt(path, [staged(tmp_path, "a", 0, 7)], config=CONFIG).log_end_offset == 7
-    assert [offset for offset, _value in records(path)] == list(range(7))
-    assert sorted(one.name for one in path.glob("*.log")) == [f"{0:020}.log"]
-
-
-def test_a_broker_finds_a_clean_directory(log: Path, tmp_path: Path) -> None:
-    adopt(log, [staged(tmp_path, "a", 0, 10)], config=CONFIG)
-    assert read_clean_shutdown(log.parent) is not None
-    with Log.open(log, mode="append", config=CONFIG) as opened:
-        assert (opened.log_end_offset, opened.recovery_point) == (15, 15)
-
-
 def test_batches_are_of_the_logs_latest_epoch(log: Path, tmp_path: Path) -> None:
     adopt(log, [staged(tmp_path, "a", 0, 10)], config=CONFIG)
     with Log.open(log) as opened:
@@ -155,15 +141,6 @@ def test_a_new_log_begins_where_the_offsets_that_it_keeps_do(tmp_path: Path) -> 
         assert opened.leader_epochs == (EpochEntry(4, 70),)
     assert [one.code for one in verify(path, deep=True).findings] == ["segment-gap"]
     assert read_clean_shutdown(path.parent) is not None
-
-
-def test_a_new_log_that_is_refused_does_not_begin(tmp_path: Path) -> None:
-    path = tmp_path / "data" / "orders-0"
-    parts = [staged(tmp_path, "a", 70, 6), staged(tmp_path, "b", 73, 6)]
-    with pytest.raises(OffsetsOutOfOrderError, match=r"offsets 73 to 78 .* ends at 76"):
-        adopt(path, parts, keep_offsets=True, config=CONFIG)
-    with Log.open(path) as opened:
-        assert (opened.log_start_offset, opened.log_end_offset) == (0, 0)
 
 
 def test_doing_it_again_changes_nothing(log: Path, tmp_path: Path) -> None:

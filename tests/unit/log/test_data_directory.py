@@ -11,7 +11,6 @@ from kseg.files import io
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.metadata import read_clean_shutdown
 from kseg.log import data_directory
-from kseg.log.data_directory import PartitionOffsets
 from tests.stopping import refusing
 
 ORDERS = TopicPartition("orders", 0)
@@ -19,7 +18,6 @@ CLICKS = TopicPartition("clicks", 3)
 MARK = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
-HIGH_WATERMARKS = "replication-offset-checkpoint"
 
 
 def partition(directory: Path, name: str) -> None:
@@ -39,18 +37,6 @@ def worked_in(directory: Path, *names: str, clean: bool = True) -> None:
 
 
 # The mark
-
-
-@pytest.mark.parametrize(("text", "epoch"), [('{"version":0,"brokerEpoch":10}', 10), ("", -1)])
-def test_a_mark_that_was_there_comes_back_with_its_epoch(
-    tmp_path: Path, text: str, epoch: int
-) -> None:
-    partition(tmp_path, "orders-0")
-    (tmp_path / MARK).write_text(text)
-    home = data_directory.enter(tmp_path)
-    assert home.was_clean
-    home.leave()
-    assert (tmp_path / MARK).read_text() == f'{{"version":0,"brokerEpoch":{epoch}}}'
 
 
 def test_a_directory_without_partitions_needs_no_mark(tmp_path: Path) -> None:
@@ -105,19 +91,6 @@ def test_a_mark_that_cannot_be_taken_away_lets_nobody_in(tmp_path: Path) -> None
 # Checkpoints
 
 
-def test_what_is_noted_is_said_at_once_and_written_when_asked(tmp_path: Path) -> None:
-    home = data_directory.enter(tmp_path)
-    assert home.offsets_of(ORDERS) == PartitionOffsets(0, 0, None)
-    home.note(ORDERS, recovery_point=7, log_start_offset=3, high_watermark=9)
-    assert home.offsets_of(ORDERS) == PartitionOffsets(7, 3, 9)
-    assert not (tmp_path / RECOVERY_POINTS).exists()
-    home.write_checkpoints()
-    assert (tmp_path / RECOVERY_POINTS).read_text() == "0\n1\norders 0 7\n"
-    assert (tmp_path / LOG_STARTS).read_text() == "0\n1\norders 0 3\n"
-    assert (tmp_path / HIGH_WATERMARKS).read_text() == "0\n1\norders 0 9\n"
-    home.leave()
-
-
 def test_entries_of_others_stay_in_their_order(tmp_path: Path) -> None:
     (tmp_path / RECOVERY_POINTS).write_text("0\n3\nzebra 5 50\norders 0 1\nclicks 3 30\n")
     home = data_directory.enter(tmp_path)
@@ -135,30 +108,12 @@ def test_checkpoints_that_say_the_same_are_not_written_again(tmp_path: Path) -> 
     assert (tmp_path / RECOVERY_POINTS).stat().st_ino == before
 
 
-def test_negative_offsets_count_as_none(tmp_path: Path) -> None:
-    (tmp_path / RECOVERY_POINTS).write_text("0\n1\nclicks 3 -30\n")
-    home = data_directory.enter(tmp_path)
-    assert home.offsets_of(CLICKS).recovery_point == 0
-    home.leave()
-
-
 @pytest.mark.parametrize("topic", ["two words", "line\nfeed", "\udcff"])
 def test_names_that_no_line_can_hold_are_not_noted(tmp_path: Path, topic: str) -> None:
     home = data_directory.enter(tmp_path)
     home.note(TopicPartition(topic, 0), recovery_point=1, log_start_offset=1, high_watermark=1)
     home.leave()
     assert not (tmp_path / RECOVERY_POINTS).exists()
-
-
-def test_a_partition_that_is_forgotten_leaves_no_entry(tmp_path: Path) -> None:
-    home = data_directory.enter(tmp_path)
-    home.note(ORDERS, recovery_point=1, log_start_offset=1, high_watermark=1)
-    home.note(CLICKS, recovery_point=2)
-    home.write_checkpoints()
-    home.forget(ORDERS)
-    home.leave()
-    assert (tmp_path / RECOVERY_POINTS).read_text() == "0\n1\nclicks 3 2\n"
-    assert (tmp_path / LOG_STARTS).read_text() == "0\n0\n"
 
 
 def test_a_partition_that_is_forgotten_does_not_keep_the_mark_away(tmp_path: Path) -> None:

@@ -10,16 +10,13 @@ import kseg
 from kseg.errors import (
     CorruptIndexError,
     KsegError,
-    LogLockedError,
     NotALogError,
     UnsupportedFormatError,
 )
 from kseg.files.checkpoints import TopicPartition
-from kseg.log.clock import machine_ms
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import EntryKind, list_entries
 from kseg.log.directory import LogDirectory
-from kseg.log.log import Log
 from tests.builders import batch, record
 from tests.unit.files.foreign import holding
 
@@ -212,12 +209,6 @@ def test_retention_forgets_producers_that_are_silent_for_long(tmp_path: Path, po
 # Whose it is
 
 
-def test_a_log_of_the_directory_is_nobody_elses(tmp_path: Path) -> None:
-    data = made(tmp_path / "data", "orders-0")
-    with opened(data), pytest.raises(LogLockedError):
-        Log.open(data / "orders-0", mode="append")
-
-
 def test_a_closed_directory_is_not_changed(tmp_path: Path) -> None:
     directory = opened(tmp_path)
     directory.close()
@@ -237,13 +228,6 @@ def test_a_closed_directory_is_not_changed(tmp_path: Path) -> None:
 def test_the_mode_is_one_of_two(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="read or append"):
         LogDirectory.open(tmp_path, mode="write")
-
-
-def test_the_clock_is_the_machines_unless_told(tmp_path: Path) -> None:
-    before = machine_ms()
-    with LogDirectory.open(tmp_path, mode="append") as directory:
-        log = directory.create("orders", 0)
-        assert log.state.now_ms() >= before
 
 
 def test_a_brokers_directory_is_taken_over_and_left_without_a_changed_byte(tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from kseg.files.checkpoints import TopicPartition
-from kseg.log.config import LogConfig
 from tests.stopping import Stopped, stopping_at
 from tests.unit.log.test_directory import CONFIG, made, one, opened
 
@@ -43,24 +41,7 @@ def test_a_new_partition_has_nothing_of_one_that_had_its_name(tmp_path: Path) ->
     assert text == "0\n1\nclicks 3 7\n"
 
 
-def test_settings_may_be_those_of_each_topic(tmp_path: Path) -> None:
-    def config(partition: TopicPartition) -> LogConfig:
-        return LogConfig(segment_bytes=1000 + partition.partition)
-
-    with opened(tmp_path, config=config) as directory:
-        assert directory.create("orders", 5).config.segment_bytes == 1005
-    with opened(tmp_path, config=config) as directory:
-        assert directory.logs[TopicPartition("orders", 5)].config.segment_bytes == 1005
-
-
 # Partitions go
-
-
-def test_a_deleted_partition_may_be_made_again_at_once(tmp_path: Path) -> None:
-    data = made(tmp_path / "data", "orders-0", records=5)
-    with opened(data) as directory:
-        directory.delete("orders", 0)
-        assert directory.create("orders", 0).log_end_offset == 0
 
 
 def test_a_link_in_a_deleted_partition_leads_nowhere(tmp_path: Path) -> None:

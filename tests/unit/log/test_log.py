@@ -15,7 +15,6 @@ import pytest
 
 import kseg
 from kseg import Log, Segment, arrow
-from kseg.format.request import FIELDS
 from kseg.format.values import RecordColumns
 from kseg.log.reader import view
 from kseg.log.recovery import Backup
@@ -74,23 +73,6 @@ def test_the_end_is_behind_the_last_whole_batch(orders: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------
-
-
-def test_leftovers_of_the_cleaner_and_of_deletion_are_no_segments(orders: Path) -> None:
-    for suffix in (".log.deleted", ".log.cleaned", ".log.swap"):
-        write_segment(orders, 5, one(5, b"left over"), suffix=suffix)
-    with Log.open(orders) as log:
-        assert [info.base_offset for info in log.segments] == [2, 5, 8, 11]
-    assert offsets(orders) == list(range(2, 11))
-
-
-def test_a_segment_deleted_while_it_is_read_is_read_to_its_end(orders: Path) -> None:
-    with Log.open(orders) as log:
-        reading = log.records(offset=(None, 5), max_rows=1)
-        assert next(reading).offset == 2
-        first = log.segments[0].path
-        first.unlink()
-        assert [r.offset for r in reading] == [3, 4]
 
 
 def test_a_segment_deleted_while_the_log_is_opened_is_left_out(
@@ -215,16 +197,3 @@ def test_the_memory_of_pieces_that_are_let_go_is_used_again(path: Path) -> None:
             del piece
     assert len(places) >= 5
     assert len(set(places)) < len(places)
-
-
-def test_a_reader_left_in_the_middle_leaves_its_pieces_alone(path: Path) -> None:
-    with Segment.open(path) as segment:
-        whole = [np.array(piece.offset) for piece in segment.read(max_rows=ROWS, columns=FIELDS)]
-        first, second = (segment.read(max_rows=ROWS, columns=FIELDS) for _ in range(2))
-        pairs = [(next(first), next(second)) for _ in range(3)]
-        first.close()
-        del first
-        rest = list(second)
-    assert [one.offset.tolist() for one, _ in pairs] == [array.tolist() for array in whole[:3]]
-    assert [two.offset.tolist() for _, two in pairs] == [array.tolist() for array in whole[:3]]
-    assert [piece.offset.tolist() for piece in rest] == [array.tolist() for array in whole[3:]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import pickle
 import shutil
 import sys
 from collections.abc import Callable
@@ -22,7 +21,6 @@ from kseg.errors import UnreadableError
 from kseg.files import io
 from kseg.files.index import probe_offset, probe_upper_bound
 from kseg.files.log_file import LogFile
-from kseg.files.mapping import MappedFile
 from kseg.format.encode import encode_batch
 from kseg.format.options import BatchOptions
 from kseg.log.log import Log
@@ -100,32 +98,6 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def data(closed: Path, tmp_path: Path) -> Path:
     """A copy of it."""
     return Path(shutil.copytree(closed, tmp_path / "data"))
-
-
-@pytest.mark.parametrize(
-    ("bad", "asked", "told_of"),
-    [
-        ((4096, 8192), (0, 100_000), (4096, 8192)),
-        ((4096, 8192), (5000, 10), (5000, 8192)),
-        ((0, 4096), (0, 1), (0, 4096)),
-        ((8192, 65_536), (0, 20_000), (8192, 65_536)),
-        ((90_112, 100_000), (90_000, 10_000), (90_112, 100_000)),
-        ((0, 100_000), (0, 100_000), (0, 100_000)),
-    ],
-)
-def test_what_a_disk_does_not_give_is_told_by_its_range(
-    tmp_path: Path, bad: tuple[int, int], asked: tuple[int, int], told_of: tuple[int, int]
-) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(bytes(100_000))
-    with (
-        bad_sectors(path, bad),
-        MappedFile.open(path, "never") as file,
-        pytest.raises(UnreadableError, match="does not give") as caught,
-    ):
-        file.read(*asked)
-    error = pickle.loads(pickle.dumps(caught.value))
-    assert (error.path, error.position, error.end) == (str(path), *told_of)
 
 
 # ---- whose bytes they are ------------------------------------------------------------------------

@@ -129,18 +129,6 @@ def test_internal_topics_are_compacted_only_where_kafka_compacts_them(
     assert compaction_rules(known, topic, compact).skipped == skipped
 
 
-@pytest.mark.parametrize("topic", ["orders", None])
-def test_for_one_log_a_limit_names_the_policy(topic: str | None) -> None:
-    assert found(BROKERS, topic, AGE, {}, of_one_log=True) == BY_AGE
-    assert found(BROKERS, topic, {}, {}, of_one_log=True) == UNKNOWN
-    assert found(BROKERS, topic, {"cleanup.policy": ""} | AGE, {}, of_one_log=True)[0] == ""
-
-
-@pytest.mark.parametrize("topic", COMPACTED)
-def test_one_log_of_a_compacted_topic_stays_compacted(topic: str) -> None:
-    assert found(BROKERS, topic, AGE, {}, of_one_log=True) == ("compact", -1, -1, None)
-
-
 def test_a_directory_tells_its_topics(tmp_path: Path) -> None:
     assert known_topics(tmp_path) == OURS
     (tmp_path / "meta.properties").touch()
@@ -191,13 +179,6 @@ def test_a_directory_of_a_broker_loses_nothing_that_nobody_named(
     with LogDirectory.open(data, mode="append", config=config) as directory:
         assert directory.retain() == {}
     assert starts(data) == [0, 0, 0]
-
-
-def test_one_configuration_for_all_fills_in_what_is_unknown(data: Path) -> None:
-    config = LogConfig.from_kafka(DELETE | AGE)
-    with LogDirectory.open(data, mode="append", config=config) as directory:
-        assert set(directory.retain()) == {TopicPartition("orders", 0)}
-    assert starts(data) == [3, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,13 +40,6 @@ def rows(path: object) -> list[tuple[object, ...]]:
         for piece in found
         for row in zip(piece["offset"].tolist(), map(bytes, piece["value"]), strict=True)
     ]
-
-
-def test_a_url_keeps_its_slashes() -> None:
-    path = RemotePath("s3a://archive/data/orders-0/x.log")
-    assert str(path) == "s3://archive/data/orders-0/x.log"
-    assert str(path.with_name("x.index").parent) == "s3://archive/data/orders-0"
-    assert pickle.loads(pickle.dumps(path)) == path
 
 
 @pytest.mark.parametrize(

@@ -165,14 +165,6 @@ def test_the_dirty_ratio_is_asked_for_unless_forced(opened: Opened) -> None:
     assert kseg.plan_compaction(log, config=aged, now_ms=NOW_MS + 1001).skipped is None
 
 
-def test_young_records_are_left_alone_unless_forced(opened: Opened) -> None:
-    log = fill(opened(min_compaction_lag_ms=1000), keyed(b"a"), keyed(b"a"))
-    plan = kseg.plan_compaction(log, now_ms=NOW_MS + 999)
-    assert (plan.skipped, "min-compaction-lag" in plan.why) == ("nothing-dirty", True)
-    assert kseg.plan_compaction(log, now_ms=NOW_MS + 1000).skipped is None
-    assert kseg.plan_compaction(log, now_ms=NOW_MS, force=True).skipped is None
-
-
 def test_what_the_checkpoint_says_is_clean_supersedes_nothing_by_itself(opened: Opened) -> None:
     log = opened()
     fill(log, keyed(b"a"), keyed(b"a"))
@@ -185,15 +177,6 @@ def test_what_the_checkpoint_says_is_clean_supersedes_nothing_by_itself(opened: 
     assert kseg.plan_compaction(log).skipped == "nothing-dirty"
     compact(log, from_start=True)
     assert [row[0] for row in kept(log)] == [1, 3]
-
-
-@pytest.mark.parametrize("outside", [-1, 99])
-def test_clm_03_a_checkpoint_outside_of_the_log_counts_for_nothing(
-    opened: Opened, outside: int
-) -> None:
-    log = fill(opened(), keyed(b"a"), keyed(b"a"))
-    write_offset_checkpoint(log.path.parent / "cleaner-offset-checkpoint", {HERE: outside})
-    assert kseg.plan_compaction(log).first_dirty_offset == 0
 
 
 def cut(log: Log, offset: int) -> None:
@@ -280,13 +263,6 @@ def test_a_malformed_checkpoint_does_not_keep_a_log_from_being_cut(opened: Opene
     assert checkpoint.read_bytes() == b"noise"
 
 
-def test_a_log_that_is_not_compacted_is_left_alone(opened: Opened) -> None:
-    log = fill(opened(cleanup_policy=frozenset({"delete"})), keyed(b"a"), keyed(b"a"))
-    plan = kseg.plan_compaction(log, force=True)
-    assert (plan.skipped, plan.is_noop) == ("not-compacted", True)
-    assert plan.apply().passes == 0
-
-
 # Files
 
 
@@ -317,16 +293,6 @@ def test_a_segment_that_does_not_change_is_not_written(opened: Opened) -> None:
     assert unmeasured.kept_bytes is None
     assert unmeasured.apply().segments_before == 0
     assert not [name for name in names(log) if name.endswith(".cleaned")]
-
-
-def test_readers_go_on_with_what_they_have(opened: Opened) -> None:
-    log = fill(opened(), keyed(b"a", b"1"), keyed(b"a", b"2"))
-    with log.view.open_segment(log.segments[0]) as segment:
-        compact(log)
-        assert [one.value for one in segment.records()] == [b"1", b"2"]
-    assert [row[2] for row in kept(log)] == [b"2"]
-    log.append(keyed(b"a", b"3"))
-    assert [row[2] for row in kept(log)] == [b"2", b"3"]
 
 
 # What is refused

@@ -1,19 +1,15 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kseg import Segment
 from kseg.errors import CorruptRecordError, InvalidTxnStateError, KsegError
 from kseg.files import producer_snapshot
-from kseg.log.producers.snapshots import SnapshotDisk, SnapshotFiles, rebuild
+from kseg.log.producers.snapshots import SnapshotFiles, rebuild
 from kseg.log.producers.state import ProducerState
 from tests.builders import batch, control_batch, record, write_segment
 from tests.producing import append, data
@@ -45,46 +41,6 @@ def test_a_scan_finds_snapshots_and_nothing_else(tmp_path: Path) -> None:
     assert found.path(6) is None
     empty = SnapshotFiles(tmp_path)
     assert (empty.offsets, empty.newest_offset) == ((), None)
-
-
-class Nowhere(SnapshotDisk):
-    """A disk on which nothing lies."""
-
-    def read(self, path: Path) -> Any:
-        raise FileNotFoundError(path)
-
-    def write(self, path: Path, entries: object, *, sync: bool) -> None:
-        """Take no note."""
-
-    def unlink(self, path: Path) -> None:
-        """Take no note."""
-
-
-def test_many_go_in_time_that_grows_with_their_number(tmp_path: Path) -> None:
-    count = 200_000
-    path = tmp_path / name(0)
-
-    def seconds(offsets: Iterable[int]) -> float:
-        files = SnapshotFiles(tmp_path, ((each, path) for each in range(count)), disk=Nowhere())
-        begin = time.process_time()
-        for offset in offsets:
-            files.delete(offset)
-        assert files.offsets == ()
-        return time.process_time() - begin
-
-    # The last one first has nothing behind it to move.
-    assert seconds(range(count)) < 3 * seconds(reversed(range(count)))
-
-
-def test_one_that_comes_back_is_known_once(tmp_path: Path) -> None:
-    files = put(tmp_path, 3, 5, 7)
-    files.delete(5)
-    files.delete(7)
-    state = ProducerState()
-    state.load((), 5)
-    state.last_snapshot_offset = -1
-    files.take(state)
-    assert (files.offsets, files.newest_offset) == ((3, 5), 5)
 
 
 def test_of_two_names_for_an_offset_that_in_20_digits_counts(tmp_path: Path) -> None:
@@ -132,23 +88,6 @@ def test_a_snapshot_that_cannot_be_opened_is_no_corrupt_one(tmp_path: Path) -> N
     (tmp_path / name(3)).mkdir()
     with pytest.raises(IsADirectoryError):
         files.newest_sound(delete_corrupt=True)
-
-
-@given(st.sets(st.integers(0, 12)), st.sets(st.integers(0, 12)))
-def test_strays_are_all_but_those_of_segments_and_the_newest_behind_them(
-    offsets: set[int], bases: set[int]
-) -> None:
-    files = SnapshotFiles("x", [(offset, Path(name(offset))) for offset in offsets])
-    astray = sorted(offsets - bases)
-    closing = astray[-1:] if astray and astray[-1] >= max(bases, default=0) else []
-    assert list(files.strays(bases)) == [offset for offset in astray if offset not in closing]
-
-
-def test_a_disk_that_refuses_leaves_the_snapshot_known(tmp_path: Path) -> None:
-    files = put(tmp_path, 2)
-    with refusing("unlink"), pytest.raises(OSError, match="Input"):
-        files.delete_all()
-    assert files.offsets == (2,)
 
 
 @pytest.mark.parametrize("sync", [True, False])
@@ -245,15 +184,6 @@ def test_producers_of_old_records_go_with_their_snapshot(directory: Directory) -
         0: [9],
         1: [10],
     }
-
-
-def test_an_empty_log_has_a_state_too(tmp_path: Path) -> None:
-    state = ProducerState()
-    how: Any = {"now_ms": 0, "clean": False}
-    rebuild(
-        state, SnapshotFiles(tmp_path), [], Segment.open, log_start_offset=5, end_offset=5, **how
-    )
-    assert (state.map_end_offset, left(tmp_path)) == (5, [])
 
 
 def test_damage_in_front_of_the_end_is_told(directory: Directory) -> None:

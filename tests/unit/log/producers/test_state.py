@@ -39,14 +39,6 @@ def test_a_batch_that_is_refused_takes_those_before_it_along() -> None:
     assert state.entries[1].last_sequence == 0
 
 
-def test_a_duplicate_ends_the_append_whatever_came_before_it() -> None:
-    state = ProducerState()
-    append(state, data(0))
-    update = state.prepare(table([data(0, 1, producer=2), data(0, 2)]), origin=CLIENT)
-    assert update.duplicate is not None
-    assert (update.entries, update.started) == ({}, ())
-
-
 def test_a_follower_takes_older_epochs_and_coordinators() -> None:
     state = ProducerState()
     append(state, data(0, epoch=4), origin=REPLICATION)
@@ -96,7 +88,7 @@ def test_completing_what_is_not_open_is_refused() -> None:
 
 def test_many_transactions_open_and_close_in_little_time() -> None:
     state = ProducerState()
-    many = 20_000
+    many = 4_000
     state.feed(table(data(0, n, producer=n, transactional=True) for n in range(many)))
     assert len(state.ongoing) == many
     ended = state.feed(table(marker(ABORT, many + n, producer=n) for n in range(many)))
@@ -133,24 +125,7 @@ def test_without_anyone_to_tell_a_fault_in_the_log_is_raised(
 # ---- loading, expiring ---------------------------------------------------------------------------
 
 
-def test_entries_are_a_view_that_nobody_writes_to() -> None:
-    state = ProducerState()
-    seen = state.entries
-    append(state, data(0))
-    assert list(seen) == [1]
-    with pytest.raises(TypeError):
-        seen[2] = seen[1]  # type: ignore[index]
-
-
 OPENS = [data(0, 0, transactional=True)]
-
-
-def test_followers_and_batches_outside_of_transactions_need_no_guard() -> None:
-    state = ProducerState(verification_enabled=True)
-    append(state, data(0, producer=2))
-    append(state, marker(ABORT, 1), origin=COORDINATOR)
-    append(state, *OPENS, origin=REPLICATION)
-    assert first_undecided(state) == 0
 
 
 def test_an_open_transaction_of_an_older_epoch_is_no_leave_for_a_newer_one() -> None:

@@ -284,19 +284,6 @@ def test_committed_records_come_with_what_was_aborted(transactions: Log, mode: s
     assert log.fetch(11, isolation="read_committed").aborted == ()
 
 
-def test_what_was_aborted_is_told_to_nobody_else(transactions: Log) -> None:
-    for isolation in ("read_uncommitted", "log_end"):
-        got = transactions.fetch(0, isolation=isolation)
-        assert got.aborted is None
-        assert offsets_of(got.columns()) == [0, 1, 2, 3]
-
-
-def test_markers_are_records_for_those_who_ask(transactions: Log) -> None:
-    got = transactions.fetch(4)
-    assert offsets_of(got.columns(control=True)) == [4, 5, 6, 7, 8, 9]
-    assert offsets_of(got.columns()) == [4, 5, 8, 9]
-
-
 def test_a_foreign_log_is_asked_for_its_markers_not_for_its_index(transactions: Log) -> None:
     for path in transactions.path.glob("*.txnindex"):
         path.unlink()

@@ -12,7 +12,6 @@ from uuid import UUID
 
 import pytest
 
-import kseg
 from kseg.errors import (
     CorruptRecordError,
     KsegError,
@@ -148,11 +147,6 @@ def test_it_cannot_begin_outside_of_the_log(
             seen_by(log).follow(offset)
 
 
-def test_an_isolation_that_is_none_is_refused(tmp_path: Path) -> None:
-    with new_log(tmp_path) as log, pytest.raises(ValueError, match="isolation"):
-        log.follow(isolation="none")
-
-
 def pulled(pieces: Iterator[Any], count: int) -> list[int]:
     """The next offsets, of pieces that end with them."""
     got: list[int] = []
@@ -198,26 +192,6 @@ def test_cuts_that_it_slept_through_are_not_missed(tmp_path: Path) -> None:
         log.truncate_to(18)
         fill(log, [2] * 3)
         assert next(pieces)["offset"][0] == 6
-
-
-def test_after_a_cut_of_another_process_it_goes_on_where_that_is_found_to_end(
-    tmp_path: Path,
-) -> None:
-    with new_log(tmp_path, segment_bytes=300) as log:
-        fill(log, [2] * 10)
-        pieces = Log.open(log.path).follow(16, timeout=0)
-        watched = ExternalLog(log.path)
-        assert pulled(pieces, 4) == [16, 17, 18, 19]
-        log.truncate_to(10)
-        fill(log, [2])
-        watched.look()
-        assert watched.version.truncations.lowest_end_since(0) == 12
-        log.truncate_to(6)
-        watched.look()
-        assert watched.version.truncations.lowest_end_since(1) == 6
-        log.truncate_fully_and_start_at(40)
-        watched.look()
-        assert watched.version.log_start_offset == 40
 
 
 # ---- another process -----------------------------------------------------------------------------
@@ -323,17 +297,6 @@ def test_a_log_without_a_file_is_gone(foreign: Path) -> None:
         log.look()
 
 
-def test_waiting_for_another_process_takes_no_longer_than_asked(
-    foreign: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr(following.time, "sleep", slept.append)
-    log = ExternalLog(foreign.parent)
-    for seconds in (0.01, 5.0):
-        assert log.wait(log.version, seconds)
-    assert slept == [0.01, 0.1]
-
-
 def made_again(foreign: Path, topic_id: UUID | None, count: int) -> None:
     """The topic as a broker deletes it, and makes it again with other records."""
     foreign.parent.rename(foreign.parent.with_name(f"t-0.{'0' * 32}-delete"))
@@ -385,10 +348,3 @@ def test_a_log_that_was_moved_to_another_disk_is_the_same_by_its_id(foreign: Pat
 def test_an_answer_to_a_topic_made_again_is_a_word(foreign: Path) -> None:
     with pytest.raises(ValueError, match="recreated"):
         Log.open(foreign.parent).follow(0, recreated="later")
-
-
-def test_an_option_that_follow_does_not_have_is_refused(tmp_path: Path) -> None:
-    with kseg.Log.open(tmp_path / "t-0", mode="append", create=True) as log:
-        for name, value in (("offset", (0, 1)), ("open_transactions", "abort")):
-            with pytest.raises(TypeError, match=f"follow has no option {name}"):
-                next(log.follow(0, timeout=0, **{name: value}))  # type: ignore[misc]

@@ -71,22 +71,6 @@ def test_a_reader_sees_whole_batches_of_a_log_that_grows(source: Path, live: Pat
             assert not segment.mapped
 
 
-def test_a_reader_goes_on_while_batches_are_appended_behind_its_snapshot(
-    source: Path, live: Path
-) -> None:
-    whole = Whole.of(source)
-    end = int(whole.table.position[len(whole.table) // 2])
-    size = source.stat().st_size
-    with writing(live.parent.parent, live) as writer:
-        writer.append(source, 0, end)
-        seen: list[int] = []
-        for piece in Log.open(live.parent).read(columns=("offset",), max_rows=5, control=True):
-            seen += piece.offset.tolist()
-            if len(seen) == 5:
-                writer.append(source, end, size - 3)
-        assert seen == whole.offsets[whole.positions < end].tolist()
-
-
 def test_a_log_that_is_cut_under_a_reader_is_an_error(live: Path) -> None:
     source = live.parent.parent / "source"
     source.write_bytes(b"".join(batch([record(bytes(3000))], base_offset=at) for at in range(400)))

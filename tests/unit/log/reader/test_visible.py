@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +14,7 @@ import kseg
 from kseg import CorruptRecordError, Log, scan
 from kseg.constants import StopReason
 from kseg.format import header
-from kseg.log.reader.visible import AbortedAhead, AbortedRanges, aborted_ranges
-from kseg.log.segment.reader import Segment
+from kseg.log.reader.visible import AbortedAhead, aborted_ranges
 from tests import reference
 from tests.builders import (
     ABORT,
@@ -102,81 +102,49 @@ def transactional(case: Path) -> Iterator[Path]:
 # ---------------------------------------------------------------------------------
 
 
-def no_txn_index(directory: Path) -> None:
-    for path in directory.glob("*.txnindex"):
-        path.unlink()
+State = Callable[[Path], object]
 
 
-def empty_txn_index(directory: Path) -> None:
-    for path in directory.glob("*.log"):
-        path.with_suffix(".txnindex").write_bytes(b"")
+def without(*patterns: str) -> State:
+    return lambda at: [path.unlink() for one in patterns for path in at.glob(one)]
 
 
-def first_entries_lost(directory: Path) -> None:
-    for path in directory.glob("*.txnindex"):
-        path.write_bytes(path.read_bytes()[34:])
+def changed(pattern: str, change: Callable[[Path], object]) -> State:
+    return lambda at: [change(path) for path in at.glob(pattern)]
 
 
-def invented_entries(directory: Path) -> None:
-    for path in directory.glob("*.log"):
-        base = int(path.stem)
-        txn_index(path.with_suffix(".txnindex"), [(at, base, base + 9, 2**62) for at in range(99)])
+def txn_index_of(data: Callable[[Path], bytes]) -> State:
+    """What it holds, of each log."""
+    return changed("*.log", lambda log: log.with_suffix(".txnindex").write_bytes(data(log)))
 
 
-def random_txn_index(directory: Path) -> None:
-    dice = random.Random(5)
-    for path in directory.glob("*.log"):
-        path.with_suffix(".txnindex").write_bytes(dice.randbytes(34 * 3 + 5))
+def invented_entries(log: Path) -> object:
+    base = int(log.stem)
+    return txn_index(
+        log.with_suffix(".txnindex"), [(at, base, base + 9, 2**62) for at in range(99)]
+    )
 
 
-def no_snapshots(directory: Path) -> None:
-    for path in directory.glob("*.snapshot"):
-        path.unlink()
-
-
-def last_snapshot_lost(directory: Path) -> None:
-    for path in sorted(directory.glob("*.snapshot"))[-1:]:
-        path.unlink()
-
-
-def corrupt_snapshots(directory: Path) -> None:
-    for path in directory.glob("*.snapshot"):
-        path.write_bytes(path.read_bytes()[:-1] + b"?")
-
-
-def huge_snapshots(directory: Path) -> None:
-    for path in directory.glob("*.snapshot"):
-        with path.open("ab") as file:
-            file.truncate(2**33)
-
-
-def snapshot_past_the_end(directory: Path) -> None:
-    (directory / f"{2**40:020d}.snapshot").write_bytes(snapshot((1, 0, 0, 0, 0, 0, 0, 0)))
-
-
-def no_indexes(directory: Path) -> None:
-    for path in [*directory.glob("*.index"), *directory.glob("*.timeindex")]:
-        path.unlink()
-
-
-def as_it_is(directory: Path) -> None:
-    """Nothing."""
-
-
-STATES: list[Callable[[Path], None]] = [
-    as_it_is,
-    no_txn_index,
-    empty_txn_index,
-    first_entries_lost,
-    invented_entries,
-    random_txn_index,
-    no_snapshots,
-    last_snapshot_lost,
-    corrupt_snapshots,
-    huge_snapshots,
-    snapshot_past_the_end,
-    no_indexes,
-]
+STATES: dict[str, State] = {
+    "as it is": lambda _: None,
+    "no transaction index": without("*.txnindex"),
+    "an empty one": txn_index_of(lambda _: b""),
+    "first entries lost": changed("*.txnindex", lambda at: at.write_bytes(at.read_bytes()[34:])),
+    "invented entries": changed("*.log", invented_entries),
+    "random entries": txn_index_of(lambda log: random.Random(log.stem).randbytes(34 * 3 + 5)),
+    "no snapshots": without("*.snapshot"),
+    "the last snapshot lost": lambda at: [
+        one.unlink() for one in sorted(at.glob("*.snapshot"))[-1:]
+    ],
+    "corrupt snapshots": changed(
+        "*.snapshot", lambda at: at.write_bytes(at.read_bytes()[:-1] + b"?")
+    ),
+    "huge snapshots": changed("*.snapshot", lambda at: os.truncate(at, 2**33)),
+    "a snapshot past the end": lambda at: (at / f"{2**40:020d}.snapshot").write_bytes(
+        snapshot((1, 0, 0, 0, 0, 0, 0, 0))
+    ),
+    "no indexes": without("*.index", "*.timeindex"),
+}
 
 
 def test_fixtures_give_what_a_consumer_of_committed_records_sees(
@@ -185,22 +153,12 @@ def test_fixtures_give_what_a_consumer_of_committed_records_sees(
     for directory in transactional(fixture_case):
         consumer = Consumer(directory)
         expected = consumer.offsets()
-        for number, state in enumerate(STATES):
-            copy = copy_partition(directory, tmp_path / str(number))
-            state(copy)
+        for name, change in STATES.items():
+            copy = copy_partition(directory, tmp_path / name)
+            change(copy)
             with Log.open(copy) as log:
-                assert log.last_stable_offset == consumer.last_stable_offset, state.__name__
-            assert committed(copy) == expected, state.__name__
-
-
-def test_any_range_of_a_fixture_gives_its_part(fixture_case: Path) -> None:
-    for directory in list(transactional(fixture_case))[:2]:
-        consumer = Consumer(directory)
-        marks = sorted({at for txn in consumer.aborted for at in txn[1:]} | {0, 10**9})
-        for start in [*marks[::3], marks[-1]]:
-            for end in [*marks[::4], marks[-1]]:
-                found = committed(directory, offset=(start, end))
-                assert found == consumer.offsets(start, end), (start, end)
+                assert log.last_stable_offset == consumer.last_stable_offset, name
+            assert committed(copy) == expected, name
 
 
 # ---------------------------------------------------------------------------------
@@ -308,22 +266,6 @@ def test_the_last_stable_offset_is_not_below_the_log_s_start(tmp_path: Path) -> 
     with Log.open(tmp_path) as log:
         assert log.last_stable_offset == 5
     assert committed(tmp_path) == []
-
-
-def test_ranges_leave_out_data_of_their_producer_only() -> None:
-    parts = [
-        data(0, 1),
-        data(1, 2),
-        data(2, 1, transactional=False),
-        marker(ABORT, 3, 1),
-        data(4, 1),
-    ]
-    table = header.scan(b"".join(parts))
-    ranges = AbortedRanges.of([(1, 0, 3)])
-    assert len(ranges) == 1
-    assert ranges.drop(table).base_offset.tolist() == [1, 2, 3, 4]
-    assert AbortedRanges.of([]).drop(table) is table
-    assert AbortedRanges.of([(1, 5, 9), (8, 0, 9)]).drop(table) is table
 
 
 def test_the_walk_ahead_goes_no_further_than_it_must(tmp_path: Path) -> None:
@@ -446,13 +388,6 @@ def test_a_log_gives_each_offset_once_and_none_out_of_bounds(
 ) -> None:
     directory = made(tmp_path, layout, **form)
     assert given(directory, start, end) == expected
-
-
-def test_a_log_is_read_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = made(tmp_path, CHAIN)
-    monkeypatch.setattr(Segment, "walk", None)  # the way of damaged and unusual batches
-    with Log.open(directory) as log:
-        assert [one.offset for one in log.records(offset=(20, None))] == [20]
 
 
 def fetched(directory: Path, start: int, end: int) -> list[int]:
@@ -586,28 +521,3 @@ def test_committed_records_of_overlapping_segments(tmp_path: Path) -> None:
                 one.offset for one in log.records(isolation="read_committed", offset=(start, None))
             ]
             assert found == [offset for offset in (6, 9) if offset >= start]
-
-
-@pytest.mark.parametrize("layout", [OVERLAP, INSIDE])
-def test_what_is_read_by_time_comes_once(tmp_path: Path, layout: Layout) -> None:
-    directory = made(tmp_path, layout)
-    with Log.open(directory) as log:
-        found = [one.offset for one in log.records(time=(10, 11))]
-    assert found == sorted(set(found))
-
-
-def test_two_widths_of_one_name_are_one_segment(tmp_path: Path) -> None:
-    directory = made(tmp_path, OVERLAP)
-    (directory / "5.log").write_bytes((directory / f"{5:020d}.log").read_bytes())
-    assert given(directory, None, None) == of(0, *range(8)) + of(5, 8, 9)
-
-
-def test_columns_come_one_by_one_and_none_is_held(tmp_path: Path) -> None:
-    """The second segment is opened when the first has been given."""
-    directory = made(tmp_path, OVERLAP)
-    with Log.open(directory) as log:
-        pieces: Iterator[kseg.RecordColumns] = log.read(max_rows=3)
-        assert _of(next(pieces)) == [0, 1, 2]
-        (directory / f"{5:020d}.log").unlink()
-        with pytest.raises(FileNotFoundError):
-            list(pieces)

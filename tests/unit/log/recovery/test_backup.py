@@ -9,7 +9,6 @@ import pytest
 
 from kseg.files import io
 from kseg.log.recovery.backup import Backup, default_place
-from tests.stopping import stopping_at
 
 NOW = 1_760_000_000_123
 
@@ -32,33 +31,9 @@ def refusing(name: str, number: int) -> io.Calls:
     return io.Calls(**{name: refuse})
 
 
-def test_the_place_is_a_sibling_named_after_the_time(tmp_path: Path) -> None:
-    place = default_place(tmp_path / "data", NOW)
-    assert place == tmp_path / "data.kseg-backup" / "20251009T085320.123Z"
-
-
 def test_a_clock_beyond_the_calendar_names_a_place_too(tmp_path: Path) -> None:
     assert default_place(tmp_path / "data", 2**62).name == str(2**62)
     assert default_place(tmp_path / "data", -5).name == "-5"
-
-
-def test_nothing_is_made_before_something_is_kept(partition: Path) -> None:
-    backup = aside(partition)
-    backup.check_room(0)
-    assert backup.keep_file(partition / "missing") is None
-    assert os.listdir(partition.parent.parent) == ["data"]
-
-
-def test_a_tail_is_copied_from_its_position(partition: Path) -> None:
-    log = partition / "00000000000000000000.log"
-    log.write_bytes(b"sound|torn")
-    backup = aside(partition)
-    kept = backup.keep_tail(log, 6)
-    assert kept is not None
-    assert kept.kept == backup.directory / "orders-0" / "00000000000000000000.log.from-6"
-    assert (kept.kept.read_bytes(), kept.size) == (b"torn", 4)
-    assert log.read_bytes() == b"sound|torn"
-    assert backup.kept == [kept]
 
 
 @pytest.mark.parametrize("tail", [b"", b"\0" * 100, b"\0" * (2**20 + 7)])
@@ -142,26 +117,6 @@ def test_another_error_of_linking_is_not_hidden(partition: Path) -> None:
         aside(partition).keep_file(index)
 
 
-def test_a_file_that_goes_is_moved(partition: Path) -> None:
-    log = partition / "00000000000000000042.log"
-    log.write_bytes(b"batches")
-    kept = aside(partition).move_file(log)
-    assert kept is not None
-    assert not log.exists()
-    assert kept.kept.read_bytes() == b"batches"
-
-
-def test_a_copy_is_lasting_before_its_name_is_given_back(partition: Path) -> None:
-    log = partition / "00000000000000000000.log"
-    log.write_bytes(b"sound|torn")
-    names = ("mkdir", "open", "pwritev", "fdatasync", "fsync")
-    with stopping_at(None) as asked:
-        aside(partition).keep_tail(log, 6)
-    made = ["mkdir", "fsync"] * 3
-    order = [name for name in asked if name in names]
-    assert order == [*made, "open", "pwritev", "fdatasync", "fsync"]
-
-
 def test_a_copy_that_fails_leaves_nothing_half(partition: Path) -> None:
     log = partition / "00000000000000000000.log"
     log.write_bytes(b"sound|torn")
@@ -174,22 +129,6 @@ def test_a_copy_that_fails_leaves_nothing_half(partition: Path) -> None:
     assert (full.value.errno, full.value.filename) == (errno.ENOSPC, str(log))
     assert os.listdir(backup.directory / "orders-0") == []
     assert backup.kept == []
-
-
-def test_a_full_disk_refuses_and_names_both_ways_out(partition: Path) -> None:
-    with pytest.raises(OSError, match="--backup-dir") as caught:
-        aside(partition).check_room(2**60)
-    assert caught.value.errno == errno.ENOSPC
-    assert "--no-backup" in str(caught.value)
-
-
-def test_another_place_is_taken_as_it_is(partition: Path, tmp_path: Path) -> None:
-    log = partition / "00000000000000000000.log"
-    log.write_bytes(b"sound|torn")
-    backup = Backup(partition.parent, tmp_path / "there", now_ms=NOW)
-    kept = backup.keep_tail(log, 6)
-    assert kept is not None
-    assert kept.kept == tmp_path / "there" / "orders-0" / "00000000000000000000.log.from-6"
 
 
 @pytest.mark.parametrize("place", ["data", "data/kept", "other/kept"])

@@ -13,7 +13,7 @@ from kseg.log.findings import Finding
 from kseg.log.recovery.index_check import end_of, index_fault_of
 from kseg.log.recovery.load_context import LoadContext, RecoveryInputs
 from kseg.log.recovery.overlay import Overlay
-from tests.builders import batch, message, record
+from tests.builders import batch, record
 from tests.unit.log.damaged import CONFIG, NOW, logs
 
 
@@ -45,11 +45,6 @@ def index(directory: Path, base: int, *entries: tuple[int, int], kind: str = "in
     form = ">ii" if kind == "index" else ">qi"
     data = b"".join(struct.pack(form, *entry) for entry in entries)
     (directory / f"{base:020d}.{kind}").write_bytes(data)
-
-
-def test_indexes_that_a_writer_left_are_believed(partition: Path) -> None:
-    for path in logs(partition):
-        assert fault(partition, int(path.stem)) is None
 
 
 @pytest.mark.parametrize(
@@ -126,27 +121,6 @@ def test_an_aborted_transaction_has_to_be_possible(
     data[at] = value
     path.write_bytes(data)
     assert code(partition, 10) == expected
-
-
-def test_a_preallocated_index_is_doubted_of_each_segment(partition: Path) -> None:
-    for base in (20, 23):
-        for kind in ("index", "timeindex"):
-            path = partition / f"{base:020d}.{kind}"
-            path.write_bytes(path.read_bytes().ljust(240, b"\0"))
-    assert code(partition, 20) == "index-unused"
-    assert code(partition, 23) == "index-unused"
-
-
-def test_an_empty_segment_is_not_looked_at(tmp_path: Path) -> None:
-    (tmp_path / f"{0:020d}.log").write_bytes(b"")
-    assert fault(tmp_path, 0) is None
-
-
-def test_messages_without_times_need_no_time_index_entries(tmp_path: Path) -> None:
-    (tmp_path / f"{0:020d}.log").write_bytes(message(record(b"old"), magic=0))
-    index(tmp_path, 0)
-    index(tmp_path, 0, kind="timeindex")
-    assert fault(tmp_path, 0) is None
 
 
 def test_the_end_is_looked_for_past_batches_with_wrong_checksums(tmp_path: Path) -> None:

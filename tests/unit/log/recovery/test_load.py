@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kseg.errors import NotALogError
-from kseg.files import io
 from kseg.log.recovery.as_broker import next_offset
 from kseg.log.recovery.load import load
 from kseg.log.recovery.load_context import RecoveryInputs, clear
 from kseg.log.recovery.overlay import Applier, Overlay
 from tests.builders import batch, record
 from tests.unit.log import damaged
-from tests.unit.log.damaged import CONFIG, NOW, content
+from tests.unit.log.damaged import CONFIG, NOW
 
 
 def log(*offsets: int) -> bytes:
@@ -69,38 +67,6 @@ def test_a_name_without_an_offset_is_cleared_where_a_broker_fails(tmp_path: Path
     assert cleared(tmp_path) == []
 
 
-def test_logs_change_their_names_before_their_indexes_and_after_all_has_gone(
-    tmp_path: Path,
-) -> None:
-    given(tmp_path, s0_log=log(0), s2_log=log(2), s0_log_swap=log(0, 2), s0_index_swap=b"")
-    calls: list[str] = []
-
-    def noted(name: str) -> Callable[..., object]:
-        call = getattr(io.Calls(), name)
-
-        def run(first: object, *rest: object, **named: object) -> object:
-            shown = Path(str(first)).name.lstrip("0") if name != "fsync" else ""
-            calls.append(f"{name} {shown}".rstrip())
-            return call(first, *rest, **named)
-
-        return run
-
-    names = ("unlink", "rename", "fsync")
-    overlay = Overlay(tmp_path)
-    clear(overlay)
-    with io.calls_replaced(io.Calls(**{name: noted(name) for name in names})):
-        Applier(tmp_path, None, derived=False).take(overlay.steps)
-    assert calls == [
-        "unlink 2.log",
-        "unlink .log",
-        "fsync",
-        "rename .log.swap",
-        "fsync",
-        "rename .index.swap",
-        "fsync",
-    ]
-
-
 # ---- a log that is opened for appending ----------------------------------------------------------
 
 
@@ -109,10 +75,3 @@ def test_epochs_are_written_by_whoever_changes_them_later(partition: Path) -> No
     assert not found.epochs.dirty
     found.epochs.assign(3, 25)
     assert (partition / damaged.EPOCHS).read_text() == "0\n3\n1 0\n2 8\n3 25\n"
-
-
-def test_the_backup_has_the_bytes_that_are_cut_alone(partition: Path) -> None:
-    damaged.torn(partition)
-    load(partition, RecoveryInputs(CONFIG, False, 0, 0, NOW))
-    (place,) = partition.parent.with_name("data.kseg-backup").iterdir()
-    assert list(content(place / "t-0")) == [f"{23:020d}.log.from-129"]

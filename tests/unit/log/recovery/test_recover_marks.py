@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from kseg.errors import LogLockedError, UncleanShutdownError
+from kseg.errors import UncleanShutdownError
 from kseg.files import io
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import offsets_beside
@@ -35,17 +34,6 @@ def crashed(path: Path, *numbers: int, torn: bool = True) -> Path:
     return path
 
 
-@pytest.mark.parametrize("torn", [True, False])
-def test_a_recovered_log_is_opened_without_recovery(tmp_path: Path, torn: bool) -> None:
-    data = crashed(tmp_path / "data", 0, torn=torn)
-    with pytest.raises(UncleanShutdownError):
-        Log.open(data / "t-0", mode="append")
-    plan_recovery(data / "t-0", now_ms=NOW_MS).apply()
-    assert (data / MARK).exists()
-    with Log.open(data / "t-0", mode="append") as log:
-        assert log.log_end_offset == 1
-
-
 def test_the_mark_comes_with_the_last_of_several(tmp_path: Path) -> None:
     data = crashed(tmp_path / "data", 0, 1)
     recover.recover(data / "t-0", now_ms=NOW_MS)
@@ -68,34 +56,6 @@ def test_a_stray_log_leaves_the_recovery_point_of_the_partition_alone(tmp_path: 
     ]
     assert ends == [1, 9]
     assert offsets_beside(data / "t-0").recovery_point == 1
-
-
-def test_a_log_that_is_open_is_not_recovered_under_its_owner(tmp_path: Path) -> None:
-    data = crashed(tmp_path / "data", 0)
-    plan = plan_recovery(data / "t-0", now_ms=NOW_MS)
-    with Log.open(data / "t-0", mode="append", recover=True):
-        plan = plan_recovery(data / "t-0", now_ms=NOW_MS, clean=False)
-        with pytest.raises(LogLockedError):
-            plan.apply()
-
-
-def test_no_mark_before_all_is_on_the_disk(tmp_path: Path) -> None:
-    data = crashed(tmp_path / "data", 0)
-    done: list[str] = []
-
-    def rename(source: io.StrPath, target: io.StrPath) -> None:
-        done.append(Path(target).name)
-        os.replace(source, target)
-
-    def flush(fd: int) -> None:
-        done.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name)
-
-    plan = plan_recovery(data / "t-0", now_ms=NOW_MS)
-    with io.calls_replaced(io.Calls(rename=rename, fdatasync=flush)):
-        plan.apply()
-    assert MARK in done
-    last = len(done) - done[::-1].index(f"{0:020d}.log")
-    assert last < done.index(MARK)
 
 
 def test_a_recovery_that_fails_leaves_no_mark(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,13 +94,6 @@ def test_a_torn_note_does_not_count_and_the_next_one_does(data: Path, cut: int) 
     assert resume.is_noted(data / "t-0")
 
 
-def test_the_recovery_point_alone_never_counts(data: Path) -> None:
-    kseg.recover(data / "t-0")
-    (data / ".kseg-recovered").unlink()
-    assert "t 0 3" in (data / "recovery-point-offset-checkpoint").read_text()
-    assert walked(data / "t-0") > 0
-
-
 def test_the_mark_replaces_the_notes(data: Path) -> None:
     lease = enter(data)
     for name in ("t-0", "t-1"):
@@ -111,13 +102,6 @@ def test_the_mark_replaces_the_notes(data: Path) -> None:
     lease.leave()
     assert (data / ".kafka_cleanshutdown").exists()
     assert not (data / ".kseg-recovered").exists()
-
-
-def test_a_second_recovery_adds_no_second_note(data: Path) -> None:
-    kseg.recover(data / "t-0")
-    notes = (data / ".kseg-recovered").read_bytes()
-    kseg.recover(data / "t-0")
-    assert (data / ".kseg-recovered").read_bytes() == notes
 
 
 def too_large(notes: Path) -> None:
@@ -142,22 +126,3 @@ def test_notes_that_cannot_be_read_cost_time_alone(
     harm(data / ".kseg-recovered")
     assert walked(data / "t-0") > 0
     assert not (data / "elsewhere-too").exists()
-
-
-def test_notes_look_like_the_files_around_them(data: Path) -> None:
-    for path in (data / "t-0").iterdir():
-        path.chmod(0o600)
-    data.chmod(0o700)
-    (data / "recovery-point-offset-checkpoint").write_text("0\n0\n")
-    (data / "recovery-point-offset-checkpoint").chmod(0o600)
-    kseg.recover(data / "t-0")
-    assert (data / ".kseg-recovered").stat().st_mode & 0o777 == 0o600
-
-
-def test_other_verbs_pass_over_notes(data: Path) -> None:
-    kseg.recover(data / "t-0")
-    assert (data / ".kseg-recovered").exists()
-    for verb in ("verify", "doctor"):
-        command = [sys.executable, "-m", "kseg", verb, str(data)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert ".kseg-recovered" not in done.stdout + done.stderr

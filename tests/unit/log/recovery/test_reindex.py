@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from kseg.errors import LogLockedError, NotALogError
+from kseg.errors import NotALogError
 from kseg.files import io, metadata
-from kseg.log import data_directory
 from tests.stopping import failing_at
 from tests.unit.log.reindexed import (
     SEGMENTS,
@@ -53,19 +52,6 @@ def test_what_is_no_partition_is_refused(partition: Path) -> None:
             plan(path)
     with pytest.raises(FileNotFoundError):
         plan(partition.parent / "none-0")
-
-
-def test_a_log_that_is_written_to_is_left_alone(partition: Path) -> None:
-    (partition / name(10, "index")).unlink()
-    found = plan(partition)
-    home = data_directory.enter(partition.parent)
-    home.claim(partition.name)
-    try:
-        with pytest.raises(LogLockedError):
-            found.apply(keep=False)
-    finally:
-        home.leave()
-    assert not (partition / name(10, "index")).exists()
 
 
 def test_the_mark_of_a_good_end_is_away_only_while_something_changes(partition: Path) -> None:

@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from struct import pack
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from kseg._kernels.placement import survey_rows
 from kseg.constants import StopReason
@@ -17,18 +13,16 @@ from kseg.errors import (
     InvalidRecordError,
     InvalidTxnStateError,
     LimitExceededError,
-    OffsetOverflowError,
     OffsetsOutOfOrderError,
     UnsupportedFormatError,
 )
-from kseg.files.checkpoints import EpochEntry, LeaderEpochs
+from kseg.files.checkpoints import LeaderEpochs
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.header import BatchHeader
 from kseg.log.config import LogConfig
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery.sweep import Swept, sweep_segment
 from kseg.log.segment.reader import Segment
-from kseg.log.segment.writer import SegmentWriter
 from tests.builders import (
     ABORT,
     batch,
@@ -37,11 +31,10 @@ from tests.builders import (
     write_segment,
 )
 from tests.producing import header, table
-from tests.segments import append, batch_of, offset_entries, time_entries, write_indexes
+from tests.segments import batch_of, time_entries, write_indexes
 
 BASE = 40
 CONFIG = LogConfig(index_interval_bytes=100, segment_index_bytes=1000)
-INT_MAX = 2**31 - 1
 
 
 def sweep(path: Path, config: LogConfig = CONFIG, **how: Any) -> Swept:
@@ -64,37 +57,6 @@ def transactional(offset: int, producer: int, *, count: int = 1) -> bytes:
         base_sequence=0,
         transactional=True,
     )
-
-
-#: Of batches with one record; where a length needs a second byte, a size or two has no batch.
-SIZES = [*range(75, 120), *range(140, 400)]
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(SIZES), st.integers(0, 60), st.integers(1, 4)),
-        max_size=30,
-    ),
-    st.sampled_from([0, 90, 200, 4096]),
-)
-def test_the_indexes_are_those_of_a_segment_that_was_written_and_closed(
-    tmp_path_factory: pytest.TempPathFactory, shapes: list[tuple[int, int, int]], interval: int
-) -> None:
-    directory = tmp_path_factory.mktemp("t-0")
-    config = LogConfig(index_interval_bytes=interval, segment_index_bytes=4096)
-    offset = BASE
-    with SegmentWriter.open(directory, BASE, config, create=True, now_ms=0) as segment:
-        for size, timestamp, gap in shapes:
-            append(segment, batch_of(size, base_offset=offset, timestamp=timestamp))
-            offset += gap
-        segment.become_inactive()
-        path = segment.path
-    swept = sweep(path, config)
-    assert swept.error is None
-    assert swept.valid_bytes == path.stat().st_size
-    assert swept.offset_entries == path.with_suffix(".index").read_bytes()
-    assert swept.time_entries == path.with_suffix(".timeindex").read_bytes()
 
 
 def test_offsets_must_go_up_and_the_first_that_does_not_is_the_error(tmp_path: Path) -> None:
@@ -133,20 +95,6 @@ def test_a_full_index_takes_no_more_and_stops_a_broker(tmp_path: Path) -> None:
     assert sweep(fits, config, careful=False).error is None
 
 
-def test_epochs_are_noted_where_they_rise_and_nothing_is_written(tmp_path: Path) -> None:
-    given_epochs = (-1, 3, 3, 2, 5, 5, 4, 9)
-    parts = [
-        batch([record(b"v")], base_offset=BASE + i, leader_epoch=epoch)
-        for i, epoch in enumerate(given_epochs)
-    ]
-    epochs = LeaderEpochs(tmp_path / "leader-epoch-checkpoint", [EpochEntry(3, 20)])
-    path = write_segment(tmp_path, BASE, *parts)
-    sweep(path, epochs=epochs)
-    assert epochs.entries == (EpochEntry(3, 20), EpochEntry(5, 44), EpochEntry(9, 47))
-    assert epochs.dirty
-    assert os.listdir(tmp_path) == [path.name]
-
-
 def test_an_epoch_that_starts_in_front_of_zero_is_an_error_of_a_brokers_load(
     tmp_path: Path,
 ) -> None:
@@ -181,46 +129,10 @@ def test_what_no_leader_would_have_taken_is_a_finding_and_an_error_for_a_broker(
     assert stopped.error.position == len(parts[0])
 
 
-def test_the_first_of_several_errors_counts(tmp_path: Path) -> None:
-    outside = batch(
-        [record(b"v")], base_offset=41, producer_id=5, producer_epoch=0, base_sequence=1
-    )
-    far = batch_of(90, base_offset=BASE + INT_MAX + 1)
-    path = write_segment(tmp_path, BASE, transactional(40, 5), outside, far)
-    assert isinstance(sweep(path, careful=False).error, InvalidTxnStateError)
-    assert isinstance(sweep(path).error, OffsetOverflowError)
-
-
 def test_of_many_findings_the_first_hundred_are_kept(tmp_path: Path) -> None:
     parts = [control_batch(9, base_offset=BASE + i, producer_id=1) for i in range(150)]
     swept = sweep(write_segment(tmp_path, BASE, *parts))
     assert (len(swept.findings), swept.next_offset) == (100, BASE + 150)
-
-
-@pytest.mark.parametrize("mapping", ["always", "never"])
-def test_it_does_not_matter_where_the_walk_is_cut_into_pieces(tmp_path: Path, mapping: Any) -> None:
-    shapes = [batch_of(1700, base_offset=0, timestamp=time) for time in (3, 9, 1, 4)]
-    # No checksum covers the base offset.
-    parts = [pack(">q", BASE + i) + shapes[i % 4][8:] for i in range(10_000)]
-    path = write_segment(tmp_path, BASE, *parts)
-    config = LogConfig()
-    with Segment.open(path, mapping=mapping, is_last=True) as segment:
-        swept = sweep_segment(segment, config=config, producers=ProducerState())
-    entries = [(offset, at) for offset, at in _offset_entries_of(parts, config)]
-    write_indexes(path, swept)
-    assert offset_entries(path.with_suffix(".index"), BASE) == entries
-    assert time_entries(path.with_suffix(".timeindex"), BASE)[-1] == (9, BASE + 1)
-    assert swept.next_offset == BASE + 10_000
-
-
-def _offset_entries_of(parts: list[bytes], config: LogConfig) -> list[tuple[int, int]]:
-    entries, position, indexed = [], 0, 0
-    for offset, data in enumerate(parts, BASE):
-        if position - indexed > config.index_interval_bytes:
-            entries.append((offset, position))
-            indexed = position
-        position += len(data)
-    return entries
 
 
 def test_files_of_kafka_07_are_refused(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -108,19 +107,6 @@ def test_a_segment_gives_objects_and_names_its_file(path: Path) -> None:
         assert repr(segment) == f"Segment({str(path)!r}, size={segment.size})"
 
 
-def test_a_walk_pickles_the_error_it_ends_with(tmp_path: Path) -> None:
-    path = write_segment(tmp_path, 0, batch([record()], crc=1))
-    with Segment.open(path) as segment, pytest.raises(CorruptRecordError) as caught:
-        list(segment.read())
-    error = caught.value
-    again = pickle.loads(pickle.dumps(error))
-    assert type(again) is CorruptRecordError
-    assert str(again) == str(error)
-    assert vars(again) == vars(error)
-    assert (again.path, again.position, again.offset) == (str(path), 0, 0)
-    assert again.stop is StopReason.BAD_CRC
-
-
 # ---------------------------------------------------------------------------------
 
 ONE, TWO, THREE = (batch([record(b"x" * 20)], base_offset=at) for at in range(3))
@@ -198,17 +184,6 @@ def test_damaged_batches_are_passed_over_if_somebody_listens(tmp_path: Path, map
     assert [error.position for error in errors] == sorted(error.position for error in errors)
 
 
-def test_batches_stops_in_front_of_a_wrong_checksum_unless_told_not_to(tmp_path: Path) -> None:
-    path = write_segment(tmp_path, 0, ONE, flipped(TWO, 70), THREE)
-    for mapping in HOW:
-        with Segment.open(path, mapping=mapping) as segment:  # type: ignore[arg-type]
-            checked, plain = segment.batches(), segment.batches(verify=False)
-        assert (len(checked), checked.stop) == (1, StopReason.BAD_CRC)
-        assert checked.end_position == len(ONE)
-        assert (len(plain), plain.stop) == (3, StopReason.END)
-        assert plain.crc_ok.tolist() == [-1, -1, -1]
-
-
 def test_tables_of_many_tiles_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_segment(tmp_path, 0, *mixed() * 3)
     with Segment.open(path, mapping="always") as segment:
@@ -238,16 +213,6 @@ def test_only_names_of_logs_are_opened(tmp_path: Path) -> None:
     (tmp_path / "00000000000000000007.log").mkdir()
     with pytest.raises(IsADirectoryError):
         Segment.open(tmp_path / "00000000000000000007.log")
-
-
-def test_a_deleted_segment_still_reads_with_its_own_indexes(tmp_path: Path) -> None:
-    path = write_segment(tmp_path, 4, batch([record()], base_offset=4), suffix=".log.deleted")
-    with Segment.open(path) as segment:
-        assert segment.base_offset == 4
-        assert segment.offset_index.missing
-        found = segment.lookup(4)
-        assert found is not None
-        assert found.position == 0
 
 
 def test_a_directory_that_another_process_holds_is_not_mapped(tmp_path: Path) -> None:

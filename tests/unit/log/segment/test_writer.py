@@ -269,13 +269,6 @@ def ask(segment: SegmentWriter, **how: int) -> bool:
     return segment.should_roll(**(asked | how))
 
 
-def test_a_full_index_rolls_even_an_empty_segment(tmp_path: Path) -> None:
-    with new(tmp_path) as segment:
-        assert not ask(segment)
-        segment.resize_indexes(0)
-        assert ask(segment)
-
-
 # Cutting
 
 

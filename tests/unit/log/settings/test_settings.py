@@ -226,16 +226,6 @@ def test_a_data_directory_is_retained_by_its_topics_settings(
     assert bases(path) == left
 
 
-def test_a_function_of_the_caller_s_goes_before_the_metadata_log(tmp_path: Path) -> None:
-    broker = Broker(tmp_path / "data").says([topic("orders", FIRST), setting("retention.ms", "-1")])
-    path = filled(broker)
-    with LogDirectory.open(
-        broker.path, mode="append", config=lambda _: GREEDY, now_ms=lambda: LATER_MS
-    ) as directory:
-        directory.retain()
-    assert bases(path) == [3]
-
-
 def homes(root: Path, told: str) -> list[Path]:
     """Data directories by their brokers' numbers: `m` has a metadata log, `?` has no ids."""
     found = []

@@ -14,7 +14,7 @@ from kseg.errors import TierError
 from kseg.files.checkpoints import EpochEntry, LeaderEpochs, read_offset_checkpoint
 from kseg.files.names import list_partition
 from kseg.log.config import LogConfig
-from kseg.log.tier.history import expired, history_of, tiered, unreferenced
+from kseg.log.tier.history import expired, tiered, unreferenced
 from kseg.log.tier.lineage import SegmentState
 from kseg.log.tier.tier import Tier, TierLike
 from tests.conformance.test_tiered import case_of, rows
@@ -190,15 +190,6 @@ def test_a_log_without_a_tier_has_no_history(home: Path, fixtures_dir: Path) -> 
         tiered(home / "plain-0", case / "nowhere")
 
 
-def test_what_a_tier_has_is_counted_with_the_last_segment(home: Path) -> None:
-    log = tiered(home / "plain-0", None)
-    assert log is not None
-    found = history_of(log)
-    sizes = [each.log.stat().st_size for each in list_partition(home / "plain-0").segments]
-    assert found.copied_bytes == sum(sizes)
-    assert found.to_dict()["behind"] is None
-
-
 # ---- epochs that only the tier knows -------------------------------------------------------------
 
 
@@ -267,13 +258,6 @@ def test_a_salvaged_log_starts_in_its_tier(fixtures_dir: Path, tmp_path: Path) -
     deleted = {partition: start for partition, start in starts[0].items() if start}
     assert len(deleted) == 2
     assert {partition: starts[1].get(partition) for partition in deleted} == deleted
-
-
-def test_an_opening_keeps_them_too(fixtures_dir: Path, tmp_path: Path) -> None:
-    log = ended(fixtures_dir / "tiered" / "4.2.0-local", tmp_path / "data", "plain-0")
-    before = spoil(log, None)
-    kseg.Log.open(log, mode="append").close()
-    assert LeaderEpochs.load(log / EPOCHS).entries == before
 
 
 @pytest.mark.parametrize("repair", [salvaged, merged, recovered, recovered_after_a_crash])

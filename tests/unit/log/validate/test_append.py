@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg import _core
 from kseg._kernels import validate as _validate
 from kseg.constants import Compression, TimestampType
 from kseg.errors import (
@@ -19,8 +18,6 @@ from kseg.errors import (
     LimitExceededError,
     RecordFault,
 )
-from kseg.format.encode import encode_batch
-from kseg.format.options import BatchOptions
 from kseg.log.validate import batches as rewrite
 from kseg.log.validate.append import (
     AppendOrigin,
@@ -34,7 +31,6 @@ from tests import reference
 from tests.builders import GZIP, LZ4, ZSTD, batch, messages, record, wrapper
 
 NOW = 1_700_000_000_000
-LOG_APPEND = AppendRules(timestamp_type=TimestampType.LOG_APPEND_TIME, leader_epoch=4)
 PLAIN = batch([record(b"a", timestamp=NOW), record(b"b", key=b"k", timestamp=NOW + 7)])
 COMPRESSED = batch([record(b"a" * 100, timestamp=NOW)] * 50, codec=LZ4)
 
@@ -44,40 +40,7 @@ def append(data: Any, rules: AppendRules | None = None, **how: Any) -> Any:
     return validate_append(data, rules or AppendRules(), **how)
 
 
-# Heads and tails
-
-
-@pytest.mark.parametrize("make", [bytes, bytearray, memoryview], ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("data", [PLAIN, COMPRESSED], ids=["plain", "compressed"])
-def test_the_tail_is_the_caller_s_own_bytes(data: bytes, make: Any) -> None:
-    given = make(data)
-    taken = append(given)
-    head, tail = taken.parts()
-    assert tail.obj is (data if make is memoryview else given)
-    assert (head + bytes(tail), len(taken)) == (taken.to_bytes(), len(data))
-
-
-def test_a_batch_that_was_just_built_is_taken() -> None:
-    built = encode_batch({"value": [b"a", b"b"]}, BatchOptions(), base_offset=0)
-    assert append(built, next_offset=7).to_bytes()[21:] == built.data[21:]
-    as_replica = validate_replica(built, AppendRules(), next_offset=0)
-    assert as_replica.to_bytes() == built.data
-
-
-@pytest.mark.parametrize("size", [0, 1, 22, 37, 1000, 70_000])
-def test_a_changed_head_s_checksum_is_that_of_the_whole_batch(size: int) -> None:
-    data = batch([record(bytes(size), timestamp=5)])
-    for now in (0, 1, 2**62, 2**63 - 1):
-        taken = append(data, LOG_APPEND, now_ms=now).to_bytes()
-        assert int.from_bytes(taken[17:21], "big") == _core.crc32c(taken[21:])
-
-
 # Results
-
-
-def test_log_append_time_is_told_only_where_it_is_given() -> None:
-    assert append(PLAIN).log_append_time == -1
-    assert append(PLAIN, LOG_APPEND).log_append_time == NOW
 
 
 def test_a_replica_s_wrappers_are_not_counted() -> None:

@@ -25,7 +25,7 @@ from kseg.errors import (
 from kseg.files.checkpoints import EpochEntry
 from kseg.log.log import Log
 from kseg.log.validate.rules import AppendOrigin
-from kseg.log.writer.append import AppendResult, append_as_leader, merged
+from kseg.log.writer.append import AppendResult, append_as_leader
 from kseg.log.writer.state import LogState
 from tests.builders import COMMIT, GZIP
 from tests.unit.log.logs import (
@@ -62,12 +62,6 @@ def test_without_an_epoch_a_leader_has_the_logs_latest(log: Log) -> None:
     assert log.leader_epochs == (EpochEntry(0, 0), EpochEntry(7, 1))
 
 
-def test_an_earlier_epoch_makes_the_log_forget_later_ones(log: Log) -> None:
-    log.append(one(), leader_epoch=5)
-    log.append(one(), leader_epoch=3)
-    assert log.leader_epochs == (EpochEntry(3, 1),)
-
-
 def test_nothing_is_nothing_appended(log: Log) -> None:
     for result in (log.append(b""), log.append_as_follower(b""), log.append([]), log.append([b""])):
         assert result == AppendResult()
@@ -93,25 +87,6 @@ def test_a_leader_refuses_what_it_would_leave_out(
 def _with_epoch(data: bytes) -> bytes:
     """The same bytes with leader epoch 0, which no checksum covers."""
     return data[:12] + bytes(len(data[12:16])) + data[16:]
-
-
-def test_several_batches_are_several_appends_and_one_result(log: Log) -> None:
-    result = log.append([one(count=2), one(time=NOW_MS + 9), one()])
-    assert result == merged(merged(*_alone(0, 2, 2, 1)), _alone(3, 1)[0])
-    assert (result.first_offset, result.last_offset, result.record_count) == (0, 3, 4)
-    assert (result.max_timestamp, result.offset_of_max_timestamp) == (NOW_MS + 9, 2)
-    assert len(log.open_segment(log.segments[0]).batches()) == 3
-    assert log.append([]) == AppendResult()
-
-
-def _alone(*pairs: int) -> list[AppendResult]:
-    found = []
-    for first, count in zip(pairs[::2], pairs[1::2], strict=True):
-        time = NOW_MS + 9 if first == 2 else NOW_MS
-        last = first + count - 1
-        size = len(one(count=count))
-        found.append(AppendResult(first, last, count, size, time, last))
-    return found
 
 
 def test_of_several_batches_those_before_a_refused_one_stay(log: Log) -> None:

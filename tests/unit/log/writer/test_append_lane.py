@@ -17,7 +17,7 @@ from kseg.files.log_writer import LogWriter
 from kseg.format.header import scan
 from kseg.log.log import Log
 from kseg.log.producers.entry import BatchDescriptor, ProducerEntry
-from kseg.log.segment.index_entries import Indexed, Placement, place
+from kseg.log.segment.index_entries import Indexed
 from kseg.log.validate.batches import inflate_records
 from kseg.log.validate.rules import AppendOrigin, AppendRules
 from kseg.log.writer import append
@@ -253,42 +253,6 @@ def test_no_epoch_or_offset_is_outside_of_its_range() -> None:
     assert places().follow(stored(5), -1, 0, {}) is None
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_batches_are_placed_by_their_bytes_as_by_a_table(seed: int) -> None:
-    source, offset, parts = random.Random(seed), 100, []
-    for _ in range(source.randint(1, 40)):
-        time, count = NOW_MS + source.randint(-9, 9), source.choice((1, 3))
-        parts.append(stored(offset, value=b"v" * source.randint(0, 99), count=count, time=time))
-        offset += count
-    data = b"".join(parts)
-    before = TimeIndexEntry(*source.choice(((-1, 50), (NOW_MS, 99), (NOW_MS + 5, 99))))
-    rooms = source.choice((1, 2, 1000)), source.choice((1, 2, 1000))
-    indexed = Indexed(source.choice((49, 99, 110)), before, *rooms)
-    where = 0, source.choice((0, 500)), source.choice((0, 90, 400)), TimeIndexEntry(*before)
-    wanted = place(scan(data), *where, base_offset=50, indexed=indexed)
-    there = places(indexed, since=where[1], interval=where[2], latest=where[3], base=50)
-    if wanted.refusal is None:
-        assert there.follow(data, 100, 0, {}) is not None
-        assert (there.position, there.since, there.latest) == (0, *where[1::2])
-        there.settle()
-        behind = Indexed(there.indexed, TimeIndexEntry(*there.indexed_time), *wanted.indexed[2:])
-        assert (
-            Placement(
-                there.offsets,
-                there.times,
-                behind,
-                there.position,
-                there.since,
-                TimeIndexEntry(*there.latest),
-                len(parts),
-                None,
-            )
-            == wanted
-        )
-    else:
-        assert there.follow(data, 100, 0, {}) is None
-
-
 @pytest.mark.parametrize(
     ("rules", "taken"),
     [
@@ -307,12 +271,6 @@ def test_a_compressed_batch_is_usual_where_the_log_stores_it_as_it_is(
     rules: dict[str, Any], taken: bool
 ) -> None:
     assert (led(places(), one(count=9, codec=ZSTD), 5, **rules) is not None) == taken
-
-
-def test_a_compressed_batch_counts_its_offsets_from_0_whoever_appends() -> None:
-    data = stored(7, count=2, codec=ZSTD)
-    assert led(places(), data, 5, origin=AppendOrigin.COORDINATOR) is None
-    assert led(places(), stored(7, count=2), 5, origin=AppendOrigin.COORDINATOR) is not None
 
 
 @pytest.mark.parametrize(
@@ -335,29 +293,6 @@ def test_a_leader_takes_what_goes_on_as_its_producer_did(
     how = (AppendRules(), 10, NOW_MS)
     assert (places().lead(data, *how, known, inflate_records) is not None) == taken
     assert places().lead(data, *how, None, inflate_records) is None
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_batches_are_placed_one_by_one_as_all_at_once(seed: int) -> None:
-    source, indexed = random.Random(seed), Indexed(-1, TimeIndexEntry(-1, 0), 30, 30)
-    given = [
-        {"value": b"v" * source.randint(0, 99), "time": NOW_MS + source.randint(0, 20)}
-        for _ in range(20)
-    ]
-    batches = [stored(at, **fields) for at, fields in enumerate(given)]
-    one, all_of_them = places(indexed, interval=150), places(indexed, interval=150)
-    offsets = times = b""
-    for at, fields in enumerate(given):
-        found = led(one, stored(0, **fields), at)
-        assert found is not None
-        assert found[0][0] == batches[at][:21]
-        offsets, times = offsets + one.offsets, times + one.times
-        one.settle()
-    assert all_of_them.follow(b"".join(batches), 0, 0, {}) is not None
-    assert (all_of_them.offsets, all_of_them.times) == (offsets, times)
-    all_of_them.settle()
-    names = ("position", "since", "latest", "indexed", "indexed_time")
-    assert [getattr(one, name) for name in names] == [getattr(all_of_them, name) for name in names]
 
 
 def test_what_has_no_place_is_looked_at_by_others() -> None:

@@ -26,15 +26,6 @@ def log(tmp_path: Path) -> Any:
 # ---- flush ---------------------------------------------------------------------------------------
 
 
-def test_a_flush_of_what_is_flushed_asks_nothing_of_the_disk(log: Log) -> None:
-    log.append(one())
-    log.flush()
-    with noted() as told:
-        assert log.flush() == 1
-        assert log.flush(0) == 1
-    assert told == []
-
-
 def test_a_log_is_flushed_after_so_many_offsets(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0", flush_messages=3) as log:
         log.append(one(count=2))

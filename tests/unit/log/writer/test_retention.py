@@ -16,7 +16,7 @@ from kseg.files.names import SegmentFiles
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.reader.version import SegmentInfo
-from kseg.log.writer.retention import LOG_START, SIZE, TIME, LogBounds, choose
+from kseg.log.writer.retention import LOG_START, SIZE, LogBounds, choose
 from tests.builders import batch, record
 
 DAY_MS = 86_400_000
@@ -61,30 +61,6 @@ def test_size_counts_only_what_the_log_start_has_left() -> None:
     config = KEEP_ALL.with_changes(retention_bytes=200)
     assert chosen(row(100, 100, 100, 100), config, start=10) == [(0, LOG_START), (10, SIZE)]
     assert chosen(row(100, 100, 100), config, start=10) == [(0, LOG_START)]
-
-
-def test_time_is_strict() -> None:
-    config = LogConfig(retention_ms=DAY_MS)
-    at_limit = {0: NOW_MS - DAY_MS}
-    assert chosen(row(100, 100), config, times=at_limit) == []
-    assert chosen(row(100, 100), config, times={0: NOW_MS - DAY_MS - 1}) == [(0, TIME)]
-
-
-def test_the_age_of_what_stays_anyway_is_not_asked_for() -> None:
-    asked = []
-
-    def largest_timestamp(info: SegmentInfo) -> int:
-        asked.append(info.base_offset)
-        return 0 if info.base_offset < 20 else NOW_MS
-
-    choose(
-        row(*[100] * 50),
-        LogBounds(0, 500, 500),
-        config=LogConfig(retention_ms=DAY_MS),
-        now_ms=NOW_MS,
-        largest_timestamp=largest_timestamp,
-    )
-    assert asked == [0, 10, 20]
 
 
 # Done to a log
@@ -132,22 +108,6 @@ def test_a_plan_changes_nothing_and_says_what_would_go(tmp_path: Path) -> None:
         assert "log start 0 -> 2" in str(plan)
 
 
-def test_what_the_plan_says_is_done(tmp_path: Path) -> None:
-    with opened(tmp_path / "data" / "t-0", count=4) as log:
-        log.update_high_watermark(3)
-        plan = plan_retention(log, config=CONFIG.with_changes(retention_bytes=0), now_ms=NOW_MS)
-        report = plan.apply()
-        assert report.segments_count == len(plan.segments) == 3
-        assert report.deleted_bytes == plan.deleted_bytes
-        assert report.log_start_offset == log.log_start_offset == 3
-        assert names(log, "*.log") == ["3.log"]
-        assert names(log, "*.log.deleted") == [".log.deleted", "1.log.deleted", "2.log.deleted"]
-        assert all(path.exists() for path in report.files)
-        with pytest.raises(StalePlanError):
-            plan.apply()
-        assert names(log, "*.log") == ["3.log"]
-
-
 def test_a_plan_for_a_relative_path_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,16 +120,6 @@ def test_a_plan_for_a_relative_path_is_done(
     assert plan.apply().segments_count == len(plan.segments)
 
 
-def test_a_plan_that_takes_all_is_stale_after_an_append(tmp_path: Path) -> None:
-    with opened(tmp_path / "data" / "t-0", LogConfig(retention_ms=0), count=1) as log:
-        plan = plan_retention(log, now_ms=NOW_MS + 1)
-        assert plan.rolls
-        log.append(one())
-        with pytest.raises(StalePlanError):
-            plan.apply()
-        assert log.log_start_offset == 0
-
-
 def test_a_plan_is_stale_once_the_high_watermark_is_below_it(tmp_path: Path) -> None:
     config = CONFIG.with_changes(retention_bytes=0)
     with opened(tmp_path / "data" / "t-0", config, count=3) as log:
@@ -179,14 +129,6 @@ def test_a_plan_is_stale_once_the_high_watermark_is_below_it(tmp_path: Path) -> 
         with pytest.raises(StalePlanError):
             plan.apply()
         assert names(log, "*.deleted") == []
-
-
-def test_a_closed_log_leaves_no_files_that_wait(tmp_path: Path) -> None:
-    config = CONFIG.with_changes(retention_bytes=0)
-    with opened(tmp_path / "data" / "t-0", config, count=3) as log:
-        log.delete_old_segments()
-        assert names(log, "*.deleted")
-    assert names(log, "*.deleted") == []
 
 
 def test_what_cannot_be_renamed_stays_a_part_of_the_log(tmp_path: Path) -> None:

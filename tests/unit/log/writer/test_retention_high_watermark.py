@@ -8,7 +8,7 @@ import pytest
 
 from kseg.change.cleanup import plan_retention
 from kseg.errors import StalePlanError
-from kseg.files import checkpoints, metadata
+from kseg.files import checkpoints
 from kseg.files.checkpoints import TopicPartition
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
@@ -74,15 +74,6 @@ def test_it_moves_with_the_start_and_never_lies_past_the_end(data: Path) -> None
     assert said(data) == 20
 
 
-def test_who_knows_more_may_say_so(data: Path) -> None:
-    with opened(data) as log:
-        log.update_high_watermark(6)
-        assert log.replicated_offset == 6
-        log.delete_old_segments()
-        assert log.log_start_offset == 6
-    assert said(data) == 6
-
-
 def test_the_only_copy_has_its_high_watermark_at_the_end(data: Path) -> None:
     with Log.open(data / "orders-0") as log:
         planned = plan_retention(log, config=CONFIG, high_watermark="end")
@@ -117,9 +108,3 @@ def test_other_directories_have_it_at_the_end(data: Path) -> None:
 def test_a_log_open_for_appending_was_told_before(data: Path) -> None:
     with opened(data) as log, pytest.raises(ValueError, match="of its opening"):
         plan_retention(log, high_watermark="end")
-
-
-def test_a_directory_is_a_brokers_by_a_name_alone(tmp_path: Path) -> None:
-    assert not metadata.is_of_broker(tmp_path)
-    (tmp_path / "meta.properties").symlink_to("nowhere")
-    assert metadata.is_of_broker(tmp_path)

@@ -10,7 +10,6 @@ import pytest
 from kseg.errors import KsegError, PoisonedFileError
 from kseg.log.log import Log
 from kseg.log.producers.entry import OffsetMetadata
-from kseg.log.reader.version import Version
 from tests.unit.log.logs import ONE, bases, one, open_log
 
 
@@ -49,25 +48,6 @@ def test_readers_take_no_lock(log: Log) -> None:
     reader.join()
 
 
-def test_whoever_waits_is_told_of_each_change(log: Log) -> None:
-    seen: list[Version] = []
-
-    def follow() -> None:
-        with log.state.changed:
-            while not seen or seen[-1].log_end_offset < 3:
-                seen.append(log.version)
-                log.state.changed.wait(10)
-                seen.append(log.version)
-
-    follower = threading.Thread(target=follow)
-    follower.start()
-    for _ in range(3):
-        log.append(one())
-    follower.join(10)
-    assert not follower.is_alive()
-    assert seen[-1].log_end_offset == 3
-
-
 def test_appends_of_many_threads_lie_one_behind_the_other(tmp_path: Path) -> None:
     results: list[Any] = []
     with open_log(tmp_path / "t-0", segment_bytes=40 * ONE) as log:
@@ -82,31 +62,6 @@ def test_appends_of_many_threads_lie_one_behind_the_other(tmp_path: Path) -> Non
             thread.join()
         assert sorted(r.first_offset for r in results) == list(range(0, 400, 2))
         assert [r.offset for r in log.records()] == list(range(400))
-
-
-def test_a_segment_is_lent_and_closed_again(log: Log) -> None:
-    log.append([one(), one(), one()], durable=True)
-    with log.state.segment_writer(2) as active:
-        assert active is log.state.active
-    open_files = len(os.listdir("/proc/self/fd"))
-    with log.state.segment_writer(0) as sealed:
-        assert (sealed.base_offset, sealed.size) == (0, 2 * ONE)
-    assert len(os.listdir("/proc/self/fd")) == open_files
-
-
-def test_segments_can_be_replaced_by_others(log: Log) -> None:
-    log.append([one() for _ in range(7)])
-    with log.state.changing():
-        second = log.segments[1]
-        assert log.state.replace_segments({0, 2}) == log.segments[:2]
-        assert bases(log) == [0, 2, 4, 6]
-        log.state.publish()
-        assert bases(log) == [4, 6]
-        log.state.replace_segments((), [second])
-        log.state.publish()
-    assert bases(log) == [2, 4, 6]
-    assert log.state.first_base_offset == 2
-    assert set(log.state.unflushed) == {4}
 
 
 def test_the_first_failure_is_the_one_that_is_told(log: Log) -> None:

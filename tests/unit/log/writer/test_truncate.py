@@ -24,9 +24,7 @@ from kseg.log.segment.reader import Segment
 from kseg.log.writer import truncate
 from tests.builders import batch, record
 from tests.unit.log.made import (
-    LOG_START,
     NOW_MS,
-    checkpoint,
     fill,
     new_log,
     offsets_of,
@@ -87,22 +85,6 @@ def test_a_segment_that_was_loaded_is_as_old_as_the_loading(tmp_path: Path) -> N
     log.close()
     with open_log(log.path) as again:
         assert again.state.created_ms(9) == NOW_MS
-
-
-@pytest.mark.parametrize("offset", [0, 4, 9, 20, 29])
-def test_segments_that_wait_for_a_flush_are_cut_like_others(tmp_path: Path, offset: int) -> None:
-    log = new_log(tmp_path, segment_bytes=500)
-    fill(log, [3] * 10)
-    assert len(log.state.unflushed) == 3
-    before = told(log.path)
-    assert log.truncate_to(offset)
-    assert told(log.path) == [each for each in before if each.last_offset < offset]
-    assert sorted(log.state.unflushed) == [base for base in (0, 9, 18) if base + 9 <= offset]
-    fill(log, [3] * 4)
-    log.close()
-    with open_log(log.path) as again:
-        assert again.log_end_offset == offset + 12
-        assert again.fetch(offset).next_offset > offset
 
 
 def test_no_offset_is_below_nothing(log: Log) -> None:
@@ -188,21 +170,6 @@ def test_a_new_beginning_may_call_its_start_an_earlier_offset(log: Log) -> None:
 
 
 # ---- the start -----------------------------------------------------------------------------------
-
-
-def test_records_before_the_start_cannot_be_read_and_files_stay(log: Log) -> None:
-    before = told(log.path)
-    assert log.delete_records_before(20)
-    assert not log.delete_records_before(20)
-    assert (log.log_start_offset, told(log.path)) == (20, before)
-    with pytest.raises(OffsetOutOfRangeError):
-        log.fetch(19)
-    assert offsets_of(log.read()) == list(range(20, 30))
-    assert checkpoint(log, LOG_START) == 20
-    assert [entry.start_offset for entry in log.leader_epochs] == [20]
-    log.close()
-    with open_log(log.path) as again:
-        assert again.log_start_offset == 20
 
 
 class DiskError(OSError):
