@@ -83,7 +83,7 @@ def log_of(made: list[tuple[bytes, bool]], path: Path) -> Iterator[Log]:
         yield log
 
 
-@settings(max_examples=200 if WHOLE else 30, deadline=None)
+@settings(max_examples=200 if WHOLE else 15, deadline=None)
 @given(made=rows_of_batches(), map_bytes=st.sampled_from([48, 96, 1 << 12, 1 << 16]))
 def test_cln_22_what_stays_is_what_the_plain_implementation_says(
     made: list[tuple[bytes, bool]], map_bytes: int
@@ -109,7 +109,7 @@ def test_cln_22_what_stays_is_what_the_plain_implementation_says(
         assert plan.is_noop or report.end_offset == plan.first_uncleanable_offset
 
 
-@settings(max_examples=200 if WHOLE else 30, deadline=None)
+@settings(max_examples=200 if WHOLE else 15, deadline=None)
 @given(made=rows_of_batches(), map_bytes=st.sampled_from([96, 1 << 12]))
 def test_what_is_known_of_batches_changes_no_byte(
     made: list[tuple[bytes, bool]], map_bytes: int
@@ -150,7 +150,7 @@ def nothing_usual(rewrite: Any, piece: Any, numbers: slice) -> Any:
 
 
 @pytest.mark.damages("a byte of a segment is flipped under the log")
-@settings(max_examples=200 if WHOLE else 30, deadline=None)
+@settings(max_examples=200 if WHOLE else 15, deadline=None)
 @given(
     at=st.integers(0, 2000),
     bits=st.integers(1, 255),

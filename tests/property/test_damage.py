@@ -19,6 +19,7 @@ from tests import builders
 from tests.builders import record
 from tests.conformance.readers import Kseg, Read, Reference
 from tests.property.oracle import same_walk
+from tests.shares import share
 
 RECORDS = [
     record(b"value" * 6, key=b"key", headers=[(b"h", b"1"), (b"", None)], timestamp=1_700_000),
@@ -76,7 +77,7 @@ def test_every_cut_ends_the_walk_where_the_last_whole_batch_ends(name: str) -> N
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_flipped_bit_is_seen_by_both_readers_alike(name: str) -> None:
-    for data in flips(FILES[name]):
+    for data in share(flips(FILES[name]), 300, name):
         for batch in same_walk(data):
             got = kseg.read(data, batch.position, batch.size)
             same_or_refused(got, plain.read(data, batch.position, batch.size))

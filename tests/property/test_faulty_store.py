@@ -168,7 +168,7 @@ def checked(found: Ran, words: str, *, name: str) -> Ran:
     return found
 
 
-@pytest.mark.parametrize("name", share(EVERYWHERE, 4, "everywhere"))
+@pytest.mark.parametrize("name", share(EVERYWHERE, 3, "everywhere"))
 def test_a_store_that_cannot_be_read_is_a_line_that_says_why(
     monkeypatch: pytest.MonkeyPatch,
     capsysbinary: pytest.CaptureFixture[bytes],
@@ -188,7 +188,7 @@ def test_a_store_that_cannot_be_read_is_a_line_that_says_why(
         assert store.asked
 
 
-@pytest.mark.parametrize("name", share(OF_LOGS, 3, "of logs"))
+@pytest.mark.parametrize("name", share(OF_LOGS, 2, "of logs"))
 def test_objects_that_cannot_be_read_are_named_and_the_rest_is_verified(
     monkeypatch: pytest.MonkeyPatch,
     capsysbinary: pytest.CaptureFixture[bytes],

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from struct import pack
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kseg.analysis.verify import verify
@@ -32,6 +32,7 @@ from tests.builders import (
     records_of,
     write_segment,
 )
+from tests.shares import WHOLE
 
 _WORDS = {"": "index", "time-": "timeindex", "txn-": "txnindex"}
 _SIZES = {"index": 8, "timeindex": 12, "txnindex": 34}
@@ -190,6 +191,7 @@ def check(seed: int) -> None:
         assert reported(directory) == changed(directory) == set(), seed
 
 
+@settings(max_examples=200 if WHOLE else 8)
 @given(st.integers(0, 2**32))
 def test_verify_reports_a_fault_exactly_when_a_reindexing_would_change_the_file(seed: int) -> None:
     check(seed)

@@ -57,7 +57,7 @@ def flip(directory: Path, number: int, at: int, field: str, bit: int) -> None:
 
 @pytest.mark.parametrize("epochs", [False, True], ids=["alone", "checkpoint"])
 @pytest.mark.parametrize("indexed", [False, True], ids=["", "indexed"])
-@pytest.mark.parametrize("place", share(BATCHES, 2, "bits"))
+@pytest.mark.parametrize("place", share(BATCHES, 1, "bits"))
 def test_a_flipped_bit_moves_no_record_and_changes_no_epoch(
     tmp_path: Path, place: tuple[int, int], indexed: bool, epochs: bool
 ) -> None:

@@ -37,14 +37,13 @@ class Counting(RangedFile):
         return self.data[start:end], None
 
 
-@pytest.mark.parametrize("step", [100_000, 512 << 10, 20 << 20])
-@pytest.mark.parametrize("back", [0, 61])
+@pytest.mark.parametrize(("step", "back"), [(100_000, 61), (512 << 10, 0), (20 << 20, 61)])
 @pytest.mark.parametrize("grain", [1, 300_000])
 def test_a_walk_reads_every_byte_once_in_large_requests(step: int, back: int, grain: int) -> None:
     position = 0
     with Counting(DATA, grain) as file:
         while position + back < len(DATA):
-            assert file.read(position, step) == DATA[position : position + step]
+            assert bytes(file.read(position, step)) == DATA[position : position + step]
             position += step - back
     assert sum(end - start for start, end in file.asked) == len(DATA)
     assert len(file.asked) < 25
@@ -54,7 +53,7 @@ def test_a_walk_reads_every_byte_once_in_large_requests(step: int, back: int, gr
 def test_a_look_at_one_place_asks_for_little() -> None:
     with Counting(DATA) as file:
         for position in (40_000_000, 1_000, 20_000_000):
-            assert file.read(position, 100) == DATA[position : position + 100]
+            assert bytes(file.read(position, 100)) == DATA[position : position + 100]
     assert [end - start for start, end in file.asked] == [FIRST_BYTES] * 3
 
 
@@ -80,8 +79,7 @@ def test_threads_that_read_side_by_side_share_the_requests() -> None:
     assert sum(end - start for start, end in file.asked) < 1.5 * len(DATA)
 
 
-@pytest.mark.parametrize("grain", [1, 3 << 20])
-@pytest.mark.parametrize("lag", [3 << 20, 12 << 20, 20 << 20])
+@pytest.mark.parametrize(("lag", "grain"), [(3 << 20, 1), (12 << 20, 3 << 20), (20 << 20, 1)])
 def test_what_a_slower_reader_needs_is_asked_for_again_once(lag: int, grain: int) -> None:
     step = 1 << 20
     with Counting(DATA, grain) as file:
@@ -89,7 +87,7 @@ def test_what_a_slower_reader_needs_is_asked_for_again_once(lag: int, grain: int
             file.read(min(position, len(DATA)), step)
             behind = position - lag
             if behind >= 0:
-                assert file.read(behind, step) == DATA[behind : behind + step]
+                assert bytes(file.read(behind, step)) == DATA[behind : behind + step]
     again = sum(end - start for start, end in file.asked) - len(DATA)
     assert 0 < again <= lag + grain
 
@@ -108,7 +106,7 @@ def test_a_reader_whose_walk_is_given_up_reads_on() -> None:
 
     def walk(start: int) -> bool:
         places = range(start, start + (10 << 20), 1 << 20)
-        return all(file.read(at, 3 << 20) == DATA[at : at + (3 << 20)] for at in places)
+        return all(bytes(file.read(at, 3 << 20)) == DATA[at : at + (3 << 20)] for at in places)
 
     with Counting(DATA) as file, ThreadPoolExecutor(3) as pool:
         assert all(pool.map(walk, (0, 20 << 20, 45 << 20)))
@@ -119,13 +117,13 @@ def test_a_bad_chunk_hides_no_byte_around_it() -> None:
         with pytest.raises(UnreadableError) as caught:
             file.read(0, 1_000_000)
         assert (caught.value.position, caught.value.end) == (400_000, 500_000)
-        assert file.read(0, 400_000) == DATA[:400_000]
-        assert file.read(500_000, 9_000_000) == DATA[500_000:9_500_000]
+        assert bytes(file.read(0, 400_000)) == DATA[:400_000]
+        assert bytes(file.read(500_000, 9_000_000)) == DATA[500_000:9_500_000]
 
 
 def test_a_closed_file_and_a_negative_place_are_refused() -> None:
     file = Counting(DATA[:1000])
-    assert file.read(990, 100) == DATA[990:1000]
+    assert bytes(file.read(990, 100)) == DATA[990:1000]
     assert file.read(1000, 1) == b""
     with pytest.raises(ValueError, match="negative"):
         file.read(-1, 1)
@@ -141,8 +139,8 @@ def test_nothing_is_asked_for_ahead_of_where_the_reader_will_stop(grain: int) ->
     with Counting(DATA, grain) as file:
         file.wanted_end = 30_000_000
         for position in range(10_000_000, 30_000_000, 1 << 20):
-            assert file.read(position, 1 << 20) == DATA[position : position + (1 << 20)]
-        assert file.read(30_000_000, 100) == DATA[30_000_000:30_000_100]
+            assert bytes(file.read(position, 1 << 20)) == DATA[position : position + (1 << 20)]
+        assert bytes(file.read(30_000_000, 100)) == DATA[30_000_000:30_000_100]
     asked = sum(end - start for start, end in file.asked)
     assert asked <= 20_000_000 + (1 << 20) + FIRST_BYTES + 2 * grain
 
@@ -151,5 +149,5 @@ def test_a_look_into_a_large_chunk_asks_for_no_other() -> None:
     with Counting(DATA, 4 << 20) as file:
         for position in (50_000_000, 11_000_000):
             for at in (position, position + 61):
-                assert file.read(at, 100) == DATA[at : at + 100]
+                assert bytes(file.read(at, 100)) == DATA[at : at + 100]
     assert len(file.asked) == 2

@@ -17,7 +17,7 @@ from kseg.log.cleaner.rewrite import Pass
 from kseg.log.log import Log
 from kseg.log.writer import flush
 from tests import reference
-from tests.builders import GZIP, batch, control_batch, record
+from tests.builders import batch, control_batch, record
 from tests.unit.log.cleaner.compacting import (
     Opened,
     Producer,
@@ -104,7 +104,9 @@ def test_cln_10_a_stretch_of_which_nothing_stays_does_not_end_the_pass(opened: O
 def test_cln_17_messages_larger_than_is_allowed_now_are_compacted(opened: Opened) -> None:
     big = b"x" * 3_000_000
     log = opened(max_message_bytes=4_000_000)
-    fill(log, keyed(b"a", big), keyed(b"b", big, codec=GZIP), keyed(b"a", big))
+    for key, codec in ((b"a", "none"), (b"b", "gzip"), (b"a", "none")):
+        log.append({"key": [key], "value": [big]}, options=kseg.BatchOptions(compression=codec))
+    log.roll()
     log.update_config(log.config.with_changes(max_message_bytes=100))
     compact(log)
     assert [(row[0], row[2] == big) for row in kept(log)] == [(1, True), (2, True)]

@@ -147,6 +147,7 @@ STATES: dict[str, State] = {
 }
 
 
+@pytest.mark.one_case_in(3)
 def test_fixtures_give_what_a_consumer_of_committed_records_sees(
     fixture_case: Path, tmp_path: Path
 ) -> None:

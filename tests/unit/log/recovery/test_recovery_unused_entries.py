@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ from tests.unit.cli.conftest import kseg as kseg
 
 NOW = 1_700_000_000_000
 CONFIG = LogConfig(segment_bytes=16_000, retention_ms=-1)
-ROOM = {"index": 10_485_760, "timeindex": 10_485_756}
+ROOM = {"index": 96_000, "timeindex": 96_000}
 RECORDS = 40
 #: The base offsets of the first and the last segment.
 FIRST, LAST = 0, 36
@@ -128,14 +129,20 @@ def marked(data: Path) -> bool:
     return metadata.read_clean_shutdown(data) is not None
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with one of them, not to be changed."""
+    return partition(tmp_path_factory.mktemp("written") / "data").parent
+
+
 @pytest.mark.damages("one of its harms stays in a closed segment")
 @pytest.mark.parametrize("mark", [True, False], ids=["mark", "no mark"])
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_mark_stands_only_over_indexes_as_after_a_close(
-    tmp_path: Path, verb: str, damage: str, mark: bool
+    written: Path, tmp_path: Path, verb: str, damage: str, mark: bool
 ) -> None:
-    directory = partition(tmp_path / "data")
+    directory = Path(shutil.copytree(written, tmp_path / "data")) / "t-0"
     DAMAGE[damage](directory)
     if not mark:
         (tmp_path / "data" / ".kafka_cleanshutdown").unlink()

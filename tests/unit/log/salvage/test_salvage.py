@@ -60,7 +60,7 @@ def test_bytes_that_the_disk_does_not_give_are_lost(tmp_path: Path) -> None:
 
 # ---- time ----------------------------------------------------------------------------------------
 
-FEW, MANY = 60, 360
+FEW, MANY = 40, 200
 #: Searches in sorted lists grow a little faster than the runs.
 _SLACK = 1.1
 

@@ -32,7 +32,7 @@ def check(whole: Whole, offsets: list[int], times: list[int]) -> None:
             assert got_time == whole.record_at(time), f"time {time}"
 
 
-@pytest.mark.one_case_in(5)
+@pytest.mark.one_case_in(10)
 def test_every_offset_and_time_of_every_fixture_is_found(fixture_case: Path) -> None:
     for directory in partitions_of(fixture_case):
         for whole in sound_segments(directory):
@@ -156,7 +156,7 @@ BREAKERS: list[Breaker] = [
 ]
 
 
-@pytest.mark.one_case_in(5)
+@pytest.mark.one_case_in(10)
 def test_broken_indexes_change_no_answer(fixture_case: Path, tmp_path: Path) -> None:
     for directory in partitions_of(fixture_case)[:2]:
         copy = copy_partition(directory, tmp_path)
