@@ -9,6 +9,7 @@ records that were written, or for damage with those of a plain reading. 2,000 wi
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from base64 import b64decode
 from collections.abc import Callable, Iterator
@@ -33,6 +34,8 @@ from tests.unit.cli.conftest import Kseg, kseg  # noqa: F401
 #: The last one has a tier.
 SEEDS = range(2_000) if WHOLE else (*range(5), 32)
 TIME = 1_700_000_000_000
+#: The name of a partition's directory; in a tier the topic's id follows.
+PARTITION = re.compile(r"(.+)-(\d+)(?:-[\w-]{22})?")
 COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value")
 #: Topic, partition, offset, time, key and value.
 Row = tuple[str, int, int, int, bytes | None, bytes | None]
@@ -238,9 +241,10 @@ def of_lines(rows: list[dict[str, Any]]) -> list[Row]:
     found = []
     for row in rows:
         if row["valid"] and not row["control"]:
-            topic, _, number = row["dir"].rpartition("-")
+            named = PARTITION.fullmatch(row["dir"])
+            assert named is not None
             time = -1 if row["timestamp"] is None else row["timestamp"]
-            place = topic, int(number), row["offset"], time
+            place = named[1], int(named[2]), row["offset"], time
             found.append((*place, text(row["key"]), text(row["value"])))
     return found
 
