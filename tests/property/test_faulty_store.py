@@ -8,12 +8,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-import kseg
-from kseg.cli.main import run
+import kseg as library
 from kseg.stores import store as stores
 from tests.faulty_store import (
     ACCESS_KEY,
@@ -34,15 +32,10 @@ from tests.faulty_store import (
     stalled,
 )
 from tests.shares import share
+from tests.unit.cli.conftest import Kseg, Ran, kseg  # noqa: F401
 
 #: Deadlines that a stall reaches soon.
 STALLS = {"request_s": 0.4, "deadline_s": 0.8}
-
-
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
 
 
 @pytest.fixture
@@ -54,12 +47,15 @@ def served(fixtures_dir: Path) -> dict[str, bytes]:
     return found | {f"data/plain-0/{name}": data for name, data in local.items()}
 
 
-def ran(capsysbinary: pytest.CaptureFixture[bytes], *words: str) -> Ran:
+@pytest.fixture
+def ran(kseg: Kseg) -> Kseg:  # noqa: F811
     """A command line in this process; the store is opened anew."""
-    stores._open_store.cache_clear()
-    code = run(list(words))
-    out, err = capsysbinary.readouterr()
-    return Ran(code, out.decode(), err.decode())
+
+    def go(*words: str) -> Ran:
+        stores._open_store.cache_clear()
+        return kseg(*words)
+
+    return go
 
 
 TIERED = ("plain-0", "--tier", ROOT)
@@ -158,7 +154,7 @@ OF_LOGS: dict[str, tuple[Fault, str]] = {
 
 def checked(found: Ran, words: str, *, name: str) -> Ran:
     """One line or findings, with an object, without the request."""
-    text = found.out + found.err
+    text = found.text + found.err
     assert found.code in (1, 3, 4), text
     assert re.search(words, text), text
     assert f"{ROOT}/{name}" in text or f"{ROOT}:" in text
@@ -171,7 +167,7 @@ def checked(found: Ran, words: str, *, name: str) -> Ran:
 @pytest.mark.parametrize("name", share(EVERYWHERE, 3, "everywhere"))
 def test_a_store_that_cannot_be_read_is_a_line_that_says_why(
     monkeypatch: pytest.MonkeyPatch,
-    capsysbinary: pytest.CaptureFixture[bytes],
+    ran: Kseg,
     served: dict[str, bytes],
     name: str,
 ) -> None:
@@ -181,9 +177,9 @@ def test_a_store_that_cannot_be_read_is_a_line_that_says_why(
     with serving(served, monkeypatch, fault=fault) as store:
         for place in (TIERED, PLAIN):
             for verb in share(("info", "verify", "read"), 1, f"{name} {place}"):
-                found = checked(ran(capsysbinary, verb, *place), words, name="data/plain-0")
+                found = checked(ran(verb, *place), words, name="data/plain-0")
                 assert found.code in (3, 4)
-                assert not found.out
+                assert not found.text
                 assert found.err.count("\n") == 1
         assert store.asked
 
@@ -191,7 +187,7 @@ def test_a_store_that_cannot_be_read_is_a_line_that_says_why(
 @pytest.mark.parametrize("name", share(OF_LOGS, 2, "of logs"))
 def test_objects_that_cannot_be_read_are_named_and_the_rest_is_verified(
     monkeypatch: pytest.MonkeyPatch,
-    capsysbinary: pytest.CaptureFixture[bytes],
+    ran: Kseg,
     served: dict[str, bytes],
     name: str,
 ) -> None:
@@ -200,30 +196,30 @@ def test_objects_that_cannot_be_read_are_named_and_the_rest_is_verified(
     logs = sorted(key for key in served if key.endswith(".log"))
     tiered = [key for key in logs if "data/" not in key]
     with serving(served, monkeypatch) as store:
-        right = ran(capsysbinary, "read", *TIERED)
+        right = ran("read", *TIERED)
         assert right.code == 0
         for place, key in ((TIERED, tiered[1]), (PLAIN, logs[1])):
             store.reset(of_key(key, fault))
-            found = checked(ran(capsysbinary, "read", *place), words, name=key)
-            assert right.out.startswith(found.out)
+            found = checked(ran("read", *place), words, name=key)
+            assert right.text.startswith(found.text)
             assert found.err.count("\n") == 1
-            found = checked(ran(capsysbinary, "verify", *place), words, name=key)
-            records = int(re.search(r"(\d+) records?:", found.out)[1])  # type: ignore[index]
-            assert 0 < records < right.out.count("\n")
-            checked(ran(capsysbinary, "info", *place), words, name=key)
+            found = checked(ran("verify", *place), words, name=key)
+            records = int(re.search(r"(\d+) records?:", found.text)[1])  # type: ignore[index]
+            assert 0 < records < right.text.count("\n")
+            checked(ran("info", *place), words, name=key)
 
 
 @pytest.mark.parametrize("fault", [stalled, half_stalled])
 def test_a_store_that_stalls_is_left(
     monkeypatch: pytest.MonkeyPatch,
-    capsysbinary: pytest.CaptureFixture[bytes],
+    ran: Kseg,
     served: dict[str, bytes],
     fault: Fault,
 ) -> None:
     monkeypatch.setattr(stores.time, "sleep", lambda _seconds: None)
     with serving(served, monkeypatch, fault=fault, **STALLS) as store:
         for place in (TIERED, PLAIN):
-            found = ran(capsysbinary, "read", *place)
+            found = ran("read", *place)
             checked(found, "no answer in time|had no end", name="data")
             store.release()
 
@@ -243,7 +239,7 @@ def test_one_bad_answer_is_asked_for_again(
 
 def rows(tmp_path: Path) -> list[tuple[int, bytes | None]]:
     stores._open_store.cache_clear()
-    scan = kseg.scan(tmp_path / "plain-0", tier=ROOT, columns=("offset", "value"))
+    scan = library.scan(tmp_path / "plain-0", tier=ROOT, columns=("offset", "value"))
     return [
         (offset, None if value is None else bytes(value))
         for piece in scan
@@ -273,5 +269,5 @@ def test_a_weak_etag_is_compared_and_not_sent(
         store.reset(weakened)
         assert rows(tmp_path) == wanted
         store.reset(other)
-        with pytest.raises(kseg.CorruptRecordError, match="object changed"):
+        with pytest.raises(library.CorruptRecordError, match="object changed"):
             rows(tmp_path)

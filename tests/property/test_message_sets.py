@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from contextlib import nullcontext
 from typing import Any
 
@@ -140,21 +139,6 @@ def test_0_7_sets_give_what_the_plain_reader_gives(data: bytes, start: int) -> N
     assert [each.next_offset for each in found] == next_offsets(expected)
     shallow = [each.message for each in MessageSet07(data, start).shallow()]
     assert MessageSet07.create(shallow).data == data
-
-
-@given(data=any_bytes, portions=st.lists(st.integers(1, 40), min_size=1, max_size=5))
-def test_writing_out_does_not_depend_on_how_much_is_taken(data: bytes, portions: list[int]) -> None:
-    class Target(io.RawIOBase):
-        taken = b""
-
-        def write(self, part: Any) -> int:
-            portion = bytes(part[: portions[len(self.taken) % len(portions)]])
-            self.taken += portion
-            return len(portion)
-
-    target = Target()
-    assert MessageSet(data).write_to(target) == len(data)
-    assert target.taken == data
 
 
 # The 0.10.1 rules

@@ -211,19 +211,6 @@ def append(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def test_half_a_batch_is_not_shown(foreign: Path) -> None:
-    log = ExternalLog(foreign.parent)
-    data = stored(2, 2)
-    for end in range(1, len(data)):
-        append(foreign, data[end - 1 : end])
-        log.look()
-        assert log.version.log_end.offset == 2
-    append(foreign, data[-1:])
-    assert log.look()
-    assert log.version.log_end.offset == 4
-    assert log.version.log_end.position == foreign.stat().st_size
-
-
 def test_a_batch_that_is_written_into_room_made_before_is_shown_when_it_is_sound(
     foreign: Path,
 ) -> None:

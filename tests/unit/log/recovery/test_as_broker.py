@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,12 @@ import pytest
 
 from kseg import Segment
 from kseg.analysis.doctor.partitions import exception_of
-from kseg.errors import CorruptRecordError
 from kseg.files import producer_snapshot
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.log.config import LogConfig
-from kseg.log.recovery.as_broker import next_offset, position_of
+from kseg.log.recovery.as_broker import position_of
 from kseg.log.recovery.recover import RecoveryPlan, plan_recovery
 from tests.builders import batch, control_batch, record, write_segment
-
-FAR = 2**31 + 5
 
 
 def one(offset: int, count: int = 1) -> bytes:
@@ -37,13 +33,6 @@ def plan(directory: Path, *, clean: bool = False, interval: int = 0, **how: int)
     return plan_recovery(
         directory, as_broker=True, clean=clean, config=config, now_ms=0, thorough=False, **how
     )
-
-
-def test_offsets_that_overflow_in_front_of_others_fail_the_load(partition: Path) -> None:
-    write_segment(partition, 0, one(5), one(FAR), one(6))
-    error = plan(partition).error
-    assert error is not None
-    assert exception_of(error) == "IllegalArgumentException"
 
 
 def test_aborted_transactions_out_of_order_fail_the_load(partition: Path) -> None:
@@ -131,21 +120,6 @@ def test_the_batch_in_front_of_the_first_that_begins_past_an_offset_may_hold_it(
     path, starts = written(tmp_path, bases)
     with Segment.open(path) as segment:
         assert position_of(segment, b"", wanted) == (None if found is None else starts[found])
-
-
-def test_a_last_index_entry_that_no_batch_holds_leaves_the_base_offset(tmp_path: Path) -> None:
-    path, starts = written(tmp_path, (0, 8, 0))
-    with Segment.open(path) as segment:
-        assert next_offset(segment, struct.pack(">ii", 9, starts[1])) == 0
-        assert next_offset(segment, struct.pack(">ii", 8, starts[1])) == 2
-
-
-def test_a_size_that_no_batch_has_fails_a_search_that_walks_on_to_it(tmp_path: Path) -> None:
-    path, starts = written(tmp_path, (0, 2), bytes(40))
-    with Segment.open(path) as segment:
-        assert position_of(segment, b"", 2) == starts[1]
-        with pytest.raises(CorruptRecordError):
-            position_of(segment, b"", 3)
 
 
 @pytest.mark.parametrize(

@@ -184,22 +184,6 @@ def test_damaged_batches_are_passed_over_if_somebody_listens(tmp_path: Path, map
     assert [error.position for error in errors] == sorted(error.position for error in errors)
 
 
-def test_tables_of_many_tiles_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_segment(tmp_path, 0, *mixed() * 3)
-    with Segment.open(path, mapping="always") as segment:
-        whole = segment.batches()
-    for name in ("TILE_BYTES", "CHECKED_TILE_BYTES", "WINDOW_BYTES"):
-        monkeypatch.setattr(log_file, name, 100)
-    for mapping in HOW:
-        with Segment.open(path, mapping=mapping) as segment:  # type: ignore[arg-type]
-            table = segment.batches()
-            assert len(list(segment.walk())) > 5
-        assert (table.rows == whole.rows).all()
-        assert not table.rows.flags.writeable
-        for name in ("stop", "end_position", "attributes_seen", "magics_seen", "bad_crc_count"):
-            assert getattr(table, name) == getattr(whole, name)
-
-
 # ---------------------------------------------------------------------------------
 
 
