@@ -96,11 +96,6 @@ def test_damaged_records_are_refused_or_read_but_nothing_else(
         _is_read_or_refused(topic, key_bytes, each)
 
 
-@given(st.sampled_from(list(SCHEMAS["topics"])), st.binary(max_size=40), st.binary(max_size=80))
-def test_any_bytes_are_refused_or_read(topic: str, key: bytes, value: bytes) -> None:
-    _is_read_or_refused(topic, key, value)
-
-
 @given(
     st.sampled_from(list(SCHEMAS["topics"])),
     st.lists(st.tuples(st.none() | st.binary(max_size=40), st.none() | st.binary(max_size=80))),

@@ -62,16 +62,6 @@ def test_entries_that_do_not_count_are_gone(kind: Any, tmp_path: Path) -> None:
         assert (index.count, index.slots) == (3, 3)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_file_longer_than_any_index_is_refused(kind: Any, tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    with path.open("wb") as file:
-        file.truncate(2**31)
-    index = kind.open(path, 0, bytes_max=80)
-    with pytest.raises(CorruptIndexError):
-        _ = index.count
-
-
 def test_a_cut_that_stops_half_way_leaves_a_sound_index(tmp_path: Path) -> None:
     cuts = 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -72,7 +71,7 @@ def test_the_end_is_behind_the_last_whole_batch(orders: Path) -> None:
         assert log.log_end_offset == 11
 
 
-# ---------------------------------------------------------------------------------
+# ---- directories that are none, or change --------------------------------------------------------
 
 
 def test_a_segment_deleted_while_the_log_is_opened_is_left_out(
@@ -89,18 +88,6 @@ def test_a_segment_deleted_while_the_log_is_opened_is_left_out(
     monkeypatch.setattr(view, "classify_path", list_then_delete)
     with Log.open(orders) as log:
         assert [info.base_offset for info in log.segments] == [5, 8, 11]
-
-
-def test_a_log_that_dangles_is_a_missing_file(orders: Path) -> None:
-    os.symlink("nowhere", orders / f"{14:020d}.log")
-    with Log.open(orders) as log:  # a link to nothing is no file, so no segment
-        assert log.segments[-1].base_offset == 11
-
-
-def test_a_directory_that_has_no_segment_just_now_has_no_records(tmp_path: Path) -> None:
-    path = write_segment(tmp_path / "t-0", 0, suffix=".log.deleted")
-    with Log.open(path.parent) as log:
-        assert list(log.read()) == []
 
 
 NOW_MS = 1_760_000_000_000

@@ -99,7 +99,7 @@ def transactional(case: Path) -> Iterator[Path]:
     return filter(has_transactions, whole)
 
 
-# ---------------------------------------------------------------------------------
+# ---- what may lie beside the log, in any state ---------------------------------------------------
 
 
 State = Callable[[Path], object]
@@ -162,7 +162,7 @@ def test_fixtures_give_what_a_consumer_of_committed_records_sees(
             assert committed(copy) == expected, name
 
 
-# ---------------------------------------------------------------------------------
+# ---- logs that brokers do not make on request ----------------------------------------------------
 
 
 def data(offset: int, producer: int, count: int = 1, *, transactional: bool = True) -> bytes:

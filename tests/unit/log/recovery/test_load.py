@@ -8,12 +8,9 @@ import pytest
 
 from kseg.errors import NotALogError
 from kseg.log.recovery.as_broker import next_offset
-from kseg.log.recovery.load import load
-from kseg.log.recovery.load_context import RecoveryInputs, clear
+from kseg.log.recovery.load_context import clear
 from kseg.log.recovery.overlay import Applier, Overlay
 from tests.builders import batch, record
-from tests.unit.log import damaged
-from tests.unit.log.damaged import CONFIG, NOW
 
 
 def log(*offsets: int) -> bytes:
@@ -65,13 +62,3 @@ def test_a_name_without_an_offset_is_cleared_where_a_broker_fails(tmp_path: Path
     with pytest.raises(NotALogError):
         clear(Overlay(tmp_path), end_by_index=next_offset)
     assert cleared(tmp_path) == []
-
-
-# ---- a log that is opened for appending ----------------------------------------------------------
-
-
-def test_epochs_are_written_by_whoever_changes_them_later(partition: Path) -> None:
-    found = load(partition, RecoveryInputs(CONFIG, True, 25, 0, NOW))
-    assert not found.epochs.dirty
-    found.epochs.assign(3, 25)
-    assert (partition / damaged.EPOCHS).read_text() == "0\n3\n1 0\n2 8\n3 25\n"

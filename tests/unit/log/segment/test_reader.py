@@ -107,7 +107,7 @@ def test_a_segment_gives_objects_and_names_its_file(path: Path) -> None:
         assert repr(segment) == f"Segment({str(path)!r}, size={segment.size})"
 
 
-# ---------------------------------------------------------------------------------
+# ---- ends and damage -----------------------------------------------------------------------------
 
 ONE, TWO, THREE = (batch([record(b"x" * 20)], base_offset=at) for at in range(3))
 
@@ -184,7 +184,7 @@ def test_damaged_batches_are_passed_over_if_somebody_listens(tmp_path: Path, map
     assert [error.position for error in errors] == sorted(error.position for error in errors)
 
 
-# ---------------------------------------------------------------------------------
+# ---- files ---------------------------------------------------------------------------------------
 
 
 def test_only_names_of_logs_are_opened(tmp_path: Path) -> None:

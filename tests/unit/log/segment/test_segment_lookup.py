@@ -39,7 +39,7 @@ def test_every_offset_and_time_of_every_fixture_is_found(fixture_case: Path) -> 
             check(whole, whole.offsets_to_ask(50), whole.times_to_ask(10))
 
 
-# ---------------------------------------------------------------------------------
+# ---- indexes that have become something else -----------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def test_broken_indexes_change_no_answer(fixture_case: Path, tmp_path: Path) -> 
                 check(whole, whole.offsets_to_ask(5), whole.times_to_ask(3))
 
 
-# ---------------------------------------------------------------------------------
+# ---- rules, one by one ---------------------------------------------------------------------------
 
 
 def test_a_wrapper_is_found_by_each_of_its_offsets(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from kseg.log.validate.append import (
     validate_replica,
 )
 from tests import reference
-from tests.builders import GZIP, LZ4, ZSTD, batch, messages, record, wrapper
+from tests.builders import GZIP, LZ4, ZSTD, batch, messages, record
 
 NOW = 1_700_000_000_000
 PLAIN = batch([record(b"a", timestamp=NOW), record(b"b", key=b"k", timestamp=NOW + 7)])
@@ -41,13 +41,6 @@ def append(data: Any, rules: AppendRules | None = None, **how: Any) -> Any:
 
 
 # Results
-
-
-def test_a_replica_s_wrappers_are_not_counted() -> None:
-    rules = AppendRules(origin=AppendOrigin.REPLICATION, magic=1)
-    data = wrapper([record()] * 3, magic=1, codec=GZIP, base_offset=10)
-    kept = validate_replica(data, rules, next_offset=12)
-    assert (kept.record_count, kept.first_offset, kept.next_offset) == (-1, 12, 13)
 
 
 @pytest.mark.parametrize("data", [b"", PLAIN[:50]])
