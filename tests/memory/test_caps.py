@@ -175,6 +175,7 @@ _MODULES = (
 )
 
 # ---- bombs
+# ---------------------------------------------------------------------------------
 
 SKIP = """
 for path in paths:
@@ -214,6 +215,7 @@ def test_millions_of_messages_in_one_of_07_are_listed_a_piece_at_a_time(tmp_path
 
 
 # ---- numbers that lie
+# ---------------------------------------------------------------------------------
 
 
 def test_a_record_count_is_no_allocation_size(tmp_path: Path) -> None:
