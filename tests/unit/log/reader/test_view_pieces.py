@@ -49,7 +49,7 @@ def _values(column: Any) -> list[Any]:
     return column.tolist() if hasattr(column, "tolist") else list(column)
 
 
-@pytest.mark.one_case_in(27)
+@pytest.mark.one_case_in(15)
 @pytest.mark.filterwarnings("ignore:kseg. .* read_committed ends")
 @pytest.mark.parametrize("where", WHERE.values(), ids=WHERE)
 def test_any_number_of_threads_gives_the_same(fixture_case: Path, where: dict[str, Any]) -> None:
