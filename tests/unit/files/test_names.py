@@ -114,6 +114,13 @@ def test_one_listing_sorts_a_partition_out(tmp_path: Path) -> None:
     assert [p.name for p in listed.foreign] == ["00000000000000000300.log", "abc.log", "notes.txt"]
 
 
+def test_segments_of_kafka_07_are_segments(tmp_path: Path) -> None:
+    directory = touch(tmp_path / "t-0", f"{S}.kafka", "00000000000000000000.kafka", f"{S}.log")
+    listed = names.list_partition(directory)
+    assert [(s.base_offset, s.kafka07) for s in listed.segments] == [(0, True), (42, False)]
+    assert [p.name for p in listed.foreign] == [f"{S}.kafka"]
+
+
 @pytest.mark.parametrize("name", ["orders-0", "orders-0.recovered", "copy of orders", "x"])
 def test_a_directory_with_segments_is_a_partition_whatever_its_name(
     tmp_path: Path, name: str

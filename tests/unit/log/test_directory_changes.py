@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kseg.files.checkpoints import TopicPartition
+from kseg.log.config import LogConfig
 from tests.stopping import Stopped, stopping_at
 from tests.unit.log.test_directory import CONFIG, made, one, opened
 
@@ -39,6 +41,16 @@ def test_a_new_partition_has_nothing_of_one_that_had_its_name(tmp_path: Path) ->
         assert (log.log_start_offset, log.log_end_offset) == (0, 0)
     text = (tmp_path / "log-start-offset-checkpoint").read_text()
     assert text == "0\n1\nclicks 3 7\n"
+
+
+def test_settings_may_be_those_of_each_topic(tmp_path: Path) -> None:
+    def config(partition: TopicPartition) -> LogConfig:
+        return LogConfig(segment_bytes=1000 + partition.partition)
+
+    with opened(tmp_path, config=config) as directory:
+        assert directory.create("orders", 5).config.segment_bytes == 1005
+    with opened(tmp_path, config=config) as directory:
+        assert directory.logs[TopicPartition("orders", 5)].config.segment_bytes == 1005
 
 
 # Partitions go

@@ -193,7 +193,7 @@ def test_a_bad_index_costs_time_but_no_answer(
         assert [bytes(log.fetch(offset, max_bytes=1).data) for offset in range(60)] == good
 
 
-@pytest.mark.parametrize("megabytes", [18])
+@pytest.mark.parametrize("megabytes", [3, 18])
 def test_large_batches_come_whole(tmp_path: Path, megabytes: int) -> None:
     with new_log(tmp_path, max_message_bytes=2**30) as log:
         ends = [0]

@@ -522,3 +522,9 @@ def test_committed_records_of_overlapping_segments(tmp_path: Path) -> None:
                 one.offset for one in log.records(isolation="read_committed", offset=(start, None))
             ]
             assert found == [offset for offset in (6, 9) if offset >= start]
+
+
+def test_two_widths_of_one_name_are_one_segment(tmp_path: Path) -> None:
+    directory = made(tmp_path, OVERLAP)
+    (directory / "5.log").write_bytes((directory / f"{5:020d}.log").read_bytes())
+    assert given(directory, None, None) == of(0, *range(8)) + of(5, 8, 9)

@@ -64,7 +64,7 @@ def test_parts_of_another_size_are_refused(size: int, tmp_path: Path) -> None:
     with new(tmp_path) as segment:
         with pytest.raises(ValueError, match="have not the 100 bytes"):
             segment.append([bytes(size)], scan(batch_of(100, base_offset=0)))
-        assert segment.size == 0
+        assert segment.append([], scan(b"")) == segment.size == 0
 
 
 def failing_at(name: str, number: int) -> io.Calls:
@@ -103,6 +103,16 @@ def test_an_append_that_fails_at_any_write_changes_nothing(number: int, tmp_path
         append(segment, *refused)
         assert segment.offset_index.count == 3
         assert segment.path.read_bytes() == log + b"".join(refused)
+
+
+def test_an_offset_that_the_index_refuses_is_not_appended(tmp_path: Path) -> None:
+    with new(tmp_path) as segment:
+        append(segment, batch_of(100, base_offset=5, timestamp=1))
+        append(segment, batch_of(100, base_offset=6, timestamp=2))
+        before = (segment.path.read_bytes(), state(segment))
+        with pytest.raises(OffsetsOutOfOrderError, match="not above 6"):
+            append(segment, batch_of(100, base_offset=6, timestamp=3))
+        assert (segment.path.read_bytes(), state(segment)) == before
 
 
 def test_a_segment_that_cannot_undo_never_takes_more(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from kseg.log.tier.history import expired, tiered, unreferenced
 from kseg.log.tier.lineage import SegmentState
 from kseg.log.tier.tier import Tier, TierLike
 from tests.conformance.test_tiered import case_of, rows
-from tests.shares import share
 
 START = "log-start-offset-checkpoint"
 EPOCHS = "leader-epoch-checkpoint"
@@ -241,7 +240,7 @@ def spoil(log: Path, text: str | None) -> tuple[EpochEntry, ...]:
 
 @pytest.mark.parametrize("repair", [salvaged, merged, recovered, recovered_after_a_crash])
 @pytest.mark.parametrize("kind", CHECKPOINTS)
-@pytest.mark.parametrize("partition", share(["plain-0", "txn-0"], 1, "repairs"))
+@pytest.mark.parametrize("partition", ["plain-0"])
 def test_a_repair_keeps_the_epochs_of_the_tier(
     fixtures_dir: Path, tmp_path: Path, repair: Callable[[Path], Path], kind: str, partition: str
 ) -> None:

@@ -26,11 +26,13 @@ def test_what_is_known_of_a_log_counts_more_than_its_directory(tmp_path: Path) -
     (tmp_path / ".kafka_cleanshutdown").unlink()
     with open_log(tmp_path / "t-0", known=PartitionOffsets(clean=True, log_start_offset=2)) as log:
         assert (log.log_start_offset, log.recovery_point, offsets(log)) == (2, SIX, [2, 3, 4, 5])
+        assert log.refresh() is log
 
 
 def test_a_log_open_for_reading_is_not_changed(tmp_path: Path) -> None:
     written(tmp_path / "t-0")
     with Log.open(tmp_path / "t-0") as log:
+        assert log.high_watermark == SIX
         for change in (
             lambda: log.append(one()),
             log.flush,

@@ -71,7 +71,8 @@ def test_a_roll_does_not_go_back(log: Log) -> None:
     log.roll(7)
     with pytest.raises(KsegError, match="would not follow"):
         log.roll(5)
-    log.append_as_follower(one(base_offset=7, leader_epoch=0))
+    log.append_as_follower(one(base_offset=7, leader_epoch=0), durable=True)
+    assert log.recovery_point == 8
     assert log.roll() == 8
 
 
