@@ -40,17 +40,6 @@ class Spoilt(NamedTuple):
         given = (f"--tier-key={id_}={file}" for id_, file in self.keys.items())
         return ["plain-0", f"--tier={self.root}", *given]
 
-    def change(self, **changes: object) -> None:
-        """Change parts of the manifest."""
-        root = json.loads(self.manifest.read_bytes())
-        for name, value in changes.items():
-            part, _, inner = name.partition("__")
-            if inner:
-                root[part][inner] = value
-            else:
-                root[part] = value
-        self.manifest.write_text(json.dumps(root))
-
     def log(self) -> Path:
         return self.manifest.with_suffix(".log")
 

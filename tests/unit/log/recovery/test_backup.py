@@ -66,34 +66,26 @@ def test_the_same_tail_is_kept_once_and_another_beside_it(partition: Path) -> No
     assert (first.kept.read_bytes(), other.kept.read_bytes()) == (b"torn", b"other")
 
 
-def test_a_file_that_is_replaced_keeps_its_bytes_owner_mode_and_time(partition: Path) -> None:
+@pytest.mark.parametrize("number", [None, errno.EXDEV, errno.EPERM, errno.EMLINK])
+def test_a_file_that_is_replaced_keeps_its_bytes_mode_and_time(
+    partition: Path, number: int | None
+) -> None:
+    """It gets a second name, or is copied where there are none."""
     index = partition / "00000000000000000000.index"
     index.write_bytes(b"garbage!")
     index.chmod(0o640)
     os.utime(index, ns=(5, 5))
-    kept = aside(partition).keep_file(index)
+    calls = io.Calls() if number is None else refusing("link", number)
+    with io.calls_replaced(calls):
+        kept = aside(partition).keep_file(index)
+    assert kept is not None
+    assert (kept.kept.stat().st_ino == index.stat().st_ino) == (number is None)
     new = partition / "new"
     new.write_bytes(b"entries")
     new.replace(index)
-    assert kept is not None
-    assert kept.kept.read_bytes() == b"garbage!"
-    assert kept.kept.stat().st_mode & 0o777 == 0o640
-    assert kept.kept.stat().st_mtime_ns == 5
-
-
-@pytest.mark.parametrize("number", [errno.EXDEV, errno.EPERM, errno.EMLINK])
-def test_a_file_is_copied_where_there_are_no_second_names(partition: Path, number: int) -> None:
-    index = partition / "00000000000000000000.index"
-    index.write_bytes(b"garbage!")
-    index.chmod(0o600)
-    os.utime(index, ns=(5, 5))
-    with io.calls_replaced(refusing("link", number)):
-        kept = aside(partition).keep_file(index)
-    assert kept is not None
     status = kept.kept.stat()
     assert kept.kept.read_bytes() == b"garbage!"
-    assert (status.st_mode & 0o777, status.st_mtime_ns) == (0o600, 5)
-    assert status.st_ino != index.stat().st_ino
+    assert (status.st_mode & 0o777, status.st_mtime_ns) == (0o640, 5)
 
 
 def test_a_copy_of_a_sparse_file_is_sparse(partition: Path) -> None:
