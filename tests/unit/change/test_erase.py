@@ -40,7 +40,7 @@ def _a_log(home: Path, seed: str, number: int) -> tuple[Path, Random]:
 
 
 def test_a_plain_second_implementation_agrees(tmp_path: Path) -> None:
-    for number in share(range(500), 16, "erased"):
+    for number in share(range(500), 24, "erased"):
         directory, chance = _a_log(tmp_path, "e", number)
         before, was_ok = erased.read(directory), kseg.verify(directory).ok
         meant = Meant.by_chance(chance, before)

@@ -21,6 +21,7 @@ from kseg.errors import UnreadableError
 from kseg.files import io
 from kseg.files.index import probe_offset, probe_upper_bound
 from kseg.files.log_file import LogFile
+from kseg.files.mapping import MappedFile
 from kseg.format.encode import encode_batch
 from kseg.format.options import BatchOptions
 from kseg.log.log import Log
@@ -123,6 +124,7 @@ READERS: dict[str, Callable[[Path, Path], Reader]] = {
         log,
         lambda: copy_partition(log.parent, there),
     ),
+    "a mapped file": lambda log, _: (log, lambda: MappedFile.open(log, "never").read(0, 10)),
     "a fetch": lambda log, _: (log, lambda: Log.open(log.parent).fetch(0)),
 }
 #: How an index of the log is read.

@@ -39,6 +39,19 @@ def test_a_batch_that_is_refused_takes_those_before_it_along() -> None:
     assert state.entries[1].last_sequence == 0
 
 
+def test_sequences_go_on_within_one_append_in_a_new_epoch_too() -> None:
+    state = ProducerState()
+    append(state, data(0), data(1, 1))
+    append(state, data(2, 2), data(0, 3, epoch=1), data(1, 4, epoch=1))
+    entry = state.entries[1]
+    assert (entry.producer_epoch, [tuple(known)[:2] for known in entry.batches]) == (
+        1,
+        [(0, 3), (1, 4)],
+    )
+    with pytest.raises(OutOfOrderSequenceError):
+        append(state, data(0, 5, epoch=2), data(2, 6, epoch=2))
+
+
 def test_a_follower_takes_older_epochs_and_coordinators() -> None:
     state = ProducerState()
     append(state, data(0, epoch=4), origin=REPLICATION)

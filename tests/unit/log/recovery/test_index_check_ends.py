@@ -59,6 +59,7 @@ def index(directory: Path, base: int, *entries: tuple[int, int], kind: str = "in
         ([(1, 129), (1, 258)], "index-offset"),
         ([(1, 129), (-2, 258)], "index-order"),
         ([(1, 129), (0, 0)], "index-unused"),
+        ([(1, 129), (0, 0), (0, 7), (0, 0)], "index-unused"),
         ([], None),
     ],
 )
