@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.log.config import LogConfig
 from kseg.log.recovery.reindex import ReindexPlan, plan_reindex
 from tests.builders import ABORT, COMMIT, batch, control_batch, record, write_segment
@@ -39,6 +40,7 @@ SEGMENTS = {
         control_batch(COMMIT, base_offset=25, producer_id=6),
     ],
 }
+END = 26
 
 
 def bare(tmp_path: Path, name: str = "t-0") -> Path:
@@ -67,3 +69,16 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 def name(base: int, suffix: str) -> str:
     return f"{base:020d}.{suffix}"
+
+
+def entry(producer: int, last_offset: int, *, sequence: int = 0) -> ProducerSnapshotEntry:
+    return ProducerSnapshotEntry(
+        producer_id=producer,
+        producer_epoch=0,
+        last_sequence=sequence,
+        last_offset=last_offset,
+        offset_delta=0,
+        last_timestamp=DAY_MS,
+        coordinator_epoch=-1,
+        current_txn_first_offset=-1,
+    )
