@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kseg.errors import CorruptIndexError, OffsetsOutOfOrderError
+from kseg.errors import CorruptIndexError, OffsetOverflowError, OffsetsOutOfOrderError
 from kseg.files import io
 from kseg.files.index_writer import OffsetIndexWriter, TimeIndexWriter
 from tests.segments import offset_entries, time_entries
@@ -80,6 +80,20 @@ def test_a_cut_that_stops_half_way_leaves_a_sound_index(tmp_path: Path) -> None:
         index.resize(80)
         index.append(2, 21)
         assert offset_entries(tmp_path / "x")[:3] == [(1, 10), (2, 21), (0, 0)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_has_no_form_or_no_room_is_refused(kind: Any, tmp_path: Path) -> None:
+    with kind.open(tmp_path / "x", 40, bytes_max=24) as index:
+        for offset in (39, 40 + 2**31, -1):
+            with pytest.raises(OffsetOverflowError):
+                index.append(offset, 5) if kind is KINDS[0] else index.maybe_append(5, offset)
+        with pytest.raises(ValueError, match="entries more"):
+            index.append_packed(bytes(24 + kind.ENTRY.size), (9, 9))
+        assert index.count == 0
+        index.append_packed(bytes([1] * kind.ENTRY.size), (50, 50))
+        index.clear()
+    assert (tmp_path / "x").read_bytes() == b""
 
 
 def test_oix_06_07_an_entry_that_is_refused_or_fails_is_not_there(tmp_path: Path) -> None:

@@ -23,12 +23,6 @@ def test_asking_about_a_directory_of_our_own_keeps_our_lock(tmp_path: Path) -> N
         assert "holds" in in_another_process(tmp_path)
 
 
-def test_a_lock_that_cannot_be_opened_is_an_os_error(tmp_path: Path) -> None:
-    (tmp_path / ".lock").mkdir()
-    with pytest.raises(IsADirectoryError):
-        lock.holder(tmp_path)
-
-
 # Taking it
 
 

@@ -75,6 +75,16 @@ def test_a_writer_that_cannot_undo_never_writes_again(log: LogWriter) -> None:
     assert content(log) == b"firstsec"
 
 
+def test_a_failed_flush_is_not_forgotten(log: LogWriter) -> None:
+    with io.calls_replaced(io.Calls(fdatasync=refuse)), pytest.raises(OSError, match="Input/out"):
+        log.flush()
+    assert log.poisoned
+    for again in (lambda: log.append(b"x"), log.flush):
+        with pytest.raises(PoisonedFileError, match="a flush failed"):
+            again()
+    assert content(log) == b"first"
+
+
 def test_a_close_without_trimming_changes_nothing(tmp_path: Path) -> None:
     log = LogWriter.open(tmp_path / "x.log", create=True, preallocate_bytes=100)
     log.append(b"first")

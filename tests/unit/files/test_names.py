@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kseg.errors import NotALogError
 from kseg.files import names
-from kseg.files.names import FileKind, PartitionName, PathKind
+from kseg.files.names import FileKind, PartitionName
 
 S = "00000000000000000042"
 
@@ -119,18 +119,6 @@ def test_segments_of_kafka_07_are_segments(tmp_path: Path) -> None:
     listed = names.list_partition(directory)
     assert [(s.base_offset, s.kafka07) for s in listed.segments] == [(0, True), (42, False)]
     assert [p.name for p in listed.foreign] == [f"{S}.kafka"]
-
-
-@pytest.mark.parametrize("name", ["orders-0", "orders-0.recovered", "copy of orders", "x"])
-def test_a_directory_with_segments_is_a_partition_whatever_its_name(
-    tmp_path: Path, name: str
-) -> None:
-    directory = touch(tmp_path / name, f"{S}.log")
-    known = names.classify_path(directory)
-    assert known.kind is PathKind.PARTITION
-    assert known.partition == (PartitionName("orders", 0) if name == "orders-0" else None)
-    assert names.classify_path(tmp_path).kind is PathKind.DATA_DIRECTORY
-    assert [p.path for p in names.list_data_directory(tmp_path).partitions] == [directory]
 
 
 def test_a_data_directory_lists_partitions_files_and_strangers(tmp_path: Path) -> None:

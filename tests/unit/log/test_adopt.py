@@ -143,15 +143,6 @@ def test_a_new_log_begins_where_the_offsets_that_it_keeps_do(tmp_path: Path) -> 
     assert read_clean_shutdown(path.parent) is not None
 
 
-def test_doing_it_again_changes_nothing(log: Path, tmp_path: Path) -> None:
-    parts = [staged(tmp_path, "a", 0, 10)]
-    adopt(log, parts, config=CONFIG)
-    before = records(log)
-    again = adopt(log, parts, config=CONFIG)
-    assert (again.log_end_offset, again.segments) == (15, 0)
-    assert records(log) == before
-
-
 def test_an_interruption_anywhere_leaves_a_whole_log_that_can_go_on(
     log: Path, tmp_path: Path
 ) -> None:

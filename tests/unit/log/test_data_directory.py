@@ -11,6 +11,7 @@ from kseg.files import io
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.metadata import read_clean_shutdown
 from kseg.log import data_directory
+from kseg.log.data_directory import PartitionOffsets
 from tests.stopping import refusing
 
 ORDERS = TopicPartition("orders", 0)
@@ -106,6 +107,15 @@ def test_checkpoints_that_say_the_same_are_not_written_again(tmp_path: Path) -> 
     home.note(ORDERS, recovery_point=7)
     home.leave()
     assert (tmp_path / RECOVERY_POINTS).stat().st_ino == before
+
+
+def test_a_malformed_checkpoint_says_nothing_and_is_told(tmp_path: Path) -> None:
+    (tmp_path / RECOVERY_POINTS).write_text("0\n-1\nclicks 3 30\n")
+    (tmp_path / LOG_STARTS).write_text("0\n1\nclicks 3 2\n")
+    home = data_directory.enter(tmp_path)
+    assert home.offsets_of(CLICKS) == PartitionOffsets(0, 2, None)
+    assert [os.path.basename(error.path or "") for error in home.findings] == [RECOVERY_POINTS]
+    home.leave()
 
 
 @pytest.mark.parametrize("topic", ["two words", "line\nfeed", "\udcff"])

@@ -7,15 +7,26 @@ import shutil
 import threading
 from contextlib import suppress
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from kseg.files.checkpoints import TopicPartition
+from kseg.files.metadata import read_partition_metadata
 from kseg.log.config import LogConfig
 from tests.stopping import Stopped, stopping_at
-from tests.unit.log.test_directory import CONFIG, made, one, opened
+from tests.unit.log.test_directory import CONFIG, ORDERS, made, one, opened
 
 # Partitions come
+
+
+def test_a_partition_is_made_with_the_id_of_its_topic(tmp_path: Path) -> None:
+    with opened(tmp_path) as directory:
+        log = directory.create("orders", 0, topic_id=UUID(int=7))
+        assert log.append(one()).first_offset == 0
+        assert directory.logs[ORDERS] is log
+    metadata = read_partition_metadata(tmp_path / "orders-0" / "partition.metadata")
+    assert metadata.uuid == UUID(int=7)
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "a b", "a/b", "ö", "x" * 250])

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import kseg
-from kseg import Log, Segment, arrow
+from kseg import Log, NotALogError, Segment, arrow
 from kseg.format.values import RecordColumns
 from kseg.log.reader import view
 from kseg.log.recovery import Backup
@@ -69,6 +69,18 @@ def test_the_end_is_behind_the_last_whole_batch(orders: Path) -> None:
         path.write_bytes(b"")
     with Log.open(orders) as log:
         assert log.log_end_offset == 11
+
+
+def test_directories_without_segments_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotALogError, match="empty"):
+        Log.open(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        Log.open(tmp_path / "nowhere")
+    write_segment(tmp_path / "a-0", 0, one(0))
+    with pytest.raises(NotALogError, match="not a partition"):
+        Log.open(tmp_path)
+    with pytest.raises(NotALogError):
+        Log.open(tmp_path / "a-0" / f"{0:020d}.log")
 
 
 # ---- directories that are none, or change --------------------------------------------------------

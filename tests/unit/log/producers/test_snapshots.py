@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kseg import Segment
-from kseg.errors import CorruptRecordError, InvalidTxnStateError, KsegError
+from kseg.errors import InvalidTxnStateError, KsegError
 from kseg.files import producer_snapshot
 from kseg.log.producers.snapshots import SnapshotFiles, rebuild
 from kseg.log.producers.state import ProducerState
@@ -184,13 +184,6 @@ def test_producers_of_old_records_go_with_their_snapshot(directory: Directory) -
         0: [9],
         1: [10],
     }
-
-
-def test_damage_in_front_of_the_end_is_told(directory: Directory) -> None:
-    with (directory.path / f"{4:020d}.log").open("r+b") as log:
-        log.truncate(200)
-    with pytest.raises(CorruptRecordError):
-        directory.rebuilt()
 
 
 def test_what_no_leader_would_have_taken_is_told_or_raised(tmp_path: Path) -> None:

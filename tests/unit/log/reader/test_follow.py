@@ -335,3 +335,10 @@ def test_a_log_that_was_moved_to_another_disk_is_the_same_by_its_id(foreign: Pat
 def test_an_answer_to_a_topic_made_again_is_a_word(foreign: Path) -> None:
     with pytest.raises(ValueError, match="recreated"):
         Log.open(foreign.parent).follow(0, recreated="later")
+
+
+def test_an_option_that_follow_does_not_have_is_refused(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "t-0", mode="append", create=True) as log:
+        for name, value in (("offset", (0, 1)), ("open_transactions", "abort")):
+            with pytest.raises(TypeError, match=f"follow has no option {name}"):
+                next(log.follow(0, timeout=0, **{name: value}))  # type: ignore[misc]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kseg import Log
 from kseg.log.reader import find
 from kseg.log.reader.find import EpochEnd, TimestampOffset
-from tests.builders import batch, messages, record
+from tests.builders import batch, record
 from tests.unit.log.made import fill, new_log, stored
 
 Batches = list[list[int]]
@@ -75,13 +75,6 @@ def test_ul_063_numbers_in_place_of_times_stand_for_the_ends(tmp_path: Path) -> 
             assert log.offset_for_timestamp(remote) == TimestampOffset(-1, -1)
         log.state.epochs.assign(9, 4)  # no record yet
         assert log.offset_for_timestamp(find.LATEST) == TimestampOffset(-1, 4, 9)
-
-
-def test_records_without_a_time_are_never_found(tmp_path: Path) -> None:
-    with new_log(tmp_path, message_format_magic=0) as log:
-        log.append(messages([record(b"a"), record(b"b")], magic=0))
-        assert log.offset_for_timestamp(0) is None
-        assert log.offset_for_timestamp(find.MAX_TIMESTAMP) is None
 
 
 @pytest.mark.parametrize("harm", ["missing", "empty", "garbage"])

@@ -447,6 +447,8 @@ def test_bounds_hold_in_a_log_of_kafka_0_7(tmp_path: Path) -> None:
     first, second, third = given_07(tmp_path / "orders-0", None, None)
     assert first == 100
     assert given_07(tmp_path / "orders-0", second, third) == [second]
+    with Log.open(tmp_path / "orders-0") as log:
+        assert list(log.records(time=(0, None))) == []  # no message has a time
     # The second file begins where the first is not over yet: its name is too low.
     write_segment(tmp_path / "orders-0", second, data, suffix=".kafka")
     walked = given_07(tmp_path / "orders-0", None, None)

@@ -109,20 +109,6 @@ def test_another_error_of_linking_is_not_hidden(partition: Path) -> None:
         aside(partition).keep_file(index)
 
 
-def test_a_copy_that_fails_leaves_nothing_half(partition: Path) -> None:
-    log = partition / "00000000000000000000.log"
-    log.write_bytes(b"sound|torn")
-    backup = aside(partition)
-    with (
-        io.calls_replaced(refusing("pwritev", errno.ENOSPC)),
-        pytest.raises(OSError, match=r"no room to back up 4 bytes.*--no-backup") as full,
-    ):
-        backup.keep_tail(log, 6)
-    assert (full.value.errno, full.value.filename) == (errno.ENOSPC, str(log))
-    assert os.listdir(backup.directory / "orders-0") == []
-    assert backup.kept == []
-
-
 @pytest.mark.parametrize("place", ["data", "data/kept", "other/kept"])
 def test_no_place_lies_in_a_data_directory(partition: Path, tmp_path: Path, place: str) -> None:
     (tmp_path / "other").mkdir()

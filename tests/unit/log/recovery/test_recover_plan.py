@@ -55,6 +55,11 @@ def test_a_data_directory_is_no_partition(partition: Path) -> None:
         plan(partition.parent)
 
 
+def test_a_misspelt_option_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="as_brokre"):
+        plan_recovery(tmp_path, as_brokre=True)  # type: ignore[call-arg]
+
+
 def test_progress_tells_of_all_bytes_walked(partition: Path) -> None:
     steps: list[tuple[int, int]] = []
     plan(partition, clean=False, progress=lambda done, total: steps.append((done, total)))

@@ -13,7 +13,6 @@ from kseg.errors import (
     InvalidRecordError,
     InvalidTxnStateError,
     LimitExceededError,
-    OffsetsOutOfOrderError,
     UnsupportedFormatError,
 )
 from kseg.files.checkpoints import LeaderEpochs
@@ -57,19 +56,6 @@ def transactional(offset: int, producer: int, *, count: int = 1) -> bytes:
         base_sequence=0,
         transactional=True,
     )
-
-
-def test_offsets_must_go_up_and_the_first_that_does_not_is_the_error(tmp_path: Path) -> None:
-    wrong = plain(1, base=42)[0]
-    swept = sweep(write_segment(tmp_path, BASE, *plain(5), wrong, *plain(3, base=45)))
-    assert isinstance(swept.error, OffsetsOutOfOrderError)
-    assert (swept.error.position, swept.error.offset) == (450, 42)
-    assert (swept.valid_bytes, swept.next_offset, swept.stop) == (450, 45, StopReason.LIMIT)
-    below = sweep(write_segment(tmp_path, BASE, plain(1, base=39)[0]))
-    assert isinstance(below.error, OffsetsOutOfOrderError)
-    backwards = batch([record(b"v")], base_offset=47, last_offset_delta=-3)
-    inside_out = sweep(write_segment(tmp_path, BASE, *plain(2), backwards))
-    assert isinstance(inside_out.error, OffsetsOutOfOrderError)
 
 
 def test_a_magic_that_no_checksum_covers_ends_the_walk_but_not_a_brokers(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from kseg import CorruptRecordError, Log, Segment
 from kseg.log.segment.reader import RecordLocation
-from tests.builders import batch, record, wrapper, write_segment
+from tests.builders import batch, record, write_segment
 from tests.unit.files.index_bytes import offset_index, time_index
 from tests.unit.log.brute import Whole, copy_partition, partitions_of, sound_segments
 
@@ -169,21 +169,6 @@ def test_broken_indexes_change_no_answer(fixture_case: Path, tmp_path: Path) -> 
 
 
 # ---- rules, one by one ---------------------------------------------------------------------------
-
-
-def test_a_wrapper_is_found_by_each_of_its_offsets(tmp_path: Path) -> None:
-    parts = [
-        wrapper([record(b"a"), record(b"b")], magic=0, codec=1, base_offset=at) for at in (0, 2, 4)
-    ]
-    path = write_segment(tmp_path, 0, *parts)
-    offset_index(path.with_suffix(".index"), [(2, len(parts[0]))])
-    with Segment.open(path) as segment:
-        found = [segment.lookup(offset) for offset in range(7)]
-    starts = [0, len(parts[0]), len(parts[0]) + len(parts[1])]
-    assert [at and at.position for at in found] == [
-        *(start for start in starts for _ in range(2)),
-        None,
-    ]
 
 
 def test_damage_in_front_of_an_offset_is_an_error_not_a_later_answer(tmp_path: Path) -> None:

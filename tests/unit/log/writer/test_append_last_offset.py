@@ -228,20 +228,6 @@ def test_recovery_leaves_a_log_that_nothing_can_follow(
 
 
 @pytest.mark.parametrize("first", [LAST - 9, LAST])
-def test_a_log_that_nothing_can_follow_is_not_opened_for_appending(
-    tmp_path: Path, first: int
-) -> None:
-    directory = unfollowed(tmp_path, first=first)
-    log_file = directory / f"{first:020d}.log"
-    before = log_file.read_bytes()
-    for _ in range(2):
-        with pytest.raises(OffsetOverflowError, match="kseg truncate"):
-            open_log(directory, create=False, recover=True)
-        assert log_file.read_bytes() == before
-    assert not list(directory.parent.glob("*checkpoint"))
-
-
-@pytest.mark.parametrize("first", [LAST - 9, LAST])
 def test_indexes_of_a_log_that_nothing_can_follow_are_left_alone(
     tmp_path: Path, first: int
 ) -> None:
