@@ -14,7 +14,7 @@ from kseg.format.columns import decode_with_care
 from kseg.format.header import scan
 from kseg.format.reader import Plan, Workspace
 from kseg.format.request import Request
-from tests.builders import GZIP, NONE, ZSTD, batch, message, messages, record, wrapper
+from tests.builders import GZIP, NONE, batch, record
 
 FIELDS = ("offset", "timestamp", "key", "value", "headers")
 SHAPES = [
@@ -42,25 +42,6 @@ def rows_of(data: bytes, request: Request) -> tuple[list[int], list[Any], list[K
     return sizes, rows, errors
 
 
-@pytest.mark.parametrize("codec", [NONE, GZIP, ZSTD])
-@pytest.mark.parametrize("fields", [("key",), ("offset", "value"), FIELDS])
-@pytest.mark.parametrize(
-    ("rows_max", "bytes_max"), [(1, 1 << 20), (3, 1 << 20), (99, 1), (99, 450)]
-)
-def test_a_batch_in_many_pieces_is_the_same_batch(
-    codec: int, fields: tuple[str, ...], rows_max: int, bytes_max: int
-) -> None:
-    data = batch(SHAPES, codec=codec)
-    _, whole, _ = rows_of(data, Request(columns=fields))
-    sizes, rows, errors = rows_of(
-        data, Request(columns=fields, max_rows=rows_max, max_bytes=bytes_max)
-    )
-    assert rows == whole
-    assert (len(rows), errors) == (len(SHAPES), [])
-    assert len(sizes) > 1
-    assert max(sizes) <= rows_max
-
-
 @pytest.mark.parametrize("rows_max", [1, 3, 99])
 @pytest.mark.parametrize(("codec", "left"), [(NONE, len(SHAPES)), (GZIP, 0)])
 def test_of_a_compressed_batch_nothing_goes_out_unless_all_is_sound(
@@ -69,28 +50,6 @@ def test_of_a_compressed_batch_nothing_goes_out_unless_all_is_sound(
     data = batch(SHAPES, codec=codec, count=len(SHAPES) + 1)
     sizes, _, errors = rows_of(data, Request(columns=FIELDS, max_rows=rows_max))
     assert (sum(sizes), len(errors)) == (left, 1)
-
-
-@pytest.mark.parametrize("rows_max", [1, 99])
-def test_messages_in_front_of_a_wrong_one_inside_go_out(rows_max: int) -> None:
-    inside = messages([record(b"one"), record(b"two")], magic=1) + message(
-        record(b"bad"), magic=1, offset=2, crc=1
-    )
-    data = wrapper([], inner=inside, magic=1, codec=GZIP, offset=7)
-    _, rows, (error,) = rows_of(data, Request(columns=("offset", "value"), max_rows=rows_max))
-    assert rows == [(5, b"one"), (6, b"two")]
-    assert "does not match its checksum" in str(error)
-
-
-def test_only_messages_inside_others_are_held_against_checksums_of_their_own() -> None:
-    bad = message(record(b"bad"), magic=1, crc=1)
-    data = wrapper(
-        [], inner=messages([record(b"one")], magic=1) + bad, magic=1, codec=GZIP, offset=1
-    )
-    data += batch([record(b"two")], codec=GZIP) + message(record(b"three"), magic=1) + PLAIN
-    _, rows, errors = rows_of(data, Request(columns=("valid",), verify_crc=False))
-    assert [valid for (valid,) in rows] == [True, False, True, True, *[True] * len(SHAPES)]
-    assert errors == []
 
 
 def alone(memory: Blocks | None = None) -> BatchReader:

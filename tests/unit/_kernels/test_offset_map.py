@@ -73,20 +73,6 @@ def test_omp_02_a_full_map_takes_nothing_not_even_of_a_key_that_it_has() -> None
     assert (found.count, found.limit, found.slots) == (2, 2, 4)
 
 
-def test_rows_in_front_of_the_start_are_passed_over() -> None:
-    found = OffsetMap(4, 1, SECRET)
-    assert put(found, [b"a", b"b", b"c"], [1, 2, 3], start=2) == 2
-    assert has(found, [b"a", b"b", b"c"], [-1, 2, -1])
-
-
-def test_offsets_of_64_bits_and_keys_of_every_length_are_told_apart() -> None:
-    keys: list[bytes | None] = [bytes([7]) * size for size in range(100)]
-    offsets = [2**63 - 1 - size for size in range(100)]
-    found = OffsetMap(101, 100, SECRET)
-    assert put(found, keys, offsets) == 100
-    assert has(found, keys, offsets)
-
-
 @pytest.mark.parametrize(("slots", "limit"), [(1, 1), (4, 0), (4, 4), (2**41, 1)])
 def test_a_map_without_a_free_slot_is_refused(slots: int, limit: int) -> None:
     with pytest.raises(ValueError, match="less than it has slots"):
@@ -162,13 +148,6 @@ def test_a_record_without_key_or_value_has_to_be_looked_at(
     assert told(found, [(3, 3, 1), (4, 4, 1), (3, 4, 2)], 4) == [ALL_STAY, NOTHING, NOTHING]
 
 
-def test_rows_of_columns_have_to_be_looked_at() -> None:
-    found = OffsetMap(100, 99, SECRET, 0, 10)
-    assert put(found, [b"a", b"a"], [3, 4]) == 2
-    assert told(found, [(3, 4, 2)], 4) == [NOTHING]
-    assert latest(found, [b"a", b"a"], [3, 4], 4) == [0, 1]
-
-
 @pytest.mark.parametrize("offsets", [[3, 3], [4, 3]])
 def test_bits_say_nothing_where_offsets_do_not_rise(offsets: list[int]) -> None:
     found = range_of(0, 10, [b"a", b"b"], offsets)
@@ -182,11 +161,6 @@ def test_bits_say_nothing_where_a_record_lies_outside_of_its_batch() -> None:
     assert told(found, [(3, 3, 1)], 4) == [NOTHING]
 
 
-def test_a_full_map_takes_nothing_of_batches_either() -> None:
-    found = OffsetMap(3, 2, SECRET, 0, 10)
-    assert put_told(found, [None, b"a", b"b", None, b"a"], [0, 1, 2, 3, 4]) == 4
-
-
 def test_keys_hash_alike_one_by_one_and_side_by_side() -> None:
     sizes = [16, 16, 16, 16, 16, 3, 40, 41, 47, 46, 0, 7, 7, 7, 7, 8, 15, 9, 12, 300, 300, 300, 300]
     keys: list[bytes | None] = [bytes([n]) * size for n, size in enumerate(sizes)]
@@ -194,21 +168,6 @@ def test_keys_hash_alike_one_by_one_and_side_by_side() -> None:
     assert put(found, keys, list(range(len(keys)))) == len(keys)
     for number, key in enumerate(keys):
         assert has(found, [key], [number])
-
-
-def test_batches_of_many_rows_and_of_none_are_told_apart() -> None:
-    found = OffsetMap(100, 99, SECRET, 0, 10)
-    batches = {
-        "first_row": np.array([0, 0, 2, 2, 3, 3]),
-        "base_offsets": np.array([9, 3, 9, 5, 9]),
-        "last_offsets": np.array([0, 4, 0, 5, 0]),
-    }
-    assert put_told(found, [b"a", b"b", b"a"], [3, 4, 5], **batches) == 3
-    assert told(found, [(3, 4, 2), (5, 5, 1), (4, 5, 2)], 5) == [NOTHING, ALL_STAY, ALL_STAY]
-    batches["last_offsets"][3] = 4
-    found = OffsetMap(100, 99, SECRET, 0, 10)
-    assert put_told(found, [b"a", b"b", b"a"], [3, 4, 5], **batches) == 3
-    assert told(found, [(5, 5, 1)], 5) == [NOTHING]
 
 
 @pytest.mark.parametrize(

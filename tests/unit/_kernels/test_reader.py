@@ -12,7 +12,7 @@ from kseg._kernels.reader import BatchReader, Inflated
 from kseg.format.header import scan
 from kseg.format.reader import End, Plan, Workspace
 from kseg.format.request import Request
-from tests.builders import GZIP, LZ4, SNAPPY, ZSTD, batch, message, messages, record, wrapper
+from tests.builders import GZIP, batch, message, messages, record, wrapper
 
 FIELDS = ("offset", "timestamp", "key", "value", "headers")
 RECORDS = [
@@ -67,22 +67,8 @@ def read(data: bytes, **how: Any) -> tuple[End, list[int], list[int]]:
     return end, [reading.kernel.at, rows], counts
 
 
-def read_in_pieces(data: bytes) -> tuple[End, int, list[int]]:
-    """Why the last call ended, how far, and the records of each batch."""
-    reading, end, counts = Reading(data), End.FULL, []
-    while end is End.FULL:
-        end = reading.read()
-        counts += reading.taken()[1]
-    return end, reading.kernel.at, counts
-
-
 def spoiled(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-
-
-def test_batches_are_read_up_to_the_limit() -> None:
-    assert read(GOOD * 3) == (End.END, [3 * len(GOOD), 9], [3, 3, 3])
-    assert read(b"") == (End.END, [0, 0], [])
 
 
 @pytest.mark.parametrize(
@@ -105,13 +91,6 @@ def test_batches_are_read_up_to_the_limit() -> None:
 )
 def test_a_batch_that_is_not_usual_ends_the_call_in_front_of_it(bad: bytes, end: End) -> None:
     assert read(GOOD + bad + GOOD) == (end, [len(GOOD), 3], [3])
-
-
-@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
-def test_compressed_batches_are_read_among_others(codec: int) -> None:
-    packed = batch(RECORDS * 3, codec=codec)
-    size = 2 * len(packed) + len(GOOD)
-    assert read_in_pieces(packed + GOOD + packed) == (End.END, size, [9, 3, 9])
 
 
 def test_a_batch_that_inflates_to_more_than_the_limit_goes_elsewhere() -> None:
@@ -159,49 +138,6 @@ def columns(data: bytes, table: bool = False) -> list[list[int]]:
     return [*found, reading.counts[1, : piece.batches].tolist()]
 
 
-@pytest.mark.parametrize("table", [False, True])
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (messages(OLD, magic=0, base_offset=5), [[5, 6, 7], [-1] * 3, [5, 6, 7]]),
-        (messages(OLD, magic=1, base_offset=5), [[5, 6, 7], [9, 10, 11], [5, 6, 7]]),
-        (
-            messages(OLD, magic=1, base_offset=5, log_append=True),
-            [[5, 6, 7], [9, 10, 11], [5, 6, 7]],
-        ),
-        (wrapper(OLD, magic=0, codec=LZ4, base_offset=5), [[5, 6, 7], [-1] * 3, [5]]),
-        (wrapper(OLD, magic=1, codec=LZ4, base_offset=5), [[5, 6, 7], [9, 10, 11], [5]]),
-        (wrapper(OLD, magic=1, codec=SNAPPY, base_offset=5), [[5, 6, 7], [9, 10, 11], [5]]),
-        # What clients that number no wrapper leave there.
-        (wrapper(OLD, magic=1, codec=GZIP, offset=0), [[0, 1, 2], [9, 10, 11], [0]]),
-        (
-            wrapper(OLD, magic=1, codec=GZIP, log_append=True, timestamp=70),
-            [[0, 1, 2], [70] * 3, [0]],
-        ),
-        # A set inside may end within a message.
-        (
-            wrapper(OLD, magic=1, codec=GZIP, inner=messages([*OLD, *OLD], magic=1)[:-420]),
-            [[0, 1, 2], [9, 10, 11], [0]],
-        ),
-        # The messages inside tell their own magic.
-        (
-            wrapper(OLD, magic=1, codec=GZIP, inner=messages(OLD, magic=0)),
-            [[0, 1, 2], [-1] * 3, [0]],
-        ),
-    ],
-)
-def test_messages_are_read_with_the_offsets_and_times_that_they_have(
-    data: bytes, expected: list[list[int]], table: bool
-) -> None:
-    assert columns(data, table) == expected
-
-
-def test_formats_may_follow_each_other() -> None:
-    first, second = messages(OLD, magic=1), wrapper(OLD, magic=1, codec=GZIP)
-    data = first + GOOD + second + first
-    assert read_in_pieces(data) == (End.END, len(data), [1, 1, 1, 3, 3, 1, 1, 1])
-
-
 def test_a_piece_holds_times_of_one_type_where_that_is_asked() -> None:
     first = messages(OLD, magic=0)
     assert read(first + GOOD) == (End.FULL, [len(first), 3], [1, 1, 1])
@@ -227,10 +163,6 @@ def test_a_message_that_is_not_usual_ends_the_call_in_front_of_it(bad: bytes) ->
     assert read(front + bad) == (End.ODD, [len(front), 3], [1, 1, 1])
 
 
-def test_a_codec_that_older_formats_do_not_have_is_not_read_here() -> None:
-    assert read(message(OLD[0], magic=1, attributes=ZSTD))[0] == End.OTHER
-
-
 def test_a_row_that_tells_something_else_than_its_message_is_not_believed() -> None:
     data = messages(OLD, magic=1)
     rows = scan(data, on_bad_crc="defer").rows.copy()
@@ -240,22 +172,6 @@ def test_a_row_that_tells_something_else_than_its_message_is_not_believed() -> N
         reading = Reading(data)
         assert reading.table(told) == End.ODD, column
         assert (reading.kernel.at, reading.taken()[0]) == (1, 1)
-
-
-@pytest.mark.parametrize("wanted", [False, True])
-@pytest.mark.parametrize("log_append", [False, True])
-def test_a_run_of_messages_is_read_as_each_of_them(wanted: bool, log_append: bool) -> None:
-    many = [record(b"v" * at, key=b"k", timestamp=100 - at) for at in range(9)]
-    data = messages(many, magic=1, base_offset=3, log_append=log_append)
-    # Where counts are wanted, there are no runs.
-    reading = Reading(data, counts=np.zeros((2, 50), np.int64) if wanted else None)
-    assert reading.read() == End.END
-    kernel, last = reading.kernel, len(data) - len(message(many[-1], magic=1))
-    assert (kernel.at, kernel.last, kernel.last_offset) == (len(data), last, 11)
-    piece = kernel.take()
-    assert piece is not None
-    assert (piece.rows, piece.batches, piece.time_type) == (9, 9, log_append)
-    assert columns(data)[1] == [100 - at for at in range(9)]
 
 
 @pytest.mark.parametrize("size", [1, 16, 60, 61, len(GOOD) - 1])
@@ -272,45 +188,6 @@ def test_the_largest_last_offset_is_told_of_batches_that_are_passed_over_too() -
     torn = Reading(batches[0] + batches[1][:-1])
     assert torn.read() == End.ODD
     assert torn.kernel.last_offset == -1
-
-
-def test_a_large_batch_is_summed_while_it_is_read() -> None:
-    assert read(LARGE + GOOD) == (End.END, [len(LARGE) + len(GOOD), 63], [60, 3])
-
-
-def test_a_batch_of_a_window_that_ends_goes_on_behind_it() -> None:
-    reading, size = Reading(GOOD * 2), 2 * len(GOOD)
-    kernel = reading.kernel
-    assert kernel.read((GOOD * 2)[: len(GOOD) + 90], 0, size, size, size) == End.MORE
-    assert (kernel.at, kernel.needed) == (len(GOOD), len(GOOD))
-    assert kernel.read((GOOD * 2)[len(GOOD) :], len(GOOD), size, size, size) == End.END
-    assert reading.taken() == (6, [3, 3], [5, 5])
-
-
-@pytest.mark.parametrize(
-    "room",
-    [{"rows_max": 5}, {"bytes_max": len(GOOD) + 50}],
-    ids=["rows", "bytes"],
-)
-def test_what_does_not_fit_stays_outside(room: dict[str, int]) -> None:
-    assert read(GOOD * 3, **room) == (End.FULL, [len(GOOD), 3], [3])
-    assert read(GOOD, **{name: 1 for name in room})[0] == End.NO_ROOM
-
-
-def test_headers_that_were_not_expected_end_a_piece() -> None:
-    many = batch([record(b"v", headers=((b"", None),) * 30)] * 40, base_offset=5)
-    reading = Reading(GOOD + many)
-    assert reading.read() == End.FULL
-    assert reading.taken()[0] == 3
-    assert reading.read() == End.END
-    assert reading.taken()[0] == 40
-
-
-def test_rows_of_a_table_are_read_and_no_others() -> None:
-    data = GOOD + LARGE + GOOD
-    reading = Reading(data)
-    assert reading.table(scan(data, on_bad_crc="defer").take(np.array([0, 2])).rows) == End.END
-    assert (reading.kernel.at, reading.taken()[0]) == (2, 6)
 
 
 @pytest.mark.parametrize(

@@ -79,10 +79,6 @@ def test_every_pair_of_bytes_decodes_as_python_does() -> None:
     assert [json.loads(line) for line in one(_text.UTF8, list(values))] == expected
 
 
-def test_raw_csv_doubles_quotes_and_keeps_all_else() -> None:
-    assert one(_text.RAW | _text.CSV, [b'a"b', b"\\\t"]) == ['"a""b"', '"\\\t"']
-
-
 def test_csv_tells_null_from_empty() -> None:
     assert one(_text.BASE64 | _text.CSV, [None, b"", b"x"], b"") == ["", '""', '"eA=="']
 
@@ -94,18 +90,6 @@ def test_integers_of_every_width_print_as_python_prints_them(dtype: type) -> Non
     column = np.array([max(info.min, value) for value in values]).astype(dtype)
     text = rows(((_text.INT, b"", b"", column, None), (_text.TEXT, b"\n")), len(column))
     assert text.decode().split() == [str(value) for value in column.tolist()]
-
-
-def test_strided_columns_are_read_in_place() -> None:
-    table = np.arange(12, dtype=np.int64).reshape(4, 3)
-    pieces = ((_text.INT, b"", b"", table[:, 1], None), (_text.TEXT, b" "))
-    assert rows(pieces, 4) == b"1 4 7 10 "
-
-
-def test_a_column_of_one_value_at_stride_0_has_it_in_every_row() -> None:
-    one = np.broadcast_to(np.int64(-7), 200)
-    pieces = ((_text.INT, b"", b"", one, None), (_text.TEXT, b" "))
-    assert rows(pieces, 200) == b"-7 " * 200
 
 
 def test_a_sentinel_is_null_or_takes_its_lead_with_it() -> None:
@@ -120,11 +104,6 @@ def test_an_enum_outside_its_names_takes_the_last() -> None:
     column = np.array([-1, 0, 1, 2, -2, 100, 127, -128], np.int8)
     pieces = ((_text.ENUM, b" ", None, column, (b"none", b"zero", b"one", b"other"), -1),)
     assert rows(pieces, 8) == b" none zero one other other other other other"
-
-
-def test_booleans_are_an_enum_of_two() -> None:
-    column = np.array([True, False])
-    assert rows(((_text.ENUM, b"", None, column, (b"false", b"true"), 0),), 2) == b"truefalse"
 
 
 def test_times_are_iso_8601_as_python_writes_them() -> None:
@@ -174,43 +153,6 @@ def headers_piece(style: int, null: bytes | None = b"[]") -> tuple:
     key_offsets, key_data, _ = binary([key for key, _ in flat])
     values = binary([value for _, value in flat])
     return (_text.HEADERS, b"", null, style, offsets, key_offsets, key_data, *values)
-
-
-def test_headers_are_pairs_of_name_and_value() -> None:
-    text = rows((headers_piece(_text.BASE64), (_text.TEXT, b"\n")), 3)
-    assert [json.loads(line) for line in text.splitlines()] == [
-        [],
-        [["a", "MQ=="]],
-        [["a", None], ["a", ""], [{"base64": "cSIb/w=="}, "diI="]],
-    ]
-
-
-def test_headers_in_csv_are_one_field_of_json() -> None:
-    import csv
-
-    text = rows((headers_piece(_text.UTF8 | _text.CSV), (_text.TEXT, b",x\r\n")), 3)
-    fields = [json.loads(row[0]) for row in csv.reader(text.decode().splitlines())]
-    assert fields[2] == [["a", None], ["a", ""], [{"base64": "cSIb/w=="}, 'v"']]
-
-
-def test_empty_headers_can_be_left_out() -> None:
-    pieces = ((*headers_piece(_text.UTF8)[:1], b" h=", None, *headers_piece(_text.UTF8)[3:]),)
-    assert rows(pieces, 1) == b""
-
-
-def test_masked_rows_are_passed_over() -> None:
-    column = np.arange(6, dtype=np.int64)
-    mask = np.array([True, False, False, True, False, True])
-    assert rows(((_text.INT, b" ", None, column, None),), 6, mask=mask) == b" 0 3 5"
-
-
-@pytest.mark.parametrize("style", [_text.BASE64, _text.HEX, _text.UTF8, _text.RAW | _text.CSV])
-def test_any_buffer_that_holds_one_row_gives_the_same_text(style: int) -> None:
-    pieces = ((_text.BYTES, b"v=", b"null", style, *binary([*AWKWARD, None])), (_text.TEXT, b"\n"))
-    count = len(AWKWARD) + 1
-    whole = rows(pieces, count)
-    for size in (1700, 1801, 4096):
-        assert rows(pieces, count, size=size) == whole
 
 
 @example(values=[*AWKWARD, None], style=_text.BASE64, size=1700)
@@ -332,13 +274,6 @@ def test_a_value_encoded_in_parts_equals_it_encoded_at_once(style: int, size: in
         assert text.decode() == one(style, [value])[0][1:-1]
 
 
-def test_a_character_cut_between_parts_waits_for_the_next() -> None:
-    value = "世".encode()
-    out = bytearray(64)
-    assert _text.encode_bytes(value[:2], _text.UTF8, False, out) == (0, 0)
-    assert _text.encode_bytes(value[:2], _text.UTF8, True, out) == (2, 3)
-
-
 def flat(offsets: list[int], data: bytes, validity: np.ndarray | None = None) -> tuple:
     return _text.BYTES, b"", b"", _text.HEX, np.array(offsets, np.int32), data, validity
 
@@ -376,7 +311,3 @@ def test_pieces_that_lie_are_refused(name: str) -> None:
 def test_a_template_has_a_bounded_number_of_pieces() -> None:
     with pytest.raises(ValueError, match="at most"):
         _text.write_rows(((_text.TEXT, b""),) * 49, 0, 1, bytearray(10))
-
-
-def test_no_rows_is_an_empty_answer() -> None:
-    assert _text.write_rows((), 0, 0, bytearray(1)) == (0, 0)

@@ -21,7 +21,6 @@ from kseg.errors import (
 )
 from kseg.format.columns import decode
 from kseg.format.header import scan
-from kseg.format.reader import Workspace
 from kseg.format.request import FIELDS, Request
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
 from tests.builders import GZIP, LZ4, batch, record, records_of, wrapper, write_segment
@@ -122,13 +121,6 @@ def test_binary_columns_keep_null_and_empty_apart() -> None:
         value[3]
 
 
-def test_without_nulls_there_is_no_validity() -> None:
-    (piece,) = read(batch([record(b"a", key=b"b")] * 9))
-    assert piece.key.validity is None
-    assert piece.value.validity is None
-    assert piece.headers.values.validity is None
-
-
 def test_columns_survive_pickling_read_only() -> None:
     (piece,) = read(LOG, columns=FIELDS)
     copy = pickle.loads(pickle.dumps(piece))
@@ -138,34 +130,6 @@ def test_columns_survive_pickling_read_only() -> None:
         assert not any(
             array is not None and array.flags.writeable for array in arrays_of(copy[name])
         )
-
-
-@pytest.mark.parametrize("magic", [0, 1, 2])
-def test_a_record_larger_than_a_piece_is_a_piece_of_its_own(magic: int) -> None:
-    sizes = [1, 500, 1, 1]
-    data = records_of([record(bytes(size)) for size in sizes], magic=magic, codec=LZ4)
-    pieces = read(data, columns=("offset", "value"), max_bytes=10)
-    assert [piece.value.sizes().tolist() for piece in pieces] == [[1], [500], [1, 1]]
-
-
-def test_batches_share_pieces_and_one_that_no_piece_holds_is_cut() -> None:
-    data = batch(THREE) + batch(THREE, base_offset=3) + batch(THREE, base_offset=6)
-
-    def offsets(rows_max: int) -> list[list[int]]:
-        return [
-            piece.offset.tolist() for piece in read(data, columns=("offset",), max_rows=rows_max)
-        ]
-
-    assert offsets(6) == [[0, 1, 2, 3, 4, 5], [6, 7, 8]]
-    assert offsets(4) == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
-    assert offsets(2) == [[0, 1], [2], [3, 4], [5], [6, 7], [8]]
-
-
-def test_nothing_in_range_is_no_piece() -> None:
-    assert read(LOG, offset=(100, None)) == []
-    assert read(LOG, time=(10, None)) == []
-    assert read(b"") == []
-    assert read(batch(last_offset_delta=5)) == []
 
 
 #: Two records in a batch whose checksum is wrong, so that reading it is an error.
@@ -252,20 +216,6 @@ def test_a_fault_comes_after_the_records_in_front_of_it(fault: str) -> None:
     assert (caught.value.position, caught.value.offset) == (len(LOG), offset)
 
 
-def test_records_of_a_bad_checksum_are_marked_where_they_are_wanted() -> None:
-    (piece,) = read(LOG + BAD_CRC, columns=("offset", "valid"), verify_crc=False)
-    assert piece.offset.tolist() == [40, 41, 42, 90, 91, 92]
-    assert piece.valid.tolist() == [True] * 3 + [False] * 3
-
-
-def test_a_bad_record_is_named_by_its_place_in_the_batch() -> None:
-    good = batch([record(b"v")])[61:]
-    data = batch(body=good + b"\x00", count=2, base_offset=5)
-    with pytest.raises(InvalidRecordError, match="record 1") as caught:
-        read(data)
-    assert (caught.value.record_index, caught.value.offset) == (1, 5)
-
-
 @pytest.mark.parametrize("magic", [0, 1, 2])
 @pytest.mark.parametrize("codec", [GZIP, 2, LZ4, 4])
 def test_no_batch_inflates_beyond_the_bound(magic: int, codec: int) -> None:
@@ -275,17 +225,3 @@ def test_no_batch_inflates_beyond_the_bound(magic: int, codec: int) -> None:
     with pytest.raises((LimitExceededError, DecompressionError)):
         read(data, inflated_max=5000)
     assert len(read(data, inflated_max=200_000)) == 1
-
-
-def test_a_count_that_lies_takes_no_memory() -> None:
-    data = batch(body=b"", count=2**31 - 1)
-    with pytest.raises(InvalidRecordError):
-        read(data)
-
-
-def test_a_workspace_is_used_again() -> None:
-    workspace = Workspace()
-    data = records_of(THREE, magic=1, codec=GZIP)
-    for _ in range(3):
-        pieces = decode(memoryview(data), scan(data), Request(), workspace=workspace)
-        assert [list(piece.value) for piece in pieces] == [[b"one", None, b""]]

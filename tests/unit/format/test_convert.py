@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from kseg.constants import Compression
@@ -19,7 +18,6 @@ from kseg.errors import (
 )
 from kseg.format.convert import Converter, Losses, Target, convert
 from kseg.format.header import scan
-from tests import reference
 from tests.builders import (
     COMMIT,
     GZIP,
@@ -28,7 +26,6 @@ from tests.builders import (
     control_batch,
     messages,
     record,
-    records_of,
     wrapper,
 )
 from tests.conformance.outputs import batches_of, records_in
@@ -43,13 +40,6 @@ def spans(data: bytes) -> list[tuple[int, int]]:
 # What stays
 
 
-def test_a_level_writes_even_what_has_the_codec_anew() -> None:
-    data = batch([record(bytes(5000))], codec=GZIP)
-    converted = convert(data, magic=2, compression=Compression.GZIP, level=1)
-    assert converted.tally.recoded_batches == 1
-    assert records_in(converted.data)[0].value == bytes(5000)
-
-
 @pytest.mark.parametrize("level", [None, 1, 9])
 def test_the_level_reaches_the_codec(level: int | None) -> None:
     text = b"".join(b"%d;" % (n * n) for n in range(5000))
@@ -62,16 +52,6 @@ def test_the_level_reaches_the_codec(level: int | None) -> None:
 
 
 # Up
-
-
-def test_gathered_batches_are_of_about_the_size_asked_for() -> None:
-    data = messages([record(bytes(100)) for _ in range(50)], magic=0)
-    target = Target(2, batch_bytes=1000)
-    parts = list(Converter(target).convert(memoryview(data), scan(data, on_bad_crc="note")))
-    sizes = [len(part) for part in parts]
-    assert len(sizes) > 5
-    assert max(sizes) <= 1061
-    assert [one.offset for one in records_in(b"".join(parts))] == list(range(50))
 
 
 def test_messages_that_cannot_share_a_batch_do_not() -> None:
@@ -124,13 +104,6 @@ def test_what_an_append_refuses_to_lose_is_refused(data: bytes, reason: str, mag
     assert convert(sound + data, magic=magic, on_loss="drop").losses
 
 
-def test_the_first_record_with_headers_is_named() -> None:
-    data = batch([record()]) + batch([record(), record(headers=[(b"h", b"")])], base_offset=1)
-    with pytest.raises(UnsupportedFormatError) as caught:
-        convert(data, magic=1)
-    assert (caught.value.offset, caught.value.record_index) == (1, 1)
-
-
 def test_everything_dropped_is_counted() -> None:
     data = b"".join(
         [
@@ -166,15 +139,6 @@ def test_what_kafka_loses_without_a_word_is_said_and_not_refused() -> None:
     data = batch([record(timestamp=4)], leader_epoch=3)
     losses = convert(data, magic=0).losses
     assert (losses.leader_epochs, losses.timestamps) == (1, 1)
-
-
-def test_nothing_is_lost_on_the_way_up() -> None:
-    data = records_of([record()], magic=0) + records_of([record(offset=1)], magic=1, codec=GZIP)
-    assert not convert(data, magic=2).losses
-    assert convert(data, magic=2).losses.sentences() == []
-
-
-# Kafka 0.7
 
 
 # Damage
@@ -250,11 +214,6 @@ def test_a_batch_may_not_inflate_without_bound() -> None:
         list(converter.convert(memoryview(data), scan(data, on_bad_crc="note")))
 
 
-def test_a_torn_tail_is_left_out() -> None:
-    sound = batch([record()])
-    assert convert(sound + sound[:30], magic=2).data == sound
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -269,23 +228,6 @@ def test_a_torn_tail_is_left_out() -> None:
 def test_arguments_that_exclude_each_other_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         convert(b"", **arguments)
-
-
-def test_stretches_of_a_file_give_what_the_whole_gives() -> None:
-    parts = [
-        records_of([record(b"%d" % n)], magic=n % 3, codec=GZIP, base_offset=n) for n in range(9)
-    ]
-    data = b"".join(parts)
-    table = scan(data, on_bad_crc="note")
-    converter = Converter(Target(2))
-    made = []
-    for row in range(len(table)):
-        start = int(table.position[row])
-        piece = memoryview(data)[start : start + int(table.size[row])]
-        made += [bytes(x) for x in converter.convert(piece, table.take(np.array([row])), start)]
-    assert b"".join(made) == convert(data, magic=2).data
-    assert [one.value for one in records_in(b"".join(made))] == [b"%d" % n for n in range(9)]
-    assert reference.walk(data).batches[0].magic == 0
 
 
 _NEGATIVE_TIME = {
@@ -329,19 +271,3 @@ def test_append_times_that_messages_of_magic_0_get_are_counted(
     assert converted.losses.append_times + converted.losses.timestamps == changed
     assert converted.losses.append_times == (2 if magic and log_append else 0)
     assert bool(converted.losses) == (changed > 0)
-
-
-def test_append_times_are_counted_beside_batches_of_other_kinds() -> None:
-    inner = messages([record(b"a", offset=0, timestamp=-1)], magic=0)
-    how = {"magic": 1, "codec": GZIP, "inner": inner}
-    parts = [
-        wrapper([record()], base_offset=3, log_append=True, timestamp=9, **how),
-        wrapper([record()], base_offset=4, log_append=True, timestamp=-1, **how),
-        wrapper([record()], base_offset=5, timestamp=9, **how),
-        batch([record(timestamp=-1)], base_offset=6, codec=GZIP),
-    ]
-    converted = convert(b"".join(parts), magic=2, compression=Compression.GZIP, level=1)
-    assert converted.losses == Losses(append_times=1)
-    assert converted.losses.sentences() == [
-        "1 records without a timestamp got the append time of their batch"
-    ]

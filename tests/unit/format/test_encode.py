@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import pickle
 import threading
-import tracemalloc
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kseg._kernels import legacy as _legacy
-from kseg.constants import BATCH_BYTES, Compression, TimestampType
+from kseg.constants import BATCH_BYTES, Compression
 from kseg.errors import InvalidRecordError
 from kseg.format.encode import (
     empty_batch,
@@ -28,8 +25,8 @@ from kseg.format.values import BinaryColumn
 from tests import reference
 
 INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
-CREATE, LOG_APPEND = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
+
+
 GZIP = Compression.GZIP
 MAGIC_2 = BatchOptions()
 
@@ -46,15 +43,6 @@ def header_of(data: bytes) -> reference.Batch:
 
 
 # What is said about a batch
-
-
-@pytest.mark.parametrize("magic", [0, 1, 2])
-@pytest.mark.parametrize("codec", [0, 1])
-def test_a_part_of_the_rows_is_a_batch_of_its_own(magic: int, codec: int) -> None:
-    values = [b"a", b"b", b"c", b"d"]
-    options = BatchOptions(magic, Compression(codec))
-    part = encode_batch({"value": values}, options, base_offset=5, first=1, end=3)
-    assert part == encode_batch({"value": values[1:3]}, options, base_offset=5)
 
 
 @pytest.mark.parametrize(("first", "end"), [(-1, 1), (2, 1), (0, 4), (4, 4), (-1, -1)])
@@ -76,11 +64,6 @@ def test_a_last_offset_may_lie_at_the_last_record_or_behind_it(magic: int, codec
     for last in (7, 6 + INT32_MAX):
         with pytest.raises(ValueError, match="the last offset lies"):
             encode(source, magic, compression=codec, last_offset=last)
-
-
-def test_a_wrapper_s_last_offset_moves_its_relative_offsets() -> None:
-    made = encode({"offset": [5, 8]}, 1, compression=GZIP, base_offset=3)
-    assert [each.offset for each in reference.records(header_of(made.data))] == [5, 8]
 
 
 # Producers
@@ -138,19 +121,6 @@ def test_batches_have_kafka_s_size_unless_told_otherwise() -> None:
     assert len(made[0]) + 102 > BATCH_BYTES
 
 
-@pytest.mark.parametrize("magic", [0, 1, 2])
-def test_offsets_run_on_from_batch_to_batch(magic: int) -> None:
-    options = BatchOptions(magic=magic)
-    made = encode_batches({"value": [b""] * 5}, options, base_offset=40, batch_records=2)
-    assert [(each.base_offset, each.last_offset) for each in made] == [(40, 41), (42, 43), (44, 44)]
-
-
-def test_offsets_that_are_given_are_kept_in_every_batch() -> None:
-    source = {"offset": [3, 9, 10, 50]}
-    made = list(encode_batches(source, MAGIC_2, base_offset=1, batch_records=2))
-    assert [(each.base_offset, each.last_offset) for each in made] == [(3, 9), (10, 50)]
-
-
 def test_offsets_have_to_rise_from_batch_to_batch_too() -> None:
     for offset, ok in ((10, False), (11, True)):
         made = encode_batches({"offset": [3, 10, offset]}, MAGIC_2, batch_records=2)
@@ -187,18 +157,6 @@ def test_a_refused_record_is_counted_from_the_first_of_all() -> None:
     with pytest.raises(InvalidRecordError, match="record 3") as error:
         next(made)
     assert error.value.record_index == 3
-
-
-def test_batches_are_made_when_they_are_asked_for() -> None:
-    made = encode_batches({"value": [bytes(1000)] * 1000}, MAGIC_2)
-    assert isinstance(made, Iterator)
-    tracemalloc.start()
-    try:
-        for each in made:
-            assert len(each) <= BATCH_BYTES
-        assert tracemalloc.get_traced_memory()[1] < 10 * BATCH_BYTES
-    finally:
-        tracemalloc.stop()
 
 
 # Batches without records
@@ -264,21 +222,6 @@ def test_an_encoded_batch_is_a_value() -> None:
     assert {made: 1}[replace(made)] == 1
 
 
-def test_options_are_values_too() -> None:
-    options = BatchOptions(timestamp_type=LOG_APPEND, transactional=True)
-    assert pickle.loads(pickle.dumps(options)) == options
-    assert replace(options, transactional=False) == BatchOptions(timestamp_type=LOG_APPEND)
-    assert (options.attributes, replace(options, compression=GZIP).attributes) == (0x18, 0x19)
-
-
-def test_kernels_of_messages_refuse_what_is_no_message() -> None:
-    rows = rows_of({"value": [b""]})
-    with pytest.raises(ValueError, match="magic 0 or 1"):
-        _legacy.encode_messages(rows, 0, 1, 0, INT64_MAX, None, 2, 0, False, None)
-    with pytest.raises(ValueError, match="cannot be written"):
-        _legacy.encode_messages(rows, 0, 2, 0, INT64_MAX, None, 1, 0, False, None)
-
-
 GZIP = Compression.GZIP
 
 
@@ -296,9 +239,3 @@ GZIP = Compression.GZIP
 def test_what_07_does_not_have_is_refused(magic: int, kind: int, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         encode_messages_07([b""], magic=magic, compression=kind)  # type: ignore[arg-type]
-
-
-def test_a_null_payload_of_07_is_refused() -> None:
-    with pytest.raises(InvalidRecordError, match="null") as error:
-        encode_messages_07([b"", None])  # type: ignore[list-item]
-    assert error.value.record_index == 1

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg._kernels import encode as _encode
 from kseg.constants import Compression
 from kseg.errors import InvalidRecordError
 from kseg.format.encode import encode_batch, encode_batches, encode_messages_07
@@ -153,21 +152,6 @@ def test_an_offset_beyond_64_bits_is_refused(base: int) -> None:
             encode({"value": [b""]}, magic, base_offset=base)
         with pytest.raises(ValueError, match="beyond 64 bits"):
             encode_batches({"value": [b""]}, BatchOptions(magic=magic), base_offset=base)
-
-
-def test_a_body_of_two_to_the_31_bytes_is_refused_before_it_is_copied() -> None:
-    body = np.zeros(INT32_MAX - 60, np.uint8)
-    with pytest.raises(ValueError, match="is larger than 2147483647"):
-        _encode.seal_batch(body, 0, 0, -1, 0, -1, -1, -1, -1, -1, 1)
-
-
-def test_a_batch_is_sealed_again_with_a_codec_alone() -> None:
-    plain = encode_batch({"value": [b"v"]}).data
-    for header, codec in ((plain[:60], 1), (plain, 0), (plain, 8)):
-        with pytest.raises(ValueError, match="make no compressed batch"):
-            _encode.seal_like(header, b"", codec)
-    with pytest.raises(ValueError, match="is larger than 2147483647"):
-        _encode.seal_like(plain, np.zeros(INT32_MAX - 60, np.uint8), 1)
 
 
 @pytest.mark.parametrize("magic", [0, 1])

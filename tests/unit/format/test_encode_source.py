@@ -5,22 +5,16 @@ from __future__ import annotations
 import gc
 import sys
 from array import array
-from collections import UserDict
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kseg._kernels import encode as _encode
 from kseg._kernels.encode import Rows
-from kseg.constants import TimestampType
 from kseg.errors import InvalidRecordError
-from kseg.format import columns, header
 from kseg.format.encode import SOURCE_FIELDS, encode_batch, rows_of
 from kseg.format.options import BatchOptions
-from kseg.format.request import FIELDS, Request
-from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
-from tests import reference
+from kseg.format.values import BinaryColumn, HeadersColumn
 from tests.builders import batch, record
 from tests.property.test_encode import binary
 
@@ -70,14 +64,6 @@ def test_headers_may_be_dicts() -> None:
     assert written(headers=[{b"h": b"1", "": None}, {}, {"h": b""}]) == PLAIN
 
 
-class Bytes(bytes):
-    """A subclass is bytes too."""
-
-
-def test_subclasses_of_bytes_are_bytes() -> None:
-    assert written(value=[Bytes(b"a"), None, Bytes()]) == PLAIN
-
-
 HEADERS = {
     "lists": WHOLE["headers"],
     "tuples": tuple(tuple(pairs) for pairs in WHOLE["headers"]),
@@ -97,19 +83,6 @@ def test_headers_may_be_sequences_or_a_column(form: str) -> None:
     assert written(headers=HEADERS[form]) == PLAIN
 
 
-def test_columns_that_were_read_may_have_other_fields() -> None:
-    request = Request(columns=FIELDS)
-    (piece,) = columns.decode(memoryview(PLAIN), header.scan(PLAIN), request)
-    assert len(piece.fields) > len(SOURCE_FIELDS)
-    assert encode_batch(piece, BatchOptions()).data == PLAIN
-
-
-def test_columns_that_were_read_without_any_field_are_records_of_nulls() -> None:
-    source = RecordColumns(2, {"position": np.zeros(2, np.int64)})
-    nulls = batch([record(None, timestamp=-1)] * 2, leader_epoch=-1)
-    assert encode_batch(source, BatchOptions()).data == nulls
-
-
 MISSING = {
     "offset": [record(b"v", key=b"k", timestamp=9)],
     "timestamp": [record(b"v", key=b"k", timestamp=-1)],
@@ -126,17 +99,6 @@ def test_a_field_that_is_missing_has_its_default(name: str) -> None:
     plain = batch(MISSING[name], leader_epoch=-1)
     assert encode_batch(whole, BatchOptions()).data == plain
     assert encode_batch({**whole, name: None}, BatchOptions()).data == plain
-
-
-@pytest.mark.parametrize("name", SOURCE_FIELDS)
-def test_one_field_is_enough(name: str) -> None:
-    rows = rows_of({name: WHOLE[name]})
-    assert rows.length == 3
-    assert rows.has_offsets == (name == "offset")
-
-
-def test_any_mapping_will_do() -> None:
-    assert encode_batch(UserDict(WHOLE), BatchOptions()).data == PLAIN
 
 
 @pytest.mark.parametrize("name", SOURCE_FIELDS)
@@ -187,13 +149,6 @@ def test_what_is_no_column_is_refused(name: str) -> None:
     source, error, text = REFUSED[name]
     with pytest.raises(error, match=text):
         rows_of(source)
-
-
-def test_the_largest_numbers_are_taken() -> None:
-    ends = [-(2**63), 2**63 - 1]
-    for form in (ends, array("q", ends), np.array(ends)):
-        assert rows_of({"offset": form}).length == 2
-    assert rows_of({"offset": np.array([2**63 - 1], np.uint64)}).length == 1
 
 
 WRONG_TYPES = {
@@ -319,25 +274,11 @@ def test_rows_hold_their_arrays_in_place_and_let_them_go() -> None:
     times.append(4)
 
 
-def test_a_list_may_change_once_its_rows_are_made() -> None:
-    values = [b"a", b"b"]
-    rows = rows_of({"value": values})
-    values.clear()
-    assert encode_batch(rows, BatchOptions()).record_count == 2
-
-
 def test_rows_are_refused_as_a_whole_where_one_column_is() -> None:
     times = array("q", [1, 2, 3])
     with pytest.raises(ValueError, match="values where"):
         Rows(3, None, times, (b"",) * 2)
     times.append(4)  # nothing holds it
-
-
-@pytest.mark.parametrize(("first", "end"), [(0, 0), (2, 1), (-1, 2), (0, 4), (3, 3)])
-def test_the_kernel_refuses_rows_that_are_not_there(first: int, end: int) -> None:
-    rows = rows_of(WHOLE)
-    with pytest.raises(ValueError, match="cannot be written"):
-        _encode.encode_records(rows, first, end, 0, None, 99, None, 0, -1, -1, -1, -1, -1, -1)
 
 
 def test_numbers_that_change_the_list_they_are_in_are_refused() -> None:
@@ -349,24 +290,3 @@ def test_numbers_that_change_the_list_they_are_in_are_refused() -> None:
     numbers: list[object] = [Sneaky(), 2]
     with pytest.raises(ValueError, match="changed while"):
         rows_of({"timestamp": numbers})
-
-
-def test_numbers_may_come_from_any_iterable() -> None:
-    given = {"timestamp": iter([1, True, np.int32(3), 2**63 - 1])}
-    batch = encode_batch(given, BatchOptions(timestamp_type=TimestampType.LOG_APPEND_TIME))
-    assert batch.record_count == 4
-
-
-def test_every_buffer_that_columns_can_have_is_lent_at_once() -> None:
-    def full(count: int) -> BinaryColumn:
-        ends = np.arange(count + 1, dtype=np.int32)
-        bits = np.packbits(np.ones(count, np.uint8), bitorder="little")
-        return BinaryColumn(ends, np.full(count, 97, np.uint8), bits, 0)
-
-    rows = np.arange(5, dtype=np.int64)
-    headers = HeadersColumn(np.arange(6, dtype=np.int32), full(5), full(5))
-    arrays = {"offset": rows, "timestamp": rows, "key": full(5), "value": full(5)}
-    made = encode_batch(RecordColumns(5, arrays | {"headers": headers}), BatchOptions())
-    (walked,) = reference.walk(made.data).batches
-    held = [(one.key, one.value, one.headers) for one in reference.records(walked)]
-    assert held == [(b"a", b"a", ((b"a", b"a"),))] * 5

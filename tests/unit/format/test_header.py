@@ -9,14 +9,11 @@ import numpy as np
 import pytest
 
 from kseg.constants import Compression, StopReason, TimestampType
-from kseg.errors import CorruptRecordError
 from kseg.format.header import (
     FIELDS,
     BatchTable,
     checksum_rule,
-    crc_error,
     scan,
-    stop_error,
 )
 from tests.builders import GZIP, ZSTD, batch, control_batch, message, messages07, record, wrapper
 
@@ -35,15 +32,6 @@ def test_one_header_has_the_names_of_every_field() -> None:
     assert (header.last_offset, header.next_offset, header.record_count) == (1, 2, 2)
 
 
-def test_a_column_is_a_view_of_the_rows() -> None:
-    table = scan(LOG)
-    for index, name in enumerate(FIELDS):
-        column = getattr(table, name)
-        assert column.base is not None
-        assert column.tolist() == table.rows[:, index].tolist()
-        assert column.dtype == np.int64
-
-
 def test_rows_cannot_be_written() -> None:
     with pytest.raises(ValueError, match="read-only"):
         scan(LOG).position[0] = 1
@@ -52,18 +40,6 @@ def test_rows_cannot_be_written() -> None:
 def test_an_unknown_column_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="colour"):
         scan(LOG).colour  # noqa: B018
-
-
-def test_control_batches_carry_type_and_coordinator_epoch() -> None:
-    table = scan(LOG)
-    assert table.is_control.tolist() == [False, True, False]
-    assert table.control_type.tolist() == [-1, 1, -1]
-    assert table.coordinator_epoch.tolist() == [-1, 5, -1]
-
-
-def test_a_compressed_legacy_set_does_not_tell_count_and_base() -> None:
-    header = scan(THIRD)[0]
-    assert (header.base_offset, header.last_offset, header.record_count) == (-1, 11, -1)
 
 
 def test_what_was_seen_is_summed_up() -> None:
@@ -112,12 +88,6 @@ def test_a_batch_beyond_the_window_asks_for_its_bytes() -> None:
     assert scan(window).stop is StopReason.TORN_TAIL
 
 
-def test_positions_count_from_the_file_s_start() -> None:
-    table = scan(LOG, base=1000)
-    assert table.position.tolist() == [1000, 1000 + len(FIRST), 1000 + len(FIRST + SECOND)]
-    assert table.end_position == 1000 + len(LOG)
-
-
 @pytest.mark.parametrize(
     "where",
     [{"base": -1}, {"base": 5, "start": 4}, {"start": len(LOG) + 1}, {"file_end": len(LOG) - 1}],
@@ -143,19 +113,6 @@ def test_a_bad_checksum_stops_is_noted_or_is_not_looked_at(
     assert table.crc_ok.tolist() == crc_ok
     assert table.stop is stop
     assert table.bad_crc_count == crc_ok.count(0)
-
-
-def test_the_end_of_a_walk_becomes_an_error_with_its_place() -> None:
-    error = stop_error(scan(FIRST + b"\0" * 8 + b"\xff" * 40))
-    assert isinstance(error, CorruptRecordError)
-    assert (error.position, error.stop) == (len(FIRST), StopReason.BAD_LENGTH)
-
-
-def test_a_bad_checksum_becomes_an_error_that_says_what_is_stored() -> None:
-    header = scan(BAD, on_bad_crc="note")[0]
-    error = crc_error(header)
-    assert f"{header.crc:#010x}" in str(error)
-    assert (error.position, error.offset, error.stop) == (0, 0, StopReason.BAD_CRC)
 
 
 @pytest.mark.parametrize(

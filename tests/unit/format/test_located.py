@@ -15,7 +15,6 @@ from kseg.errors import KsegError
 from kseg.format.columns import WholeBatches
 from kseg.format.header import BatchTable, scan_all
 from kseg.format.located import FATE_FIELDS, LEFT, WRITTEN, Retention, Verdict, rewrite_located
-from kseg.format.reader import Workspace
 from kseg.format.retain import Filtered, filter_walked
 from tests.builders import GZIP, LZ4, NONE, SNAPPY, ZSTD, Record, batch, record
 
@@ -199,31 +198,6 @@ def test_a_batch_that_inflates_to_more_than_there_is_room_for_gets_a_larger_one(
         assert LEFT not in dealt_with(data, seed)
 
 
-def test_arrays_that_do_not_fit_are_refused() -> None:
-    view = memoryview(batch([record()]))
-    rows = scan_all(view, on_bad_crc="ignore").rows
-    keep = Judge(view, scan_all(view, on_bad_crc="ignore"), 1).located
-    asked, fates = np.zeros(1, np.int64), np.zeros((1, 6), np.int64)
-
-    def call(**changed: Any) -> None:
-        how: dict[str, Any] = {"rows": rows, "asked": asked, "fates": fates, "at": 0}
-        how |= {"out": np.empty(200, np.uint8)} | changed
-        rewrite(keep, Located(), view, base=0, horizon_ms=0, **how)
-
-    call()
-    for changed in (
-        {"rows": rows[:, :5].copy()},
-        {"fates": fates[:, :5].copy()},
-        {"fates": np.zeros((2, 6), np.int64)},
-        {"asked": asked + 1},
-        {"asked": asked - 1},
-        {"at": -1},
-        {"out": np.empty(0, np.uint8)},
-    ):
-        with pytest.raises(ValueError, match="do not fit each other"):
-            call(**changed)
-
-
 def test_rows_that_lie_outside_their_bytes_are_left_to_columns() -> None:
     view = memoryview(batch([record()]))
     table = scan_all(view, on_bad_crc="ignore")
@@ -235,8 +209,3 @@ def test_rows_that_lie_outside_their_bytes_are_left_to_columns() -> None:
         out = np.empty(500, np.uint8)
         rewrite(keep, Located(), view, rows, np.zeros(1, np.int64), 0, 0, 0, out, fates)
         assert fates[0, 0] == LEFT
-
-
-def test_memory_is_used_again() -> None:
-    workspace = Workspace()
-    assert workspace.located is workspace.located

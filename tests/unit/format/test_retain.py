@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg.errors import CorruptRecordError, InvalidRecordError, LimitExceededError
+from kseg.errors import CorruptRecordError, InvalidRecordError
 from kseg.format.header import BatchTable
 from kseg.format.located import Retention, Verdict
 from kseg.format.retain import filter_batches
 from kseg.format.values import RecordColumns
-from tests.builders import GZIP, ZSTD, batch, encode_record, record
+from tests.builders import batch, encode_record, record
 from tests.conformance.outputs import records_in
 
 NOW: dict[str, Any] = {"now_ms": 0, "delete_retention_ms": 0}
@@ -52,19 +52,6 @@ def test_both_questions_are_asked_for_many_at_a_time() -> None:
     assert [one.offset for one in records_in(result.data)] == list(range(1, 1000, 2))
 
 
-def test_batches_written_together_are_those_written_one_by_one() -> None:
-    log = b"".join(
-        batch([record(b"v%03d" % n) for n in range(at, at + 10)], base_offset=at, codec=codec)
-        for at, codec in zip(range(0, 160, 10), (0, 1, 2, 3, 4, 4, 0, 3) * 2, strict=True)
-    )
-    together = filter_batches(log, delete_empty, odd, **NOW)
-    one_by_one = filter_batches(log, delete_empty, odd, output_bytes=1 << 30, **NOW)
-    assert together.data == one_by_one.data
-    assert [one.offset for one in records_in(together.data)] == list(range(1, 160, 2))
-    for name in ("messages_retained", "max_offset", "max_timestamp", "bytes_retained"):
-        assert getattr(together, name) == getattr(one_by_one, name)
-
-
 @pytest.mark.parametrize("room", [None, 0, 1, 1 << 20])
 def test_the_front_of_a_damaged_batch_never_passes_for_the_whole(room: int | None) -> None:
     body = b"".join(encode_record(record(), offset_delta=n, timestamp_delta=0) for n in range(2))
@@ -78,18 +65,6 @@ def test_damage_behind_the_room_is_left_to_the_next_call() -> None:
     data = batch([record(), record()], base_offset=10)
     result = filter_batches(data + damaged, delete_empty, odd, output_bytes=0, **NOW)
     assert (result.complete, result.bytes_read) == (False, len(data))
-
-
-def test_records_of_batches_that_go_are_not_read() -> None:
-    damaged = batch([], attributes=GZIP, body=b"no gzip", count=3, base_offset=1)
-    data = batch([record()]) + damaged
-
-    def decide(table: BatchTable) -> Verdict:
-        return Verdict(np.array([Retention.DELETE_EMPTY, Retention.DELETE], np.uint8))
-
-    result = filter_batches(data, decide, every, **NOW)
-    assert (result.data, result.bytes_read) == (batch([record()]), len(data))
-    assert result.messages_read == 1
 
 
 def test_a_filter_sees_the_fields_it_asks_for() -> None:
@@ -164,9 +139,3 @@ def test_answers_must_fit_the_questions() -> None:
         filter_batches(MANY, delete_empty, lambda _columns: [True], **NOW)
     with pytest.raises(ValueError, match="rules"):
         filter_batches(MANY, delete_empty, every, rules="2.0", **NOW)
-
-
-def test_a_batch_may_not_inflate_without_bound() -> None:
-    data = batch([record(bytes(100_000))], codec=ZSTD)
-    with pytest.raises(LimitExceededError):
-        filter_batches(data, delete_empty, every, inflated_max=1000, **NOW)

@@ -47,31 +47,6 @@ def told(data: bytes, start: int = 0, **bounds: int) -> list[tuple[object, ...]]
     return found
 
 
-def test_batches_that_follow_each_other_are_one_run() -> None:
-    data = b"junk" + b"".join(BATCHES[:3]) + b"more junk" + b"".join(BATCHES[3:])
-    size = len(BATCHES[0])
-    second = 4 + 3 * size + 9
-    assert runs(data) == [
-        (4, 4 + 3 * size, 10, 15, 3),
-        (second, second + 3 * size, 16, 21, 3),
-    ]
-    assert [run.records for run in find_sound_batches(data)] == [6, 6]
-
-
-@pytest.mark.parametrize(
-    ("bounds", "found"),
-    [
-        ({}, 6),
-        ({"first_offset": 11}, 5),
-        ({"last_offset": 20}, 5),
-        ({"first_offset": 22}, 0),
-        ({"first_offset": 30, "last_offset": 20}, 0),
-    ],
-)
-def test_only_offsets_within_the_bounds_count(bounds: dict[str, int], found: int) -> None:
-    assert sum(run.batches for run in find_sound_batches(b"".join(BATCHES), **bounds)) == found
-
-
 def test_what_lies_in_a_damaged_record_is_its_own_where_its_length_leads_on() -> None:
     inner = batch([record(b"inner")], base_offset=11)
     outer = bytearray(batch([record(inner)], base_offset=10))
@@ -170,12 +145,6 @@ def test_a_batch_longer_than_a_window_is_found_and_gone_on_from(
     data = b"..." + large + BATCHES[0] + wrapper([record(b"a")], magic=1, codec=GZIP, offset=40)
     (run,) = find_sound_batches(data)
     assert run == SoundRun(3, len(data), 3, 3, 40, 3, None)
-
-
-@pytest.mark.parametrize("kept", range(0, 130, 7))
-def test_too_few_bytes_are_no_batch_and_no_fault(kept: int) -> None:
-    told(BATCHES[0][:kept])
-    told(BATCHES[0] + BATCHES[1][:kept])
 
 
 def test_bounds_that_cannot_be_are_refused() -> None:

@@ -232,13 +232,6 @@ def test_a_row_that_is_not_there_and_a_step_are_refused(columns: RecordColumns) 
             one[::2]
 
 
-def test_slices_can_be_written_and_handed_on(columns: RecordColumns) -> None:
-    again = columns[3:6]
-    assert kseg.encode_batch(again).record_count == 3
-    assert again.to_arrow()["key"].to_pylist() == [row["key"] for row in ROWS[3:6]]
-    assert not again.key.data.flags.writeable
-
-
 def test_columns_and_scans_become_frames(log: Path, columns: RecordColumns) -> None:
     wanted = [row["value"] for row in ROWS]
     for name in ("pandas", "polars"):

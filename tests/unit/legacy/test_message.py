@@ -16,7 +16,7 @@ from kseg.errors import (
     KsegError,
     UnsupportedFormatError,
 )
-from kseg.legacy.message import Message, MessageAndMetadata, entry, patched
+from kseg.legacy.message import Message, MessageAndMetadata, patched
 from tests.reference_codecs import crc32
 
 CREATE, LOG_APPEND = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
@@ -29,14 +29,6 @@ def sealed(tail: bytes) -> bytes:
 
 
 # Built from fields
-
-
-def test_fields_may_be_any_buffer() -> None:
-    views = Message.build(memoryview(b"value")[1:], key=bytearray(b"key"))
-    assert views == Message.build(b"alue", key=b"key")
-    wide = memoryview(bytearray(8)).cast("i")
-    assert Message.build(wide).value_size == 8
-    assert Message(memoryview(bytearray(Message.build(b"").data)).cast("b")).magic == 1
 
 
 def test_a_view_borrows_and_a_value_is_a_copy() -> None:
@@ -139,28 +131,7 @@ def test_messages_pickle_with_their_wrapper_s_time() -> None:
     assert loaded.timestamp == 9
 
 
-@pytest.mark.parametrize("size", [0, 4, 5, 22])
-def test_a_message_can_always_be_shown(size: int) -> None:
-    assert f"size={size}" in repr(Message(bytes(size)))
-
-
 # From one magic to another
-
-
-def test_conversion_keeps_bits_without_a_meaning_and_bytes_behind() -> None:
-    odd = Message(sealed(pack(">bBqii", 1, 0xF8, 5, -1, -1) + b"spare"))
-    assert bytes(odd.to_format_version(0).data) == sealed(pack(">bBii", 0, 0xF0, -1, -1) + b"spare")
-
-
-def test_a_message_inside_a_log_append_wrapper_takes_its_type_along() -> None:
-    old = Message(Message.build(b"v", magic=0).data)
-    assert old.to_format_version(1, now_ms=9).timestamp_type == CREATE
-    new = Message(
-        Message.build(b"v", timestamp=3).data,
-        wrapper_timestamp=8,
-        wrapper_timestamp_type=LOG_APPEND,
-    )
-    assert new.to_format_version(0).timestamp == -1
 
 
 @pytest.mark.parametrize("to_magic", [-1, 2])
@@ -203,14 +174,6 @@ def test_a_timestamp_that_cannot_be_set_is_refused() -> None:
 # Wrapped
 
 
-def test_a_wrapper_s_own_time_and_type_may_be_given() -> None:
-    inner = [Message.build(b"v", timestamp=3)]
-    wrapper = Message.wrapping(
-        inner, Compression.GZIP, timestamp=44, timestamp_type=LOG_APPEND, level=1
-    )
-    assert (wrapper.timestamp, wrapper.timestamp_type) == (44, LOG_APPEND)
-
-
 UNWRAPPABLE: dict[str, tuple[list[Message], dict[str, Any], type[Exception]]] = {
     "nothing": ([], {}, ValueError),
     "no codec": ([Message.build(b"v")], {"compression": Compression.NONE}, ValueError),
@@ -248,12 +211,6 @@ def test_what_cannot_be_wrapped_is_refused(claim: str) -> None:
     if len(messages) > 1:
         assert isinstance(refused.value, KsegError)
         assert refused.value.record_index == 1
-
-
-@pytest.mark.parametrize("offset", [-(2**63) - 1, 2**63])
-def test_an_offset_beyond_64_bits_makes_no_entry(offset: int) -> None:
-    with pytest.raises(ValueError, match="64 bits"):
-        entry(Message.build(b"v"), offset)
 
 
 # With metadata

@@ -53,12 +53,6 @@ def offsets(data: bytes, **rules: Any) -> list[int]:
 # Made
 
 
-def test_offsets_come_from_a_number_or_a_call() -> None:
-    for offered in (40, count(40).__next__):
-        created = MessageSet.create(made(1), offsets=offered, compression=Compression.GZIP)
-        assert [found.offset for found in created] == [40, 41, 42]
-
-
 def test_refused_messages_take_no_offsets() -> None:
     counter = count(5)
     offsets = counter.__next__
@@ -81,19 +75,6 @@ def test_valid_bytes_leave_a_cut_off_entry_out() -> None:
         fitting = [end for end in ends if end <= size]
         assert (cut.size_bytes, cut.valid_bytes) == (size, fitting[-1])
         assert [found.offset for found in cut] == list(range(len(fitting) - 1))
-
-
-@pytest.mark.parametrize("size", [13, 0, -1, -(2**31)])
-def test_a_size_that_no_message_has_is_corrupt(size: int) -> None:
-    first = entry(Message.build(b"v"), 3)
-    data = MessageSet(first + pack(">qi", 4, size) + bytes(100))
-    walk = data.shallow()
-    assert next(walk).offset == 3
-    with pytest.raises(CorruptRecordError) as refused:
-        next(walk)
-    assert (refused.value.position, refused.value.offset) == (len(first), 4)
-    with pytest.raises(CorruptRecordError):
-        _ = data.valid_bytes
 
 
 def test_a_message_tells_the_offset_after_it() -> None:
@@ -146,12 +127,6 @@ def test_wrappers_that_cannot_be_opened_are_refused(claim: str) -> None:
     else:
         with pytest.raises(as_0_10):
             offsets(data, rules="0.10")
-
-
-def test_an_error_names_the_wrapper_s_offset() -> None:
-    data = entry(Message.build(b"v"), 3) + wrapped(inner(0, 1, attributes=GZIP), offset=9)
-    with pytest.raises(InvalidRecordError, match="offset 9, record 0"):
-        list(MessageSet(data))
 
 
 def test_other_magics_inside_are_refused_where_that_is_asked() -> None:
@@ -258,40 +233,9 @@ class Greedy(io.RawIOBase):
         return len(part)
 
 
-@pytest.mark.parametrize("portions", [(1,), (5, 1, 7), (10**6,)])
-def test_short_writes_go_on_where_they_stopped(portions: tuple[int, ...]) -> None:
-    made_set = MessageSet.create(made(1))
-    target = Greedy(*portions)
-    assert made_set.write_to(target) == made_set.size_bytes
-    assert target.taken == made_set.data
-
-
-def test_sets_go_to_files_as_they_stand() -> None:
-    data = bytes(MessageSet.create(made(1)).data) + b"a cut-off tail"
-    target = io.BytesIO()
-    assert MessageSet(data).write_to(target) == len(data)
-    assert target.getvalue() == data
-    assert MessageSet(b"").write_to(Greedy(0)) == 0
-
-
-def test_a_target_that_is_full_says_how_much_it_took() -> None:
-    with pytest.raises(BlockingIOError) as refused:
-        MessageSet(bytes(20)).write_to(Greedy(7, None))
-    assert refused.value.characters_written == 7
-
-
 def test_a_target_that_takes_nothing_is_an_error() -> None:
     with pytest.raises(OSError, match="byte 3 of 20"):
         MessageSet(bytes(20)).write_to(Greedy(3, 0))
-
-
-def test_sets_go_to_sockets_in_as_many_parts_as_it_takes() -> None:
-    data = bytes(range(256)) * 40
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        assert MessageSet(data).write_to(ours) == len(data)
-        ours.shutdown(socket.SHUT_WR)
-        assert b"".join(iter(lambda: theirs.recv(1000), b"")) == data
 
 
 def test_a_socket_that_would_block_says_how_much_it_took() -> None:

@@ -18,7 +18,6 @@ from kseg.errors import (
     RecordTooLargeError,
     UnsupportedFormatError,
 )
-from kseg.legacy.message import Message
 from kseg.legacy.message_set import MessageSet
 from kseg.legacy.old_brokers import analyze_0_10, validate_append_010
 from kseg.log.validate.rules import AppendRules, ValidatedBatch
@@ -45,27 +44,7 @@ def validate(data: bytes, **rules: Any) -> ValidatedBatch:
     return validate_0_10(data, **{**defaults, **rules})
 
 
-def outcome(result: ValidatedBatch) -> tuple[int, int, int, bool]:
-    return (
-        result.next_offset,
-        result.max_timestamp,
-        result.offset_of_max_timestamp,
-        result.sizes_maybe_changed,
-    )
-
-
-def only(data: bytes) -> Message:
-    (found,) = MessageSet(data).shallow()
-    return found.message
-
-
 # Both codecs none
-
-
-def test_stamping_leaves_attribute_bits_without_a_meaning() -> None:
-    data = builders.message(record(b"v"), magic=1, attributes=0xF0)
-    assert only(validate(data, timestamp_type=LOG_APPEND).head).attributes == 0xF8
-    assert only(validate(data).head).attributes == 0xF0
 
 
 def test_the_set_that_was_given_stays_as_it_is() -> None:
@@ -77,42 +56,6 @@ def test_the_set_that_was_given_stays_as_it_is() -> None:
         validate(given, source=GZIP, target=GZIP, timestamp_type=LOG_APPEND)
         validate(given, timestamp_type=LOG_APPEND)
         assert given == data
-
-
-# Compressed, in place
-
-
-def test_a_right_timestamp_leaves_even_a_wrong_checksum() -> None:
-    source = bytearray(builders.wrapper(GIVEN, magic=1, codec=GZIP))
-    source[12:16] = b"oops"
-    result = validate(bytes(source), source=GZIP, target=GZIP)
-    assert only(result.head).crc == int.from_bytes(b"oops", "big")
-
-
-def test_checksums_inside_are_not_looked_at_when_the_set_is_made_anew() -> None:
-    inner = builders.message(GIVEN[0], magic=1, crc=7)
-    source = builders.wrapper(GIVEN[:1], magic=1, codec=GZIP, inner=inner)
-    result = validate(source, source=GZIP, target=LZ4)
-    (found,) = MessageSet(result.head)
-    assert (found.message.crc, found.message.value) == (7, b"a")
-
-
-# Compressed, rebuilt
-
-
-def test_a_wrapper_with_nothing_inside_is_taken() -> None:
-    source = builders.wrapper([], magic=1, codec=GZIP, offset=0, inner=b"")
-    in_place = validate(source, source=GZIP, target=GZIP)
-    assert outcome(in_place) == (50, -1, 49, False)
-    assert only(in_place.head).value == only(source).value
-    assert validate(source, source=GZIP, target=NONE).head == b""
-
-
-@pytest.mark.parametrize("kind", [CREATE, LOG_APPEND])
-def test_a_wrapper_of_another_magic_with_nothing_inside_does_not_stay(kind: TimestampType) -> None:
-    source = builders.wrapper([], magic=0, codec=GZIP, offset=0, inner=b"")
-    result = validate(source, source=GZIP, target=GZIP, timestamp_type=kind)
-    assert (result.head, result.next_offset, result.sizes_maybe_changed) == (b"", 50, True)
 
 
 # Refused
@@ -133,15 +76,6 @@ def test_create_time_is_bounded_on_both_sides(
     assert [fault.record_index for fault in refused.value.record_errors] == [1]
     late = validate(data, timestamp_difference_max_ms=0, timestamp_type=LOG_APPEND, **rules)
     assert late.max_timestamp == NOW
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_no_timestamp_is_a_timestamp_as_any_other(magic: int) -> None:
-    data = builders.messages([record(b"a", timestamp=-1)], magic=magic)
-    assert validate(data).next_offset == 51
-    assert validate(data, timestamp_difference_max_ms=NOW + 1).next_offset == 51
-    with pytest.raises(InvalidTimestampError, match=f"{NOW + 1} ms"):
-        validate(data, timestamp_difference_max_ms=NOW)
 
 
 def test_a_message_of_a_strange_magic_is_refused() -> None:
@@ -215,16 +149,6 @@ def test_a_codec_without_a_name_is_refused() -> None:
         analyze_0_10(builders.message(record(), magic=1, attributes=7), message_bytes_max=99)
 
 
-def test_a_set_that_grew_is_looked_at_again_by_its_sizes() -> None:
-    data = builders.messages([record(b"v")], magic=0)
-    bound = len(data)
-    assert analyze_0_10(data, message_bytes_max=bound) == NONE
-    result = validate_0_10(data, next_offset=0, now_ms=0, source=NONE, target=NONE)
-    assert result.sizes_maybe_changed
-    with pytest.raises(RecordTooLargeError):
-        analyze_0_10(result.head, message_bytes_max=bound)
-
-
 # Both steps, as `kseg.broker.validate_append_010` takes them
 
 SAME_TIME = [record(value, key=b"k", timestamp=NOW) for value in (b"a", b"b", b"c")]
@@ -242,11 +166,6 @@ def test_a_plain_set_stays_in_place_and_gets_offsets() -> None:
     assert (found.first_offset, found.last_offset, found.next_offset) == (12, 14, 15)
     assert (found.record_count, found.in_place, found.log_append_time) == (3, True, -1)
     assert (found.max_timestamp, found.offset_of_max_timestamp) == (NOW, 12)
-
-
-def test_log_append_time_is_in_the_result() -> None:
-    found = taken(PLAIN, AppendRules(magic=1, timestamp_type=LOG_APPEND))
-    assert found.log_append_time == found.max_timestamp == NOW + 5
 
 
 @pytest.mark.parametrize("target", [None, NONE, GZIP, SNAPPY])
@@ -292,8 +211,3 @@ def test_a_message_that_is_too_large_is_refused_before_it_is_made_anew_and_after
     old = builders.messages(SAME_TIME, magic=0)
     with pytest.raises(RecordTooLargeError):  # eight bytes more, for the timestamp
         taken(old, AppendRules(magic=1, batch_bytes_max=size - 1))
-
-
-def test_a_set_without_messages_gets_no_offsets() -> None:
-    found = taken(b"")
-    assert (found.record_count, found.next_offset, found.to_bytes()) == (0, 12, b"")

@@ -32,16 +32,6 @@ def test_a_message_that_cannot_be_written_is_named(bad: int) -> None:
     assert (caught.value.offset, caught.value.record_index) == (bad, 0)
 
 
-@pytest.mark.parametrize("first_offset", [0, 2])
-def test_a_record_that_cannot_be_written_counts_from_the_first_of_its_batch(
-    first_offset: int,
-) -> None:
-    data = batch([record()]) + batch([record(), record(), record(timestamp=-9)], base_offset=1)
-    with pytest.raises(InvalidRecordError) as caught:
-        down_convert(data, 1, first_offset=first_offset)
-    assert (caught.value.offset, caught.value.record_index) == (1, 2)
-
-
 def test_a_wrong_checksum_is_refused_unless_kafka_s_way_is_asked_for() -> None:
     data = batch([record(b"v")], crc=1)
     with pytest.raises(CorruptRecordError):
