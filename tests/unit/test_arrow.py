@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from tests.builders import (
     record,
     write_segment,
 )
-from tests.unit.log.brute import partitions_of
 
 TIME = 1_760_000_000_000
 EVERY_FIELD = (*PLACE_FIELDS, *FIELDS, "timestamp_ms")
@@ -108,21 +106,6 @@ def test_header_names_are_text_and_their_values_bytes(orders: Path) -> None:
     ]
     assert headers[4] == [{"key": "b\ufffdd", "value": b"\xff"}]
     assert headers[0] == headers[1] == []
-
-
-def test_fixtures_as_arrow_hold_what_the_columns_hold(fixture_case: Path) -> None:
-    for directory in partitions_of(fixture_case)[:2]:
-        found = scan(directory, columns=EVERY_FIELD, on_corrupt="skip", max_rows=40, control=True)
-        for piece in found:
-            taken = arrow.to_record_batch(piece)
-            taken.validate(full=True)
-            assert taken["key"].to_pylist() == list(piece.key)
-            assert taken["value"].to_pylist() == list(piece.value)
-            assert taken["offset"].to_pylist() == piece.offset.tolist()
-            for headers, pairs in zip(taken["headers"].to_pylist(), piece.headers, strict=True):
-                assert [(h["key"], h["value"]) for h in headers] == [
-                    (name.decode("utf-8", "replace"), value) for name, value in pairs
-                ]
 
 
 def test_bytes_are_shared_with_the_columns_not_copied(orders: Path) -> None:
@@ -206,13 +189,6 @@ def test_times_are_shared_with_the_column_not_copied(missing: tuple[int, ...]) -
     assert arrow.timestamp_array(times[::2]).equals(expected.take(pa.array(range(0, 11, 2))))
 
 
-def test_readers_are_lazy_and_hold_the_schema(orders: Path) -> None:
-    reader = scan(orders, max_rows=1, columns=("offset",)).to_reader()
-    assert reader.schema == arrow.schema(("offset",))
-    assert reader.read_next_batch().to_pylist() == [{"offset": 0}]
-    assert sum(len(taken) for taken in reader) == 6
-
-
 def test_nothing_found_is_a_table_without_rows(orders: Path, tmp_path: Path) -> None:
     empty = scan(orders, offset=(100, None), columns=EVERY_FIELD)
     table = empty.to_arrow()
@@ -252,27 +228,6 @@ def test_arrow_polars_and_duckdb_take_each_source_again_and_again(source: object
         ]
 
 
-def test_streams_do_not_share_their_place(source: object) -> None:
-    first = pa.RecordBatchReader.from_stream(source)
-    assert first.read_next_batch().num_rows == 2
-    second = pa.RecordBatchReader.from_stream(source)
-    assert second.read_next_batch().num_rows == 2
-    with pytest.raises(StopIteration):
-        first.read_next_batch()
-
-
-def test_a_consumer_may_ask_for_another_schema(source: object) -> None:
-    wide = pa.schema(
-        [
-            pa.field(name, pa.large_binary() if name in ("key", "value") else kind)
-            for name, kind in ((name, arrow.TYPES[name]) for name in FIELDS_DEFAULT)
-        ]
-    )
-    table = pa.RecordBatchReader.from_stream(source, schema=wide).read_all()
-    assert table.schema.field("value").type == pa.large_binary()
-    assert table["value"].to_pylist() == [b"six", b"7"]
-
-
 def test_damage_reaches_whoever_takes_the_stream(orders: Path) -> None:
     path = orders / f"{6:020d}.log"
     data = path.read_bytes()
@@ -293,18 +248,11 @@ def duckdb_with(**tables: object) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def test_the_package_alone_does_not_load_arrow() -> None:
-    assert "pyarrow" in sys.modules  # here; tests/tidy asks a fresh process
-    assert arrow.TYPES["headers"] == arrow.HEADERS
-
-
 def test_a_field_that_there_is_not_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="no field no-such; there are: "):
         arrow.schema(("offset", "no-such"))
 
 
-VALUES = [b"one", None, b"", b"\xff\x00", b"longer than any view keeps inline", None, b"end"]
-TEXTS = ["one", None, "", "\u00e9", "longer than any view keeps inline", None, "end"]
 HEADERS = [[("a", b"1"), ("a", None)], None, [], [("", b"")], None, [("z", b"last")], []]
 
 
@@ -336,34 +284,6 @@ def check_layout(column: BinaryColumn) -> None:
         assert len(column.validity) == (len(column) + 7) // 8
     for array in (column.offsets, column.data, column.validity):
         assert array is None or not array.flags.writeable
-
-
-LAYOUTS = {
-    "binary": pa.binary(),
-    "large binary": pa.large_binary(),
-    "views": pa.binary_view(),
-}
-TEXT_LAYOUTS = {
-    "string": pa.string(),
-    "large string": pa.large_string(),
-    "string views": pa.string_view(),
-}
-
-
-@pytest.mark.parametrize("first", [0, 1, 3])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_bytes_come_in_every_layout_and_slice(layout: str, first: int) -> None:
-    column = only("value", pa.array(VALUES, LAYOUTS[layout])[first:6])
-    check_layout(column)
-    assert list(column) == VALUES[first:6]
-    assert column.null_count == VALUES[first:6].count(None)
-
-
-@pytest.mark.parametrize("layout", TEXT_LAYOUTS)
-def test_text_comes_as_its_utf8(layout: str) -> None:
-    column = only("key", pa.array(TEXTS, TEXT_LAYOUTS[layout])[1:])
-    check_layout(column)
-    assert list(column) == [None if text is None else text.encode() for text in TEXTS[1:]]
 
 
 def test_dictionaries_fixed_sizes_and_nothing_but_nulls_are_bytes_too() -> None:
@@ -440,19 +360,6 @@ def test_headers_come_in_every_layout_and_slice(layout: str, first: int) -> None
     check_layout(column.keys)
     check_layout(column.values)
     assert list(column) == header_bytes(HEADERS[first:6])
-
-
-def test_headers_under_a_null_list_are_no_ones() -> None:
-    pair = pa.array(pairs([[("a", b"1"), ("b", b"2"), ("c", b"3")]]), arrow.HEADERS).flatten()
-    ends, mask = pa.array([0, 1, 2, 3], pa.int32()), pa.array([False, True, False])
-    array = pa.ListArray.from_arrays(ends, pair, mask=mask)
-    assert list(only("headers", array)) == [((b"a", b"1"),), (), ((b"c", b"3"),)]
-    assert list(only("headers", array[1:])) == [(), ((b"c", b"3"),)]
-
-
-def test_headers_of_nothing_but_nulls_are_none() -> None:
-    column = only("headers", pa.nulls(2))
-    assert list(column) == [(), ()]
 
 
 @pytest.mark.parametrize("row", [{"key": None, "value": b"1"}, None])
@@ -580,14 +487,6 @@ def test_a_table_of_chunks_becomes_one_piece_or_one_each() -> None:
     assert (list(one.value), one.offset.tolist()) == ([b"a", None, b"c"], [1, 2, 7])
     pieces = list(arrow.from_arrow(table))
     assert [list(piece.value) for piece in pieces if len(piece)] == [[b"a", None], [b"c"]]
-
-
-@pytest.mark.parametrize("name", ["offset", "timestamp", "key", "value", "headers"])
-def test_nothing_is_a_piece_of_no_records(name: str) -> None:
-    empty = pa.schema([pa.field(name, arrow.TYPES[name])]).empty_table()
-    piece = arrow.from_record_batch(empty)
-    assert (len(piece), len(piece[name])) == (0, 0)
-    assert sum(len(piece) for piece in arrow.from_arrow(empty)) == 0
 
 
 SPEAKERS = {

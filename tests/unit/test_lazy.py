@@ -341,14 +341,6 @@ def test_topics_and_partitions_choose_the_directories(data: Path) -> None:
     assert sources_of(scan.pushed) == (["a-1"] if TAKES_FILTERS else sources_of(scan))
 
 
-def test_lists_of_sql_choose_too(data: Path) -> None:
-    scan = kseg.scan(data)
-    frame = scan.lazy().sql("select * from self where topic in ('b', 'c') and \"offset\" in (3, 5)")
-    assert frame.collect()["offset"].to_list() == [3, 5]
-    assert sources_of(scan.pushed) == (["b-0"] if TAKES_FILTERS else sources_of(scan))
-    assert ("offset=(3, 6)" in repr(scan.pushed)) is TAKES_FILTERS
-
-
 def test_the_first_records_take_one_piece(large: Path) -> None:
     scan = kseg.scan(large, max_rows=20)
     assert scan.lazy().head(10).collect().height == 10
@@ -375,19 +367,6 @@ def test_a_count_reads_headers(data: Path) -> None:
     assert sql("select count(*) from r where topic = 'b'", r=records) == [(200,)]
     assert scan.pushed.pieces == 0
     assert records.count_rows() == 600
-
-
-def test_explain_names_the_scan(data: Path) -> None:
-    scan = kseg.scan(data / "a-0", offset=(5, None))
-    assert "offset=(5, None)" in scan.lazy().explain()
-    assert repr(scan.dataset()).startswith("Dataset(Scan(")
-
-
-def test_batches_are_as_small_as_asked_for(data: Path) -> None:
-    records = kseg.dataset(data / "a-0")
-    batches = list(records.scanner(batch_size=15).to_batches())
-    assert max(batch.num_rows for batch in batches) <= 15
-    assert sum(batch.num_rows for batch in batches) == 200
 
 
 @pytest.mark.parametrize(("place", "is_pure"), [(-2, True), (-1, False)], ids=["closed", "last"])
@@ -470,17 +449,6 @@ def test_wrong_arguments_are_typed_errors(data: Path) -> None:
         kseg.scan(data / "a-0").lazy().select("ofset").collect()
     with pytest.raises(duckdb.BinderException):
         sql("select ofset from r", r=kseg.dataset(data / "a-0"))
-
-
-def test_damage_ends_a_query(data: Path) -> None:
-    path = next((data / "a-0").glob("*.log"))
-    stored = bytearray(path.read_bytes())
-    stored[70] ^= 1
-    path.write_bytes(stored)
-    with pytest.raises(Exception, match=r"checksum|CRC"):
-        kseg.scan(data / "a-0").lazy().collect()
-    with pytest.raises(duckdb.Error, match=r"checksum|CRC"):
-        sql("select * from r", r=kseg.dataset(data / "a-0"))
 
 
 # ---- conditions ----------------------------------------------------------------------------------

@@ -96,20 +96,6 @@ def test_results_come_in_the_order_of_the_pieces(threads: int) -> None:
     assert taken([piece(number) for number in range(40)], threads) == expected
 
 
-def test_a_piece_that_ends_last_still_comes_first() -> None:
-    ended = threading.Event()
-
-    def first(put: Put) -> None:
-        assert ended.wait(60)
-        put("first")
-
-    def second(put: Put) -> None:
-        put("second")
-        ended.set()
-
-    assert taken([first, second], 2) == ["first", "second"]
-
-
 @pytest.mark.parametrize("threads", [2, 3, 8])
 def test_an_error_comes_behind_the_results_in_front_of_it_and_ends_the_others(threads: int) -> None:
     results: list[Any] = []
@@ -273,27 +259,6 @@ def test_a_thread_that_the_system_refuses_leaves_its_pieces_to_the_others(
     assert taken(pieces, 1) == list(range(9))
 
 
-def test_a_thread_that_dies_with_a_piece_is_an_error_with_the_file(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    do = workers._Run._do
-
-    def die(run: workers._Run, piece: workers._Piece) -> None:
-        if piece.path != "b.log":
-            return do(run, piece)
-        piece.thread = threading.Thread()  # which does not live
-        return None
-
-    monkeypatch.setattr(workers._Run, "_do", die)
-    results: list[Any] = []
-    with pytest.raises(LimitExceededError, match=r"b\.log.*out of memory"):
-        run_in_order(
-            [At(f"{name}.log", putting(name)) for name in "abc"], results.append, threads=2
-        )
-    assert results == ["a"]
-    assert not alive()
-
-
 def test_a_program_ends_with_results_that_nobody_took(tmp_path: Path) -> None:
     program = """
 from kseg.workers import in_order
@@ -301,14 +266,6 @@ results = in_order([lambda put: [put(n) for n in range(1000)]] * 4, threads=2)
 assert next(results) == 0
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
-
-
-def test_a_run_that_the_end_of_the_interpreter_stops_lets_its_taker_go() -> None:
-    results = in_order([putting(0)] * 20, threads=1)
-    assert next(results) == 0
-    workers._end_runs()
-    with pytest.raises(workers._StoppedError):
-        list(results)
 
 
 @pytest.mark.parametrize("threads", [2, 3])
@@ -334,26 +291,6 @@ def test_a_run_in_a_piece_ends_with_the_run_around_it_and_not_as_if_it_were_done
         list(in_order([first, around], threads=2))
     assert not went_on
     assert not alive()
-
-
-def test_an_iterator_of_results_may_be_collected_by_one_of_its_threads() -> None:
-    held: list[Any] = []
-    dropped = threading.Event()
-
-    def dropping(put: Put) -> None:
-        put(1)
-        while not held:
-            time.sleep(0.001)
-        held.clear()
-        dropped.set()
-        endless(put)
-
-    results = in_order([dropping, endless], threads=2)
-    assert next(results) == 1
-    held.append(results)
-    del results
-    assert dropped.wait(60)
-    assert gone_in_time()
 
 
 def refuse(*_: object) -> None:
@@ -444,39 +381,6 @@ def test_what_is_written_into_a_buffer_arrives_without_a_copy() -> None:
     assert [text for text, _ in results] == [b"on", b"tw"] * 20
     assert {at for _, at in results} <= set(written)
     assert len({at for _, at in results}) < len(results), "memory is used again"
-
-
-@THREADS
-def test_the_taker_gets_all_results_of_long_pieces_in_order(threads: int) -> None:
-    results: list[tuple[int, int]] = []
-    doers: set[int] = set()
-    here = threading.get_ident()
-
-    def piece(number: int, put: Put) -> None:
-        doers.add(threading.get_ident())
-        for step in range(300):  # more than may wait
-            put((number, step))
-
-    def take(result: tuple[int, int]) -> None:
-        assert threading.get_ident() == here
-        results.append(result)
-
-    pieces = [partial(piece, number) for number in range(12)]
-    run_in_order(pieces, take, threads=threads)
-    assert results == [(number, step) for number in range(12) for step in range(300)]
-    assert len(doers) <= threads
-    assert not alive()
-
-
-def test_a_taker_that_refuses_a_result_ends_all_pieces() -> None:
-    def take(result: int) -> None:
-        if result == 70:
-            raise OSError(28, "No space left on device")
-
-    pieces = [partial(lambda number, put: put(number), number) for number in range(100)]
-    with pytest.raises(OSError, match="No space"):
-        run_in_order(pieces, take, threads=3)
-    assert not alive()
 
 
 @THREADS

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import polars
 import pyarrow as pa
 import pytest
 
@@ -169,13 +168,6 @@ def test_topics_and_partitions_choose(data: Path, name: str) -> None:
         call(data, partitions="0")
 
 
-def test_verify_looks_at_chosen_partitions(data: Path) -> None:
-    whole = sum(kseg.verify(data / f"orders-{number}").files for number in (0, 1))
-    assert kseg.verify(str(data.parent / "dat*"), topics="ord*").files == whole
-    with pytest.raises(ValueError, match="there are 0, 1"):
-        kseg.verify(data, partitions=7)
-
-
 @pytest.mark.parametrize("name", [name for name in CHOOSING if name != "diff"])
 def test_paths_are_checked(data: Path, name: str) -> None:
     call, places = CHOOSING[name]
@@ -210,19 +202,6 @@ def test_what_cannot_be_read_is_skipped_among_the_chosen(data: Path) -> None:
     assert [one.path for one in infos.skipped] == [data / "orders-7"]
     with pytest.raises(OSError, match="orders-7"):
         kseg.info(data)
-
-
-def test_a_report_becomes_a_frame_by_its_stream(data: Path) -> None:
-    for report in (kseg.info(data), kseg.topics(data), kseg.stats(data).topics):
-        assert polars.DataFrame(report).equals(report.to_polars())
-        assert report[0] == next(iter(report))
-
-
-def test_topics_report_their_progress(data: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    kseg.topics(data, progress=lambda *at: seen.append(at))
-    count = len(kseg.info(data))
-    assert seen == [(done, count) for done in range(1, count + 1)]
 
 
 @pytest.mark.parametrize("name", REPORTS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kseg import diff
-from kseg.analysis.diff import Diff, diff_of, examine, plan, report
+from kseg.analysis.diff import Diff, diff_of
 from kseg.analysis.pairs import Compared
 from kseg.errors import NotALogError
 from kseg.log.copies import Copy, DoubtError
@@ -27,11 +26,6 @@ def only(found: Diff) -> Compared:
     (partition,) = found.partitions
     (pair,) = partition.compared
     return pair
-
-
-def changed(at: int, **fields: object) -> list[Told]:
-    """The usual copy with one batch changed."""
-    return [replace(one, **fields) if n == at else one for n, one in enumerate(BASE)]  # type: ignore[arg-type]
 
 
 # ---- damage --------------------------------------------------------------------------------------
@@ -58,15 +52,6 @@ def test_only_chosen_partitions_are_compared(tmp_path: Path) -> None:
         diff(tmp_path / "a", tmp_path / "b", topics="v")
     with pytest.raises(NotALogError, match="chosen"):
         diff_of((tmp_path / "a", tmp_path / "b"), chosen=lambda topic, number: False)
-
-
-def test_units_and_answers_travel_to_other_processes(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        write_copy(tmp_path / name / "t-0", changed(4, text=name))
-    (unit,) = plan((tmp_path / "a", tmp_path / "b"))
-    answer = examine(pickle.loads(pickle.dumps(unit)))
-    assert pickle.loads(pickle.dumps(answer)) == answer
-    assert report([answer]) == diff(tmp_path / "a", tmp_path / "b")
 
 
 # ---- a copy that changes -------------------------------------------------------------------------

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import numpy as np
 import pytest
 
 import kseg
-from kseg.analysis.internal_logs import NONE, ColumnTable
 from kseg.documents import id_text
 from kseg.log.reader import LogView
 from kseg.reports import Groups
@@ -206,14 +204,6 @@ def test_updates_change_the_snapshot_before_them(tmp_path: Path) -> None:
 
 
 # ---- what cannot be known ------------------------------------------------------------------------
-
-
-def test_a_table_of_columns_shows_itself(tmp_path: Path) -> None:
-    columns = {"group": np.array(["<a>"] * 300, object), "lag": np.array([NONE] * 300, np.int64)}
-    table = ColumnTable(columns)
-    assert repr(table) == "ColumnTable(300 rows)"
-    assert table._repr_html_().count("&lt;a&gt;") == 200
-    assert table.table_rows()[0] == {"group": "<a>", "lag": None}
 
 
 def test_a_log_that_cannot_be_read_costs_its_own_rows(

@@ -26,12 +26,6 @@ def test_a_data_directory_is_its_partitions(data: Path) -> None:
     assert [*kseg.info([data / "orders-0", data / "orders-1"])] == [one, other]
 
 
-def test_a_file_by_itself_has_no_topic(data: Path) -> None:
-    (path,) = (data / "orders-0").glob("*.log")
-    (one,) = kseg.info(path)
-    assert (one.topic, one.log_end_offset, one.segments[0].file) == (None, 8, path.name)
-
-
 def test_committed_records_end_at_the_last_stable_offset(tmp_path: Path) -> None:
     producer = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
     opened = batch([record()] * 2, base_offset=3, base_sequence=0, **producer)
@@ -51,18 +45,6 @@ def test_what_is_damaged_is_among_the_faults(data: Path) -> None:
     one, _other = kseg.info(data)
     assert one.leader_epochs is None
     assert len(one.faults) >= 1
-
-
-def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "00000000000000000000.index").write_bytes(b"")
-    with pytest.raises(kseg.NotALogError, match="kseg dump"):
-        kseg.info(tmp_path / "00000000000000000000.index")
-
-
-def test_verify_and_stats_are_public_under_the_names_of_their_verbs(data: Path) -> None:
-    assert kseg.verify(data, deep=True).records == 6
-    found = kseg.stats(data, top=1)
-    assert [one.stats.summary.records for one in found.partitions] == [3, 3]
 
 
 def test_the_files_of_a_partition_count_it_once() -> None:

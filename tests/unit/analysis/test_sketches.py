@@ -59,24 +59,6 @@ def test_quantiles_are_at_most_a_sixteenth_too_large(share: float, spread: int) 
     assert exact <= found <= exact + exact / 16
 
 
-def test_histograms_join_to_the_histogram_of_all() -> None:
-    parts = [np.array(part, np.int64) for part in ([3, 5], [], [900, 1, 77])]
-    whole = SizeHistogram.of(np.concatenate(parts)).document()
-    for order in permutations(parts):
-        joined = SizeHistogram.of(np.zeros(0, np.int64))
-        for part in order:
-            joined = joined.merge(SizeHistogram.of(part))
-        assert joined.document() == whole
-
-
-def test_sizes_of_nothing_are_zero() -> None:
-    none = SizeHistogram.of(np.zeros(0, np.int64))
-    found = none.document()
-    assert found.pop("quantile_error") > 0
-    assert found.pop("histogram") == []
-    assert set(found.values()) == {0}
-
-
 # ---- distinct keys -------------------------------------------------------------------------------
 
 
@@ -86,14 +68,6 @@ def test_distinct_keys_are_counted_within_five_percent(count: int) -> None:
     keys = [b"key %d" % number for number in range(count)]
     counter.feed(column(keys + keys[:100]), np.ones(len(keys + keys[:100]), np.int64))
     assert abs(counter.distinct().estimate() - count) <= 0.05 * count
-
-
-def test_distinct_counts_join_without_counting_twice() -> None:
-    one, other = KeyCounter(), KeyCounter()
-    one.feed(column([b"a", b"b"]), np.ones(2, np.int64))
-    other.feed(column([b"b", b"c"]), np.ones(2, np.int64))
-    assert one.distinct().merge(other.distinct()).estimate() == 3
-    assert KeyCounter().distinct().merge(one.distinct()).estimate() == 2
 
 
 # ---- top keys ------------------------------------------------------------------------------------
@@ -109,14 +83,6 @@ def test_top_keys_are_exact_while_there_is_room_for_all() -> None:
     assert [one.records for one in top] == [records_of[one.key] for one in top]
 
 
-def test_top_keys_of_a_counter_that_names_few_are_exact_too() -> None:
-    records = skewed(seed=4, count=5_000, keys=900)
-    top = counted(records, kept=25, limit=2_000, piece=100).top(25)
-    expected = sorted(truth(records).values(), reverse=True)[:25]
-    assert [one.bytes for one in top] == expected
-    assert all(truth(records)[one.key] == one.bytes for one in top)
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_truth_lies_within_the_error_when_keys_had_to_go(seed: int) -> None:
     records = skewed(seed, count=8_000, keys=4_000)
@@ -127,11 +93,6 @@ def test_truth_lies_within_the_error_when_keys_had_to_go(seed: int) -> None:
         assert one.bytes <= exact[one.key] <= one.bytes + one.bytes_error
     listed = {one.key for one in found.top(50)}
     assert all(size <= found.lost for key, size in exact.items() if key not in listed)
-
-
-def test_records_without_a_key_count_for_no_key() -> None:
-    found = counted([(None, 10), (b"", 4), (None, 10)], kept=4, limit=8, piece=3)
-    assert [(one.key, one.bytes) for one in found.top(9)] == [(b"", 4)]
 
 
 def test_joined_totals_are_the_same_in_every_order_and_hold_the_truth() -> None:
@@ -145,18 +106,6 @@ def test_joined_totals_are_the_same_in_every_order_and_hold_the_truth() -> None:
         for one in joined.top(200):
             assert one.bytes <= exact[one.key] <= one.bytes + one.bytes_error
     assert len(answers) == 1
-
-
-def test_joined_totals_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kseg.analysis.sketches.MERGED_KEYS_MAX", 64)
-    sides = [
-        counted([(b"%d-%d" % (n, i), i) for i in range(50)], kept=50, limit=100, piece=50)
-        for n in range(4)
-    ]
-    joined = reduce(KeyTotals.merge, sides)
-    assert len(joined.hashes) <= 64
-    assert len(joined.names) == len(joined.hashes)
-    assert joined.lost > 0
 
 
 def test_of_keys_with_as_many_bytes_few_are_remembered_by_name() -> None:

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
-import random
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from kseg.analysis.stats import (
-    StatsOptions,
     StatsReport,
-    examine,
-    merge_all,
-    plan,
-    report,
     stats,
 )
-from kseg.catalog import Catalog
 from kseg.errors import NotALogError
 from kseg.files import io
 from kseg.log.log import Log
 from tests.builders import batch, record, write_segment
-
-OPTIONS = StatsOptions()
 
 
 def rows(found: StatsReport) -> str:
@@ -63,16 +53,6 @@ def test_every_partition_is_counted_as_its_records_are(data: Path) -> None:
         top = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:10]
         assert [key["bytes"] for key in document["top_keys"]] == [size for _, size in top]
         assert all(sizes[key["key"]] == key["bytes"] for key in document["top_keys"])
-
-
-def test_the_answer_does_not_depend_on_order_or_process(data: Path) -> None:
-    expected = rows(stats(data))
-    units = plan(Catalog.of(data, files="all"))
-    answers = [pickle.loads(pickle.dumps(examine(unit, OPTIONS))) for unit in units]
-    for seed in range(4):
-        random.Random(seed).shuffle(answers)
-        assert rows(report(merge_all(answers), OPTIONS)) == expected
-    assert rows(stats(data, threads=2)) == expected
 
 
 def test_headers_alone_say_nothing_of_records(data: Path) -> None:
@@ -116,17 +96,6 @@ def test_a_damaged_batch_is_counted_and_the_rest_is_seen(tmp_path: Path) -> None
     assert "checksum" in one.stats.faults[0]
 
 
-def test_progress_ends_at_the_total(data: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    stats(data / "plain-0", progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1][0] == seen[-1][1] > 0
-
-
 def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotALogError):
         stats(tmp_path)
-
-
-def test_no_process_at_all_is_refused(data: Path) -> None:
-    with pytest.raises(ValueError, match="threads"):
-        stats(data, threads=0)

@@ -14,11 +14,8 @@ from pathlib import Path
 import pytest
 
 import kseg
-from kseg.analysis.checks import LogChecks
-from kseg.analysis.units import Unit, UnitKind
-from kseg.analysis.values import CODES, PER_CODE_MAX, SENTENCES, Findings
+from kseg.analysis.values import CODES, PER_CODE_MAX, SENTENCES
 from kseg.analysis.verify import (
-    Finding,
     VerifyOptions,
     examine,
     merge_all,
@@ -27,12 +24,11 @@ from kseg.analysis.verify import (
     verify,
 )
 from kseg.catalog import Catalog
-from kseg.errors import KsegError, NotALogError
-from kseg.format.header import scan
+from kseg.errors import NotALogError
 from kseg.log.settings import settings
 from tests.builders import ZSTD, batch, record, write_segment
 from tests.inner_faults import ERAS, wrong_inner_message
-from tests.unit.analysis.breaks import BREAKS, LAST_SIZE, SIZE, patch
+from tests.unit.analysis.breaks import BREAKS, patch
 from tests.unit.analysis.healthy import FIRST, Data, index, make, records, time_index
 from tests.unit.log.settings import made
 
@@ -97,45 +93,12 @@ def test_inner_messages_are_checked_with_and_without_deep(tmp_path: Path, era: s
 # Asked in other ways.
 
 
-def test_one_path_is_as_good_as_a_list_of_it(data: Data) -> None:
-    for path in (data.root, str(data.root), os.fspath(data.root / "orders-0")):
-        plans = [
-            plan(Catalog.of(paths, files="all")) for paths in (path, [path, path], iter([path]))
-        ]
-        assert plans[0] == plans[1] == plans[2] != []
-
-
 @pytest.mark.parametrize("suffix", ["delete", "stray"])
 def test_unused_entries_of_a_log_set_aside_are_no_fault(data: Data, suffix: str) -> None:
     BREAKS["an index never trimmed, of the last segment under the mark"].do(data)
     aside = f"orders-0.{32 * '0'}-{suffix}"
     data.partition.rename(data.root / aside)
     assert "index-unused" not in {one.code for one in verify(data.root).findings}
-
-
-def test_a_transaction_is_open_over_the_tables_of_a_walk() -> None:
-    tables = [
-        scan(
-            batch(
-                records(1),
-                base_offset=number,
-                producer_id=9,
-                producer_epoch=0,
-                transactional=not number,
-            )
-        )
-        for number in range(3)
-    ]
-    found = Findings()
-    unit = Unit(UnitKind.SEGMENT, "x", base_offset=0, is_last=True)
-    checks = LogChecks(unit, VerifyOptions(), found)
-    for table in tables:
-        checks.feed(table)
-    checks.finish(tables[-1], tables[-1].end_position, lambda: tables)
-    assert [(one.code, one.offset) for one in found.finish()] == [
-        ("transaction-mixed", 1),
-        ("transaction-mixed", 2),
-    ]
 
 
 def test_a_segment_that_may_not_be_read_is_a_finding(
@@ -160,13 +123,6 @@ def test_order_of_units_does_not_matter(data: Data) -> None:
         answers.append(report(reduce(lambda one, other: merge_all((one, other)), parts)))
     assert all(answer == answers[0] for answer in answers)
     assert answers[0] == verify(data.root, inflated_max=1 << 19)
-
-
-def test_progress_ends_at_the_total(data: Data) -> None:
-    steps: list[tuple[int, int]] = []
-    verify(data.root, progress=lambda done, total: steps.append((done, total)))
-    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
-    assert steps[-1][0] == steps[-1][1] >= SIZE + LAST_SIZE
 
 
 @pytest.mark.parametrize(
@@ -201,11 +157,6 @@ def test_a_small_file_far_from_its_log_is_judged_by_itself(
     copy = alone / data.file(base, suffix).name
     copy.write_bytes(data.file(base, suffix).read_bytes())
     assert verify(copy).findings == ()
-
-
-def test_the_same_file_is_looked_at_once(data: Data) -> None:
-    log = data.file(0)
-    assert verify([log, log]) == verify(log)
 
 
 def test_a_log_in_an_unknown_folder_is_no_partition_but_read(data: Data) -> None:
@@ -244,37 +195,6 @@ def test_hopeless_files_give_few_findings(data: Data) -> None:
     rest = [f.message for f in answer.findings if f.code == "batch-crc"][-1:]
     assert len([f for f in answer.findings if f.code == "batch-crc"]) == PER_CODE_MAX + 1
     assert any("900 more" in f.message for f in answer.findings), rest
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_changed_bytes_give_findings_and_nothing_else(data: Data, seed: int) -> None:
-    dice = random.Random(seed)
-    files = [path for path in sorted(data.root.rglob("*")) if path.is_file()]
-    for _ in range(25):
-        path = dice.choice(files)
-        content = bytearray(path.read_bytes())
-        for _ in range(dice.randint(1, 4)):
-            if content:
-                content[dice.randrange(len(content))] = dice.choice((0, 1, 127, 128, 255))
-        path.write_bytes(content)
-        for deep in (False, True):
-            answer = verify(data.root, deep=deep)
-            assert all(isinstance(finding, Finding) for finding in answer.findings)
-
-
-@pytest.mark.parametrize("mapping", ["always", "never"])
-def test_mapped_or_not_the_answer_is_the_same(data: Data, mapping: str) -> None:
-    BREAKS["a bit of a batch"].do(data)
-    assert verify(data.root, mapping=mapping) == verify(data.root)  # type: ignore[arg-type]
-
-
-def test_errors_of_a_walk_never_leave_verify(data: Data) -> None:
-    for position in range(0, SIZE, 7):
-        patch(data.file(0), position, b"\xff")
-        try:
-            verify(data.partition, deep=True)
-        except KsegError as error:  # pragma: no cover
-            pytest.fail(f"{position}: {error}")
 
 
 @pytest.mark.parametrize(

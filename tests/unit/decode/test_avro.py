@@ -117,14 +117,6 @@ def test_every_type_is_as_fastavro_has_it() -> None:
     assert values == [None, *(plain(slow(EVENT, None, each)) for each in payloads)]
 
 
-def test_the_type_is_of_arrow() -> None:
-    made = decoder(schema_of(EVENT), None, {}).type
-    assert made.field("at").type == pa.timestamp("ms", tz="UTC")
-    assert made.field("sum").type == pa.decimal128(9, 0)
-    assert made.field("hash").type == pa.binary(4)
-    assert made.field("kind").type == pa.string()
-
-
 def test_slices_and_large_columns_are_read_where_they_lie() -> None:
     payloads = pa.array([written(EVENT, event(number)) for number in range(20)], pa.binary())
     made = decoder(schema_of(EVENT), None, {})

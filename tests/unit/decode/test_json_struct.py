@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -126,22 +125,6 @@ def test_a_record_that_fails_leaves_nothing_behind() -> None:
     assert values[0] == values[2] != values[1]
     assert values[0]["lines"] == [{"name": None, "codes": [[7]]}]
     assert list(reasons) == [1]
-
-
-def test_texts_at_random_equal_those_of_a_second_reader() -> None:
-    source = Random(5)
-    payloads = [json_payloads.text(source) for _ in range(1000)]
-    values, reasons = decoded(decoder_of_type(json_payloads.TYPE), *payloads)
-    for row, payload in enumerate(payloads):
-        try:
-            wanted = json_payloads.read(payload)
-        except ValueError:
-            assert row in reasons
-            continue
-        if values[row] is not None and values[row]["any"] is not None:
-            values[row]["any"] = json_payloads.read(values[row]["any"].encode(), JSON_TEXT)
-        assert values[row] == wanted
-    assert 0 < len(reasons) < 100
 
 
 def test_a_few_bytes_never_become_many_values() -> None:

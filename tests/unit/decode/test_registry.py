@@ -129,13 +129,6 @@ def test_values_of_three_versions_are_as_confluent_has_them(orders: Orders) -> N
     assert table["value"].type.field("id").type == pa.float64()
 
 
-def test_the_type_is_the_same_for_any_range(orders: Orders) -> None:
-    kinds = {str(orders.scan(offset=(at, at + 1)).schema.field("value").type) for at in range(11)}
-    assert kinds == {str(orders.scan().schema.field("value").type)}
-    found = [orders.scan(offset=at).to_arrow()["value"][0].as_py() for at in range(11)]
-    assert found == orders.wanted()
-
-
 def test_the_ids_of_schemas_are_there_on_request(orders: Orders) -> None:
     columns = ("offset", "value", "value_schema_id", "value_bytes")
     rows = orders.scan(columns=columns).to_arrow().to_pylist()
@@ -154,20 +147,6 @@ def test_an_older_version_can_be_the_type(orders: Orders) -> None:
     assert "not in the reader's schema" in found["value_error"][2].as_py()
     assert orders.scan(schema=3).schema == orders.scan(schema_version=2).schema
     assert orders.scan(subject="orders-value").schema == orders.scan().schema
-
-
-def test_threads_give_the_same_records(orders: Orders) -> None:
-    assert orders.scan(threads=3).to_arrow()["value"].to_pylist() == orders.wanted()
-
-
-def test_engines_get_typed_columns(orders: Orders) -> None:
-    frame = orders.scan().lazy().filter(pl.col("offset") < 3)
-    cities = frame.select(pl.col("value").struct.field("to").struct.field("city")).collect()
-    assert cities["city"].to_list() == [None, None, "Ulm"]
-    data = orders.scan().dataset()
-    assert data.schema.field("value").type == orders.scan().schema.field("value").type
-    users = duckdb.sql('select value.user from data where "offset" = 1').fetchall()
-    assert users == [("ben",)]
 
 
 def test_a_table_goes_to_parquet_and_back(orders: Orders, tmp_path: Path) -> None:
@@ -452,16 +431,6 @@ def test_indexes_of_messages_may_be_missing_or_without_a_sign(
         assert table["value"].to_pylist() == [value]
     with pytest.raises(ValueError, match="registry:no-indexes"):
         kseg.scan(tmp_path / "x.A", decode="registry:wrong")
-
-
-def test_a_message_that_is_not_the_first_is_the_one_that_payloads_name(tmp_path: Path) -> None:
-    registry = Registry()
-    registry.register("p-value", PROTO, "PROTOBUF")
-    write_log(tmp_path / "p-0", [b"\0\0\0\0\1\4\0\0\x0a\x01z"])
-    how: dict[str, Any] = {"topics": "p", "schemas": registry.write(tmp_path)}
-    assert kseg.scan(tmp_path, decode="registry", **how).to_arrow()["value"].to_pylist() == [
-        {"s": "z"}
-    ]
 
 
 def test_ids_beyond_an_int32_and_durations_have_values(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from uuid import UUID
 
 import numpy as np
@@ -84,29 +83,3 @@ def test_a_group_of_30_kb_and_bad_utf_8_is_read() -> None:
 def test_other_records_and_long_compact_texts_are_left_to_decode() -> None:
     assert one(pair(OFFSETS, "GROUP_METADATA", {"group": "g"}, {})) == (False, None)
     assert one(commit("g", "t", 0, 1, metadata="x" * 200)) == (False, None)
-
-
-def test_any_bytes_are_read_as_decode_reads_them_or_left_to_it() -> None:
-    rng = random.Random(7)
-    kinds = [commit("grp", "top", 1, 2, version=version, metadata="ab") for version in range(5)]
-    pairs: list[Pair] = []
-    for _ in range(3000):
-        key, value = (bytearray(part or b"") for part in rng.choice(kinds))
-        part = rng.choice((key, value))
-        if rng.random() < 0.5:
-            part[rng.randrange(len(part))] = rng.randrange(256)
-        else:
-            del part[rng.randrange(len(part)) :]
-        pairs.append((bytes(key), bytes(value)))
-    read, found = commit_rows(columns_of(pairs))
-    assert 500 < int(read.sum()) < 2900
-    rows = np.flatnonzero(read)
-    assert found["record_offset"].tolist() == rows.tolist()
-    for at, row in enumerate(rows.tolist()):
-        value = decode(OFFSETS, *pairs[row]).value
-        assert isinstance(value, dict)
-        for name, field in NAMES.items():
-            wanted = value.get(field)
-            if name in ("leader_epoch", "expire_timestamp") and wanted == -1:
-                wanted = None
-            assert (None if found[name][at] == NONE else found[name][at]) == wanted

@@ -8,15 +8,11 @@ import pytest
 
 from kseg.errors import InvalidRecordError
 from kseg.internal import InternalTopic, decode
-from kseg.internal.schemas import Cursor, load, message_reader, record_types
+from kseg.internal.schemas import Cursor, message_reader, record_types
 from tests.internal_schemas import encode_fields, encode_message
 from tests.tidy.test_surface import modules_loaded_by
 
 GROUP_KEY = bytes.fromhex("0002000141")
-
-
-def test_the_topics_are_those_of_the_schemas() -> None:
-    assert set(InternalTopic) == set(load()["topics"])
 
 
 def test_every_layout_of_the_schemas_can_be_compiled() -> None:
@@ -24,11 +20,6 @@ def test_every_layout_of_the_schemas_can_be_compiled() -> None:
         for record in record_types(topic).values():
             for version in range(record.versions[0], record.versions[1] + 1):
                 assert callable(message_reader(record.value, version))
-
-
-def test_a_topic_that_is_not_internal_is_refused() -> None:
-    with pytest.raises(ValueError, match="'orders' is none of __consumer_offsets"):
-        decode("orders", b"", b"")
 
 
 def test_no_schema_is_read_before_a_record_is() -> None:

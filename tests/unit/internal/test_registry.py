@@ -67,13 +67,6 @@ def test_versions_are_in_order_with_their_types() -> None:
     assert repr(found) == "Schemas(4 schemas, 0 findings)"
 
 
-def test_fields_of_keys_may_have_any_order() -> None:
-    first, value = schema("a", 1, 7)
-    turned = json.dumps(dict(reversed(json.loads(first).items()))).encode()
-    found = replayed((first, value), (turned, None))
-    assert [(one.id, one.deleted) for one in found] == [(7, "hard")]
-
-
 def test_ids_of_deleted_schemas_resolve() -> None:
     found = replayed(
         schema("a", 1, 7),
@@ -222,14 +215,6 @@ def test_what_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
         replayed(*[schema("a", 1, 7, "x" * 900)] * 6)
 
 
-def test_an_id_keeps_its_first_text() -> None:
-    found = replayed(schema("a", 1, 7), schema("b", 1, 7), schema("c", 1, 7, INT))
-    assert [(one.subject, one.text) for one in found] == [("a", STRING), ("b", STRING)]
-    (finding,) = found.findings
-    assert finding.code == "id-two-texts"
-    assert "than at offset 0 (a 1)" in finding.message
-
-
 def test_ids_count_in_their_context() -> None:
     found = replayed(
         schema("a", 1, 7), schema(":.eu:a", 1, 7, INT), schema("b", 1, 8), schema(":.eu:b", 1, 8)
@@ -299,14 +284,6 @@ def test_findings_of_one_code_are_bounded() -> None:
     found = replayed(*[(b"x", None)] * 500)
     assert len(found.findings) == registry.PER_CODE_MAX + 1
     assert "there are more" in found.findings[-1].message
-
-
-@pytest.mark.parametrize(
-    ("data", "depth"),
-    [(b"", 0), (b"{}", 1), (b'"[["', 0), (b'{"\\"[":[{}]}', 3), (b'["a', 1), (b'["\\', 1)],
-)
-def test_brackets_in_strings_do_not_count(data: bytes, depth: int) -> None:
-    assert registry.depth_of(data) == depth
 
 
 # The schema and the digests of the registry's own regression test.

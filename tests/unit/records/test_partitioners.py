@@ -31,20 +31,6 @@ def test_murmur2_is_that_of_kafka(key: bytes, value: int) -> None:
     assert partition_for(key, 2**31 - 1) == (value & 0x7FFFFFFF) % (2**31 - 1)
 
 
-def test_text_is_hashed_as_utf8() -> None:
-    assert partition_for("käse", 1_000) == partition_for("käse".encode(), 1_000)
-
-
-def test_a_null_key_has_no_partition() -> None:
-    assert partition_for(None, 4) is None
-    assert partition_for(None, 4, "crc32") is None
-
-
-def test_an_empty_key_is_hashed_by_murmur2_alone() -> None:
-    assert partition_for(b"", 1_000) == (275646681 & 0x7FFFFFFF) % 1_000
-    assert partition_for("", 1_000, "crc32") is None
-
-
 @pytest.mark.parametrize(
     "column",
     [
@@ -64,12 +50,6 @@ def test_a_column_gives_a_number_for_each_key(column: Any) -> None:
     found = partition_for(column, 4)
     assert found.dtype == np.int32
     assert found.tolist() == [partition_for("a", 4), -1, partition_for("c", 4)]
-
-
-@pytest.mark.parametrize("key", [3, 3.5, [1, 2], pl.Series([1, 2]), pd.Series([1]), [b"a", 1]])
-def test_numbers_are_refused(key: Any) -> None:
-    with pytest.raises(TypeError, match=r"not float|not int|not list|is int64, not bytes"):
-        partition_for(key, 4)
 
 
 @pytest.mark.parametrize(

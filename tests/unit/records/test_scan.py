@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
-from contextlib import suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
 import duckdb
-import pandas
 import pytest
 
 import kseg
 from kseg import CorruptRecordError, NotALogError, scan
-from kseg.errors import LimitExceededError
-from kseg.format.request import FIELDS
-from tests.builders import ABORT, GZIP, batch, control_batch, record, write_segment
-from tests.unit.log.brute import partitions_of, rows
+from tests.builders import batch, record, write_segment
+from tests.unit.log.brute import rows
 
 
 @pytest.fixture
@@ -93,16 +88,6 @@ def test_paths_may_be_files_partitions_and_directories_at_once(data: Path) -> No
     assert scan(file).columns[:2] == ("topic", "partition")
 
 
-def test_bounds_hold_in_every_source(data: Path) -> None:
-    found = scan(data, offset=(3, 6), columns=("offset",))
-    offsets = [row["offset"] for row in rows(found)]
-    assert offsets == [3, 4, 5] * 4
-    times = scan(data / "orders-0", time=(1001, 3001), columns=("offset", "timestamp"))
-    assert [row["timestamp"] for row in rows(times)] == [1001, 2000, 2001, 3000]
-    both = scan(data / "orders-0", time=(1001, None), offset=(None, 4), columns=("offset",))
-    assert [row["offset"] for row in rows(both)] == [3]
-
-
 def test_each_iteration_begins_anew_and_lazily(data: Path) -> None:
     found = scan(data / "orders-0", max_rows=3)
     first, second = iter(found), iter(found)
@@ -121,16 +106,6 @@ def test_fields_of_place_alone_still_count_records(data: Path) -> None:
     assert sum(len(piece) for piece in found) == 8
     with pytest.raises(ValueError, match=r"no column price; there are: .*topic"):
         scan(data, columns=("offset", "price"))
-
-
-def test_pieces_are_the_same_by_any_mapping(fixture_case: Path) -> None:
-    for directory in partitions_of(fixture_case)[:3]:
-        results = []
-        for mapping in ("always", "never"):
-            found = scan(directory, columns=FIELDS, on_corrupt="skip", mapping=mapping)  # type: ignore[arg-type]
-            read = rows(found)
-            results.append((read, [(type(e), str(e)) for e in found.errors]))
-        assert results[0] == results[1]
 
 
 def test_faults_are_kept_and_forgotten_by_the_next_iteration(data: Path) -> None:
@@ -152,32 +127,6 @@ def test_faults_are_kept_and_forgotten_by_the_next_iteration(data: Path) -> None
     (data / "users-0" / path.name).write_bytes(whole)
     assert len(values(found)) == 4 * 8
     assert found.errors == []
-
-
-def test_checksums_may_be_left_alone(data: Path) -> None:
-    path = data / "orders-0" / f"{0:020d}.log"
-    whole = bytearray(path.read_bytes())
-    whole[-2] ^= 1  # in the last value, whose header says nothing of it
-    path.write_bytes(whole)
-    assert len(values(scan(path, verify_crc=False))) == 4
-    found = scan(path, verify_crc=False, columns=("valid",))
-    assert [piece.valid.tolist() for piece in found] == [[True] * 4]  # nobody looked
-
-
-def test_headers_alone_come_as_tables(data: Path) -> None:
-    tables = list(scan([data / "orders-0", data / "users-0" / f"{4:020d}.log"]).batches())
-    assert sum(len(table) for table in tables) == 6
-    assert {int(ok) for table in tables for ok in table.crc_ok} == {1}
-
-
-def test_markers_and_isolation(tmp_path: Path) -> None:
-    aborted = batch([record(b"no")], base_offset=1, producer_id=1, transactional=True)
-    parts = [batch([record(b"yes")]), aborted, control_batch(ABORT, base_offset=2)]
-    write_segment(tmp_path / "t-0", 0, *parts)
-    assert values(scan(tmp_path / "t-0", isolation="read_committed")) == ["yes"]
-    assert values(scan(tmp_path / "t-0")) == ["yes", "no"]
-    with_markers = scan(tmp_path / "t-0", control=True, columns=("offset", "control"))
-    assert [row["control"] for row in rows(with_markers)] == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -203,15 +152,6 @@ def test_paths_that_are_nothing_are_refused(data: Path, tmp_path: Path) -> None:
     (data / "orders-0" / f"{0:020d}.index").touch()
     with pytest.raises(NotALogError, match="not a file of batches"):
         scan(data / "orders-0" / f"{0:020d}.index")
-
-
-def test_a_bomb_is_refused_where_a_reader_sets_a_limit(tmp_path: Path) -> None:
-    path = write_segment(tmp_path, 0, batch([record(bytes(100_000))], codec=GZIP))
-    with kseg.Segment.open(path) as segment:
-        with pytest.raises(LimitExceededError) as caught:
-            list(segment.read(inflated_max=50_000))
-        assert (caught.value.path, caught.value.position) == (str(path), 0)
-        assert len(list(segment.read(inflated_max=200_000))) == 1
 
 
 @pytest.mark.parametrize(
@@ -372,23 +312,6 @@ def test_a_limit_is_of_the_whole_answer(data: Path, limit: int, threads: int) ->
     assert sum(map(len, found.head(4))) == min(limit, 4)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_key_chooses_records(typed: Path, threads: int) -> None:
-    wanted = (7).to_bytes(4, "big")
-    for options in ({"key": wanted}, {"key": 7, "decode": {"key": "int32"}}):
-        found = scan(typed, threads=threads, max_rows=9, **options)  # type: ignore[arg-type]
-        assert [row["value"] for row in dicts(found)] == [b'{"n": 7}']
-        only = scan(typed, columns=["offset"], threads=threads, key=wanted)
-        assert dicts(only) == [{"topic": "typed", "partition": 0, "offset": 7}]
-        assert only.to_arrow().column_names == ["offset"]
-    assert dicts(scan(typed, key="x"))[0]["offset"] == 50
-    assert dicts(scan(typed, key="nobody")) == []
-    with pytest.raises(TypeError, match="a number needs its kind"):
-        scan(typed, key=7)
-    with pytest.raises(ValueError, match="is no int16"):
-        scan(typed, key=70_000, decode={"key": "int16"})
-
-
 def test_replicas_are_chosen(tmp_path: Path) -> None:
     ends = {"b1": (0, 3), "b2": (2, 2), "b3": (2, 4)}
     for broker, (epoch, count) in ends.items():
@@ -439,26 +362,6 @@ def test_schema_and_headers_as_arrow(data: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"offset": (1, 7)},
-        {"isolation": "read_committed", "open_transactions": "abort"},
-        {"control": True, "on_corrupt": "skip", "offset": {0: 3}},
-    ],
-)
-def test_a_count_is_the_number_of_records(fixture_case: Path, options: dict[str, Any]) -> None:
-    directories = partitions_of(fixture_case)[:3]
-    files = [] if "isolation" in options else sorted(directories[0].glob("*.log"))[:1]
-    for path in (*directories, *files):
-        found = scan(path, **options)
-        with warnings.catch_warnings(), suppress(kseg.KsegError):
-            warnings.simplefilter("ignore")
-            wanted = sum(map(len, found))
-            assert found.count() == wanted
-
-
 @pytest.mark.parametrize("options", [{"time": (1001, 3001)}, {"key": "k"}, {"limit": 5}])
 def test_a_count_decodes_for_times_keys_and_limits(data: Path, options: dict[str, Any]) -> None:
     found = scan(data, **options)
@@ -475,22 +378,6 @@ def test_a_count_leaves_bodies_alone(data: Path) -> None:
         scan(data, offset=(None, 3)).count()
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_progress_counts_bytes_to_the_end(data: Path, threads: int) -> None:
-    seen: list[tuple[int, int]] = []
-    list(scan(data, threads=threads, progress=lambda *at: seen.append(at)))
-    total = sum(path.stat().st_size for path in data.glob("*[0-9]/*.log"))
-    assert seen == sorted(seen)
-    assert seen[-1] == (total, total)
-    assert len(seen) >= 8
-
-
-def test_globs_name_paths(data: Path) -> None:
-    assert values(scan(f"{data}/orders-*")) == values(scan(data, topics="orders"))
-    with pytest.raises(FileNotFoundError, match="no path matches"):
-        scan(f"{data}/nothing-*")
-
-
 def test_globs_pass_over_what_is_no_log_and_what_a_broker_set_aside(
     data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -502,14 +389,6 @@ def test_globs_pass_over_what_is_no_log_and_what_a_broker_set_aside(
     assert values(scan(data / "users-0" / "*")) == values(scan(data / "users-0"))
     assert len(values(scan(data / "gone-*"))) == 8  # it matches nothing else
     assert {one.topic for one in kseg.topics(data / "*")} == {"orders", "users"}
-
-
-def test_a_scan_becomes_a_frame_of_pandas(data: Path) -> None:
-    found = pandas.DataFrame(scan(data, topics="users"))
-    other = scan(data, topics="users").to_pandas()
-    assert list(found.columns) == list(other.columns)
-    assert found["value"].tolist() == other["value"].tolist()
-    assert (found["timestamp"] == other["timestamp"]).all()
 
 
 def test_what_a_scan_says_of_itself(data: Path) -> None:

@@ -13,14 +13,11 @@ import kseg
 from kseg import grep, scan
 from kseg.records.patterns import SEARCHED, Pattern
 from tests.builders import (
-    COMMIT,
     GZIP,
     LZ4,
     SNAPPY,
     ZSTD,
     batch,
-    control_batch,
-    messages07,
     record,
     records_of,
     write_segment,
@@ -119,14 +116,6 @@ def test_a_key_is_found_whatever_its_length(tmp_path: Path) -> None:
             assert found.pieces == 1  # batches with another key were not decoded
 
 
-def test_only_batches_that_hold_the_text_are_decoded(tmp_path: Path) -> None:
-    parts = [batch([record(b"v%d" % at)], base_offset=at, codec=ZSTD) for at in range(50)]
-    write_segment(tmp_path / "t-0", 0, *parts)
-    found = grep("v7", tmp_path, max_rows=1)
-    assert [row[3] for row in rows_of(found)] == [b"v7"]
-    assert found.pieces == 1
-
-
 def test_context_is_of_the_same_partition_and_each_record_comes_once(data: Any) -> None:
     data = [data / "orders-0", data / "orders-6"]
     everything = rows_of(scan(data))
@@ -148,40 +137,6 @@ def test_context_is_of_the_same_partition_and_each_record_comes_once(data: Any) 
             ]
             marks = [mark for columns in found for mark in columns["matched"].tolist()]
             assert marks == [hit for hit, kept in zip(hits, near, strict=True) if kept]
-
-
-def test_damage_is_met_also_where_the_text_is_not(tmp_path: Path) -> None:
-    parts = [bytearray(batch([record(b"v%d" % at)], base_offset=at)) for at in range(3)]
-    parts[1][-1] ^= 1
-    write_segment(tmp_path / "t-0", 0, *parts)
-    for threads in (1, 2):
-        with pytest.raises(kseg.CorruptRecordError, match="checksum"):
-            list(grep("v2", tmp_path, threads=threads))
-        skipping = grep("v2", tmp_path, on_corrupt="skip", threads=threads)
-        assert [row[0] for row in rows_of(skipping)] == [2]
-        assert len(skipping.errors) == 1
-
-
-def test_a_search_goes_past_eight_mebibytes_without_the_text(tmp_path: Path) -> None:
-    values = [*[bytes(1 << 20)] * 18, b"late"]
-    options = kseg.BatchOptions()
-    parts = [
-        kseg.encode_batch({"value": [value]}, options, base_offset=at).data
-        for at, value in enumerate(values)
-    ]
-    write_segment(tmp_path / "t-0", 0, *parts)
-    for threads in (1, 2):
-        assert [row[0] for row in rows_of(grep("late", tmp_path, threads=threads))] == [18]
-
-
-def test_committed_records_control_records_and_kafka_07(tmp_path: Path) -> None:
-    made = batch([record(b"late")], producer_id=5, producer_epoch=0, transactional=True)
-    write_segment(tmp_path / "t-0", 0, made, control_batch(COMMIT, base_offset=1, producer_id=5))
-    assert len(rows_of(grep("late", tmp_path, isolation="read_committed", threads=2))) == 1
-    old = tmp_path / "old-0"
-    old.mkdir()
-    (old / f"{0:020d}.kafka").write_bytes(messages07([b"late", b"x"], codec=GZIP))
-    assert len(rows_of(grep("late", old))) == 1
 
 
 def test_a_pattern_that_is_none_is_refused(data: Path) -> None:

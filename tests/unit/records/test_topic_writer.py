@@ -81,13 +81,6 @@ def test_each_record_goes_to_the_partition_of_its_key(
     assert sum(each.record_count for each in results.values()) == 4
 
 
-def test_columns_may_have_other_names(broker: Broker) -> None:
-    frame = pl.DataFrame({"user": ["a"], "text": ["x"], "at": [NOW_MS], "key": ["ignored"]})
-    write(frame, broker, key="user", value="text", timestamp="at")
-    (columns,) = kseg.scan(broker.path, topics="orders")
-    assert (columns.key[0], columns.value[0]) == (b"a", b"x")
-
-
 def test_pieces_of_another_log_are_copied_with_times_and_headers(
     broker: Broker, tmp_path: Path
 ) -> None:
@@ -167,12 +160,6 @@ def test_a_directory_of_another_topic_of_that_name_is_refused(broker: Broker) ->
     (broker.path / "orders-1" / "partition.metadata").unlink()
     with pytest.raises(kseg.NotALogError, match="it has no topic id"):
         write(RECORDS, broker)
-
-
-def test_a_directory_without_a_metadata_log_is_refused(tmp_path: Path) -> None:
-    data = Broker(tmp_path / "data").path
-    with pytest.raises(kseg.NotALogError, match="metadata_directory"):
-        kseg.write_topic(RECORDS, data, "orders")
 
 
 def test_replicas_elsewhere_are_warned_of(tmp_path: Path) -> None:
