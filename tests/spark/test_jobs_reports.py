@@ -219,15 +219,6 @@ def test_indexes_of_a_fleet_have_each_topics_own_spacing(
     assert jobs.reindex(spark, two_brokers, options=given).settings_findings == ()
 
 
-def test_relative_paths_count_from_the_drivers_directory(
-    spark: SparkSession, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(data.parent)
-    assert jobs.verify(spark, "data").report == verify_here("data")
-    monkeypatch.chdir(data)
-    assert jobs.verify(spark, ["t-0", "t-1"]).report == verify_here(["t-0", "t-1"])
-
-
 def test_a_task_may_begin_in_a_directory_that_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,14 +232,6 @@ def test_a_task_may_begin_in_a_directory_that_is_gone(
     with running._in_directory(str(tmp_path)):
         assert Path.cwd() == tmp_path
     assert Path.cwd() == tmp_path.parent
-
-
-def test_a_path_of_nothing_is_told_before_spark_works(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("none")
-    with pytest.raises(NotALogError):
-        jobs.verify(spark, tmp_path / "notes.txt")
-    with pytest.raises(FileNotFoundError):
-        jobs.stats(spark, tmp_path / "nowhere")
 
 
 # ---- going on ------------------------------------------------------------------------------------
@@ -325,11 +308,6 @@ def test_indexes_are_planned_as_here_and_made_anew(spark: SparkSession, bare: Pa
     again = jobs.reindex(spark, homes, job=bare / "job")
     assert (again.actions, again.findings, again.skipped) == ((), (), 20)
     assert verify_here(homes).findings == ()
-
-
-def test_a_file_has_no_indexes_of_its_own(spark: SparkSession, bare: Path) -> None:
-    with pytest.raises(NotALogError, match="needs a directory"):
-        jobs.reindex(spark, next((bare / "one" / "orders-0").glob("*.log")))
 
 
 # ---- compact -------------------------------------------------------------------------------------

@@ -102,10 +102,6 @@ def test_counts_of_every_fixture_are_those_of_info(fixture_cases: list[Path]) ->
     assert seen > 20
 
 
-def test_small_tasks_give_the_same_batches(log: Path) -> None:
-    assert read(log, mode="batches", targetPartitionBytes="1") == read(log, mode="batches")
-
-
 def test_an_empty_segment_is_a_row_of_its_own(log: Path) -> None:
     rows = read(log, mode="segments")
     assert [(row["baseOffset"], row["batches"]) for row in rows] == [(0, 2), (4, 2), (6, 0)]
@@ -181,19 +177,8 @@ def test_what_lies_behind_bytes_that_a_disk_does_not_give_is_read(
     ]
 
 
-def test_a_sound_log_has_no_rows_of_damage(log: Path) -> None:
-    rows = read(log, onCorrupt="permissive")
-    assert [row["corrupt"] for row in rows] == [None] * 5
-
-
 def test_columns_that_damage_leaves_empty_cannot_be_not_null() -> None:
     options = parse_options({"path": "data", "onCorrupt": "permissive"})
     field = StructField("offset", LongType(), nullable=False)
     with pytest.raises(ValueError, match="NOT NULL is refused"):
         schema.project(StructType([field]), options)
-
-
-@pytest.mark.parametrize(("mode", "column"), [("batches", "key"), ("segments", "position")])
-def test_a_column_of_another_mode_is_refused(mode: str, column: str) -> None:
-    with pytest.raises(ValueError, match=f"unknown column '{column}'"):
-        schema.ddl(parse_options({"path": "data", "mode": mode, "columns": column}))

@@ -10,11 +10,6 @@ def parse(**options: str):
     return parse_options({"path": "data", **options})
 
 
-def test_names_are_taken_in_any_case() -> None:
-    assert parse(MAXBATCHROWS="7").max_batch_rows == 7
-    assert parse(maxbatchrows="7") == parse(maxBatchRows="7")
-
-
 def test_without_options_everything_is_read() -> None:
     options = parse()
     assert options.paths == ("data",)
@@ -125,10 +120,6 @@ def test_settings_for_a_broker_are_ignored_with_a_warning() -> None:
         assert parse_options(given) == parse()
 
 
-def test_several_paths_arrive_as_json() -> None:
-    assert parse_options({"paths": '["a", "b"]'}).paths == ("a", "b")
-
-
 @pytest.mark.parametrize(
     "given", [{}, {"path": ""}, {"paths": "[]"}, {"paths": "[1]"}, {"paths": "["}]
 )
@@ -141,17 +132,6 @@ def test_partition_ranges_include_both_ends_and_no_unnamed_partition() -> None:
     chosen = parse(partitions="0, 3-5")
     assert [number for number in range(8) if chosen.wants("t", number)] == [0, 3, 4, 5]
     assert not chosen.wants("t", None)
-
-
-def test_offsets_of_a_partition_not_listed_are_unbounded() -> None:
-    chosen = parse(startingOffsets='{"orders": {"1": 5, "2": -2}}')
-    assert [chosen.start_of("orders", number) for number in (0, 1, 2)] == [None, 5, None]
-    assert chosen.start_of("other", 1) is None
-
-
-def test_a_report_without_skipping_is_refused() -> None:
-    with pytest.raises(ValueError, match="reportPath needs onCorrupt=skip"):
-        parse(reportPath="report")
 
 
 @pytest.mark.parametrize(
@@ -175,22 +155,12 @@ def test_topics_are_chosen_in_the_ways_of_sparks_kafka_source(
     )
 
 
-def test_two_ways_to_choose_topics_are_refused() -> None:
-    with pytest.raises(ValueError, match="one of topic, subscribe, subscribePattern, assign at"):
-        parse(topic="a", assign='{"a": [0]}')
-
-
 @pytest.mark.parametrize("text", ["latest", '{"orders": {"0": 4, "1": -1}}'])
 def test_only_a_stream_starts_behind_the_last_record(text: str) -> None:
     options = parse(startingOffsets=text)
     with pytest.raises(ValueError, match="startingOffsets: latest has no meaning at this end"):
         options.check_batch()
     assert options.start_of("orders", 1) == -1
-
-
-def test_damage_becomes_rows_of_records_only() -> None:
-    with pytest.raises(ValueError, match="mode=segments shows all"):
-        parse(mode="segments", onCorrupt="permissive")
 
 
 TABLE = {

@@ -73,20 +73,6 @@ def test_a_data_directory_gives_all_its_partitions_in_order(data: Path) -> None:
     assert (split.topic, split.partition) == ("pay-ments", 0)
 
 
-def test_a_segment_named_alone_knows_its_neighbours(data: Path) -> None:
-    chosen = parse_options({"path": str(data / "orders-0" / f"{50:020d}.log")})
-    (log,) = list_logs(chosen)
-    ((info, following),) = log.segments()
-    assert (info.base_offset, following, info.is_last) == (50, 200, False)
-    assert (log.partition.topic, log.partition.partition) == ("orders", 0)
-
-
-def test_globs_are_expanded_and_pass_over_what_is_no_log(data: Path) -> None:
-    (data / "orders-0" / "leader-epoch-checkpoint").write_text("0\n0\n")
-    made = plan(data / "orders-?" / "*")
-    assert read_by(made) == [f"orders-{n}/{base}" for n in (0, 2) for base in (0, 50, 200)]
-
-
 def test_logs_on_their_way_out_are_left_to_who_names_them(
     data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -100,19 +86,6 @@ def test_logs_on_their_way_out_are_left_to_who_names_them(
 def test_a_data_directory_may_be_called_like_a_partition(tmp_path: Path) -> None:
     segment(tmp_path / "disk-1" / "orders-0", 0)
     assert read_by(plan(tmp_path / "disk-1")) == ["orders-0/0"]
-
-
-def test_a_copy_under_another_name_has_no_topic(tmp_path: Path) -> None:
-    segment(tmp_path / "copy", 0)
-    (task,) = plan(tmp_path / "copy").tasks
-    assert (task[0].topic, task[0].partition) == (None, None)
-
-
-def test_kafka_07_files_are_segments(tmp_path: Path) -> None:
-    directory = tmp_path / "orders-0"
-    directory.mkdir()
-    (directory / f"{0:020d}.kafka").write_bytes(b"x")
-    assert plan(directory).segment_count == 1
 
 
 @pytest.mark.parametrize(
@@ -209,13 +182,6 @@ def test_a_task_lists_a_bounded_number_of_segments(
     assert [len(task) for task in plan(tmp_path).tasks] == [5, 5, 1]
 
 
-def test_empty_segments_are_read_by_nobody(tmp_path: Path) -> None:
-    segment(tmp_path / "orders-0", 0, 0)
-    made = plan(tmp_path)
-    assert made.tasks == ()
-    assert made.pruned_count == 1
-
-
 def test_ten_thousand_segments_list_each_directory_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,19 +236,6 @@ def test_splits_cover_a_segment_without_gap_or_overlap(indexed: Path) -> None:
     assert [s.end_position for s in splits[:-1]] == [s.start_position for s in splits[1:]]
 
 
-def test_splits_outside_the_offsets_are_pruned(indexed: Path) -> None:
-    size = indexed.stat().st_size
-    known = starts(indexed)
-    middle = sorted(known.values())[len(known) // 2]
-    whole = plan(indexed, targetPartitionBytes=str(size // 5))
-    after = plan(indexed, targetPartitionBytes=str(size // 5), startingOffsets=str(middle))
-    before = plan(indexed, targetPartitionBytes=str(size // 5), endingOffsets=str(middle))
-    pieces = [{split.start_position for split in made.splits} for made in (whole, after, before)]
-    assert pieces[1] < pieces[0]
-    assert pieces[2] < pieces[0]
-    assert pieces[1] | pieces[2] == pieces[0]
-
-
 def slots(index: bytes) -> list[bytes]:
     return [index[at : at + 8] for at in range(0, len(index), 8)]
 
@@ -326,24 +279,6 @@ def times(fixtures_dir: Path, tmp_path: Path) -> Path:
 def newest(path: Path) -> int:
     with LogFile.open(path) as log:
         return max(int(tile.table.max_timestamp.max()) for tile in log.walk())
-
-
-def test_old_segments_are_pruned_by_time(times: Path) -> None:
-    logs = sorted(times.glob("*.log"))
-    assert len(logs) > 1
-    first = newest(logs[0])
-    kept = plan(times, startingTimestamp=str(first))
-    pruned = plan(times, startingTimestamp=str(first + 1))
-    assert kept.tasks[0][0].path == str(logs[0])
-    assert pruned.tasks[0][0].path != str(logs[0])
-    ignored = plan(times, startingTimestamp=str(first + 1), index="ignore")
-    assert ignored.tasks[0][0].path == str(logs[0])
-
-
-def test_the_last_segment_is_never_pruned_by_time(times: Path) -> None:
-    made = plan(times, startingTimestamp=str(2**62))
-    untimed = times / f"{12:020d}.log"  # it has batches without a time
-    assert [split.path for split in made.splits] == [str(untimed), str(max(times.glob("*.log")))]
 
 
 @pytest.mark.parametrize("cut", [0, 12])

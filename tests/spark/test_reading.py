@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,7 +24,7 @@ from kseg.spark.damage import read_report
 from kseg.spark.options import SourceOptions, parse_options
 from kseg.spark.plan import Split, list_logs, make_plan
 from kseg.spark.reading import read_split, read_task
-from tests.builders import batch, control_batch, messages, record, wrapper, write_segment
+from tests.builders import batch, messages, record, wrapper, write_segment
 from tests.spark.rows import projection, read
 
 
@@ -98,33 +96,6 @@ def test_every_column_of_a_record_arrives(tmp_path: Path) -> None:
     assert second == {**first, **nothing, "offset": 1, "sequence": 6}
 
 
-@pytest.mark.parametrize(
-    ("time", "shown"),
-    [
-        (-1, None),
-        (0, 0),
-        (-2, -2000),
-        (2**63 // 1000, 2**63 // 1000 * 1000),
-        (2**63 // 1000 + 1, None),
-        (2**63 - 1, None),
-        (-(2**63), None),
-    ],
-)
-def test_times_that_microseconds_cannot_hold_are_null(
-    tmp_path: Path, time: int, shown: int | None
-) -> None:
-    write_segment(tmp_path / "orders-3", 0, messages([record(b"", timestamp=time)], magic=1))
-    column = read(tmp_path, "timestamp").column(0).cast(pa.int64())
-    assert column.to_pylist() == [shown]
-
-
-def test_header_names_that_are_not_utf8_are_mended(tmp_path: Path) -> None:
-    headers = [(b"good", b"1"), (b"b\xffd", b"\xff")]
-    write_segment(tmp_path / "orders-3", 0, batch([record(headers=headers)]))
-    (row,) = read(tmp_path, "headers").column(0).to_pylist()
-    assert row == [{"key": "good", "value": b"1"}, {"key": "b\ufffdd", "value": b"\xff"}]
-
-
 @pytest.mark.parametrize(("most", "sizes"), [("65536", [200]), ("150", [100, 100])])
 def test_small_batches_are_joined_up_to_the_rows_asked_for(
     orders: Path, most: str, sizes: list[int]
@@ -141,16 +112,6 @@ def test_a_query_without_columns_still_counts_its_rows(orders: Path) -> None:
     batches = list(read_task(task, schema.project(StructType([])), chosen))
     assert sum(batch.num_rows for batch in batches) == 193
     assert {batch.num_columns for batch in batches} == {0}
-
-
-def test_control_records_come_only_where_asked_for(tmp_path: Path) -> None:
-    write_segment(tmp_path / "orders-3", 0, plain(0), control_batch(1, base_offset=10))
-    assert read(tmp_path, "offset").num_rows == 10
-    shown = read(tmp_path, "control", "controlType", includeControl="true").to_pylist()
-    assert shown[9:] == [
-        {"control": False, "controlType": None},
-        {"control": True, "controlType": "COMMIT"},
-    ]
 
 
 @pytest.mark.parametrize("target", [1, 300, 1000, 4000, 10**6])
@@ -338,22 +299,6 @@ def test_damage_is_skipped_logged_and_reported(
     assert read_report(report) == [damage]
 
 
-def test_a_report_shrinks_when_the_damage_is_gone(
-    damaged: tuple[Path, int], tmp_path: Path
-) -> None:
-    directory, position = damaged
-    report = tmp_path / "report"
-    read(directory, "offset", onCorrupt="skip", reportPath=str(report))
-    flip(directory / f"{0:020d}.log", position + 70)
-    read(directory, "offset", onCorrupt="skip", reportPath=str(report))
-    assert read_report(report) == []
-
-
-def test_without_checksums_a_batch_that_still_parses_is_read(damaged: tuple[Path, int]) -> None:
-    directory, _ = damaged
-    assert read(directory, "offset", verifyCrc="false").num_rows == 200
-
-
 @pytest.mark.parametrize("tail", [b"", bytes(50), plain(200)[:-5]])
 def test_an_unfinished_tail_of_the_last_segment_is_no_damage(orders: Path, tail: bytes) -> None:
     log = orders / f"{100:020d}.log"
@@ -386,21 +331,6 @@ def test_committed_records_are_those_of_a_scan(fixture_cases: list[Path], word: 
         assert answer.column(0).to_pylist() == [row["offset"] for row in rows if row["key"] == key]
         found += len(rows) < scan(path).count()
     assert found > 0
-
-
-def test_the_stamp_of_a_topic_is_null_without_a_name(tmp_path: Path) -> None:
-    write_segment(tmp_path / "copy", 0, plain(0, 1))
-    assert read(tmp_path / "copy", "topic", "partition").to_pylist() == [
-        {"topic": None, "partition": None}
-    ]
-
-
-def test_a_split_can_be_read_again_and_alone(orders: Path) -> None:
-    (split, _) = splits(orders)
-    again = replace(split, start_offset=5, end_offset=8)
-    for _ in range(2):
-        pieces = list(read_split(again, ("offset",), options(orders)))
-        assert [int(o) for piece in pieces for o in piece["offset"]] == [5, 6, 7]
 
 
 @pytest.mark.parametrize("start", [None, 3, 5, 7])
@@ -470,15 +400,3 @@ def test_keys_and_values_are_decoded_with_their_reasons_beside_them(tmp_path: Pa
         {"value": None, "keyError": "int32 is 4 bytes, not 1", "key": None},
         {"value": None, "keyError": None, "key": None},
     ]
-
-
-def test_a_decoded_column_has_the_one_type_that_it_is_decoded_to(tmp_path: Path) -> None:
-    chosen = options(tmp_path, decodeKey="long")
-    wanted = StructType([StructField("key", IntegerType())])
-    with pytest.raises(ValueError, match="column 'key' is BIGINT, not int"):
-        schema.project(wanted, chosen)
-
-
-def test_batches_have_nothing_to_decode(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="mode=batches has no keys"):
-        options(tmp_path, decodeKey="long", mode="batches")

@@ -18,10 +18,8 @@ from pyspark.sql import SparkSession
 import kseg
 from kseg.arrow import to_record_batch
 from kseg.cli.main import run
-from kseg.cli.spark import chosen_paths
 from kseg.constants import Compression
-from kseg.errors import CorruptRecordError, NotALogError
-from kseg.files.selection import Selection
+from kseg.errors import NotALogError
 from kseg.log.segment.reader import Segment
 from kseg.log.tier.tier import Tier
 from kseg.spark import jobs
@@ -172,20 +170,6 @@ def test_a_large_segment_is_cut_and_an_index_in_the_store_is_asked(s3: Any, tmp_
         assert segment.start_for_offset(1_234).position > 0
 
 
-def test_damage_names_the_object(s3: Any, tmp_path: Path) -> None:
-    write_segment(tmp_path / "bad-0", 0, batch([record(b"x")], crc=0))
-    url = put(s3, tmp_path / "bad-0", f"{BUCKET}/damaged/bad-0")
-    with pytest.raises(CorruptRecordError, match=f"^{url}/0{{20}}.log @ 0, .*batch-crc"):
-        rows(url)
-
-
-def test_records_that_a_checkpoint_says_are_gone_are_not_read(s3: Any, large: Path) -> None:
-    (large / "log-start-offset-checkpoint").write_text("0\n1\norders 0 2700\n")
-    put(s3, large, f"{BUCKET}/started")
-    assert rows(f"{BUCKET}/started") == rows(large)
-    assert min(row[2] for row in rows(large)) == 2700
-
-
 @pytest.mark.parametrize(
     ("url", "options", "error", "message"),
     [
@@ -327,20 +311,6 @@ def test_an_export_into_a_store_is_that_into_a_disk(
     assert s3.cat_file(f"archive/out/{name}") == (tmp_path / name).read_bytes()
 
 
-def test_the_directories_of_an_export_have_the_names_that_hive_gives(
-    s3: Any, tmp_path: Path
-) -> None:
-    write_segment(tmp_path / "data" / "a.b-0", 0, batch([record(b"x", timestamp=86_400_000)]))
-    (written,) = (
-        kseg.scan(tmp_path / "data")
-        .to_parquet(f"{BUCKET}/hive", partition_by=("topic", "day"))
-        .rows
-    )
-    assert written[0] == f"{BUCKET}/hive/topic=a.b/day=1970-01-02/part-a.b-0.parquet"
-    assert s3.find("archive/hive") == [written[0].removeprefix("s3://")]
-    assert s3.size(written[0]) == written[2]
-
-
 @pytest.mark.parametrize("how", ["refused", "busy", "cut"])
 @pytest.mark.parametrize("size", [1_000, 150_000])
 def test_a_fault_at_any_request_leaves_a_whole_object_or_none(
@@ -390,14 +360,6 @@ def test_export_and_stats_of_a_store_are_those_of_a_disk(
     assert tables[0].equals(tables[1])
     assert kept[0] == kept[1]
     assert kept[0]["records"] == 3_000
-
-
-def test_the_command_line_chooses_partitions_of_a_store(s3: Any, large: Path) -> None:
-    url = put(s3, large, f"{BUCKET}/chosen")
-    assert chosen_paths((url,), Selection()) == [url]
-    assert chosen_paths((url,), Selection(("orders",))) == [f"{url}/orders-0"]
-    with pytest.raises(NotALogError, match="no topic here is others; did you mean orders"):
-        chosen_paths((url,), Selection(("others",)))
 
 
 URL = f"{BUCKET}/data"

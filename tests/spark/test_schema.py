@@ -17,7 +17,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kseg.format.request import FIELDS
 from kseg.spark import schema
 from kseg.spark.options import parse_options
 
@@ -51,16 +50,6 @@ def test_the_default_columns_are_those_of_sparks_kafka_source() -> None:
     )
 
 
-def test_headers_come_last_where_asked_for() -> None:
-    assert ddl(includeHeaders="true").endswith(
-        ", `headers` ARRAY<STRUCT<key: STRING, value: BINARY>>"
-    )
-
-
-def test_named_columns_come_in_their_order_under_their_own_spelling() -> None:
-    assert ddl(columns="LEADEREPOCH,key") == "`leaderEpoch` INT, `key` BINARY"
-
-
 def test_an_unknown_column_is_refused_with_the_one_that_was_meant() -> None:
     with pytest.raises(ValueError, match="unknown column 'offsets'; did you mean offset"):
         ddl(columns="offsets")
@@ -68,29 +57,6 @@ def test_an_unknown_column_is_refused_with_the_one_that_was_meant() -> None:
 
 def test_arrow_types_are_what_spark_expects_to_the_letter() -> None:
     assert schema.project(KAFKA).schema == to_arrow_schema(KAFKA, timezone="UTC")
-
-
-def test_every_column_has_a_type_fields_and_a_builder() -> None:
-    for name, column in schema.COLUMNS.items():
-        assert name == column.name.lower()
-        assert set(column.fields) <= set(FIELDS)
-
-
-def test_only_the_fields_of_the_schema_are_decoded() -> None:
-    projection = schema.project(one("offset", LongType()))
-    assert projection.fields == ("offset",)
-    assert set(schema.project(KAFKA).fields) == {
-        "key", "value", "offset", "timestamp", "timestamp_type", "headers",
-    }  # fmt: skip
-
-
-def test_columns_that_the_path_gives_still_count_rows() -> None:
-    assert schema.project(one("topic", StringType())).fields == ("offset",)
-
-
-def test_the_spelling_of_the_query_is_kept() -> None:
-    projection = schema.project(one("OFFSET", LongType(), nullable=False))
-    assert projection.schema == pa.schema([pa.field("OFFSET", pa.int64(), False)])
 
 
 def test_timestamps_without_a_zone_are_given_so() -> None:

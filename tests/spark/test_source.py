@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -79,21 +78,6 @@ def test_every_fixture_gives_the_rows_of_a_scan(
         assert in_order(found[log]) == expected[log], log
 
 
-def test_the_querys_schema_is_the_projection(spark: SparkSession, plain_log: Path) -> None:
-    frame = spark.read.format("kseg").schema("value BINARY, offset BIGINT").load(str(plain_log))
-    table = frame.sort("offset").toArrow()
-    assert table.schema.field("value").type == pa.binary()
-    assert table.to_pylist() == scan(plain_log, columns=("value", "offset")).to_arrow().to_pylist()
-
-
-def test_a_view_in_sql_reads_the_same(spark: SparkSession, plain_log: Path) -> None:
-    spark.sql(f"CREATE TEMP VIEW records USING kseg OPTIONS (path '{plain_log}', topic '*')")
-    (row,) = spark.sql("SELECT count(*) AS n, max(offset) AS last FROM records").collect()
-    spark.catalog.dropTempView("records")
-    offsets = scan(plain_log, columns=("offset",)).to_arrow()["offset"].to_pylist()
-    assert (row.n, row.last) == (len(offsets), max(offsets))
-
-
 def test_a_table_of_the_catalog_is_read_counted_filtered_and_dropped(
     spark: SparkSession, tmp_path: Path, pushdown: str
 ) -> None:
@@ -143,12 +127,6 @@ def test_a_table_with_columns_of_its_own_has_lost_its_path(
         spark.table("own").collect()
     assert spark.sql(f"SELECT * FROM own WITH (path = '{plain_log}')").count() > 0
     spark.sql("DROP TABLE own")
-
-
-def test_a_missing_directory_is_named_by_load(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(AnalysisException, match=r"FileNotFoundError: kseg: .*/none: no such file"):
-        load(spark, str(tmp_path / "none"))
-    load(spark, str(tmp_path / "none*"))  # nobody lists it yet
 
 
 def test_a_plan_says_in_one_line_how_many_segments_it_reads(
@@ -207,13 +185,6 @@ def test_queries_of_one_frame_do_not_filter_each_other(
     orders, clicks = (frame.where(f"topic = '{name}'") for name in ("orders", "clicks"))
     assert [one.count() for one in (orders, frame, clicks, frame)] == [2, 5, 3, 5]
     assert orders.union(clicks).union(frame).count() == 10
-
-
-def test_register_leaves_the_session_as_it_is(spark: SparkSession, plain_log: Path) -> None:
-    before = spark.conf.get(PUSHDOWN)
-    kseg.spark.register(spark)
-    assert spark.conf.get(PUSHDOWN) == before
-    assert load(spark, str(plain_log)).where("offset < 0").count() == 0
 
 
 def test_damage_fails_the_job_with_file_position_and_code(

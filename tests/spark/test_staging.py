@@ -22,7 +22,6 @@ from kseg.errors import (
     LogLockedError,
     OffsetsOutOfOrderError,
 )
-from kseg.log.log import Log
 from kseg.records.scan import scan
 from kseg.spark import sink
 from kseg.spark.sink import SinkPaths, abort, commit
@@ -60,13 +59,6 @@ def values(path: Path) -> list[tuple[int, bytes | None]]:
         for columns in scan(path, columns=("offset", "value"))
         for offset, value in zip(columns.offset, columns.value, strict=True)
     ]
-
-
-@pytest.mark.parametrize("spelled", ["{}/a b", "file://{}/a%20b", "file:{}/a%20b"])
-def test_a_data_directory_may_be_a_url_of_this_machine(tmp_path: Path, spelled: str) -> None:
-    chosen = parse_sink_options({"path": spelled.format(tmp_path)})
-    assert SinkPaths.of(chosen).data == tmp_path / "a b"
-    assert SinkPaths.of(chosen).root == tmp_path / "a b.kseg-sink"
 
 
 def test_tasks_follow_each_other_and_a_second_job_the_first(tmp_path: Path) -> None:
@@ -110,18 +102,6 @@ def test_rows_are_shared_out_by_topic_and_partition_in_order(tmp_path: Path) -> 
     assert values(tmp_path / "data" / "orders-2") == [(0, b"3"), (1, b"7")]
 
 
-def test_large_input_becomes_several_segments(tmp_path: Path) -> None:
-    chosen = options(tmp_path, batchRecords="10", segmentBytes="2000")
-    commit(staged(chosen, "a", [rows(0, 500)]), "a", "a", chosen)
-    log = tmp_path / "data" / "orders-0"
-    sizes = [path.stat().st_size for path in sorted(log.glob("*.log"))]
-    assert len(sizes) > 3
-    assert max(sizes) <= 2000
-    assert [value for _offset, value in values(log)] == [b"%d" % n for n in range(500)]
-    with Log.open(log) as opened:
-        assert opened.lookup(250).base_offset <= 250
-
-
 def test_offsets_are_kept_where_asked(tmp_path: Path) -> None:
     chosen = options(tmp_path, offsets="preserve")
     late = rows(50, 3, offset=[50, 60, 61])
@@ -132,12 +112,6 @@ def test_offsets_are_kept_where_asked(tmp_path: Path) -> None:
     again = staged(chosen, "b", [rows(0, 1, offset=[61])])
     with pytest.raises(OffsetsOutOfOrderError, match="in front of them ends at 62"):
         commit(again, "b", "b", chosen)
-
-
-def test_offsets_that_go_back_within_a_task_are_refused(tmp_path: Path) -> None:
-    chosen = options(tmp_path, offsets="preserve")
-    with pytest.raises(OffsetsOutOfOrderError, match="sort the rows"):
-        staged(chosen, "a", [rows(0, 1, offset=[5]), rows(0, 1, offset=[5])])
 
 
 def test_rows_without_a_time_are_of_now_and_those_with_one_keep_it(tmp_path: Path) -> None:
@@ -217,15 +191,6 @@ def test_the_ids_of_topics_are_written_down_and_compared(tmp_path: Path) -> None
     assert len(values(tmp_path / "data" / "orders-0")) == 10
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
     assert list((tmp_path / "data.kseg-sink" / "commits").glob("*.intent.json")) == []
-
-
-@pytest.mark.parametrize(
-    "text", ["", "5", "[]", '{"orders": 5}', '{"orders": "AAAA"}', '{"orders": "' + "A" * 22 + '"}',
-             '{"orders": "vVAkKxRlRnqTPUlbLjTmm$"}', '{"no/topic": "vVAkKxRlRnqTPUlbLjTmmQ"}']
-)  # fmt: skip
-def test_what_is_no_id_of_a_topic_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ValueError, match="option topicIds"):
-        options(tmp_path, topicIds=text)
 
 
 def test_a_held_data_directory_is_refused(tmp_path: Path) -> None:

@@ -145,16 +145,6 @@ def test_a_range_gives_the_same_rows_whatever_has_come_since(log: Path) -> None:
     assert read(reader(log), json.loads(json.dumps(start)), json.loads(json.dumps(end))) == first
 
 
-def test_a_start_may_be_the_latest(log: Path) -> None:
-    stream = reader(log, startingOffsets="latest")
-    start = stream.initialOffset()
-    assert stream_offsets_of(start)["orders-0"].offset == 100
-    assert stream.latestOffset(start, stream.getDefaultReadLimit()) == start
-    write_segment(log, 100, rows(100))
-    end = stream.latestOffset(start, stream.getDefaultReadLimit())
-    assert read(stream, start, end) == list(range(100, 110))
-
-
 @pytest.mark.parametrize("count", [1, 10, 20])
 def test_a_topic_that_is_made_again_is_a_loss_or_read_from_its_start(log: Path, count: int) -> None:
     write_partition_metadata(log / "partition.metadata", UUID(int=1 << 70))
@@ -193,12 +183,6 @@ def test_ends_that_were_fixed_are_reached_and_not_passed(log: Path) -> None:
         ends.append(stream_offsets_of(end)["orders-0"].offset)
         start = end
     assert ends == [60, 100, 100, 100]
-
-
-def test_a_start_between_records_gives_those_from_there(log: Path) -> None:
-    stream = reader(log, startingOffsets='{"orders": {"0": 47}}')
-    start = stream.initialOffset()
-    assert read(stream, start, stream.latestOffset(start)) == list(range(47, 100))
 
 
 @pytest.mark.parametrize(

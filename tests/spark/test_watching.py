@@ -48,12 +48,6 @@ def end(path: Path, start: int = 0, limit: Amount | None = None, **given: str) -
     return seen.advance("orders-0", StreamOffset(start), limit or Amount()).stream_offset.offset
 
 
-def test_without_a_limit_a_log_is_taken_to_its_end(log: Path) -> None:
-    step = watch(log).advance("orders-0", StreamOffset(0), Amount())
-    assert step.stream_offset == StreamOffset(300, 200, os.path.getsize(max(log.glob("*.log"))))
-    assert step.at_end
-
-
 @pytest.mark.parametrize(
     ("start", "limit", "offset"),
     [
@@ -111,15 +105,6 @@ def test_a_damaged_end_fails_or_is_waited_at(log: Path) -> None:
         end(log)
     assert end(log, onCorrupt="skip") == 310
     assert path.exists()
-
-
-def test_new_segments_and_partitions_are_picked_up(log: Path) -> None:
-    seen = watch(log.parent)
-    place = seen.advance("orders-0", StreamOffset(0), Amount()).stream_offset
-    write_segment(log, 300, rows(300))
-    write_segment(log.parent / "orders-1", 0, rows(0))
-    assert set(seen.logs()) == {"orders-0", "orders-1"}
-    assert seen.advance("orders-0", place, Amount()).stream_offset.offset == 310
 
 
 def test_a_log_that_stands_still_is_not_opened(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,10 +234,6 @@ def admitted(sizes: Mapping[str, int], limit: Amount) -> dict[str, int]:
     return {name: place.offset for name, place in ends.items()}
 
 
-def test_without_a_limit_everything_is_taken() -> None:
-    assert admitted({"a": 3, "b": 7}, Amount()) == {"a": 30, "b": 70}
-
-
 @pytest.mark.parametrize("sizes", [(1, 9, 9), (9, 1, 9), (9, 9, 1)])
 def test_a_limit_is_shared_and_what_one_does_not_need_goes_to_others(
     sizes: tuple[int, int, int],
@@ -261,11 +242,6 @@ def test_a_limit_is_shared_and_what_one_does_not_need_goes_to_others(
     assert sum(found.values()) == 90
     assert sorted(found.values())[0] == 10
     assert sorted(found.values())[1] >= 30
-
-
-@pytest.mark.parametrize("limit", [Amount(rows=1), Amount(bytes=1), Amount(rows=10)])
-def test_one_batch_is_taken_even_if_it_is_more_than_the_limit(limit: Amount) -> None:
-    assert sorted(admitted({"a": 5, "b": 5}, limit).values()) == [0, 10]
 
 
 def test_a_limit_is_not_passed_once_there_is_something() -> None:
@@ -294,9 +270,3 @@ def test_repeated_rounds_take_everything_in_the_end() -> None:
         places = admit(places, Amount(rows=25), batches_of(sizes))
         rounds += 1
     assert rounds <= 8
-
-
-def test_segments_are_counted_too() -> None:
-    starts = {"a": StreamOffset(0), "b": StreamOffset(0)}
-    ends = admit(starts, Amount(segments=1), batches_of({"a": 2, "b": 2}))
-    assert sorted(place.offset for place in ends.values()) == [0, 20]

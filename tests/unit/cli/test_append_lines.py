@@ -7,12 +7,10 @@ import io
 import json
 import tracemalloc
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kseg.cli import append as append_lines
 from kseg.cli.append import AppendOptions, encode_lines, read_lines
 from kseg.errors import InvalidRecordError, LimitExceededError
 from kseg.format.options import BatchOptions
@@ -39,7 +37,6 @@ def read(text: bytes, options: AppendOptions | None = None, **given: Any) -> lis
     return rows_of(read_lines(io.BytesIO(text), options or AppendOptions(), **given))
 
 
-UTF8 = AppendOptions(encoding="utf8", keep_timestamps=True)
 HEX = AppendOptions(encoding="hex")
 PLAIN = AppendOptions()
 
@@ -72,20 +69,6 @@ def test_a_line_that_is_no_record_is_refused_by_its_number(name: str) -> None:
         read((good + line + "\n" + good).encode(), options)
 
 
-@pytest.mark.parametrize("longest", [13, 14])
-@pytest.mark.parametrize(
-    "tail", [b"", b"\n", b'\n{"value":""}\n'], ids=["cut", "ended", "followed"]
-)
-def test_lines_are_bounded_to_the_byte(longest: int, tail: bytes) -> None:
-    line = '{"value":"\u00e9"}'.encode()  # 14 bytes
-    options = AppendOptions(encoding="utf8", line_bytes_max=longest)
-    if longest == 14:
-        assert read(line + tail, options)[0][0] == "\u00e9".encode()
-    else:
-        with pytest.raises(LimitExceededError, match=r"^line 1 is longer than 13 bytes"):
-            read(line + tail, options)
-
-
 class Endless:
     """One empty line, then blanks for ever."""
 
@@ -101,12 +84,6 @@ def test_a_line_without_end_is_not_taken_into_memory() -> None:
     with pytest.raises(LimitExceededError, match="line 2 is longer than"):
         list(read_lines(stream, PLAIN, clock=lambda: NOW_MS))
     assert stream.given < 2 * AppendOptions().line_bytes_max
-
-
-@pytest.mark.parametrize("batch_bytes", [0, 2**29 + 1])
-def test_a_size_that_no_batch_can_have_is_refused(batch_bytes: int) -> None:
-    with pytest.raises(ValueError, match="batch_bytes"):
-        AppendOptions(batch_bytes=batch_bytes)
 
 
 # ---- lines to batches ----------------------------------------------------------------------------
@@ -151,15 +128,6 @@ def test_batches_depend_on_the_lines_not_on_how_they_arrive(limit: Any, headers:
     assert {record.timestamp for record in records} == {NOW_MS}
 
 
-def test_the_clock_is_asked_for_each_piece_of_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(append_lines, "_PIECE_BYTES", 1)
-    monkeypatch.setattr(append_lines, "_PIECE_BATCHES", 0)
-    times = iter(range(100, 200))
-    text = line_of(0, timestamp=5) + line_of(1)
-    found = read(text, replace(UTF8, encoding="base64"), clock=lambda: next(times))
-    assert [row[2] for row in found] == [5, 101]
-
-
 def test_what_only_the_format_refuses_is_told_by_its_line() -> None:
     text = line_of(0) + b"\n" + line_of(1) + line_of(2, headers=[["h", None]])
     old = AppendOptions(batch=BatchOptions(magic=1), batch_records=1)
@@ -168,11 +136,6 @@ def test_what_only_the_format_refuses_is_told_by_its_line() -> None:
     with pytest.raises(InvalidRecordError, match=r"^line 4: .* headers") as caught:
         list(found)
     assert caught.value.record_index is None
-
-
-def test_no_lines_are_no_batches() -> None:
-    for text in (b"", b"\n\n", b'{"control":true}\n'):
-        assert list(encode_lines(io.BytesIO(text), UTF8, base_offset=0, clock=lambda: 0)) == []
 
 
 def test_memory_does_not_grow_with_the_lines() -> None:

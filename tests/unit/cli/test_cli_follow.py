@@ -69,11 +69,6 @@ def test_what_is_there_comes_first_then_what_is_appended(kseg: Kseg, log: librar
     }
 
 
-def test_rows_are_those_of_a_read_without_following(kseg: Kseg, log: library.Log) -> None:
-    plain = kseg("read", log.path, "--format", "jsonl", "--bytes", "utf8")
-    assert follow(kseg, log, "--limit", 2).rows == plain.rows
-
-
 @pytest.mark.parametrize(
     ("words", "found"),
     [
@@ -95,10 +90,6 @@ def test_ranges_keys_and_the_last_records_count_as_ever(
     with later(append):
         ran = follow(kseg, log, *words)
     assert (ran.code, values(ran)) == (0, found)
-
-
-def test_a_range_that_is_there_already_needs_no_waiting(kseg: Kseg, log: library.Log) -> None:
-    assert values(follow(kseg, log, "--offset", "0..1")) == ["0"]
 
 
 def test_committed_records_come_when_they_are_decided(kseg: Kseg, log: library.Log) -> None:
@@ -140,13 +131,3 @@ def test_another_process_sees_each_record_at_once_and_may_be_interrupted(log: li
         out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err.strip()) == (130, b"", b"")
     assert seen == ["0", "1", "2", "3"]
-
-
-def test_who_reads_the_output_may_go_away(log: library.Log) -> None:
-    with running(log) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.readline()
-        process.stdout.close()  # and nothing is appended any more
-        assert process.wait(timeout=PATIENCE_S) == 0
-        assert process.stderr.read() == b""

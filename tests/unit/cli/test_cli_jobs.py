@@ -146,22 +146,6 @@ def test_files_are_the_same_for_any_number_of_jobs(
     assert exported(5) == one
 
 
-def test_an_export_that_fails_leaves_no_half_written_file(
-    kseg: Kseg, data: Path, tmp_path: Path
-) -> None:
-    log = max((data / "orders-0").glob("*.log"))
-    whole = bytearray(log.read_bytes())
-    whole[len(whole) // 2] ^= 1
-    log.write_bytes(whole)
-    for jobs in (1, 2, 5):
-        out = tmp_path / f"out-{jobs}"
-        ran = kseg("export", data, "-o", out, "--format", "jsonl", "--jobs", jobs)
-        assert ran.code == Exit.FOUND
-        assert str(log) in ran.err
-        assert not (out / "orders-0.jsonl").exists()
-        assert {path.suffix for path in out.iterdir()} <= {".jsonl"}
-
-
 # ---- workers that end before their work does -----------------------------------------------------
 
 #: What a worker calls for every piece of a verb; most walk over batches.

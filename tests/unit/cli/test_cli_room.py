@@ -81,19 +81,6 @@ def test_what_a_backup_keeps_is_freed_by_the_command_in_its_own_line(
     assert not backup.exists()
 
 
-def test_second_names_in_a_backup_free_nothing(kseg: Kseg, partition: Path) -> None:
-    document = kseg(*command("retain", partition, "--json")).document
-    assert document["freed_bytes"] == 0
-    assert document["kept_in_backup_bytes"] >= document["deleted_bytes"]
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_plan_frees_nothing(kseg: Kseg, partition: Path, verb: str) -> None:
-    words = [word for word in command(verb, partition, "--json") if word != "--apply"]
-    document = kseg(*words).document
-    assert (document["freed_bytes"], document["kept_in_backup_bytes"]) == (0, 0)
-
-
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_full_disk_is_freed_at_the_first_try(kseg: Kseg, partition: Path, verb: str) -> None:
     words = command(verb, partition, "--no-backup", "--json")

@@ -66,9 +66,3 @@ def test_many_logs_are_cut_at_a_time(kseg: Kseg, tmp_path: Path) -> None:
             assert log.log_end_offset == each["log_end_offset"]
         wanted = source.expected(number, committed=False, at_ms=at_ms)
         assert served(Path(each["path"]), "read_uncommitted") == wanted
-
-
-@pytest.mark.parametrize("words", [(), ("--to", "1", "--to-time", "5")])
-def test_a_cut_is_at_an_offset_or_at_a_time(kseg: Kseg, tmp_path: Path, words: object) -> None:
-    ran = kseg("truncate", tmp_path, *words)  # type: ignore[misc]
-    assert (ran.code, "--to or --to-time" in ran.err) == (2, True)

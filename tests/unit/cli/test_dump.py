@@ -19,7 +19,7 @@ from tests.builders import (
 )
 from tests.builders import write_segment as segment
 from tests.inner_faults import ERAS, wrong_inner_message
-from tests.unit.cli.conftest import Kseg, Ran
+from tests.unit.cli.conftest import Kseg
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -37,9 +37,6 @@ def test_a_wrong_checksum_inside_a_sound_wrapper_is_found(
             (1, False),
             (2, True),
         ]
-
-
-# Damage.
 
 
 # Standard input.
@@ -64,27 +61,10 @@ def test_the_end_of_a_stream_is_judged_when_it_has_come(kseg: Kseg, tail: bytes,
     assert ran.err.count("\n") == 1
 
 
-# Text and CSV.
-
-
 # The files beside the logs.
 
 
 DEEP = ("--kafka", "--deep-iteration", "--print-data-log")
-FORMS = {
-    "text": (),
-    "text of batches": ("--batches",),
-    "lines of JSON": ("--format", "jsonl"),
-    "lines of JSON, a key": ("--format", "jsonl", "--key", "k1"),
-    "lines of JSON, a range": ("--format", "jsonl", "--offset", "5..40"),
-    "the first rows": ("--format", "jsonl", "--limit", "7"),
-    "the last rows": ("--format", "jsonl", "--last", "7"),
-    "csv": ("--format", "csv", "--bytes", "utf8"),
-    "read, not mapped": ("--mapping", "never"),
-    "kafka": ("--kafka",),
-    "kafka, deep": DEEP,
-    "kafka 0.11": (*DEEP, "--kafka-version", "0.11"),
-}
 
 
 @pytest.fixture
@@ -110,16 +90,6 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return data
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_output_and_findings_are_the_same_for_every_number_of_jobs(
-    kseg: Kseg, logs: Path, form: str
-) -> None:
-    files = sorted(map(str, logs.glob("*/*"))) if "--kafka" in FORMS[form] else [str(logs)]
-    ran: list[Ran] = [kseg("dump", *FORMS[form], "--jobs", n, *files) for n in (1, 2, 3, 8)]
-    assert ran[0].out
-    assert ran == ran[:1] * 4
-
-
 @pytest.mark.parametrize("words", [("--format", "jsonl"), DEEP])
 def test_jobs_go_on_over_files_in_order_until_one_cannot_be_opened(
     kseg: Kseg, logs: Path, words: tuple[str, ...]
@@ -128,16 +98,3 @@ def test_jobs_go_on_over_files_in_order_until_one_cannot_be_opened(
     ran = [kseg("dump", *words, "--jobs", n, *files) for n in (1, 4)]
     assert ran[0].code == 3
     assert ran == ran[:1] * 2
-
-
-def test_a_lack_of_memory_names_the_file_and_ends_the_others(
-    kseg: Kseg, logs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def decode(*_: object, **__: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(dump, "decode", decode)
-    ran = kseg("dump", "--jobs", 3, logs)
-    assert ran.code == 4
-    assert "a-0/00000000000000000000.log" in ran.err
-    assert "out of memory" in ran.err

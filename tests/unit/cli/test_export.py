@@ -55,16 +55,6 @@ def test_columnar_files_hold_the_records(
     ]
 
 
-def test_csv_keeps_text_as_it_is(kseg: Kseg, tmp_path: Path) -> None:
-    text = 'line\n"quoted", \\ tab\t'
-    path = tmp_path / "00000000000000000000.log"
-    path.write_bytes(batch([record(text.encode()), record(None)]))
-    out = tmp_path / "out.csv"
-    kseg("export", path, "-o", out, "--bytes", "utf8", "--fields", "offset,value")
-    with out.open(newline="") as lines:
-        assert list(csv.reader(lines)) == [["offset", "value"], ["0", text], ["1", ""]]
-
-
 def test_two_exports_do_not_mix_in_a_directory(kseg: Kseg, orders: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
@@ -179,15 +169,6 @@ def test_a_topic_of_the_longest_name_is_exported_beside_others(kseg: Kseg, tmp_p
             0,
             3,
         )
-
-
-def test_directories_are_escaped_as_hive_does(kseg: Kseg, tmp_path: Path) -> None:
-    name = "a=b%2F\x1b'[x]"
-    write_segment(tmp_path / "data" / f"{name}-0", 0, batch([record(b"v")]))
-    out = tmp_path / "out"
-    assert kseg("export", tmp_path / "data", "-o", out, "--partition-by", "topic").code == 0
-    assert os.listdir(out) == ["topic=a%3Db%252F%1B%27%5Bx%5D"]
-    assert pq.ParquetDataset(out).read()["topic"].unique().to_pylist() == [name]
 
 
 # ---- what is left out ----------------------------------------------------------------------------

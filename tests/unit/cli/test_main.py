@@ -125,13 +125,6 @@ def test_every_verb_has_help_and_a_command_of_its_name(kseg: Kseg) -> None:
         assert ran.text.startswith(f"Usage: kseg {verb}")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_a_script_for_the_shell(kseg: Kseg, shell: str) -> None:
-    ran = kseg("completion", shell)
-    assert ran.code == 0
-    assert "_KSEG_COMPLETE" in ran.text
-
-
 def test_completion_completes_verbs() -> None:
     variables = {"_KSEG_COMPLETE": "bash_complete", "COMP_WORDS": "kseg ver", "COMP_CWORD": "1"}
     done = subprocess.run(
@@ -240,12 +233,6 @@ def test_a_stream_that_is_closed_from_the_start_is_no_bug(
     assert ran.stderr.count(b"\n") == (0 if descriptor == 2 else 1)
 
 
-def test_an_error_that_cannot_be_said_keeps_its_exit_code() -> None:
-    with open("/dev/full", "wb") as full:
-        ran = subprocess.run([*KSEG, "info", "/none"], stderr=full, check=False)
-    assert ran.returncode == Exit.FILES
-
-
 def test_a_pipe_that_breaks_elsewhere_does_not_pass_for_a_reader_who_has_enough(
     kseg: Kseg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,8 +242,3 @@ def test_a_pipe_that_breaks_elsewhere_does_not_pass_for_a_reader_who_has_enough(
     monkeypatch.setattr("kseg.analysis.verify.verify_of", broken)
     ran = kseg("verify", DEMO)
     assert (ran.code, ran.err) == (Exit.FILES, "kseg: Broken pipe\n")
-
-
-def test_help_shows_the_whole_line_of_each_job(kseg: Kseg) -> None:
-    shown = " ".join(kseg("spark", "--help").text.split())
-    assert "the last record of each key stays. diff" in shown

@@ -8,10 +8,8 @@ import pytest
 from kseg.cli.main import cli
 from kseg.cli.options import CommandSettings, parse_setting, parse_size
 from kseg.cli.paths import config_of
-from kseg.cli.verbs.repair import reindex
 from kseg.cli.verbs.spark import spark
 from kseg.files.selection import Selection
-from kseg.log.recovery.reindex import KINDS
 from kseg.records.query import (
     parse_key,
     parse_offset_range,
@@ -19,8 +17,6 @@ from kseg.records.query import (
     parse_time,
     parse_time_range,
 )
-
-REASON = r"range|64-bit integer|ISO 8601|is not (hex|base64)"
 
 OFFSETS = {
     "3..9": (3, 9),
@@ -36,14 +32,6 @@ OFFSETS = {
 @pytest.mark.parametrize("text", OFFSETS)
 def test_offset_ranges_are_half_open(text: str) -> None:
     assert parse_offset_range(text) == OFFSETS[text]
-
-
-@pytest.mark.parametrize(
-    "text", ["9..3", "a..b", "1..2..3", "1.5..2", "", f"0..{2**63}", "1 ..2", "5:8"]
-)
-def test_what_is_no_offset_range_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=REASON):
-        parse_offset_range(text)
 
 
 TIMES = {
@@ -67,32 +55,14 @@ def test_time_ranges_take_either_form_on_either_side() -> None:
     assert parse_time_range("..1970-01-02") == (None, 86_400_000)
 
 
-@pytest.mark.parametrize("text", ["someday..", "1970-01-02..1970-01-01", "5"])
-def test_what_is_no_time_range_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=REASON):
-        parse_time_range(text)
-
-
 def test_partitions_are_numbers_and_inclusive_ranges() -> None:
     assert parse_partitions("0,3-5") == (range(1), range(3, 6))
-
-
-@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "1,,2", "3-x"])
-def test_what_are_no_partitions_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="partitions"):
-        parse_partitions(text)
 
 
 def test_keys_may_be_given_as_text_hex_or_base64() -> None:
     assert parse_key("k:1") == b"k:1"
     assert parse_key("hex:00fF") == b"\x00\xff"
     assert parse_key("base64:AP8=") == b"\x00\xff"
-
-
-@pytest.mark.parametrize("text", ["hex:0", "hex:zz", "base64:A", "base64:%%%%"])
-def test_keys_that_are_not_what_they_say_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=REASON):
-        parse_key(text)
 
 
 def test_a_selection_is_of_globs_and_ranges() -> None:
@@ -102,11 +72,6 @@ def test_a_selection_is_of_globs_and_ranges() -> None:
     assert not chosen.takes("orders", 1)
     assert not chosen.takes("payments", 0)
     assert not chosen.takes(None, None)
-
-
-def test_an_empty_selection_takes_everything() -> None:
-    assert Selection().takes(None, None)
-    assert not Selection()
 
 
 def test_settings_make_a_configuration_and_the_last_of_a_name_counts() -> None:
@@ -132,15 +97,6 @@ def test_settings_make_a_configuration_and_the_last_of_a_name_counts() -> None:
 )
 def test_times_and_sizes_of_settings_may_have_units(text: str, value: str) -> None:
     assert parse_setting(text).value == value
-
-
-def test_a_size_is_in_units_of_1024() -> None:
-    assert [parse_size(text) for text in ("7", "1k", "2 MiB", "100G")] == [
-        7,
-        1024,
-        2 << 20,
-        100 << 30,
-    ]
 
 
 @pytest.mark.parametrize("text", ["", "segment.bytes", "=1"])
@@ -180,9 +136,3 @@ def test_an_option_of_a_verb_says_the_same_in_its_spark_twin(verb: str) -> None:
     )
     differing = {name for name in here.keys() & there if here[name] != there[name]}
     assert differing - {"-o", "--output", "--fields"} == set()
-
-
-def test_the_kinds_of_reindex_are_those_of_the_library() -> None:
-    (kinds,) = (param for param in reindex.params if param.name == "kinds")
-    assert isinstance(kinds.type, click.Choice)
-    assert list(kinds.type.choices) == [kind.value for kind in KINDS]

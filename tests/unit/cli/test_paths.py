@@ -14,9 +14,8 @@ import kseg
 from kseg.analysis.stats import stats
 from kseg.analysis.verify import verify
 from kseg.cli.main import run
-from kseg.errors import NotALogError
 from kseg.files import producer_snapshot
-from kseg.files.names import PathKind, classify_path, list_data_directory
+from kseg.files.names import list_data_directory
 from tests.builders import batch, record, write_segment
 from tests.golden import made as files
 from tests.unit.cli.conftest import Kseg, Ran, made_in
@@ -214,21 +213,6 @@ def test_a_log_does_not_end_in_front_of_a_segment_that_cannot_be_read(
     assert ran.code == 1
 
 
-@pytest.mark.parametrize("words", [["info"], ["verify"], ["stats"], ["read"]])
-def test_damage_beside_what_cannot_be_read_exits_1(
-    kseg: Kseg, data: Path, words: list[str]
-) -> None:
-    _dangling(data / "orders-1")
-    path = data / "orders-0" / f"{0:020d}.log"
-    broken = bytearray(path.read_bytes() * 2)
-    broken[20 + len(broken) // 2] ^= 1
-    broken[8 + len(broken) // 2] = 0x80
-    path.write_bytes(broken)
-    ran = kseg(*words, data)
-    assert ran.code == 1
-    assert "orders-1" in ran.err
-
-
 @pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
 def test_an_empty_directory_is_a_partition_without_records(
     kseg_heeding_modes: Heeding, data: Path, words: list[str]
@@ -238,21 +222,6 @@ def test_an_empty_directory_is_a_partition_without_records(
     assert (ran.code, "orders-1" in ran.err) == (0, words[0] == "export")
     if words[0] in SHOWN:
         assert [row["partition"] for row in ran.document["partitions"]] == [0, 1, 2]
-
-
-def test_several_paths_hide_none_either(kseg: Kseg, data: Path) -> None:
-    (data / "orders-1").mkdir()
-    ran = kseg("info", "--json", *(data / f"orders-{n}" for n in (0, 1, 2, 3)))
-    assert ran.code == 3
-    assert [row["partition"] for row in ran.document["partitions"]] == [0, 1, 2]
-    assert "orders-3: No such file" in ran.err
-
-
-def test_what_is_not_chosen_need_not_be_readable(kseg: Kseg, data: Path) -> None:
-    _dangling(data / "orders-1")
-    for words in (["info"], ["stats"], ["verify"], ["read"], ["lookup", "--offset", "1"]):
-        ran = kseg(*words, "--partition", "2", data)
-        assert (ran.code, ran.err) == (0, "")
 
 
 @pytest.mark.parametrize("make", FOR_ROOT_TOO)
@@ -274,14 +243,6 @@ def test_a_scan_skips_and_says_what(data: Path, make: Callable[[Path], None]) ->
     assert str(found.skipped[0]).startswith(str(data / "orders-1"))
 
 
-def test_a_scan_of_an_empty_partition_has_no_records(data: Path) -> None:
-    (data / "orders-1").mkdir()
-    assert kseg.scan(data).to_arrow().num_rows == 6
-    assert kseg.scan(data / "orders-1").to_arrow().num_rows == 0
-    with kseg.Log.open(data / "orders-1") as log:
-        assert (log.log_start_offset, list(log.records()), log.segments) == (0, [], ())
-
-
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("analysis", [verify, stats])
 def test_an_analysis_raises_or_skips(
@@ -292,12 +253,6 @@ def test_an_analysis_raises_or_skips(
         analysis(data, threads=jobs)
     found = analysis(data, threads=jobs, on_error="skip")
     assert [one.path for one in found.skipped] == [data / "orders-1"]  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("call", [kseg.scan, verify, stats])
-def test_another_word_for_on_error_is_refused(data: Path, call: Callable[..., object]) -> None:
-    with pytest.raises(ValueError, match="raise or skip"):
-        call(data, on_error="ignore")
 
 
 def test_verbs_that_take_records_away_pass_over_nothing(
@@ -316,14 +271,6 @@ def test_a_file_under_a_partitions_name_is_a_stranger(kseg: Kseg, data: Path) ->
     listing = list_data_directory(data)
     assert (listing.foreign, listing.lost) == ((data / "orders-1",), ())
     assert kseg("info", data).code == 0
-
-
-def test_an_empty_directory_without_a_partitions_name_is_nothing(tmp_path: Path) -> None:
-    (tmp_path / "nothing").mkdir()
-    (tmp_path / "orders-0").mkdir()
-    with pytest.raises(NotALogError):
-        classify_path(tmp_path / "nothing")
-    assert classify_path(tmp_path / "orders-0").kind is PathKind.PARTITION
 
 
 # ---- replicas ------------------------------------------------------------------------------------

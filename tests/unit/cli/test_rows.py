@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import csv
-import io
 import json
 import random
 import struct
@@ -14,12 +11,12 @@ from typing import Any
 import pytest
 
 import kseg as package
-from kseg.cli.rows import RECORD_FIELDS, RowWriter, Style, csv_head, record_rows
+from kseg.cli.rows import RECORD_FIELDS, RowWriter, Style, record_rows
 from kseg.format.columns import decode
 from kseg.format.header import scan
 from kseg.format.request import Request
 from kseg.format.values import RecordColumns
-from tests.builders import ABORT, batch, control_batch, message, record
+from tests.builders import batch, record
 from tests.unit.cli.conftest import Kseg
 
 FIELDS = tuple(field.name for field in RECORD_FIELDS if field.name != "next_offset")
@@ -52,41 +49,6 @@ def test_null_and_empty_stay_apart_in_every_form() -> None:
     assert fields.split(",")[at : at + 2] == ['""', ""]
 
 
-def test_control_records_alone_say_their_type() -> None:
-    rows = lines(batch([record(b"x")]) + control_batch(ABORT, base_offset=1))
-    assert "control_type" not in rows[0]
-    assert (rows[1]["control"], rows[1]["control_type"]) == (True, "ABORT")
-    assert base64.b64decode(rows[1]["key"]) == b"\0\0\0\0"
-
-
-def test_an_unknown_control_type_is_said_to_be_unknown() -> None:
-    assert lines(control_batch(99))[0]["control_type"] == "UNKNOWN"
-
-
-def test_magic_0_has_no_timestamp_type() -> None:
-    (row,) = lines(message(record(b"x"), magic=0, offset=4))
-    assert (row["timestamp"], row["timestamp_type"]) == (-1, "NoTimestampType")
-
-
-def test_a_delete_horizon_is_a_number() -> None:
-    data = batch([record(timestamp=9)], base_timestamp=1234, delete_horizon=True)
-    assert lines(data)[0]["delete_horizon_ms"] == 1234
-
-
-def test_records_of_a_batch_with_a_wrong_checksum_are_not_valid() -> None:
-    assert [row["valid"] for row in lines(batch([record()], crc=1) + batch([record()]))] == [
-        False,
-        True,
-    ]
-
-
-@pytest.mark.parametrize(
-    ("encoding", "value"), [("base64", "YRv/"), ("hex", "611bff"), ("utf8", {"base64": "YRv/"})]
-)
-def test_bytes_take_the_encoding_asked_for(encoding: str, value: object) -> None:
-    assert lines(batch([record(b"a\x1b\xff")]), encoding=encoding)[0]["value"] == value
-
-
 def test_hostile_bytes_reach_no_terminal_raw() -> None:
     hostile = bytes(range(256)) + "\u202e\u2028\x9b31m".encode()
     data = batch([record(hostile, key=hostile, headers=[(hostile, hostile)])])
@@ -95,16 +57,6 @@ def test_hostile_bytes_reach_no_terminal_raw() -> None:
         steering = set(text) & {chr(c) for c in (*range(32), *range(127, 160), 0x202E, 0x2028)}
         assert steering <= {"\n", "\r"}
         assert text.count("\n") == 1
-
-
-def test_csv_reads_back_with_the_standard_reader() -> None:
-    given = [record(b'"quoted",\n', key=b"k", headers=[(b'h"', b'v"')]), record(None)]
-    text = csv_head(RECORD_FIELDS, Style("csv", file="f")).decode()
-    text += written(batch(given), Style("csv", "utf8", file='f"'))
-    rows = list(csv.DictReader(io.StringIO(text)))
-    assert [row["value"] for row in rows] == ['\\"quoted\\",\\n'.replace('\\"', '\\"'), ""]
-    assert rows[0]["file"] == 'f"'
-    assert json.loads(rows[0]["headers"]) == [['h"', 'v"']]
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv", "text"])

@@ -14,24 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kseg.format.typed import KIND_NAMES
 from kseg.records import lake
-from kseg.records.query import KINDS
 from tests.builders import batch, record, write_segment
 from tests.internal_schemas import encode_message
 from tests.terminal import on_a_terminal
 from tests.unit.cli.conftest import Kseg
-
-
-def test_a_hostile_count_takes_no_memory_on_its_word(kseg: Kseg, tmp_path: Path) -> None:
-    directory = tmp_path / "__share_group_state-0"
-    value = bytes(18) + b"\xff\xff\xff\xff\x07" + bytes(2**16)
-    key = bytes.fromhex("0001000167") + bytes(20)
-    write_segment(directory, 0, batch([record(value, key=key)]))
-    ran = kseg("dump", directory, "--format", "jsonl")
-    assert ran.code == 1
-    assert "2147483646 items" in ran.rows[0]["reason"]
-
 
 # ---- terminals -----------------------------------------------------------------------------------
 
@@ -104,10 +91,6 @@ def written(tmp_path: Path, rows: list[tuple[bytes | None, bytes | None]]) -> Pa
 
 
 AS = ("--decode-key", "integer", "--decode-value", "json")
-
-
-def test_the_names_of_kinds_are_told_once() -> None:
-    assert KINDS == KIND_NAMES
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl", "csv"])

@@ -148,31 +148,6 @@ def test_a_misspelt_topic_is_refused(kseg: Kseg, started: list[int], data: Path,
 
 
 @pytest.mark.spark
-def test_a_setting_that_is_none_is_refused(kseg: Kseg, started: list[int], data: Path) -> None:
-    for verb in ("doctor", "explain"):
-        for words in (["--config", "retention.ms=soon"], ["--config", "orders:colour=red"]):
-            for ran in (kseg(verb, *words, data), kseg("spark", verb, *words, data)):
-                assert (ran.code, ran.err.count("\n")) == (2, 1)
-
-
-@pytest.mark.spark
-def test_reindex_applies_and_keeps_what_goes(
-    kseg: Kseg, started: list[int], data: Path, tmp_path: Path
-) -> None:
-    changed = data / "orders-1"
-    path = next(changed.glob("*.timeindex"))
-    path.write_bytes(b"x" * 12)
-    kept = tmp_path / "kept"
-    ran = kseg("spark", "reindex", "--apply", "--json", "--backup-dir", kept, changed)
-    assert ran.code == 0
-    assert ran.document["applied"]
-    assert ran.document["backups"] == [str(kept)]
-    assert [file.read_bytes() for file in kept.rglob("*.timeindex")] == [b"x" * 12]
-    assert kseg("verify", changed).code == 0
-    assert kseg("spark", "reindex", changed).text == "nothing to do\n"
-
-
-@pytest.mark.spark
 def test_stats_is_a_table_and_a_document(kseg: Kseg, started: list[int]) -> None:
     ran = kseg("spark", "stats", "--json", "--topic", "orders", DEMO)
     assert ran.code == 0
@@ -198,27 +173,6 @@ def test_export_writes_what_was_chosen(kseg: Kseg, started: list[int], tmp_path:
     again = kseg("spark", "export", DEMO, "-o", tmp_path / "out")
     assert again.code == 3
     assert again.err == f"kseg: {tmp_path}/out: exists already; overwrite replaces it\n"
-
-
-@pytest.mark.spark
-def test_damage_ends_an_export_with_one_line(kseg: Kseg, started: list[int], data: Path) -> None:
-    out = data.parent / "out"
-    ran = kseg("spark", "export", data, "-o", out)
-    assert ran.code == 1
-    assert ran.err.count("\n") == 1
-    assert "[batch-crc]" in ran.err
-    assert not out.exists()
-    ran = kseg("spark", "export", data, "-o", out, "--on-corrupt", "skip")
-    assert ran.code == 1
-    assert "clicks-0" in ran.err
-    assert out.exists()
-
-
-@pytest.mark.spark
-def test_damage_is_counted_by_stats(kseg: Kseg, started: list[int], data: Path) -> None:
-    ran, here = kseg("spark", "stats", data), kseg("stats", data)
-    assert (ran.code, ran.out, ran.err) == (1, here.out, here.err)
-    assert "does not match its checksum" in ran.err
 
 
 @pytest.mark.spark

@@ -16,11 +16,8 @@ from kseg.cli.kafka_dump.lines import DumpOptions, number_decoder, stored_conten
 from kseg.cli.kafka_dump.run import KafkaDump
 from kseg.internal import InternalTopic
 from tests.builders import (
-    GZIP,
     batch,
-    message,
     record,
-    wrapper,
     write_segment,
 )
 
@@ -61,13 +58,6 @@ def test_bytes_are_those_of_java_and_on_a_terminal_they_steer_nothing(
     log = write_segment(tmp_path, 0, batch([record(value)]))
     assert payloads(printed(log)) == [plain]
     assert payloads(printed(log, ESCAPED)) == [escaped]
-
-
-def test_names_of_headers_are_escaped_on_a_terminal(tmp_path: Path) -> None:
-    headers = ((b"a\x1b", b"1"), (b"b", None))
-    log = write_segment(tmp_path, 0, batch([record(b"v", headers=headers)]))
-    assert b" headerKeys: [a\x1b,b] " in printed(log)
-    assert b" headerKeys: [a\\u001b,b] " in printed(log, ESCAPED)
 
 
 def test_a_record_larger_than_the_buffer_prints_whole(tmp_path: Path) -> None:
@@ -134,40 +124,3 @@ def test_a_tear_that_max_bytes_makes_is_no_damage(
     log = write_segment(tmp_path, 0, WHOLE, WHOLE)
     assert payloads(printed(log, max_bytes=len(WHOLE) + 30)) == [b"v"]
     assert capsys.readouterr().err == ""
-
-
-def test_max_bytes_prints_whole_batches_only(tmp_path: Path) -> None:
-    whole = batch([record(b"v")])
-    log = write_segment(tmp_path, 0, whole, batch([record(b"w")], base_offset=1))
-    assert payloads(printed(log, max_bytes=len(whole))) == [b"v"]
-    assert payloads(printed(log, max_bytes=len(whole) * 2 - 1)) == [b"v"]
-
-
-@pytest.mark.parametrize("at", [*range(8, 12), *range(16, 77, 3)])
-def test_a_changed_byte_ends_in_lines_or_in_a_typed_error(tmp_path: Path, at: int) -> None:
-    data = bytearray(batch([record(b"v", key=b"k"), record(None)]))
-    data[at] ^= 0xFF
-    log = write_segment(tmp_path, 0, bytes(data))
-    assert printed(log).startswith(b"Log starting offset: 0\n")
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_messages_inside_others_have_their_stored_checksums(tmp_path: Path, magic: int) -> None:
-    inner = [message(record(b"%d" % n), magic=magic, offset=n) for n in range(3)]
-    packed = wrapper([], magic=magic, codec=GZIP, offset=2, inner=b"".join(inner), timestamp=0)
-    log = write_segment(tmp_path, 0, packed, message(record(b"3"), magic=magic, offset=3))
-    crcs = [int.from_bytes(one[12:16], "big") for one in inner]
-    found = [int(crc) for crc in re.findall(rb"^\|.* crc: (\d+)}", printed(log), re.MULTILINE)]
-    assert found[:3] == crcs
-
-
-def test_every_delete_horizon_is_shown(tmp_path: Path) -> None:
-    times = (-(2**63), -(2**63) + 1, 0)
-    parts = [
-        batch([], base_offset=at, base_timestamp=time, delete_horizon=True, last_offset_delta=0)
-        for at, time in enumerate(times)
-    ]
-    log = write_segment(tmp_path, 0, *parts, batch([record(b"v")], base_offset=3))
-    found = re.findall(rb"deleteHorizonMs: (\S+)", printed(log))
-    shown = [f"OptionalLong[{time}]".encode() for time in times]
-    assert found == [*shown, b"OptionalLong.empty"]
