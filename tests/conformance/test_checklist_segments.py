@@ -159,27 +159,6 @@ def test_fr_13_a_time_is_found_but_never_in_magic_0(tmp_path: Path, magic: int, 
     assert rows == ([None] * 4 if magic == 0 else [first, first, second, None])
 
 
-def test_every_format_and_codec_in_one_file_is_read(tmp_path: Path) -> None:
-    parts, offset = [], 0
-    for magic, codec in [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3)] + [
-        (2, codec) for codec in range(5)
-    ]:
-        values = [record(bytes([magic, codec])), record(None)]
-        parts.append(records_of(values, magic=magic, codec=codec, base_offset=offset))
-        offset += 2
-    path = write_segment(tmp_path, 0, *parts)
-    with Segment.open(path) as segment:
-        pieces = list(segment.read(columns=("offset", "value", "magic", "codec")))
-    rows = [
-        (magic, codec, value)
-        for piece in pieces
-        for magic, codec, value in zip(piece.magic, piece.codec, piece.value, strict=True)
-    ]
-    assert [offset for piece in pieces for offset in piece.offset] == list(range(26))
-    assert rows[::2] == [(magic, codec, bytes([magic, codec])) for magic, codec, _ in rows[::2]]
-    assert {value for _, _, value in rows[1::2]} == {None}
-
-
 def test_a_time_search_starts_at_the_offset_asked_for(tmp_path: Path) -> None:
     records = [record(timestamp=30), record(timestamp=10), record(timestamp=20)]
     path = write_segment(tmp_path, 0, batch(records, codec=GZIP))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.first_hours.terminal import Terminal
 
 LINES = "".join(
@@ -74,30 +72,6 @@ def test_the_first_hour_of_a_data_engineer(terminal: Terminal) -> None:
     terminal.types("kseg read twice-0 --format jsonl | wc -l", "10")
     terminal.types("kseg read twice-0 --offset 5..7 --format jsonl | wc -l", "2")
     terminal.types("kseg verify twice-0", "and their bytes are the same", code=1)
-
-
-def test_frames_and_queries_over_a_log(terminal: Terminal) -> None:
-    for name in ("polars", "duckdb"):
-        pytest.importorskip(name)
-    (terminal.directory / "lines.jsonl").write_text(LINES)
-    terminal.types(APPEND)
-    terminal.runs(
-        """
-        import duckdb, kseg, polars
-        log = kseg.scan("data/orders-0", offset=(2, None))
-        frame = polars.DataFrame(log)
-        print(frame.columns, frame.shape, frame["value"].to_list()[:2])
-        frame.write_parquet("frame.parquet")
-        counts = 'select key, count(*), min("offset") from log group by key order by key'
-        print(duckdb.sql(counts).fetchall())
-        print(duckdb.sql('select max("offset") from log where value = \\'v7\\'::blob').fetchall())
-        print(duckdb.sql("select count(*) from 'frame.parquet'").fetchall())
-        """,
-        "['topic', 'partition', 'offset', 'timestamp', 'key', 'value', 'headers'] (8, 7) [b'v2'",
-        "[(b'k0', 3, 3), (b'k1', 2, 4), (b'k2', 3, 2)]",
-        "[(7,)]",
-        "[(8,)]",
-    )
 
 
 def test_a_damaged_file_gives_what_is_sound_to_who_asks_for_it(terminal: Terminal) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import copyfile, copytree, ignore_patterns
+from shutil import copyfile, copytree
 
 import pytest
 
@@ -53,42 +53,6 @@ def test_the_first_hour_of_an_operator(terminal: Terminal, fixtures_dir: Path) -
         "kseg info data", "data/plain-ts-1: No such file", "plain-ts-0", "plain-ts-2", code=3
     )
     terminal.types("kseg lookup data --partition 0 --offset 7", "00000000000000000007.log")
-
-
-#: `retain`, as it leaves alone what nobody named.
-LEFT_ALONE = (
-    "left alone: delrec (1 partition): neither its cleanup.policy nor a limit is known here; "
-    "--config delrec:retention.ms=MS or delrec:retention.bytes=BYTES names both"
-)
-
-
-def test_retention_in_a_brokers_directory(terminal: Terminal, fixtures_dir: Path) -> None:
-    for case in ("retention", "internal", "compact"):
-        path = fixtures_dir / "new" / f"4.2.0-{case}"
-        copytree(path, terminal.directory / case, ignore=ignore_patterns("dump*"))
-
-    # Nobody named anything, or not enough: nothing goes, and each line says what to type.
-    terminal.types("kseg retain retention", LEFT_ALONE, "nothing to do")
-    terminal.types("kseg retain retention --apply --json", '"skipped": "policy-unknown"')
-    for_all = "--config retention.ms=1"
-    terminal.types(
-        f"kseg retain retention {for_all}", "--config delrec:cleanup.policy=delete names it"
-    )
-    for_all += " --config cleanup.policy=delete"
-    for case, why in (("internal", "the log of KRaft"), ("compact", "cleaner-offset-checkpoint")):
-        terminal.types(f"kseg retain {case} {for_all} --apply", "left alone: ", why, "nothing to")
-
-    # One topic by its name, up to the high watermark; beyond that, if this is the only copy.
-    terminal.types("sed -i 's/^ret-bytes 0 .*/ret-bytes 0 150/' retention/replication-*")
-    retain = "kseg retain retention --config ret-bytes:retention.bytes=1"
-    held = "3213 bytes stay that reach above the high watermark 150"
-    starts = "the log starts at {} then, not at {}"
-    terminal.types(retain, held, "--high-watermark end declares", starts.format(140, 105), code=1)
-    terminal.types(f"{retain} --apply", held, starts.format(140, 105), "rm -r")
-    terminal.types("grep ret-bytes retention/replication-offset-checkpoint", "ret-bytes 0 150")
-    terminal.types(f"{retain} --high-watermark end --apply", starts.format(174, 140))
-    terminal.types("kseg info retention --topic ret-bytes", "174  190")
-    terminal.types("kseg verify retention", ": 0 errors")
 
 
 @dataclass(frozen=True)

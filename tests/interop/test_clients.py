@@ -17,7 +17,7 @@ import pytest
 from kseg.constants import Compression, ControlType
 from kseg.format import columns, header
 from kseg.format.builder import BatchBuilder
-from kseg.format.encode import encode_batch, encode_batches
+from kseg.format.encode import encode_batch
 from kseg.format.options import BatchOptions
 from kseg.format.request import Request
 from tests import builders, reference
@@ -229,17 +229,3 @@ def test_kseg_reads_what_other_clients_write(magic: int, codec: Compression, nam
             assert {name: getattr(batch, name) for name in options} == options
             assert batch.is_transactional
             assert batch.codec == codec
-
-
-@pytest.mark.parametrize("name", CLIENTS)
-def test_other_clients_read_one_batch_after_the_other(name: str) -> None:
-    records = [one for seed in range(6) for one in some_records(2, seed)]
-    records = [replace(one, offset=None) for one in records]
-    names = ("timestamp", "key", "value", "headers")
-    source = {field: [getattr(one, field) for one in records] for field in names}
-    options = BatchOptions(compression=Compression.ZSTD)
-    batches = list(encode_batches(source, options, base_offset=100, batch_bytes=900))
-    assert len(batches) > 5
-    numbered = [replace(one, offset=100 + n) for n, one in enumerate(records)]
-    data = b"".join(batch.data for batch in batches)
-    assert by_client(CLIENTS[name], data) == rows_of(numbered, 2)

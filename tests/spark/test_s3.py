@@ -191,28 +191,6 @@ def test_what_cannot_be_read_is_one_line(
 # ---- tiers ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["4.2.0-local", "4.2.0-split", "4.2.0-aiven-zstd-encrypted"])
-@pytest.mark.filterwarnings("ignore:kseg. .* is open:UserWarning")
-def test_a_tier_in_a_store_gives_the_records_of_one_on_a_disk(
-    s3: Any, fixtures_dir: Path, tmp_path: Path, name: str
-) -> None:
-    case = fixtures_dir / "tiered" / name
-    keys = {file.name.partition(".")[0]: str(file) for file in case.glob("keys/*.private.pem")}
-    url = put(s3, case / "remote", f"{BUCKET}/tiers/{name}")
-    topic = "split-0" if "split" in name else "txn-0"
-    for path in (case / "local" / topic, tmp_path / topic):
-        tables = []
-        for root in (url, case / "remote"):
-            tier = Tier.of(root, keys=keys)
-            for isolation in ("read_uncommitted", "read_committed"):
-                found = kseg.scan(path, tier=tier, isolation=isolation, columns=("offset", "value"))
-                tables.append(found.to_arrow())
-        assert tables[0].equals(tables[2])
-        assert tables[1].equals(tables[3])
-        assert tables[0].num_rows > 100
-        assert tables[0].num_rows >= tables[1].num_rows > 50
-
-
 def test_spark_reads_a_tier_in_a_store(
     spark: SparkSession, s3: Any, fixtures_dir: Path, tmp_path: Path
 ) -> None:

@@ -249,24 +249,9 @@ def test_a_limit_is_not_passed_once_there_is_something() -> None:
     assert admitted({"a": 9}, Amount(rows=35)) == {"a": 30}
 
 
-def test_shares_below_a_batch_are_put_together() -> None:
-    names = [f"t-{number}" for number in range(8)]
-    assert sum(admitted(dict.fromkeys(names, 5), Amount(rows=40)).values()) == 40
-
-
 def test_no_partition_waits_for_the_others_to_end() -> None:
     sizes = dict.fromkeys("abcde", 1000)
     places = {name: StreamOffset(0) for name in sizes}
     for _ in range(60):
         places = admit(places, Amount(rows=10), batches_of(sizes))
     assert min(place.offset for place in places.values()) > 0
-
-
-def test_repeated_rounds_take_everything_in_the_end() -> None:
-    sizes = {"a": 4, "b": 1, "c": 6}
-    places = {name: StreamOffset(0) for name in sizes}
-    rounds = 0
-    while any(place.offset < 10 * sizes[name] for name, place in places.items()):
-        places = admit(places, Amount(rows=25), batches_of(sizes))
-        rounds += 1
-    assert rounds <= 8

@@ -16,7 +16,7 @@ from kseg import Log, Segment, arrow, arrow_columns, scan
 from kseg.constants import Compression
 from kseg.errors import InvalidRecordError
 from kseg.format.request import FIELDS, FIELDS_DEFAULT
-from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
+from kseg.format.values import BinaryColumn, RecordColumns
 from kseg.records.stream import PLACE_FIELDS
 from tests.builders import (
     ABORT,
@@ -263,10 +263,6 @@ def pairs(rows: list[Any]) -> list[Any]:
     ]
 
 
-def header_bytes(rows: list[Any]) -> list[tuple[tuple[bytes, bytes | None], ...]]:
-    return [tuple((key.encode(), value) for key, value in row or ()) for row in rows]
-
-
 def only(name: str, array: pa.Array) -> Any:
     """The one column of a batch that has one."""
     columns = arrow.from_record_batch(pa.record_batch({name: array}))
@@ -304,20 +300,6 @@ def test_validity_begins_with_the_first_value(first: int, length: int) -> None:
     assert column.is_valid().tolist() == [v is not None for v in given[first : first + length]]
 
 
-@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string()])
-def test_bytes_are_shared_not_copied(kind: pa.DataType) -> None:
-    array = pa.array(["long enough", "to be found"], kind)
-    column = only("value", array[1:])
-    start = array.buffers()[2].address
-    assert column.data.ctypes.data == start + len("long enough")
-    whole = only("value", array)
-    assert whole.data.ctypes.data == start
-    if kind != pa.large_binary():
-        assert whole.offsets.ctypes.data == array.buffers()[1].address
-    del array
-    assert list(column) == [b"to be found"]
-
-
 def test_what_one_reads_can_be_taken_back_without_a_copy(tmp_path: Path) -> None:
     given = [
         record(b"v", key=b"k", timestamp=5, headers=[(b"h", None)]),
@@ -333,33 +315,6 @@ def test_what_one_reads_can_be_taken_back_without_a_copy(tmp_path: Path) -> None
     assert back.offset.tolist() == columns.offset.tolist()
     assert back.timestamp_ms.tolist() == columns.timestamp_ms.tolist() == [5, -1]
     assert list(back.headers) == list(columns.headers) == [((b"h", None),), ()]
-
-
-HEADER_LAYOUTS = {
-    "a list": lambda rows: pa.array(pairs(rows), arrow.HEADERS),
-    "a long list": lambda rows: pa.array(
-        pairs(rows),
-        pa.large_list(
-            pa.struct([("value", pa.large_binary()), ("key", pa.large_string()), ("x", pa.int8())])
-        ),
-    ),
-    "a list of views": lambda rows: pa.array(
-        pairs(rows), pa.list_view(pa.struct([("key", pa.string_view()), ("value", pa.binary())]))
-    ),
-    "a map": lambda rows: pa.array(rows, pa.map_(pa.string(), pa.binary())),
-}
-
-
-@pytest.mark.parametrize("first", [0, 1, 3])
-@pytest.mark.parametrize("layout", HEADER_LAYOUTS)
-def test_headers_come_in_every_layout_and_slice(layout: str, first: int) -> None:
-    column = only("headers", HEADER_LAYOUTS[layout](HEADERS)[first:6])
-    assert isinstance(column, HeadersColumn)
-    assert column.offsets.dtype == np.int32
-    assert (column.offsets[0], column.offsets[-1]) == (0, len(column.keys))
-    check_layout(column.keys)
-    check_layout(column.values)
-    assert list(column) == header_bytes(HEADERS[first:6])
 
 
 @pytest.mark.parametrize("row", [{"key": None, "value": b"1"}, None])

@@ -209,10 +209,6 @@ def test_a_wrong_call_is_refused_with_what_is_wanted(
     assert re.search(re.escape(words), str(caught.value))
 
 
-def test_there_are_sixty_of_them() -> None:
-    assert len(CALLS) >= 60
-
-
 def test_a_generator_that_was_read_gives_no_records(place: Path) -> None:
     pieces = iter(kseg.scan("orders-0"))
     list(pieces)

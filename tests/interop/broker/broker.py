@@ -175,7 +175,7 @@ class Broker:
 
     def start(self) -> Said:
         """Start it, wait until it serves, and tell what it said meanwhile."""
-        begun = self.log_size()
+        begun = self.log_bytes
         command = [*self._java("512m", leaves_classes=True), "kafka.Kafka", str(self.properties)]
         with open(self._log, "ab") as out:
             self._process = subprocess.Popen(command, stdout=out, stderr=out)
@@ -187,10 +187,6 @@ class Broker:
                 raise RuntimeError(f"the broker did not start:\n{tail}")
             time.sleep(0.1)
         return self.said(begun)
-
-    def log_size(self) -> int:
-        """Bytes of its log."""
-        return self._log.stat().st_size if self._log.exists() else 0
 
     def ends_within(self, seconds: float) -> bool:
         """Whether it ends by itself in this time."""
@@ -210,7 +206,7 @@ class Broker:
     @property
     def log_bytes(self) -> int:
         """Bytes of its log by now, for `said`."""
-        return self._log.stat().st_size
+        return self._log.stat().st_size if self._log.exists() else 0
 
     def stop(self) -> None:
         """Shut it down in good order."""
@@ -227,12 +223,6 @@ class Broker:
             self._process.kill()
             self._process.wait()
             self._process = None
-
-    def processor_seconds(self) -> float:
-        """What its process has taken of the processors until now."""
-        assert self._process is not None
-        stat = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 
     def __enter__(self) -> Broker:
         return self

@@ -166,7 +166,7 @@ class Starts:
 
     def start(self) -> Became:
         """Start the broker, stop it again."""
-        begun, starts = self.broker.log_size(), False
+        begun, starts = self.broker.log_bytes, False
         with suppress(RuntimeError):
             self.broker.start()
             starts = not self.broker.ends_within(_SETTLES_SECONDS)

@@ -156,7 +156,7 @@ def test_passes_of_retention_and_of_the_cleaner_take_nothing(back: Back) -> None
         for number in range(COUNT):
             begin, _ = back.broker.offsets(name_of(seed), number, "earliest")[0]
             assert begin == 0
-    begun = back.broker.log_size()
+    begun = back.broker.log_bytes
     back.broker.kill()
     back.broker.start()
     for seed in SEEDS:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg._kernels.blocks import BYTES_KEPT_MAX, BYTES_MIN, Blocks
+from kseg._kernels.blocks import BYTES_KEPT_MAX, Blocks
 
 LARGE = 1 << 20
 
@@ -62,16 +62,6 @@ def test_memory_that_somebody_holds_is_left_alone(hold) -> None:  # type: ignore
     del held
 
 
-def test_blocks_handed_out_together_are_apart() -> None:
-    memory = blocks()
-    for _ in range(5):
-        arrays = [array(memory) for _ in range(3)]
-        for number, each in enumerate(arrays):
-            each[:] = number
-        assert [int(each[0]) for each in arrays] == [0, 1, 2]
-        assert [int(each[-1]) for each in arrays] == [0, 1, 2]
-
-
 def test_what_is_kept_is_bounded() -> None:
     memory = blocks()
     held = [array(memory, BYTES_KEPT_MAX // 4) for _ in range(8)]
@@ -79,21 +69,6 @@ def test_what_is_kept_is_bounded() -> None:
     assert LARGE < memory.kept_bytes <= BYTES_KEPT_MAX
     assert len(memory.take(3 * BYTES_KEPT_MAX, 1)) >= 3 * BYTES_KEPT_MAX
     assert memory.kept_bytes == 0 or held
-
-
-def test_memory_that_is_too_small_makes_way() -> None:
-    memory = blocks()
-    array(memory, LARGE)
-    kept = memory.kept_bytes
-    array(memory, 2 * LARGE)
-    assert kept < memory.kept_bytes < 2 * kept + LARGE
-    assert memory.kept_bytes < 3 * LARGE
-
-
-def test_small_blocks_are_not_worth_remembering() -> None:
-    memory = blocks()
-    memory.take(BYTES_MIN - 1, 1)
-    assert memory.kept_bytes == 0
 
 
 def test_memory_that_is_used_once_goes_back_to_where_it_came_from() -> None:

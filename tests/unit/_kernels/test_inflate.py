@@ -25,9 +25,7 @@ from tests.unit.codec_streams import (
     MAKERS,
     SNAPPY,
     TEXT,
-    XERIAL,
     ZSTD,
-    chunk,
     gzip_of,
     gzip_with_fields,
     lz4_block,
@@ -116,14 +114,6 @@ def test_changed_streams_are_read_alike_both_ways(name: str) -> None:
         both_ways(codec, bytes(data), dice.choice((0, 100, len(TEXT), LIMIT)))
 
 
-@pytest.mark.parametrize("name", STREAMS)
-def test_cut_streams_are_read_alike_both_ways(name: str) -> None:
-    codec, stream = STREAMS[name]
-    step = 1 + len(stream) // 150
-    for end in range(0, len(stream), step):
-        both_ways(codec, stream[:end])
-
-
 @pytest.mark.parametrize("codec", CODECS)
 def test_nothing_is_written_behind_the_room_that_was_lent(codec: str) -> None:
     body = MAKERS[codec](TEXT)
@@ -163,20 +153,6 @@ def test_what_is_no_codec_is_left_to_the_careful_path(codec: int) -> None:
     assert inflate.Inflater().into(codec, 2, b"anything", bytearray(100)) == -1
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-def test_zstd_of_old_magics_is_left_to_the_careful_path(magic: int) -> None:
-    assert inflate.inflate_in_scratch(ZSTD, magic, zstd_of(TEXT), LIMIT) is None
-
-
-def test_blocks_above_what_the_frame_allows_are_refused_both_ways() -> None:
-    for body in (
-        lz4_header() + lz4_block(bytes(65537)) + END,
-        XERIAL + chunk(TEXT)[:4] + b"\xff\xff\xff\xff\x0f" + chunk(TEXT)[9:],
-    ):
-        codec = LZ4 if body.startswith(b"\x04") else SNAPPY
-        assert not isinstance(both_ways(codec, body), bytes)
-
-
 # Packages, where there is no library.
 
 
@@ -192,17 +168,6 @@ def test_an_error_of_a_lent_package_is_left_to_the_careful_path() -> None:
         assert inflate.inflate_in_scratch(GZIP, 2, gzip_of(TEXT), LIMIT) is None
     finally:
         inflate.lend_package(codec._inflate_by_package)
-        inflate.use_libraries(*before)
-
-
-def test_a_package_inflates_usual_zstd_frames_and_no_others() -> None:
-    before = inflate.use_libraries(False)
-    try:
-        for frame in (zstd_sized(TEXT), zstd_of(TEXT)):
-            assert inflate.inflate_in_scratch(ZSTD, 2, frame, LIMIT) == TEXT
-        for data, limit in ((frame, len(TEXT) - 1), (frame[:-1], LIMIT), (frame + b"x", LIMIT)):
-            assert inflate.inflate_in_scratch(ZSTD, 2, data, limit) is None
-    finally:
         inflate.use_libraries(*before)
 
 

@@ -40,10 +40,6 @@ def test_hashes_are_murmur_64a() -> None:
     assert hashes(values).tolist() == [murmur(value) for value in values]
 
 
-def test_the_hash_of_nothing_is_zero() -> None:
-    assert hashes([b""]).tolist() == [0]
-
-
 @pytest.mark.parametrize("offsets", [[0, 5], [-1, 2], [2, 1], [0, 2**31 - 1]])
 def test_offsets_outside_of_the_data_are_refused(offsets: list[int]) -> None:
     with pytest.raises(ValueError, match="ascend"):
@@ -95,13 +91,6 @@ def test_a_full_table_stops_at_the_first_key_it_has_no_room_for() -> None:
     assert feed(table, [1, 2, 1, 3, 1]) == (3, [0, 1, 0, -1, -1])
     assert feed(table, [1, 2, 1, 3, 1], 4) == (5, [-1, -1, -1, -1, 0])
     assert contents(table) == [(1, 3, 1 + 3 + 5), (2, 1, 2)]
-
-
-def test_keys_that_meet_in_one_place_are_told_apart() -> None:
-    table = _keymap.KeyTable(64)
-    keys = [place << 8 for place in range(64)]  # alike in all bits that choose a place
-    assert feed(table, keys)[0] == 64
-    assert [key for key, _count, _size in contents(table)] == keys
 
 
 @pytest.mark.parametrize("limit", [0, -1, 2**26 + 1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from collections.abc import Callable
@@ -79,14 +78,6 @@ def test_a_report_without_rows_has_its_columns(tmp_path: Path) -> None:
     found = kseg.verify(tmp_path / "orders-0")
     assert found.to_arrow().num_rows == len(found.findings) == 0
     assert found.to_pandas()[["code", "path", "advice"]].empty
-
-
-def test_times_are_in_utc() -> None:
-    (row,) = kseg.info(DATA / "orders-0").table_rows()
-    assert str(row["min_timestamp"]) == "2025-10-09 08:53:20+00:00"
-    assert kseg.info(DATA).to_arrow().schema.field("max_timestamp").type == pa.timestamp(
-        "us", "UTC"
-    )
 
 
 def test_findings_name_their_partition(tmp_path: Path) -> None:
@@ -166,30 +157,6 @@ def test_topics_and_partitions_choose(data: Path, name: str) -> None:
         call(data, partitions=7)
     with pytest.raises(TypeError, match="partitions is a number"):
         call(data, partitions="0")
-
-
-@pytest.mark.parametrize("name", [name for name in CHOOSING if name != "diff"])
-def test_paths_are_checked(data: Path, name: str) -> None:
-    call, places = CHOOSING[name]
-    assert places(call(str(data.parent / "dat*"), topics="orders")) == ORDERS
-    with pytest.raises(ValueError, match=r"in a store|no user, password"):
-        call("s3://user:password@bucket/data")
-    with pytest.raises(TypeError, match="not int"):
-        call(3)
-    with pytest.raises(TypeError, match="an open file"):
-        call(io.BytesIO(b""))
-
-
-@pytest.mark.parametrize("name", ["info", "stats", "verify", "explain", "doctor"])
-def test_threads_and_progress(data: Path, name: str) -> None:
-    seen: list[tuple[int, int]] = []
-    call: Report = getattr(kseg, name)
-    how = {} if name in ("info", "stats") else {"now_ms": 1_800_000_000_000}
-    found = call(data, threads=2, progress=lambda *at: seen.append(at), **how)
-    assert found.table_rows() == call(data, **how).table_rows()
-    assert seen[-1][0] == seen[-1][1]
-    with pytest.raises(ValueError, match="threads is 0"):
-        call(data, threads=0)
 
 
 def test_what_cannot_be_read_is_skipped_among_the_chosen(data: Path) -> None:

@@ -31,14 +31,6 @@ def test_the_page_is_a_new_file(kseg: Kseg, data: Path, tmp_path: Path) -> None:
     assert ran.text.endswith("it holds names of topics and files\n")
 
 
-def test_json_has_the_numbers_and_no_page(kseg: Kseg, data: Path) -> None:
-    document = kseg("report", data, "--json", "--now", "0").document
-    assert document["schema"] == "kseg.report/1"
-    assert document["stats"][0]["top_keys"][0]["key"] == "secret"
-    names = "schema path now_ms stats explain verify doctor transactions subjects"
-    assert list(document) == names.split()
-
-
 def test_a_page_needs_a_name_and_a_directory(kseg: Kseg, data: Path, tmp_path: Path) -> None:
     assert kseg("report", data).code == 2
     assert kseg("report", data, "--json", "-o", tmp_path / "a.html").code == 2

@@ -8,17 +8,8 @@ import pytest
 
 from kseg.errors import OffsetOutOfRangeError
 from kseg.log.log import Log
-from kseg.records.partitioners import partition_for
 from tests.builders import batch, record, write_segment
 from tests.unit.cli.conftest import Kseg
-from tests.unit.records.test_partitioners_places import sent
-
-
-def offsets(kseg: Kseg, *words: object) -> list[int]:
-    ran = kseg("read", "--format", "jsonl", *words)
-    assert (ran.code, ran.err) == (0, "")
-    return [row["offset"] for row in ran.rows]
-
 
 # Lookup.
 
@@ -53,31 +44,3 @@ def test_tables_fit_the_terminal_with_the_largest_partition_first(
     assert max(len(line) for line in table if line != long) <= int(columns)
     assert "3.0 MiB" in table[1]
     assert ("from" in table[0]) is (columns == "200")
-
-
-def test_a_key_is_read_from_its_partition(kseg: Kseg, tmp_path: Path) -> None:
-    home = sent(tmp_path / "data", counts=(3,))
-    words = ("--key", "user-7", "--partitioner", "murmur2", "--partitions", 3)
-    assert offsets(kseg, home, *words) == offsets(kseg, home, "--key", "user-7")
-    (number,) = {partition_for("user-7", 3)}
-    path = next((home / f"users-{(number or 0) - 1}").glob("*.log"))
-    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
-    assert len(offsets(kseg, home, *words)) == 1
-    assert len(offsets(kseg, *sorted(home.glob(f"users-{number}/*.log")), *words)) == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--key", "user-7", "--partitioner", "crc32", "--partitions", 3], "crc32 sends it to"),
-        (["--key", "user-7", "--partitions", 3], "--partitions wants --partitioner"),
-        (["--partitioner", "crc32"], "which wants --key"),
-        (["--key", "u", "--partitioner", "murmur2", "--partition", 1], "exclude each other"),
-    ],
-)
-def test_partitioners_that_cannot_be_exit_2(
-    kseg: Kseg, tmp_path: Path, words: list[object], message: str
-) -> None:
-    ran = kseg("read", sent(tmp_path / "data", counts=(3,)), *words)
-    assert ran.code == 2
-    assert message in ran.err

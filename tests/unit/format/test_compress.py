@@ -9,7 +9,6 @@ import sys
 import textwrap
 
 import lz4.block
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,19 +69,6 @@ def test_every_size_comes_back_through_the_other_reader(
     assert inflate(codec, compress(codec, data, magic=magic), magic=magic) == data
 
 
-# Framing
-
-
-def test_what_does_not_get_smaller_is_stored_in_an_lz4_frame() -> None:
-    noise = random.Random(1).randbytes(1 << 16)
-    frame = compress(LZ4, noise + bytes(1 << 16) + noise[:9])
-    assert frame[7:11] == bytes.fromhex("00000180")
-    assert frame[11 : 11 + (1 << 16)] == noise
-    second = int.from_bytes(frame[11 + (1 << 16) :][:4], "little")
-    assert second < 1000
-    assert frame[-17:] == bytes.fromhex("09000080") + noise[:9] + bytes(4)
-
-
 # Levels
 
 
@@ -130,16 +116,6 @@ def test_an_unknown_codec_is_an_argument_error(codec: int) -> None:
         compress(codec, b"")
     with pytest.raises(ValueError, match=str(codec)):
         check_level(codec, 1)
-
-
-@pytest.mark.parametrize("codec", Compression)
-def test_bytes_are_bytes_whatever_their_owner_takes_them_for(codec: Compression) -> None:
-    numbers = np.arange(30_000, dtype=np.int64).reshape(3, -1)
-    plain = numbers.tobytes()
-    expected = compress(codec, plain)
-    assert compress(codec, memoryview(numbers)) == expected
-    assert compress(codec, memoryview(plain)) == compress(codec, bytearray(plain)) == expected
-    assert type(expected) is bytes
 
 
 def test_codec_none_gives_a_copy_of_what_may_change() -> None:

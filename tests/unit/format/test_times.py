@@ -160,20 +160,6 @@ def test_plans_take_a_time_for_now(log: Path) -> None:
     assert plan.now_ms == 2_000
 
 
-def test_records_and_columns_have_their_times(log: Path) -> None:
-    (columns,) = kseg.scan(log)
-    assert columns.timestamp.dtype == np.dtype("datetime64[ms]")
-    assert np.shares_memory(columns.timestamp, columns.timestamp_ms)
-    assert [row["timestamp"] for row in columns] == [
-        datetime.fromtimestamp(time / 1000, UTC) for time in TIMES
-    ]
-    times = [one.time for one in columns.records()]
-    assert times == [datetime.fromtimestamp(time / 1000, UTC) for time in TIMES]
-    assert (
-        kseg.encode_batch({"timestamp": columns.timestamp}, BatchOptions()).max_timestamp == 4_000
-    )
-
-
 def test_a_record_without_a_timestamp_has_no_time(tmp_path: Path) -> None:
     given = [None, "1970-01-01T00:00:01", START, date(1970, 1, 2), 5]
     batch = encode_batch({"timestamp": given}, BatchOptions())

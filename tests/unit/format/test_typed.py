@@ -138,19 +138,6 @@ def test_json_is_what_a_strict_reading_takes_it_for(texts: list[str]) -> None:
     ]
 
 
-@given(st.lists(st.none() | st.binary(max_size=6), max_size=40))
-def test_text_is_what_python_decodes(stored: list[bytes | None]) -> None:
-    values, errors = decode_column(binary_column(stored), Kind.TEXT)
-    for value, text, reason in zip(stored, values, errors, strict=True):
-        if value is None:
-            assert text is reason is None
-        elif reason is None:
-            assert text == value.decode()
-        else:
-            with pytest.raises(UnicodeDecodeError):
-                value.decode()
-
-
 def test_lists_within_each_other_are_followed_as_deep_as_is_said() -> None:
     deep = [b"[" * n + b"]" * n for n in (VALUE_DEPTH_MAX, VALUE_DEPTH_MAX + 1)]
     _, errors = decode_column(binary_column(deep), Kind.JSON)
@@ -170,14 +157,6 @@ def test_the_kernel_refuses_offsets_that_lead_outside_the_data() -> None:
             mark_not_json(np.array(ends, np.int32), b"[]", marks)
     with pytest.raises(ValueError, match="not those of"):
         mark_not_json(np.zeros(3, np.int32), b"[]", marks)
-
-
-def test_text_and_json_share_the_bytes_where_nothing_has_to_change() -> None:
-    column = binary_column([b"1", None, b"[2]"])
-    for kind in (Kind.TEXT, Kind.JSON):
-        values, _ = decode_column(column, kind)
-        assert isinstance(values.values, kseg.BinaryColumn)
-        assert np.shares_memory(values.values.data, column.data)
 
 
 def test_names_of_kinds_are_those_of_kafka_too() -> None:

@@ -6,7 +6,7 @@ import io
 import os
 import pickle
 import socket
-from itertools import accumulate, count
+from itertools import count
 from struct import pack
 from typing import Any
 
@@ -66,17 +66,6 @@ def test_refused_messages_take_no_offsets() -> None:
 # Walked
 
 
-def test_valid_bytes_leave_a_cut_off_entry_out() -> None:
-    entries = [bytes(entry(message, at)) for at, message in enumerate(made(1))]
-    whole = b"".join(entries)
-    ends = list(accumulate(map(len, entries), initial=0))
-    for size in range(len(whole) + 1):
-        cut = MessageSet(whole[:size])
-        fitting = [end for end in ends if end <= size]
-        assert (cut.size_bytes, cut.valid_bytes) == (size, fitting[-1])
-        assert [found.offset for found in cut] == list(range(len(fitting) - 1))
-
-
 def test_a_message_tells_the_offset_after_it() -> None:
     (found,) = MessageSet.create([Message.build(b"v")], offsets=41)
     assert found.next_offset == 42
@@ -127,15 +116,6 @@ def test_wrappers_that_cannot_be_opened_are_refused(claim: str) -> None:
     else:
         with pytest.raises(as_0_10):
             offsets(data, rules="0.10")
-
-
-def test_other_magics_inside_are_refused_where_that_is_asked() -> None:
-    mixed = wrapped(inner(0) + inner(1, magic=0), offset=1)
-    assert offsets(mixed) == [0, 1]
-    for rules in ("current", "0.10"):
-        with pytest.raises(InvalidRecordError, match="record 1"):
-            offsets(mixed, rules=rules, ensure_matching_magic=True)
-    assert offsets(wrapped(inner(0, 1), offset=1), ensure_matching_magic=True) == [0, 1]
 
 
 def test_sizes_inside_can_be_bounded() -> None:

@@ -43,24 +43,6 @@ def test_an_export_covers_another(new: dict[str, Any], old: dict[str, Any], want
     assert Selected(**new).covers(Selected(**old)) is wanted
 
 
-def test_bounds_have_words() -> None:
-    chosen = Selected(key="6b", limit=3, logs=LOGS, isolation="read_committed")
-    assert str(chosen) == (
-        "offsets t-0 0..5, t-1 2..9, the key hex:6b, the first 3 records, read_committed"
-    )
-
-
-def test_few_files_name_more_than_their_offsets() -> None:
-    assert Selected((0, 5)).metadata() == {
-        b"kseg.export": b'{"offsets": [0, 5], "times": [null, null], "isolation": '
-        b'"read_uncommitted"}'
-    }
-    assert (
-        b'"key": "6b", "limit": 0, "logs": [["t-0"'
-        in (Selected(key="6b", limit=0, logs=LOGS).metadata()[b"kseg.export"])
-    )
-
-
 def test_names_of_files(tmp_path: Path) -> None:
     names = [Path("t-0"), Path("t-1/000")]
     assert targets(names, tmp_path, "arrow", ()) == [

@@ -101,13 +101,6 @@ def test_each_iteration_begins_anew_and_lazily(data: Path) -> None:
         list(lazy)
 
 
-def test_fields_of_place_alone_still_count_records(data: Path) -> None:
-    found = scan(data / "orders-9", columns=("topic", "partition"))
-    assert sum(len(piece) for piece in found) == 8
-    with pytest.raises(ValueError, match=r"no column price; there are: .*topic"):
-        scan(data, columns=("offset", "price"))
-
-
 def test_faults_are_kept_and_forgotten_by_the_next_iteration(data: Path) -> None:
     path = data / "orders-0" / f"{0:020d}.log"
     whole = path.read_bytes()
@@ -230,13 +223,6 @@ def test_keys_and_values_are_decoded_and_why_not_stands_beside_them(
     assert summed.limit(1).fetchall() == [(1225,)]
 
 
-def test_reasons_alone_say_which_records_do_not_decode(typed: Path) -> None:
-    found = scan(typed, columns=("offset", "value_error"), decode={"value": "json"})
-    table = found.to_arrow()
-    assert table.column_names == ["offset", "value_error"]
-    assert [row["offset"] for row in table.to_pylist() if row["value_error"]] == [50]
-
-
 @pytest.mark.parametrize(
     ("given", "error", "text"),
     [
@@ -333,35 +319,6 @@ def test_replicas_are_chosen(tmp_path: Path) -> None:
         scan(paths, replicas="best")  # type: ignore[arg-type]
 
 
-def test_schema_and_headers_as_arrow(data: Path) -> None:
-    found = scan(data, columns=("partition", "timestamp"))
-    assert found.schema == found.to_arrow().schema
-    headers = found.batches_arrow().read_all()
-    assert headers.num_rows == 4 * 4
-    assert headers.slice(0, 1).to_pylist()[0] | {"position": 0, "size": 0} == {
-        "topic": "orders",
-        "partition": 0,
-        "position": 0,
-        "size": 0,
-        "magic": 2,
-        "base_offset": 0,
-        "last_offset": 1,
-        "record_count": 2,
-        "timestamp_type": "CreateTime",
-        "base_timestamp": datetime.fromtimestamp(0, UTC),
-        "max_timestamp": datetime.fromtimestamp(0.001, UTC),
-        "codec": "none",
-        "leader_epoch": 0,
-        "producer_id": -1,
-        "producer_epoch": -1,
-        "base_sequence": -1,
-        "transactional": False,
-        "control": False,
-        "control_type": None,
-        "valid": True,
-    }
-
-
 @pytest.mark.parametrize("options", [{"time": (1001, 3001)}, {"key": "k"}, {"limit": 5}])
 def test_a_count_decodes_for_times_keys_and_limits(data: Path, options: dict[str, Any]) -> None:
     found = scan(data, **options)
@@ -389,16 +346,6 @@ def test_globs_pass_over_what_is_no_log_and_what_a_broker_set_aside(
     assert values(scan(data / "users-0" / "*")) == values(scan(data / "users-0"))
     assert len(values(scan(data / "gone-*"))) == 8  # it matches nothing else
     assert {one.topic for one in kseg.topics(data / "*")} == {"orders", "users"}
-
-
-def test_what_a_scan_says_of_itself(data: Path) -> None:
-    found = scan(data, topics="users", offset=(2, None), key="k", limit=5)
-    assert repr(found).startswith(f"Scan({str(data / 'users-0')!r}, columns=topic, ")
-    assert repr(found).endswith("offset=(2, None), key=b'k', limit=5)")
-    shown = scan(data)._repr_html_()
-    assert shown.count("<tr>") == 11
-    assert "there are more" in shown
-    assert "there are more" not in scan(data / "users-0")._repr_html_()
 
 
 def files_under(out: Path) -> dict[str, bytes]:
