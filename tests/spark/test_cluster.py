@@ -2,8 +2,8 @@
 
 Started from the pip package of Spark alone: `local-cluster`, where an executor is killed, and a
 master with two workers, of which one is killed with its executor. Starting them takes most of the
-time, so each is started once, and all fixtures are one job. Left out of the default run; `make
-clusters` asks for it.
+time, so each is started once, and all fixtures are one job. Each question is asked of one of the
+two, of both with KSEG_WHOLE=1. Left out of the default run; `make clusters` asks for it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from kseg.spark.jobs import running
 from kseg.spark.sink import SinkPaths
 from kseg.spark.staging import parse_sink_options
 from tests.builders import batch, record, write_segment
+from tests.shares import WHOLE
 from tests.spark.streaming import descendants, processes
 from tests.spark.test_modes import kseg_rows
 from tests.spark.test_source import COLUMNS, expected_rows, in_order, is_log
@@ -274,6 +275,7 @@ def counts_of_one_process(logs: list[Path]) -> dict[Path, tuple[int, int | None]
 SHARED = {"onCorrupt": "skip", "targetPartitionBytes": "512k"}
 
 
+@pytest.mark.parametrize("cluster", CLUSTERS if WHOLE else ["local-cluster"], indirect=True)
 def test_every_fixture_gives_the_rows_of_one_process(
     cluster: Cluster, logs: list[Path], rows_of_one_process: dict[Path, list[dict[str, object]]]
 ) -> None:
@@ -287,6 +289,7 @@ def test_every_fixture_gives_the_rows_of_one_process(
         assert in_order(rows) == rows_of_one_process[log], log
 
 
+@pytest.mark.parametrize("cluster", CLUSTERS if WHOLE else ["standalone"], indirect=True)
 def test_every_fixture_has_as_many_batches_as_info_says(
     cluster: Cluster, logs: list[Path], counts_of_one_process: dict[Path, tuple[int, int | None]]
 ) -> None:
@@ -301,7 +304,7 @@ def test_every_fixture_has_as_many_batches_as_info_says(
             assert sum(count or 0 for count in found[log]) == records, log
 
 
-@pytest.mark.parametrize("cluster", CLUSTERS, indirect=True)
+@pytest.mark.parametrize("cluster", CLUSTERS if WHOLE else ["local-cluster"], indirect=True)
 def test_a_worker_killed_in_the_middle_of_a_verify_changes_no_finding(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,37 +73,6 @@ def test_a_data_directory_gives_all_its_partitions_in_order(data: Path) -> None:
     assert (split.topic, split.partition) == ("pay-ments", 0)
 
 
-def test_logs_on_their_way_out_are_left_to_who_names_them(
-    data: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    gone = data / f"orders-3.{'0' * 32}-delete"
-    segment(gone, 0)
-    assert plan(data).segment_count == 12
-    assert f"{gone}: left out: a broker deletes it" in caplog.text
-    assert plan(gone).segment_count == 1
-
-
-def test_a_data_directory_may_be_called_like_a_partition(tmp_path: Path) -> None:
-    segment(tmp_path / "disk-1" / "orders-0", 0)
-    assert read_by(plan(tmp_path / "disk-1")) == ["orders-0/0"]
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"topic": "pay-ments"}, ["pay-ments-0"]),
-        ({"topic": "*-*"}, ["pay-ments-0"]),
-        ({"partitions": "2-10"}, ["orders-2", "orders-10"]),
-        ({"topic": "orders", "partitions": "0"}, ["orders-0"]),
-    ],
-)
-def test_topic_and_partitions_choose(
-    data: Path, options: dict[str, str], expected: list[str]
-) -> None:
-    names = [path.split("/")[0] for path in read_by(plan(data, **options))]
-    assert list(dict.fromkeys(names)) == expected
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

@@ -141,51 +141,6 @@ def test_splits_give_each_record_once_in_every_format(
     assert middle.column(0).to_pylist() == list(range(57, 123))
 
 
-@pytest.mark.parametrize("index", ["auto", "use", "ignore"])
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["startingOffsets"],
-        ["endingOffsets"],
-        ["startingTimestamp"],
-        ["endingTimestamp"],
-        ["startingOffsets", "startingTimestamp", "endingTimestamp"],
-    ],
-    ids="+".join,
-)
-@pytest.mark.parametrize("log", ["plain-tinyidx-0", "plain-ts-0", "plain-ts-shuffled-0"])
-def test_bounds_give_what_a_scan_gives(
-    fixtures_dir: Path, log: str, index: str, names: list[str]
-) -> None:
-    path = fixtures_dir / "new" / "4.2.0-plain" / log
-    known = [
-        (int(offset), int(time))
-        for columns in scan(path, columns=("offset", "timestamp"))
-        for offset, time in zip(columns["offset"], columns["timestamp_ms"], strict=True)
-    ]
-    offsets, times = [
-        sorted(column)[len(known) // 3 :: len(known) // 3] for column in zip(*known, strict=True)
-    ]
-    middle = {
-        "startingOffsets": offsets[0],
-        "endingOffsets": offsets[1],
-        "startingTimestamp": times[0],
-        "endingTimestamp": times[1],
-    }
-    given = {name: middle[name] for name in names}
-    expected = [
-        offset
-        for offset, time in known
-        if given.get("startingOffsets", 0) <= offset < given.get("endingOffsets", 2**62)
-        and given.get("startingTimestamp", -(2**63)) <= time < given.get("endingTimestamp", 2**63)
-    ]
-    assert 0 < len(expected) < len(known)
-    for target in ("500", "5000", "128m"):
-        texts = {name: str(at) for name, at in given.items()}
-        rows = read(path, "offset", index=index, targetPartitionBytes=target, **texts)
-        assert rows.column(0).to_pylist() == expected
-
-
 def test_a_cut_inside_a_batch_is_noticed(orders: Path) -> None:
     log = orders / f"{0:020d}.log"
     size = log.stat().st_size

@@ -26,7 +26,7 @@ from tests.shares import share
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
-COUNT, SEEDS = 3, share(range(40), 8, "adopted beside a broker")
+COUNT, SEEDS = 3, share(range(40), 4, "adopted beside a broker")
 SETTINGS = {"log.retention.check.interval.ms": 1_000, "log.cleaner.backoff.ms": 1_000}
 
 
@@ -170,7 +170,16 @@ def test_passes_of_retention_and_of_the_cleaner_take_nothing(back: Back) -> None
             back.broker.produce(name_of(seed), one, number, f"t{number}")
 
 
-def test_a_deleted_topic_comes_back(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_deleted_topic_and_logs_of_every_kind_come_back(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Codecs, old formats, gaps of compaction, logs that were repaired, and what Spark wrote."""
+    home, cases = tmp_path_factory.mktemp("old"), list(made.MAKERS.items())
+    held = {}
+    for number, (_, make) in enumerate(cases):
+        path = home / f"kinds-{number}"
+        kseg.Log.open(path, mode="append", create=True, topic_id=UUID(int=3)).close()
+        held[number] = make(path)
     with needed():
         broker = Broker(tmp_path_factory.mktemp("broker"))
     with broker:
@@ -183,20 +192,34 @@ def test_a_deleted_topic_comes_back(tmp_path_factory: pytest.TempPathFactory) ->
         broker.ask("delete", "orders")
         time.sleep(2)
         broker.create("orders", 2)
+        broker.create("kinds", len(cases), retention_ms=-1)
         broker.stop()
         deleted = sorted(Path(broker.data).glob("orders-*-delete"))
         assert len(deleted) == 2
         plan = kseg.plan_adoption(deleted, into=broker.data, broker_config=broker.properties)
         assert plan.refused == ()
         plan.apply()
+        kinds = kseg.plan_adoption(
+            home, into=broker.data, undecided="commit", broker_config=broker.properties
+        )
+        assert kinds.refused == ()
+        old = [each.partition for each in kinds.partitions if each.notes]
+        assert old == [n for n, (case, _) in enumerate(cases) if case in ("magic-0", "magic-1")]
+        kinds.apply()
         said = broker.start()
-        broker.wait_for_leaders("orders")
+        for topic in ("orders", "kinds"):
+            broker.wait_for_leaders(topic)
         assert said.warnings() == []
         for number in range(2):
             assert broker.consume("orders", number) == before[number]
             assert broker.consume("orders", number, "read_committed") == before[number]
             broker.produce("orders", [{"records": rows}], number, transactional_id="mine")
             assert len(committed_rows(broker, "orders", number)) == 100
+        for number in range(len(cases)):
+            assert broker.consume("kinds", number) == held[number].rows
+            assert broker.consume("kinds", number, "read_committed") == held[number].committed()
+            (offsets,) = broker.produce("kinds", [{"records": [{"value": b"x"}]}], number)
+            assert offsets == [kinds.partitions[number].log_end_offset]
 
 
 GROUPS = "consumer.group.ConsumerGroupCommand"
@@ -268,37 +291,6 @@ def test_a_cluster_comes_back_and_its_coordinator_decides(
         told = new.ask_tool(GROUPS, "--describe", "--group", "readers", "--offsets")
         at = {(row[1], row[2]): int(row[3]) for row in told if row and row[0] == "readers"}
         assert at == {("back", "0"): ends_before[0], ("back", "1"): 7}
-
-
-def test_logs_of_every_kind_come_in(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Codecs, old formats, gaps of compaction, logs that were repaired, and what Spark wrote."""
-    home, cases = tmp_path_factory.mktemp("old"), list(made.MAKERS.items())
-    held = {}
-    for number, (_, make) in enumerate(cases):
-        path = home / f"kinds-{number}"
-        kseg.Log.open(path, mode="append", create=True, topic_id=UUID(int=3)).close()
-        held[number] = make(path)
-    with needed():
-        broker = Broker(tmp_path_factory.mktemp("broker"))
-    with broker:
-        broker.start()
-        broker.create("kinds", len(cases), retention_ms=-1)
-        broker.stop()
-        plan = kseg.plan_adoption(
-            home, into=broker.data, undecided="commit", broker_config=broker.properties
-        )
-        assert plan.refused == ()
-        old = [each.partition for each in plan.partitions if each.notes]
-        assert old == [n for n, (case, _) in enumerate(cases) if case in ("magic-0", "magic-1")]
-        plan.apply()
-        said = broker.start()
-        broker.wait_for_leaders("kinds")
-        assert said.warnings() == []
-        for number in range(len(cases)):
-            assert broker.consume("kinds", number) == held[number].rows
-            assert broker.consume("kinds", number, "read_committed") == held[number].committed()
-            (offsets,) = broker.produce("kinds", [{"records": [{"value": b"x"}]}], number)
-            assert offsets == [plan.partitions[number].log_end_offset]
 
 
 def test_followers_have_the_same_records(tmp_path_factory: pytest.TempPathFactory) -> None:

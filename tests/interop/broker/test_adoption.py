@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.interop.broker import made
 from tests.interop.broker.broker import Broker, Line, Said, wait_until
 from tests.interop.broker.clients import CLIENTS
 from tests.interop.kafka import needed
+from tests.shares import share
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
@@ -95,9 +97,10 @@ def test_kafkas_consumer_reads_every_record(adopted: Adopted, case: str, isolati
     assert adopted.broker.consume(TOPIC, CASES.index(case), isolation) == rows
 
 
-@pytest.mark.parametrize("name", CLIENTS)
-@pytest.mark.parametrize("isolation", ISOLATIONS)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "isolation", "name"),
+    share(product(CASES, ISOLATIONS, CLIENTS), 24, "other clients"),
+)
 def test_other_clients_read_every_record(
     adopted: Adopted, case: str, isolation: str, name: str
 ) -> None:
@@ -122,7 +125,7 @@ def test_offsets_are_found_by_time(adopted: Adopted, case: str) -> None:
     assert found == min(item for item in held.times.items() if item[1] >= latest - 1_000)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", share(CASES, 5, "goes on"))
 def test_the_broker_goes_on_behind_it(adopted: Adopted, case: str) -> None:
     broker, partition = adopted.broker, CASES.index(case)
     with kseg.Log.open(adopted.directory(case)) as log:

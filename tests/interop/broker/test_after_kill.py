@@ -217,7 +217,7 @@ def orders() -> Iterator[tuple[str, ...]]:
             yield (recover, *later)
 
 
-ORDERS: Final = share(orders(), 2, "after a kill")
+ORDERS: Final = share(orders(), 1, "after a kill")
 
 
 @dataclass(slots=True)

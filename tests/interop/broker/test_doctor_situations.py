@@ -1,11 +1,10 @@
 """What the doctor says of damaged directories is what a real broker makes of them.
 
-The rows are those of `situations.py`: each tenth, or all where `KSEG_WHOLE` is set.
+The rows are those of `situations.py`: each thirtieth, or all where `KSEG_WHOLE` is set.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -18,10 +17,11 @@ from tests.interop.broker.broker import Broker
 from tests.interop.broker.situations import SITUATIONS, Situation
 from tests.interop.broker.startup import Starts, compared
 from tests.interop.kafka import needed
+from tests.shares import WHOLE
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
-STEP = 1 if os.environ.get("KSEG_WHOLE") else 10
+STEP = 1 if WHOLE else 30
 
 
 @pytest.fixture(scope="module")

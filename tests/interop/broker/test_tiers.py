@@ -15,6 +15,7 @@ import kseg
 from kseg.log.tier import Tier
 from tests.interop.broker.broker import RELEASE, Broker, wait_until
 from tests.interop.kafka import is_since, needed
+from tests.shares import share
 
 pytestmark = [
     pytest.mark.broker,
@@ -27,7 +28,7 @@ pytestmark = [
 
 TOPIC, WITNESS = "tiered", "witness"
 #: Records of each round between two starts; more than one segment of 1 MiB.
-RECORDS, ROUNDS = 300, 4
+RECORDS, ROUNDS = 300, 3
 EPOCHS = "leader-epoch-checkpoint"
 
 
@@ -117,7 +118,7 @@ def recover(log: Path, place: Path) -> None:
     kseg.recover(log, tier=Tier.beside(), keep_cut=False)
 
 
-@pytest.mark.parametrize("repair", [salvage, merge, recover])
+@pytest.mark.parametrize("repair", share([salvage, merge, recover], 2, "beside a broker"))
 def test_the_tier_stays_and_all_of_it_is_read(
     household: Household, tmp_path: Path, repair: Callable[[Path, Path], None]
 ) -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from kseg import diff
-from kseg.analysis.diff import Diff, diff_of
+from kseg.analysis.diff import Diff
 from kseg.analysis.pairs import Compared
-from kseg.errors import NotALogError
 from kseg.log.copies import Copy, DoubtError
 from tests.bad_sectors import bad_sectors
 from tests.builders import NONE, record, records_of
@@ -37,21 +36,6 @@ def test_bytes_that_the_disk_does_not_give_are_unknown(tmp_path: Path) -> None:
     at = len(BASE[3].data)
     with bad_sectors(tmp_path / "b" / f"{6:020d}.log", (at + 5, at + 20)):
         assert only(diff(tmp_path / "a", tmp_path / "b", mapping="never")).relation == "unknown"
-
-
-# ---- joining -------------------------------------------------------------------------------------
-
-
-def test_only_chosen_partitions_are_compared(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        for topic in ("t-0", "u-0", "u-1"):
-            write_copy(tmp_path / name / topic, BASE)
-    found = diff(tmp_path / "a", tmp_path / "b", topics="u")
-    assert [(each.topic, each.partition) for each in found.partitions] == [("u", 0), ("u", 1)]
-    with pytest.raises(ValueError, match="no topic here is v; there are t, u"):
-        diff(tmp_path / "a", tmp_path / "b", topics="v")
-    with pytest.raises(NotALogError, match="chosen"):
-        diff_of((tmp_path / "a", tmp_path / "b"), chosen=lambda topic, number: False)
 
 
 # ---- a copy that changes -------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -136,18 +135,3 @@ def test_what_only_the_format_refuses_is_told_by_its_line() -> None:
     with pytest.raises(InvalidRecordError, match=r"^line 4: .* headers") as caught:
         list(found)
     assert caught.value.record_index is None
-
-
-def test_memory_does_not_grow_with_the_lines() -> None:
-    def peak(count: int) -> int:
-        text = line_of(1, x="y" * 200) * 500
-        chunks = iter([text] * count)
-        stream: Any = type("Source", (), {"read": lambda self, n: next(chunks, b"")})()
-        tracemalloc.start()
-        batches = encode_lines(stream, AppendOptions(), base_offset=0, clock=lambda: 0)
-        assert sum(batch.record_count for batch in batches) == 500 * count
-        top = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return top
-
-    assert peak(40) < 2 * peak(4)

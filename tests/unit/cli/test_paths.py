@@ -243,18 +243,6 @@ def test_a_scan_skips_and_says_what(data: Path, make: Callable[[Path], None]) ->
     assert str(found.skipped[0]).startswith(str(data / "orders-1"))
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-@pytest.mark.parametrize("analysis", [verify, stats])
-def test_an_analysis_raises_or_skips(
-    data: Path, analysis: Callable[..., object], jobs: int
-) -> None:
-    _dangling(data / "orders-1")
-    with pytest.raises(OSError, match="orders-1"):
-        analysis(data, threads=jobs)
-    found = analysis(data, threads=jobs, on_error="skip")
-    assert [one.path for one in found.skipped] == [data / "orders-1"]  # type: ignore[attr-defined]
-
-
 def test_verbs_that_take_records_away_pass_over_nothing(
     kseg_heeding_modes: Heeding, data: Path
 ) -> None:
