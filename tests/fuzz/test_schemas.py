@@ -27,9 +27,9 @@ from tests.protobuf_payloads import MONEY, OLD, SHOP, message, spoil
 from tests.shares import WHOLE
 from tests.unit.decode.test_avro import EVENT, Maker, event, mutated, plain, slow, written
 
-SCHEMAS = 20_000 if WHOLE else 150
+SCHEMAS = 20_000 if WHOLE else 80
 #: Each is compiled by a process.
-PROTOBUF_SCHEMAS = 20_000 if WHOLE else 40
+PROTOBUF_SCHEMAS = 20_000 if WHOLE else 20
 PAYLOADS = 100
 #: Memory that values may take beyond their payloads.
 BYTES_MAX = 64 << 20

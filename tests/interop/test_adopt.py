@@ -14,8 +14,9 @@ from kseg.log import data_directory
 from tests.adopted import Source, target
 from tests.interop.contents import contents
 from tests.interop.kafka import Kafka
+from tests.shares import share
 
-SEEDS = range(12)
+SEEDS = share(range(12), 5, "adopted")
 
 
 @pytest.mark.parametrize("seed", SEEDS)

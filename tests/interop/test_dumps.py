@@ -15,7 +15,7 @@ from tests.interop import dumps
 from tests.interop.kafka import Kafka, needed
 
 SEED = "ci"
-LOGS = 120
+LOGS = 50
 
 
 @pytest.fixture(scope="module")

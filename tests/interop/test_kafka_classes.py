@@ -18,16 +18,16 @@ from tests.interop.kafka import RELEASES, Kafka, needed
 SEED = "ci"
 #: Cases of each kind: for 3.9.1, which answers nearly all, some 400.
 COUNTS = {
-    "build": 40,
-    "estimate": 20,
-    "validate": 50,
-    "convert": 25,
-    "filter": 25,
-    "parse": 25,
-    "message": 20,
-    "validate_0_10": 50,
-    "deep_0_10": 30,
-    "message_0_10": 20,
+    "build": 20,
+    "estimate": 10,
+    "validate": 25,
+    "convert": 12,
+    "filter": 12,
+    "parse": 12,
+    "message": 10,
+    "validate_0_10": 25,
+    "deep_0_10": 15,
+    "message_0_10": 10,
 }
 ASKED = [(release, kind) for release in RELEASES for kind in kinds_of(release)]
 

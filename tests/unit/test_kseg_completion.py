@@ -40,9 +40,7 @@ def test_a_tab_offers_methods_and_columns(text: str, wanted: set[str]) -> None:
     ("code", "wanted"),
     [
         ("log = kseg.Log.open('t-0')\nlog.", {"append", "read", "mode"}),
-        ("scan = kseg.scan('t-0')\nscan.", {"count", "to_arrow"}),
         ("for columns in kseg.scan('t-0'):\n    columns.", {"to_polars", "topic"}),
-        ("frame = kseg.scan('t-0').to_polars()\nframe.", {"group_by"}),
     ],
 )
 def test_an_editor_knows_the_types(code: str, wanted: set[str]) -> None:

@@ -541,7 +541,7 @@ assert orders.lazy().filter(pl.col("offset") > 5).head(3).collect().height == 3
 def test_a_program_ends_while_polars_reads_ahead() -> None:
     """It aborted in about every second run."""
     data = Path(kseg.__file__).parent / "demo_data"
-    for _ in range(8 if WHOLE else 4):
+    for _ in range(8 if WHOLE else 2):
         ran = subprocess.run(
             [sys.executable, "-c", _ENDS_EARLY, str(data)], capture_output=True, check=False
         )

@@ -186,7 +186,7 @@ def test_an_interrupt_at_any_step_of_the_taker_ends_all_threads() -> None:
 
     last = steps_of(share)
     assert last > 500
-    for step in share_of(range(1, last, max(1, last // 100)), 5, "taker"):
+    for step in share_of(range(1, last, max(1, last // 100)), 2, "taker"):
         with suppress(KeyboardInterrupt):  # it may be over sooner than before
             steps_of(share, step)
         gc.collect()  # idle threads end with their executor, which frames of the trace keep

@@ -47,7 +47,7 @@ def test_no_verb_wants_a_home(variables: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("info",), ("verify",), ("stats",), ("explain",), ("read", "--last", "1"), ("recover",)],
+    [("verify",), ("explain",), ("recover",)],
     ids=" ".join,
 )
 def test_400_mib_and_a_strict_umask_are_enough(words: tuple[str, ...], tmp_path: Path) -> None:

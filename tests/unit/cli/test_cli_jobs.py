@@ -75,10 +75,7 @@ def test_a_verb_prints_the_same_for_any_number_of_jobs(
     if damaged:
         (log,) = (data / "clicks-1").glob("*.log")
         log.write_bytes(log.read_bytes()[:-40] + b"\xff" * 20)
-    runs = [kseg(*words, "--jobs", jobs, data) for jobs in (1, 2, 5)]
-    assert [(ran.code, ran.out, ran.err) for ran in runs[1:]] == [
-        (runs[0].code, runs[0].out, runs[0].err)
-    ] * 2
+    assert kseg(*words, "--jobs", 3, data) == kseg(*words, "--jobs", 1, data)
 
 
 @pytest.mark.parametrize("name", CONVERSIONS)
@@ -98,7 +95,7 @@ def test_a_conversion_is_the_same_for_any_number_of_jobs(
 
     one = converted(1)
     assert one[0].code == Exit.FOUND
-    assert [converted(2), converted(5)] == [one] * 2
+    assert converted(3) == one
 
 
 @pytest.mark.parametrize("how", ["--apply", "-o"])
@@ -117,7 +114,7 @@ def test_indexes_are_made_the_same_for_any_number_of_jobs(
 
     one = remade(1)
     assert any(name.endswith("index") and len(text) > 5 for name, text in one.items())
-    assert [remade(2), remade(5)] == [one] * 2
+    assert remade(3) == one
 
 
 def files_in(directory: Path) -> dict[str, bytes]:
@@ -142,8 +139,7 @@ def test_files_are_the_same_for_any_number_of_jobs(
 
     one = exported(1)
     assert len(one) == 1 if where else len(one) > 3
-    assert exported(2) == one
-    assert exported(5) == one
+    assert exported(3) == one
 
 
 # ---- workers that end before their work does -----------------------------------------------------

@@ -18,6 +18,7 @@ from kseg.files import producer_snapshot
 from kseg.files.names import list_data_directory
 from tests.builders import batch, record, write_segment
 from tests.golden import made as files
+from tests.shares import share
 from tests.unit.cli.conftest import Kseg, Ran, made_in
 from tests.unit.log.logs import one, open_log
 from tests.unit.log.settings import made
@@ -133,12 +134,14 @@ def kseg_heeding_modes(data: Path, tmp_path: Path) -> Heeding:
     return go
 
 
-@pytest.mark.parametrize("make", UNREADABLE.values(), ids=UNREADABLE)
-@pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [(words, name) for words in VERBS for name in share(UNREADABLE, 2, words[0])],
+)
 def test_a_verb_gives_the_rest_and_exits_3(
-    kseg_heeding_modes: Heeding, data: Path, words: list[str], make: Callable[[Path], None]
+    kseg_heeding_modes: Heeding, data: Path, words: list[str], name: str
 ) -> None:
-    make(data / "orders-1")
+    UNREADABLE[name](data / "orders-1")
     ran = kseg_heeding_modes(*words)
     if words[0] == "verify":  # a finding says so
         assert ran.code == 1

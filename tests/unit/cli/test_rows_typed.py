@@ -17,6 +17,7 @@ import pytest
 from kseg.records import lake
 from tests.builders import batch, record, write_segment
 from tests.internal_schemas import encode_message
+from tests.shares import share
 from tests.terminal import on_a_terminal
 from tests.unit.cli.conftest import Kseg
 
@@ -44,28 +45,27 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("dump", "--kafka", "--deep-iteration"),
-        ("dump", "--kafka", "--print-data-log"),
-        ("dump", "--kafka", "--print-data-log", "--skip-record-metadata"),
-        ("dump", "--kafka", "--print-data-log", "--kafka-version", "2.8"),
-        ("dump", "--kafka", "--offsets-decoder"),
-        ("dump", "--kafka", "--cluster-metadata-decoder"),
-        ("dump", "--kafka", "--value-decoder-class", "long"),
-        ("dump",),
-        ("dump", "--raw"),
-        ("dump", "--format", "jsonl"),
-        ("dump", "--format", "csv", "--bytes", "utf8"),
-        ("read",),
-        ("read", "--format", "jsonl", "--bytes", "utf8"),
-        ("info",),
-        ("stats",),
-        ("explain", "--segments"),
-    ],
-    ids=" ".join,
-)
+TERMINALS: list[tuple[str, ...]] = [
+    ("dump", "--kafka", "--deep-iteration"),
+    ("dump", "--kafka", "--print-data-log"),
+    ("dump", "--kafka", "--print-data-log", "--skip-record-metadata"),
+    ("dump", "--kafka", "--print-data-log", "--kafka-version", "2.8"),
+    ("dump", "--kafka", "--offsets-decoder"),
+    ("dump", "--kafka", "--cluster-metadata-decoder"),
+    ("dump", "--kafka", "--value-decoder-class", "long"),
+    ("dump",),
+    ("dump", "--raw"),
+    ("dump", "--format", "jsonl"),
+    ("dump", "--format", "csv", "--bytes", "utf8"),
+    ("read",),
+    ("read", "--format", "jsonl", "--bytes", "utf8"),
+    ("info",),
+    ("stats",),
+    ("explain", "--segments"),
+]
+
+
+@pytest.mark.parametrize("words", share(TERMINALS, 6, "terminals"), ids=" ".join)
 def test_nothing_that_steers_reaches_a_terminal(hostile: Path, words: tuple[str, ...]) -> None:
     shown = on_a_terminal(*words, hostile)
     assert len(shown) > 100

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import zlib
+from itertools import cycle, product
 from pathlib import Path
 from types import ModuleType
 
@@ -29,6 +30,7 @@ from kseg.format.codec import (
     xxh32,
     zstd_library,
 )
+from tests.shares import WHOLE
 from tests.unit.codec_streams import (
     CODECS,
     END,
@@ -335,6 +337,7 @@ BOMB = """
     except KsegError as error:
         print(type(error).__name__)
 """
+WAYS = ("libraries", "packages")
 BOMBS = {
     "gzip": (GZIP, "LimitExceededError"),
     "snappy": (SNAPPY, "LimitExceededError"),
@@ -346,7 +349,11 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize(
+    ("name", "codec_way"),
+    list(product(BOMBS, WAYS) if WHOLE else zip(BOMBS, cycle(WAYS), strict=False)),
+    indirect=["codec_way"],
+)
 def test_a_bomb_meets_the_limit_before_it_takes_memory(name: str) -> None:
     codec, expected = BOMBS[name]
     program = textwrap.dedent(BOMB).replace("{room}", "40")

@@ -22,6 +22,7 @@ from tests.builders import (
     records_of,
     write_segment,
 )
+from tests.shares import share
 
 WORDS = (b"", b"order", b"Order 7", b"\xff\xfe", "ÄRGER".encode(), b"order-77", b"late", b"x" * 300)
 
@@ -92,8 +93,14 @@ LOOKS: tuple[tuple[bytes, dict[str, Any], Any], ...] = (
 )
 
 
-@pytest.mark.parametrize("fields", [SEARCHED, ("key",), ("headers",)])
-@pytest.mark.parametrize(("pattern", "options", "holds"), LOOKS)
+@pytest.mark.parametrize(
+    ("pattern", "options", "holds", "fields"),
+    [
+        *((*look, SEARCHED) for look in LOOKS),
+        *((*look, ("key",)) for look in share(LOOKS, 2, "keys")),
+        *((*look, ("headers",)) for look in share(LOOKS, 2, "headers")),
+    ],
+)
 def test_the_records_found_are_those_that_a_look_at_each_finds(
     data: Path, pattern: bytes, options: dict[str, Any], holds: Any, fields: tuple[str, ...]
 ) -> None:
