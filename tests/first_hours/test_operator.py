@@ -68,7 +68,7 @@ def disk(terminal: Terminal) -> Iterator[Disk]:
     """A real one where it can be made and mounted, otherwise a shim that stands for it."""
     place = full_disk.mounted(terminal.directory)
     if place is None:
-        (terminal.directory / "disk").mkdir()
+        (terminal.directory / "disk").mkdir(exist_ok=True)
         yield Disk(terminal.fill_up, terminal.empty)
         return
     try:

@@ -16,9 +16,10 @@ from tests.interop.damages import DAMAGES
 from tests.interop.kafka import Kafka
 from tests.interop.made import NOW
 from tests.interop.stories import Story, story
+from tests.shares import share
 
 SEED = "ci"
-LIVES = 14
+LIVES = 8
 DAMAGED = {"damaged": 50, "kseg-damaged": 25}
 #: Cases that once came out otherwise, and what they are about.
 PINNED = {
@@ -95,7 +96,7 @@ def test_a_cleaning_that_does_not_end_loses_nothing(
     assert [str(difference) for difference in figures.differences] == []
 
 
-@pytest.mark.parametrize("begun_by", ["nobody", "kafka", "kseg"])
+@pytest.mark.parametrize("begun_by", share(["nobody", "kafka", "kseg"], 2, "usual sizes"))
 def test_segments_and_batches_of_usual_sizes(kafka: Kafka, tmp_path: Path, begun_by: str) -> None:
     values = [bytes([number]) * 1500 for number in range(40)]
     given = [record(value, key=value[:4], timestamp=NOW) for value in values]

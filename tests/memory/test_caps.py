@@ -140,15 +140,8 @@ def test_two_threads_for_which_there_is_little_memory_end_with_an_error_of_the_f
     lines = ["dump --jobs 2 {path}", "dump --jobs 2 --format jsonl {path}", deep]
     commands = [line.format(**places).split() for line in lines]
     imports = "kseg.cli.dump, kseg.cli.kafka_dump.run"
-    assert (
-        capped(
-            LITTLE.format(commands=commands, step=3 if WHOLE else 6),
-            large,
-            cap=MIB << 10,
-            imports=imports,
-        )
-        == ""
-    )
+    code = LITTLE.format(commands=commands, step=3 if WHOLE else 6)
+    assert capped(code, large, cap=MIB << 10, imports=imports) == ""
 
 
 REINDEXING = """

@@ -54,16 +54,6 @@ def test_every_item_is_in_one_task(count: int, cost: int, cores: int) -> None:
     assert sorted(item.payload for task in tasks for item in task) == list(range(count))
 
 
-def test_a_thousand_small_segments_are_few_tasks() -> None:
-    tasks = pack([Item(number, MIB) for number in range(1000)], 2)
-    assert 4 <= len(tasks) <= 16
-    assert max(sizes(tasks)) <= 2 * min(sizes(tasks))
-
-
-def test_little_work_is_one_task() -> None:
-    assert len(pack([Item(number, 1000) for number in range(30)], 64)) == 1
-
-
 def test_tasks_are_a_gibibyte_at_most_and_half_an_item_at_both_ends() -> None:
     tasks = pack([Item(number, 300 * MIB) for number in range(100)], 1)
     assert max(sizes(tasks)) <= TASK_BYTES_MAX + 300 * MIB
@@ -80,11 +70,6 @@ def test_tasks_of_fast_work_are_fewer() -> None:
     items = [Item(number, 64 * MIB) for number in range(16)]
     counts = [len(pack(items, 2, pace=pace)) for pace in (1, PACE_OF_PARSING, PACE_OF_HEADERS)]
     assert counts == [8, 5, 3]
-
-
-def test_the_largest_task_comes_first() -> None:
-    tasks = pack([Item(number, number * 100 * MIB) for number in range(10)], 1)
-    assert sizes(tasks) == sorted(sizes(tasks), reverse=True)
 
 
 def test_neighbours_stay_together() -> None:

@@ -102,12 +102,6 @@ def test_counts_of_every_fixture_are_those_of_info(fixture_cases: list[Path]) ->
     assert seen > 20
 
 
-def test_an_empty_segment_is_a_row_of_its_own(log: Path) -> None:
-    rows = read(log, mode="segments")
-    assert [(row["baseOffset"], row["batches"]) for row in rows] == [(0, 2), (4, 2), (6, 0)]
-    assert (rows[2]["lastOffset"], rows[2]["codecs"], rows[2]["stop"]) == (None, [], "END")
-
-
 @pytest.mark.parametrize(
     ("given", "bases"),
     [

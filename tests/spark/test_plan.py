@@ -95,14 +95,6 @@ def test_names_alone_prune_by_offset(
     assert made.pruned_count == 3 - len(expected)
 
 
-def test_bounds_of_options_meet_in_the_split(data: Path) -> None:
-    bounds = {"startingTimestamp": "5", "endingTimestamp": "1000"}
-    made = plan(data / "orders-0", startingOffsets="5", endingOffsets="9", **bounds)
-    split = made.tasks[0][0]
-    assert (split.start_offset, split.end_offset) == (5, 9)
-    assert (split.start_timestamp, split.end_timestamp) == (5, 1000)
-
-
 @pytest.mark.parametrize(
     ("make", "options", "error", "message"),
     [

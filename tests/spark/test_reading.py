@@ -96,16 +96,6 @@ def test_every_column_of_a_record_arrives(tmp_path: Path) -> None:
     assert second == {**first, **nothing, "offset": 1, "sequence": 6}
 
 
-@pytest.mark.parametrize(("most", "sizes"), [("65536", [200]), ("150", [100, 100])])
-def test_small_batches_are_joined_up_to_the_rows_asked_for(
-    orders: Path, most: str, sizes: list[int]
-) -> None:
-    chosen = options(orders, maxBatchRows=most)
-    ((first, second),) = make_plan(list_logs(chosen), chosen)
-    pieces = read_task((first, second), projection(chosen), chosen)
-    assert [piece.num_rows for piece in pieces] == sizes
-
-
 def test_a_query_without_columns_still_counts_its_rows(orders: Path) -> None:
     chosen = options(orders, startingOffsets="7")
     (task,) = make_plan(list_logs(chosen), chosen)

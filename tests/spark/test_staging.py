@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -125,14 +124,6 @@ def test_rows_without_a_time_are_of_now_and_those_with_one_keep_it(tmp_path: Pat
     assert columns.timestamp_ms[1] == 7
 
 
-@pytest.mark.parametrize("name", ["../up", "a/b", "", ".", "a b", "ä"])
-def test_a_topic_that_kafka_would_not_take_is_refused(tmp_path: Path, name: str) -> None:
-    chosen = options(tmp_path)
-    with pytest.raises(ValueError, match="not a name that Kafka accepts"):
-        staged(chosen, "a", [rows(0, 1, topic=[name])])
-    assert not (tmp_path / "up-0").exists()
-
-
 def test_the_same_commit_again_changes_nothing(tmp_path: Path) -> None:
     chosen = options(tmp_path)
     assert commit(staged(chosen, "a", [rows(0, 5)]), "a", "q-batch-0", chosen)
@@ -148,16 +139,6 @@ def test_an_abort_leaves_nothing_behind(tmp_path: Path) -> None:
     abort("a", chosen)
     assert not (tmp_path / "data").exists()
     assert list((tmp_path / "data.kseg-sink" / "jobs").iterdir()) == []
-
-
-def test_old_records_of_a_stream_go(tmp_path: Path) -> None:
-    chosen = options(tmp_path)
-    commits = tmp_path / "data.kseg-sink" / "commits"
-    commits.mkdir(parents=True)
-    for number in (0, 1, 2):
-        (commits / f"q-batch-{number}.json").write_text(json.dumps({"version": 1}))
-    commit([], "a", "q-batch-102", chosen)
-    assert {path.name for path in commits.iterdir()} == {"q-batch-2.json", "q-batch-102.json"}
 
 
 def test_what_a_killed_job_staged_goes_when_it_is_a_week_old(tmp_path: Path) -> None:

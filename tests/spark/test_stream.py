@@ -185,24 +185,6 @@ def test_ends_that_were_fixed_are_reached_and_not_passed(log: Path) -> None:
     assert ends == [60, 100, 100, 100]
 
 
-@pytest.mark.parametrize(
-    "options", [{"endingOffsets": "5"}, {"mode": "batches"}, {"endingTimestamp": "5"}]
-)
-def test_what_has_no_meaning_for_a_stream_is_refused(log: Path, options: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match=f"option {next(iter(options))} has no meaning"):
-        reader(log, **options)
-
-
-def test_a_refused_option_is_all_that_spark_tells_of(
-    spark: SparkSession, log: Path, tmp_path: Path
-) -> None:
-    sink = Sink(spark, log, tmp_path / "checkpoint", endingOffsets="5")
-    with pytest.raises(StreamingQueryException) as refused:
-        sink.run()
-    assert "option endingOffsets has no meaning for a stream" in str(refused.value)
-    assert "UnboundLocalError" not in str(refused.value)
-
-
 def test_a_copied_checkpoint_of_something_else_is_refused(log: Path, tmp_path: Path) -> None:
     shutil.copytree(log, tmp_path / "copy")
     with pytest.raises(ValueError, match="version"):

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from kseg import Log, Segment, arrow, arrow_columns, scan
-from kseg.constants import Compression
 from kseg.errors import InvalidRecordError
 from kseg.format.request import FIELDS, FIELDS_DEFAULT
 from kseg.format.values import BinaryColumn, RecordColumns
@@ -133,25 +132,6 @@ def test_a_subset_of_fields_keeps_its_order(orders: Path) -> None:
     assert arrow.to_record_batch(piece).schema.names == list(FIELDS_DEFAULT)
     with pytest.raises(KeyError):
         arrow.to_record_batch(piece, fields=("magic",))
-
-
-def test_unknown_codecs_and_types_are_null_labels() -> None:
-    codes = np.array([0, 4, 7, -1], np.int8)
-    assert arrow._BUILDERS["codec"](codes).to_pylist() == ["none", "zstd", None, None]
-    assert arrow._BUILDERS["timestamp_type"](np.array([-1, 1], np.int8)).to_pylist() == [
-        "NoTimestampType",
-        "LogAppendTime",
-    ]
-    kinds = np.array([-1, 0, 6, 7], np.int8)
-    assert arrow._BUILDERS["control_type"](kinds).to_pylist() == [
-        None,
-        "ABORT",
-        "KRAFT_VOTERS",
-        None,
-    ]
-    assert {kind.label for kind in Compression} == set(
-        arrow._BUILDERS["codec"](np.arange(5, dtype=np.int8)).to_pylist()
-    )
 
 
 def test_times_are_null_where_there_is_none_and_outside_the_years_of_a_datetime() -> None:

@@ -355,16 +355,6 @@ def test_a_lack_of_memory_anywhere_is_an_error_with_the_file() -> None:
     assert not alive()
 
 
-def test_bytes_that_were_lent_arrive_as_they_were() -> None:
-    def piece(put: Put) -> None:
-        buffer = bytearray(b"one")
-        put(memoryview(buffer))
-        buffer[:] = b"two"
-        put(memoryview(buffer))
-
-    assert [bytes(result) for result in in_order([piece], threads=2)] == [b"one", b"two"]
-
-
 def test_what_is_written_into_a_buffer_arrives_without_a_copy() -> None:
     written: list[int] = []
 

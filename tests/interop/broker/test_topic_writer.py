@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -81,38 +80,3 @@ def test_a_broker_serves_the_records_and_a_producer_finds_the_same_partitions(
             key for key, place in places.items() if place == partition
         }
     broker.stop()
-
-
-def test_a_topic_with_records_is_appended_to_only_on_request(broker: Broker) -> None:
-    one = {"key": ["user-1"], "value": [b"more"]}
-    with pytest.raises(kseg.KsegError, match="append=True"):
-        kseg.write_topic(one, broker.data, TOPIC)
-    (place,) = kseg.write_topic(
-        one, broker.data, TOPIC, append=True, broker_config=broker.properties
-    )
-    assert place == kseg.partition_for("user-1", PARTITIONS)
-
-
-def test_a_topic_that_the_metadata_log_does_not_have_is_refused_with_the_command(
-    broker: Broker,
-) -> None:
-    with pytest.raises(kseg.KsegError, match=r"kafka-topics\.sh .*--create --topic new"):
-        kseg.write_topic({"value": ["x"]}, broker.data, "new")
-
-
-def test_records_that_retention_deletes_at_once_are_warned_of(broker: Broker) -> None:
-    records = {"value": ["x"], "timestamp": [BEGIN_MS]}
-    with pytest.warns(UserWarning, match=r"retention of short deletes records of partitions 0"):
-        kseg.write_topic(records, broker.data, "short")
-
-
-def test_an_error_leaves_the_topic_as_it_was(broker: Broker) -> None:
-    def pieces() -> Iterator[kseg.RecordColumns]:
-        log = kseg.Log.open(broker.data / f"{TOPIC}-0")
-        yield next(iter(log.read(offset=(0, 3))))
-        raise ValueError("no more")
-
-    before = {path: path.stat().st_size for path in Path(broker.data).glob(f"{TOPIC}-*/*.log")}
-    with pytest.raises(ValueError, match="no more"):
-        kseg.write_topic(pieces(), broker.data, TOPIC, append=True)
-    assert before == {path: path.stat().st_size for path in before}

@@ -150,14 +150,6 @@ def unread(path: str, _mapping: str) -> Copy:
     raise AssertionError(f"{path} is read twice")
 
 
-def test_sound_copies_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_copy(tmp_path / "a", BASE)
-    write_copy(tmp_path / "b", BASE[:7], per_segment=2)
-    monkeypatch.setattr(Copy, "read", unread)
-    found = diff(tmp_path / "a", tmp_path / "b")
-    assert (only(found).relation, only(found).same_batches, found.batches) == ("prefix", 7, 16)
-
-
 def attributes(data: bytearray) -> None:
     data[21] |= 0x40  # a bit that no release has set
 
@@ -209,12 +201,3 @@ def test_an_index_that_lies_about_the_end_changes_no_answer(tmp_path: Path) -> N
     (tmp_path / "b" / f"{0:020d}.index").write_bytes(bytes([0, 0, 0, 3, 0, 0, 0, 9]) * 2)
     assert diff(tmp_path / "a", tmp_path / "b") == carefully(tmp_path / "a", tmp_path / "b")
     assert only(diff(tmp_path / "a", tmp_path / "b")).relation == "same"
-
-
-# ---- several data directories --------------------------------------------------------------------
-
-
-def test_a_directory_with_a_comma_in_its_name_is_one(tmp_path: Path) -> None:
-    for name in ("a,b", "c"):
-        write_copy(tmp_path / name / "t-0", BASE)
-    assert diff(tmp_path / "a,b", tmp_path / "c").ok

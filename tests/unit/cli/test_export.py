@@ -8,8 +8,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from kseg import scan
@@ -30,29 +28,6 @@ def decoded(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def shown(kseg: Kseg, path: Path) -> list[tuple[Any, ...]]:
     return [decoded(row) for row in kseg("read", "--format", "jsonl", path).rows]
-
-
-def of_table(table: pa.Table) -> list[tuple[Any, ...]]:
-    names = ("offset", "timestamp", "key", "value")
-    times = table["timestamp"].cast(pa.int64())
-    columns = [times if name == "timestamp" else table[name] for name in names]
-    return list(zip(*(column.to_pylist() for column in columns), strict=True))
-
-
-@pytest.mark.parametrize("form", ["parquet", "arrow"])
-def test_columnar_files_hold_the_records(
-    kseg: Kseg, orders: Path, tmp_path: Path, form: str
-) -> None:
-    out = tmp_path / f"out.{form}"
-    assert kseg("export", orders, "-o", out).code == 0
-    table = pq.read_table(out) if form == "parquet" else pa.ipc.open_file(out).read_all()
-    assert of_table(table) == shown(kseg, orders)
-    assert table["topic"].unique().to_pylist() == ["orders"]
-    assert table["partition"].unique().to_pylist() == [0]
-    assert table["headers"].to_pylist()[4] == [
-        {"key": "h", "value": b"x"},
-        {"key": "n", "value": None},
-    ]
 
 
 def test_two_exports_do_not_mix_in_a_directory(kseg: Kseg, orders: Path, tmp_path: Path) -> None:

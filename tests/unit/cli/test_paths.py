@@ -11,15 +11,12 @@ from pathlib import Path
 import pytest
 
 import kseg
-from kseg.analysis.stats import stats
-from kseg.analysis.verify import verify
 from kseg.cli.main import run
 from kseg.files import producer_snapshot
 from kseg.files.names import list_data_directory
 from tests.builders import batch, record, write_segment
-from tests.golden import made as files
 from tests.shares import share
-from tests.unit.cli.conftest import Kseg, Ran, made_in
+from tests.unit.cli.conftest import Kseg, Ran
 from tests.unit.log.logs import one, open_log
 from tests.unit.log.settings import made
 
@@ -262,36 +259,3 @@ def test_a_file_under_a_partitions_name_is_a_stranger(kseg: Kseg, data: Path) ->
     listing = list_data_directory(data)
     assert (listing.foreign, listing.lost) == ((data / "orders-1",), ())
     assert kseg("info", data).code == 0
-
-
-# ---- replicas ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def brokers(tmp_path: Path) -> Path:
-    """`b1` and `b2` with replicas of orders-0, and each with a partition of its own."""
-    return made_in(tmp_path, files.brokers).parent
-
-
-def test_python_leaves_out_what_a_broker_set_aside_with_a_line(
-    brokers: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    home = brokers / "b1"
-    aside = home / f"orders-1.{'0' * 32}-stray"
-    (home / "orders-1").rename(aside)
-    counts: dict[str, Callable[[Path], int]] = {
-        "scan": lambda path: kseg.scan(path).count(),
-        "info": lambda path: sum(one.summary.records or 0 for one in kseg.info(path)),
-        "stats": lambda path: sum(one.stats.summary.records or 0 for one in stats(path).partitions),
-        "stats of a topic": lambda path: sum(
-            one.stats.summary.records or 0 for one in stats(path, topics="orders").partitions
-        ),
-        "topics": lambda path: sum(one.offsets for one in kseg.topics(path)),
-        "verify": lambda path: verify(path).records,
-    }
-    for name, count in counts.items():
-        caplog.clear()
-        assert count(home) == 2, name
-        (said,) = caplog.messages
-        assert f"{aside}: left out: a broker put it aside" in said, name
-        assert count(aside) == 2, name

@@ -22,7 +22,6 @@ from kseg.format.control import (
     control_key,
     parse_control,
 )
-from tests.builders import uvarint
 
 DIRECTORY = UUID("00112233-4455-6677-8899-aabbccddeeff")
 FAR = UUID("ffffffff-ffff-ffff-0000-000000000005")
@@ -86,11 +85,6 @@ def test_every_cut_of_a_value_is_refused(marker: Any, hexed: str) -> None:
         reread(marker, None)
 
 
-def test_tagged_fields_are_passed_over() -> None:
-    tags = uvarint(2) + uvarint(0) + uvarint(3) + b"abc" + uvarint(9) + uvarint(0)
-    assert KRaftVersion.from_bytes(pack(">hh", 0, 1) + tags) == KRaftVersion(1)
-
-
 @pytest.mark.parametrize("tags", ["01", "0100", "010005", "ffffffff0f", "8080808080", "01000201"])
 def test_tagged_fields_that_are_not_there_are_refused(tags: str) -> None:
     with pytest.raises(InvalidRecordError, match="SNAPSHOT_FOOTER"):
@@ -132,12 +126,6 @@ def test_a_leader_change_of_a_version_not_known_says_so(version: int) -> None:
     for rest in (b"", b"\x01\x01\0", bytes(60)):
         with pytest.raises(InvalidRecordError, match=f"has version {version}, where 1 is the last"):
             LeaderChange.from_bytes(pack(">hi", version, 5) + rest)
-
-
-@pytest.mark.parametrize("kind", [SnapshotHeader, SnapshotFooter, KRaftVersion, KRaftVoters])
-def test_what_is_wrong_with_a_version_not_known_is_told_with_the_version(kind: Any) -> None:
-    with pytest.raises(InvalidRecordError, match="has version 7, where 0 is the last known; "):
-        kind.from_bytes(pack(">h", 7))
 
 
 @pytest.mark.parametrize(

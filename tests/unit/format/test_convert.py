@@ -13,7 +13,6 @@ from kseg.errors import (
     FormatError,
     InvalidRecordError,
     KsegError,
-    LimitExceededError,
     UnsupportedFormatError,
 )
 from kseg.format.convert import Converter, Losses, Target, convert
@@ -21,7 +20,6 @@ from kseg.format.header import scan
 from tests.builders import (
     COMMIT,
     GZIP,
-    ZSTD,
     batch,
     control_batch,
     messages,
@@ -35,20 +33,6 @@ PRODUCER = {"producer_id": 7, "producer_epoch": 1, "base_sequence": 5}
 
 def spans(data: bytes) -> list[tuple[int, int]]:
     return [(one.base_offset, one.last_offset) for one in batches_of(data)]
-
-
-# What stays
-
-
-@pytest.mark.parametrize("level", [None, 1, 9])
-def test_the_level_reaches_the_codec(level: int | None) -> None:
-    text = b"".join(b"%d;" % (n * n) for n in range(5000))
-    data = batch([record(text)])
-    sizes = {
-        one: len(convert(data, magic=2, compression=Compression.GZIP, level=one).data)
-        for one in (1, 9, level)
-    }
-    assert sizes[9] < sizes[1]
 
 
 # Up
@@ -205,13 +189,6 @@ def test_offsets_below_0_fit_no_wrapper_of_magic_1() -> None:
     data = batch([record(), record()], base_offset=-5)
     with pytest.raises(InvalidRecordError, match="negative"):
         convert(data, magic=1, compression=Compression.GZIP)
-
-
-def test_a_batch_may_not_inflate_without_bound() -> None:
-    data = batch([record(bytes(100_000))], codec=ZSTD)
-    converter = Converter(Target(2, Compression.GZIP), inflated_max=50_000)
-    with pytest.raises(LimitExceededError):
-        list(converter.convert(memoryview(data), scan(data, on_bad_crc="note")))
 
 
 @pytest.mark.parametrize(

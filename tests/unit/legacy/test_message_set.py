@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import socket
 from itertools import count
 from struct import pack
 from typing import Any
@@ -216,19 +215,6 @@ class Greedy(io.RawIOBase):
 def test_a_target_that_takes_nothing_is_an_error() -> None:
     with pytest.raises(OSError, match="byte 3 of 20"):
         MessageSet(bytes(20)).write_to(Greedy(3, 0))
-
-
-def test_a_socket_that_would_block_says_how_much_it_took() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        ours.setblocking(False)
-        theirs.setblocking(False)
-        with pytest.raises(BlockingIOError) as refused:
-            MessageSet(bytes(64 << 20)).write_to(ours)
-        received = 0
-        while received < refused.value.characters_written:
-            received += len(theirs.recv(1 << 20))
-        assert received == refused.value.characters_written > 0
 
 
 @pytest.mark.parametrize("buffering", [0, 4096])

@@ -13,7 +13,6 @@ from kseg.errors import (
     CorruptRecordError,
     InvalidRecordError,
     InvalidTimestampError,
-    LimitExceededError,
     OffsetOverflowError,
     RecordTooLargeError,
     UnsupportedFormatError,
@@ -22,7 +21,7 @@ from kseg.legacy.message_set import MessageSet
 from kseg.legacy.old_brokers import analyze_0_10, down_convert, validate_append_010
 from kseg.log.validate.rules import AppendRules, ValidatedBatch
 from tests import builders
-from tests.builders import Record, batch, messages, record
+from tests.builders import batch, messages, record
 from tests.conformance.outputs import records_in
 from tests.legacy import validate_0_10
 from tests.reference_codecs import crc32
@@ -86,22 +85,6 @@ def test_a_message_of_a_strange_magic_is_refused() -> None:
     for target in (NONE, GZIP):
         with pytest.raises(InvalidRecordError, match="record 1: message of magic 3"):
             validate(data, target=target)
-
-
-@pytest.mark.parametrize(("source", "target"), [(NONE, NONE), (NONE, GZIP)])
-def test_a_size_that_no_message_has_is_corrupt(source: Compression, target: Compression) -> None:
-    data = builders.messages(GIVEN, magic=1) + pack(">qi", 9, 13) + bytes(13)
-    with pytest.raises(CorruptRecordError):
-        validate(data, source=source, target=target)
-
-
-def test_a_wrapper_that_cannot_be_inflated_is_refused() -> None:
-    data = builders.message(Record(b"plain"), magic=1, attributes=GZIP)
-    with pytest.raises(InvalidRecordError, match="gzip"):
-        validate(data, source=GZIP, target=GZIP)
-    big = builders.wrapper([record(bytes(10_000))], magic=1, codec=GZIP)
-    with pytest.raises(LimitExceededError):
-        validate(big, source=GZIP, target=GZIP, inflated_bytes_max=10_000)
 
 
 BAD_RULES: dict[str, dict[str, Any]] = {

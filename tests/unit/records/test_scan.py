@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 import kseg
-from kseg import CorruptRecordError, NotALogError, scan
+from kseg import CorruptRecordError, scan
 from tests.builders import batch, record, write_segment
 from tests.unit.log.brute import rows
 
@@ -120,31 +120,6 @@ def test_faults_are_kept_and_forgotten_by_the_next_iteration(data: Path) -> None
     (data / "users-0" / path.name).write_bytes(whole)
     assert len(values(found)) == 4 * 8
     assert found.errors == []
-
-
-@pytest.mark.parametrize(
-    ("where", "message"),
-    [
-        ({"isolation": "dirty"}, "isolation is read_uncommitted or"),
-        ({"on_corrupt": "ignore"}, "on_corrupt is raise or skip"),
-    ],
-)
-def test_arguments_that_are_none_of_their_values_are_refused(
-    data: Path, where: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        scan(data, **where)
-
-
-def test_paths_that_are_nothing_are_refused(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        scan(tmp_path / "nowhere")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(NotALogError, match="empty"):
-        scan(tmp_path / "empty")
-    (data / "orders-0" / f"{0:020d}.index").touch()
-    with pytest.raises(NotALogError, match="not a file of batches"):
-        scan(data / "orders-0" / f"{0:020d}.index")
 
 
 @pytest.mark.parametrize(
