@@ -369,6 +369,12 @@ def test_a_count_reads_headers(data: Path) -> None:
     assert records.count_rows() == 600
 
 
+def test_explain_names_the_scan(data: Path) -> None:
+    scan = kseg.scan(data / "a-0", offset=(5, None))
+    assert "offset=(5, None)" in scan.lazy().explain()
+    assert repr(scan.dataset()).startswith("Dataset(Scan(")
+
+
 @pytest.mark.parametrize(("place", "is_pure"), [(-2, True), (-1, False)], ids=["closed", "last"])
 def test_polars_may_read_closed_segments_once(
     data: Path, monkeypatch: pytest.MonkeyPatch, place: int, is_pure: bool

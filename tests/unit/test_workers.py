@@ -259,6 +259,27 @@ def test_a_thread_that_the_system_refuses_leaves_its_pieces_to_the_others(
     assert taken(pieces, 1) == list(range(9))
 
 
+def test_a_thread_that_dies_with_a_piece_is_an_error_with_the_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    do = workers._Run._do
+
+    def die(run: workers._Run, piece: workers._Piece) -> None:
+        if piece.path != "b.log":
+            return do(run, piece)
+        piece.thread = threading.Thread()  # which does not live
+        return None
+
+    monkeypatch.setattr(workers._Run, "_do", die)
+    results: list[Any] = []
+    with pytest.raises(LimitExceededError, match=r"b\.log.*out of memory"):
+        run_in_order(
+            [At(f"{name}.log", putting(name)) for name in "abc"], results.append, threads=2
+        )
+    assert results == ["a"]
+    assert not alive()
+
+
 def test_a_program_ends_with_results_that_nobody_took(tmp_path: Path) -> None:
     program = """
 from kseg.workers import in_order
@@ -266,6 +287,14 @@ results = in_order([lambda put: [put(n) for n in range(1000)]] * 4, threads=2)
 assert next(results) == 0
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_run_that_the_end_of_the_interpreter_stops_lets_its_taker_go() -> None:
+    results = in_order([putting(0)] * 20, threads=1)
+    assert next(results) == 0
+    workers._end_runs()
+    with pytest.raises(workers._StoppedError):
+        list(results)
 
 
 @pytest.mark.parametrize("threads", [2, 3])

@@ -224,18 +224,6 @@ def test_places_outside_the_bytes_are_refused(at: int, base: int, file_end: int)
         reading.kernel.read(GOOD, base, 2**63 - 1, file_end, file_end)
 
 
-def test_a_table_of_another_width_is_refused() -> None:
-    with pytest.raises(ValueError, match="width"):
-        Reading(GOOD).table(np.zeros((1, 3), np.int64))
-
-
-def test_a_place_in_front_of_a_table_is_refused() -> None:
-    reading = Reading(GOOD)
-    reading.kernel.move(-1)
-    with pytest.raises(ValueError, match="outside the table"):
-        reading.table(scan(GOOD).rows)
-
-
 @pytest.mark.parametrize("size", [0, 2**63 - 1, -(2**63)])
 @pytest.mark.parametrize("position", [0, 2**63 - 1, -(2**63)])
 def test_a_table_that_makes_no_sense_is_not_believed(position: int, size: int) -> None:

@@ -42,14 +42,6 @@ def test_each_row_is_a_record() -> None:
     assert list(rows())[1].headers == ()
 
 
-def test_rows_come_one_by_one_and_once() -> None:
-    made = rows()
-    assert made.__length_hint__() == 3
-    assert next(made).offset == 0
-    assert len(list(made)) == 2
-    assert list(made) == []
-
-
 def test_no_reference_is_kept_and_none_is_lost() -> None:
     value = b"x" * 1_000
     header = ((b"h", value),)

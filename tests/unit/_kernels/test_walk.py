@@ -49,15 +49,6 @@ def test_headers_are_read_alone_up_to_what_is_unusual(path: Path, left: str) -> 
 
 
 @pytest.mark.disk
-def test_small_batches_are_not_read_each_alone(path: Path) -> None:
-    small = batch([record(b"v")])
-    path.write_bytes(small * 1000)
-    assert len(ahead.cached(path, limit=2**62)) < 20
-    path.write_bytes((LARGE + small) * 100)
-    assert len(ahead.cached(path, limit=2**62)) == 200
-
-
-@pytest.mark.disk
 def test_headers_read_alone_end_at_a_limit_and_with_the_rows(path: Path) -> None:
     path.write_bytes(LARGE * 5)
     assert len(ahead.cached(path, limit=len(LARGE) + 1)) == 2

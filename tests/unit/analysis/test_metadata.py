@@ -156,6 +156,12 @@ def test_mutated_logs_give_findings_or_typed_errors(broker: Broker) -> None:
     assert kseg.metadata(broker.path).findings == ()
 
 
+def test_an_unknown_table_is_answered_with_those_there_are(broker: Broker) -> None:
+    moments(broker)
+    with pytest.raises(KeyError, match=r"no table 'topic'; there are: .*topics"):
+        kseg.metadata(broker.path)["topic"]
+
+
 def test_records_of_newer_versions_cost_no_table_and_one_note(broker: Broker) -> None:
     told = [
         topic("orders"),

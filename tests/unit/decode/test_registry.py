@@ -433,6 +433,16 @@ def test_indexes_of_messages_may_be_missing_or_without_a_sign(
         kseg.scan(tmp_path / "x.A", decode="registry:wrong")
 
 
+def test_a_message_that_is_not_the_first_is_the_one_that_payloads_name(tmp_path: Path) -> None:
+    registry = Registry()
+    registry.register("p-value", PROTO, "PROTOBUF")
+    write_log(tmp_path / "p-0", [b"\0\0\0\0\1\4\0\0\x0a\x01z"])
+    how: dict[str, Any] = {"topics": "p", "schemas": registry.write(tmp_path)}
+    assert kseg.scan(tmp_path, decode="registry", **how).to_arrow()["value"].to_pylist() == [
+        {"s": "z"}
+    ]
+
+
 def test_ids_beyond_an_int32_and_durations_have_values(tmp_path: Path) -> None:
     registry = Registry()
     text = PROTO.replace(

@@ -17,7 +17,6 @@ from kseg.errors import (
     DecompressionError,
     InvalidRecordError,
     KsegError,
-    LimitExceededError,
 )
 from kseg.format.columns import decode
 from kseg.format.header import scan
@@ -99,14 +98,6 @@ def test_no_array_can_be_written_nor_points_into_the_file() -> None:
             if array is not None:
                 assert not array.flags.writeable, name
                 assert not np.shares_memory(array, lent), name
-
-
-def test_columns_outlive_the_bytes_they_were_read_from() -> None:
-    buffer = bytearray(LOG)
-    (piece,) = decode(memoryview(buffer), scan(buffer), Request(columns=("key", "value")))
-    buffer[:] = bytes(len(buffer))
-    assert list(piece.value) == [b"one", None, b""]
-    assert list(piece.key) == [b"k", None, b""]
 
 
 def test_binary_columns_keep_null_and_empty_apart() -> None:
@@ -214,14 +205,3 @@ def test_a_fault_comes_after_the_records_in_front_of_it(fault: str) -> None:
     with pytest.raises(kind) as caught:
         next(pieces)
     assert (caught.value.position, caught.value.offset) == (len(LOG), offset)
-
-
-@pytest.mark.parametrize("magic", [0, 1, 2])
-@pytest.mark.parametrize("codec", [GZIP, 2, LZ4, 4])
-def test_no_batch_inflates_beyond_the_bound(magic: int, codec: int) -> None:
-    if codec == 4 and magic < 2:
-        codec = GZIP
-    data = records_of([record(bytes(100_000))], magic=magic, codec=codec)
-    with pytest.raises((LimitExceededError, DecompressionError)):
-        read(data, inflated_max=5000)
-    assert len(read(data, inflated_max=200_000)) == 1

@@ -158,6 +158,13 @@ def nothing_kept() -> None:
 
 
 @pytest.mark.usefixtures("nothing_kept")
+def test_many_levels_do_not_keep_many_compressors() -> None:
+    for level in range(-20, 20):
+        compress(ZSTD, b"x", level=level)
+        assert len(codec_module.zstd_kept.compressors) <= module._ZSTD_KEPT_LEVELS_MAX
+
+
+@pytest.mark.usefixtures("nothing_kept")
 def test_a_compressor_that_grew_large_is_given_up() -> None:
     data = bytes(1 << 21)
     compress(ZSTD, data, level=9)

@@ -164,3 +164,8 @@ def voters_at(port: int, name: str = "") -> bytes:
 def test_what_has_no_room_in_its_field_is_an_argument_error(write: Any) -> None:
     with pytest.raises(ValueError, match=r"not -?\d+$|not \d+"):
         write()
+
+
+def test_hundreds_of_voters_are_counted_in_two_bytes() -> None:
+    change = LeaderChange(1, tuple(range(300)), tuple(range(127)))
+    assert LeaderChange.from_bytes(change.to_bytes()) == change

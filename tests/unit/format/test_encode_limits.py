@@ -61,33 +61,6 @@ def test_offsets_at_the_ends_of_64_bits_do_not_overflow(magic: int) -> None:
     assert encode({"offset": [INT64_MAX - 1, INT64_MAX]}, magic).last_offset == INT64_MAX
 
 
-@pytest.mark.parametrize("magic", [0, 1, 2])
-def test_numbering_ends_with_the_largest_offset(magic: int) -> None:
-    made = encode({"value": [b"", b""]}, magic, base_offset=INT64_MAX - 1)
-    assert made.last_offset == INT64_MAX
-    with pytest.raises(InvalidRecordError, match="not above the one before") as error:
-        encode({"value": [b"", b"", b""]}, magic, base_offset=INT64_MAX - 1)
-    assert error.value.record_index == 2
-
-
-@pytest.mark.parametrize("magic", [0, 1, 2])
-def test_a_base_offset_may_lie_at_the_first_record_or_below_it(magic: int) -> None:
-    for base in (5, 4, 0):
-        made = encode({"offset": [5, 9]}, magic, base_offset=base)
-        assert (made.base_offset, made.last_offset) == (base, 9)
-    with pytest.raises(InvalidRecordError, match="below the base offset") as error:
-        encode({"offset": [5, 9]}, magic, base_offset=6)
-    assert error.value.record_index == 0
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_headers_below_magic_2_are_refused(magic: int) -> None:
-    assert encode({"headers": [[], []]}, magic).record_count == 2
-    with pytest.raises(InvalidRecordError, match="headers") as error:
-        encode({"headers": [[], [(b"h", b"")]]}, magic)
-    assert error.value.record_index == 1
-
-
 def huge(*sizes: int) -> BinaryColumn:
     """Values of zeros that no memory stands behind until somebody writes or reads them."""
     ends = np.array([0, *np.cumsum(sizes, dtype=np.int64)], np.int64)

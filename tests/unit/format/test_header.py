@@ -74,20 +74,6 @@ def test_a_limit_ends_the_walk_before_a_batch_that_starts_there() -> None:
     assert (len(at_batch), at_batch.stop) == (1, StopReason.LIMIT)
 
 
-def test_a_bound_on_batches_ends_the_walk() -> None:
-    table = scan(LOG, batches_max=2)
-    assert (len(table), table.stop) == (2, StopReason.LIMIT)
-    rest = scan(LOG, start=table.end_position)
-    assert (len(rest), rest.stop, rest.position[0]) == (1, StopReason.END, table.end_position)
-
-
-def test_a_batch_beyond_the_window_asks_for_its_bytes() -> None:
-    window = LOG[: len(FIRST) + 40]
-    table = scan(window, file_end=len(LOG))
-    assert (len(table), table.stop, table.needed) == (1, StopReason.LIMIT, len(SECOND))
-    assert scan(window).stop is StopReason.TORN_TAIL
-
-
 @pytest.mark.parametrize(
     "where",
     [{"base": -1}, {"base": 5, "start": 4}, {"start": len(LOG) + 1}, {"file_end": len(LOG) - 1}],

@@ -113,14 +113,6 @@ def test_what_cannot_be_written_again_is_refused_and_named(claim: str) -> None:
     assert caught.value.position == len(sound)
 
 
-def test_a_refused_record_counts_from_the_first_of_its_batch() -> None:
-    data = batch([record()]) + batch([record(), record(), record(timestamp=-2)], base_offset=1)
-    for keep, where in ((odd, 2), (lambda columns: columns["offset"] != 1, 2)):
-        with pytest.raises(InvalidRecordError) as caught:
-            filter_batches(data, delete_empty, keep, **NOW)
-        assert caught.value.record_index == where
-
-
 def test_a_last_offset_below_the_base_cannot_be_kept() -> None:
     def decide(table: BatchTable) -> Verdict:
         return Verdict.same(Retention.RETAIN_EMPTY, len(table))

@@ -147,6 +147,12 @@ def test_a_batch_longer_than_a_window_is_found_and_gone_on_from(
     assert run == SoundRun(3, len(data), 3, 3, 40, 3, None)
 
 
+@pytest.mark.parametrize("kept", range(0, 130, 7))
+def test_too_few_bytes_are_no_batch_and_no_fault(kept: int) -> None:
+    told(BATCHES[0][:kept])
+    told(BATCHES[0] + BATCHES[1][:kept])
+
+
 def test_bounds_that_cannot_be_are_refused() -> None:
     with pytest.raises(ValueError, match="stop"):
         list(find_sound_batches(lambda _position, size: bytes(size)))

@@ -22,6 +22,11 @@ def test_every_layout_of_the_schemas_can_be_compiled() -> None:
                 assert callable(message_reader(record.value, version))
 
 
+def test_a_topic_that_is_not_internal_is_refused() -> None:
+    with pytest.raises(ValueError, match="'orders' is none of __consumer_offsets"):
+        decode("orders", b"", b"")
+
+
 def test_no_schema_is_read_before_a_record_is() -> None:
     assert "numpy" not in modules_loaded_by("import kseg.internal")
     assert "json" not in modules_loaded_by(

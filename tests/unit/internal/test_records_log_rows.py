@@ -65,6 +65,13 @@ def test_rows_come_from_a_scan_a_log_or_one_piece(offsets: Path) -> None:
     assert by_scan[1].timestamp == -1
 
 
+def test_control_records_are_no_rows(offsets: Path) -> None:
+    assert len(list(internal.rows(scan(offsets, control=True, columns=FIELDS)))) == 5
+
+
+FIELDS = ("offset", "timestamp", "key", "value", "control")
+
+
 def test_a_topic_that_is_not_known_has_to_be_named(offsets: Path) -> None:
     file = offsets.rename(offsets.with_name("copy")) / f"{0:020d}.log"
     with pytest.raises(ValueError, match="name it as `topic`"):
@@ -155,6 +162,15 @@ def test_every_type_of_record_has_a_schema() -> None:
             assert pa.types.is_struct(schema.field("value").type)
     with pytest.raises(ValueError, match="has no records 'NOTHING', only TRANSACTION_LOG, UNKNOWN"):
         internal.table_schema("__transaction_state", "NOTHING")
+
+
+def test_one_piece_makes_record_batches(offsets: Path) -> None:
+    (piece,) = scan(offsets)
+    found = internal.record_batches(piece)
+    assert {name: batch.num_rows for name, batch in found.items()} == {
+        "OFFSET_COMMIT": 4,
+        "UNKNOWN": 1,
+    }
 
 
 def test_rows_need_no_arrow() -> None:

@@ -215,6 +215,14 @@ def test_what_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
         replayed(*[schema("a", 1, 7, "x" * 900)] * 6)
 
 
+def test_an_id_keeps_its_first_text() -> None:
+    found = replayed(schema("a", 1, 7), schema("b", 1, 7), schema("c", 1, 7, INT))
+    assert [(one.subject, one.text) for one in found] == [("a", STRING), ("b", STRING)]
+    (finding,) = found.findings
+    assert finding.code == "id-two-texts"
+    assert "than at offset 0 (a 1)" in finding.message
+
+
 def test_ids_count_in_their_context() -> None:
     found = replayed(
         schema("a", 1, 7), schema(":.eu:a", 1, 7, INT), schema("b", 1, 8), schema(":.eu:b", 1, 8)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable
 from struct import pack
 from typing import Any
@@ -120,15 +119,6 @@ def test_equal_bytes_make_equal_messages() -> None:
     assert hash(message) == hash(copy)
     assert message != Message.build(b"other", key=b"key")
     assert message != "value"
-
-
-def test_messages_pickle_with_their_wrapper_s_time() -> None:
-    message = Message(
-        Message.build(b"v").data, wrapper_timestamp=9, wrapper_timestamp_type=LOG_APPEND
-    )
-    loaded = pickle.loads(pickle.dumps(message))
-    assert loaded == message
-    assert loaded.timestamp == 9
 
 
 # From one magic to another

@@ -156,13 +156,6 @@ def test_equal_bytes_make_equal_sets() -> None:
     assert str(len(ours.data)) in repr(ours)
 
 
-def test_the_magic_of_all_wrappers_is_told() -> None:
-    mixed_inside = wrapped(inner(0, magic=0))
-    assert MessageSet(mixed_inside).wrappers_have_magic(1)
-    assert not MessageSet(mixed_inside + inner(1, magic=0)).wrappers_have_magic(1)
-    assert MessageSet(b"").wrappers_have_magic(1)
-
-
 def test_offsets_inside_are_counted_as_java_counts_however_far_apart() -> None:
     offsets = (-(2**63), -1, 0, 2**63 - 1)
     entries = [

@@ -81,6 +81,13 @@ def test_each_record_goes_to_the_partition_of_its_key(
     assert sum(each.record_count for each in results.values()) == 4
 
 
+def test_columns_may_have_other_names(broker: Broker) -> None:
+    frame = pl.DataFrame({"user": ["a"], "text": ["x"], "at": [NOW_MS], "key": ["ignored"]})
+    write(frame, broker, key="user", value="text", timestamp="at")
+    (columns,) = kseg.scan(broker.path, topics="orders")
+    assert (columns.key[0], columns.value[0]) == (b"a", b"x")
+
+
 def test_pieces_of_another_log_are_copied_with_times_and_headers(
     broker: Broker, tmp_path: Path
 ) -> None:
