@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from kseg.constants import Compression, TimestampType
 from kseg.errors import CorruptRecordError, KsegError
-from kseg.format.encode import encode_batch, encode_messages_07
-from kseg.format.options import BatchOptions
-from kseg.legacy.message import Message, entry
+from kseg.legacy.message import Message
 from kseg.legacy.message_set import Message07, MessageAndOffset, MessageSet, MessageSet07
 from kseg.legacy.old_brokers import analyze_0_10
 from tests import builders, reference

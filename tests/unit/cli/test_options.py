@@ -6,7 +6,7 @@ import click
 import pytest
 
 from kseg.cli.main import cli
-from kseg.cli.options import CommandSettings, parse_setting, parse_size
+from kseg.cli.options import CommandSettings, parse_setting
 from kseg.cli.paths import config_of
 from kseg.cli.verbs.spark import spark
 from kseg.files.selection import Selection

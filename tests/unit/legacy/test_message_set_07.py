@@ -14,7 +14,6 @@ from kseg.errors import (
     LimitExceededError,
     RecordTooLargeError,
 )
-from kseg.legacy.message import Message
 from kseg.legacy.message_set import Message07, MessageSet, MessageSet07
 from tests import builders
 from tests.builders import GZIP
