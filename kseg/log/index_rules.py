@@ -40,7 +40,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from kseg.commands import filled
-from kseg.constants import INT64_MIN, TAILS, Bools, Int64s, StopReason, StrPath
+from kseg.constants import INT64_MIN, TAILS, Int64s, StopReason, StrPath
 from kseg.documents import frozen_dataclass
 from kseg.errors import CorruptIndexError, KsegError
 from kseg.files import io
@@ -231,6 +231,8 @@ class EntriesCheck(IndexCheck):
     index: ClassVar[type[OffsetIndex | TimeIndex]]
     #: The number beside an offset.
     other: ClassVar[str]
+    #: The least such number.
+    least: ClassVar[int]
     #: Which of the two numbers of `Due` is that of this index.
     column: ClassVar[int]
 
@@ -301,13 +303,15 @@ class EntriesCheck(IndexCheck):
         """Report empty slots after the used ones, as a process that was killed leaves them."""
         self.note("unused", position=used * self.entry_bytes, slots=slots)
 
-    def _falls(self, offsets: Int64s, others: Int64s) -> Bools:
-        """bool[n]: entries that may not follow those before, or lie below the base."""
-        raise NotImplementedError
-
     def _check_order(self, offsets: Int64s, others: Int64s) -> bool:
-        """Report the first entry that is out of order; whether there is none."""
-        falls = self._falls(offsets, others)
+        """Report the first entry that is out of order; whether there is none.
+
+        The key of the index rises from entry to entry; the other number does not fall.
+        """
+        keys, values = (others, offsets) if self.column else (offsets, others)
+        falls = (offsets < self._place.base_offset) | (others < self.least)
+        # Compared, not subtracted: the difference of two timestamps may not fit.
+        falls[1:] |= (keys[1:] <= keys[:-1]) | (values[1:] < values[:-1])
         if not falls.any():
             return True
         at = int(falls.argmax())
@@ -388,12 +392,7 @@ class OffsetIndexCheck(EntriesCheck):
     """The entries of one `.index`."""
 
     kind = FileKind.INDEX
-    word, index, other, column = "index", OffsetIndex, "position", 0
-
-    def _falls(self, offsets: Int64s, others: Int64s) -> Bools:
-        falls = (offsets < self._place.base_offset) | (others < 0)
-        falls[1:] |= (np.diff(offsets) <= 0) | (np.diff(others) < 0)
-        return falls
+    word, index, other, least, column = "index", OffsetIndex, "position", 0, 0
 
     def feed(self, table: BatchTable) -> None:
         """Compare the entries that point below the end of the batches with these."""
@@ -446,14 +445,8 @@ class TimeIndexCheck(EntriesCheck):
     """The entries of one `.timeindex`."""
 
     kind = FileKind.TIMEINDEX
-    word, index, other, column = "time-index", TimeIndex, "timestamp", 1
+    word, index, other, least, column = "time-index", TimeIndex, "timestamp", INT64_MIN, 1
     _latest = INT64_MIN
-
-    def _falls(self, offsets: Int64s, others: Int64s) -> Bools:
-        falls = offsets < self._place.base_offset
-        # Compared, not subtracted: the difference of two timestamps may not fit.
-        falls[1:] |= (others[1:] <= others[:-1]) | (np.diff(offsets) < 0)
-        return falls
 
     def feed(self, table: BatchTable) -> None:
         """Compare the entries whose offsets the batches reach."""
