@@ -277,9 +277,14 @@ class LogFile(Closing):
         size = plan.size
         limit = size if limit is None else min(limit, size)
         last: BatchTable | None = None
-        for tile in self._tiles(start, limit, plan, on_unreadable):
+        # Headers are read alone where that may pay.
+        is_cached = plan.cached and limit - start >= CACHED_BYTES_MIN
+        tiles = self._walk_cached if is_cached else self._walk_bytes
+        # Kafka's reader does not distinguish a torn end from a wrong length.
+        judges_ends = plan.policy == "strict" and not self.kafka07
+        for tile in tiles(start, limit, plan, on_unreadable):
             workers.check()
-            if tile.table.stop is StopReason.TORN_TAIL and plan.judges_ends:
+            if judges_ends and tile.table.stop is StopReason.TORN_TAIL:
                 tile = self._with_judged_end(tile, last, size)
             last = tile.table
             yield tile
@@ -304,15 +309,6 @@ class LogFile(Closing):
                 return file.read(position, window_bytes), position
 
             yield window
-
-    def _tiles(
-        self, start: int, limit: int, plan: _WalkPlan, on_unreadable: OnUnreadable | None
-    ) -> Iterator[Tile]:
-        """Tiles, by headers that are read alone where that may pay, or else by all bytes."""
-        if plan.cached and limit - start >= CACHED_BYTES_MIN:
-            yield from self._walk_cached(start, limit, plan, on_unreadable)
-        else:
-            yield from self._walk_bytes(start, limit, plan, on_unreadable)
 
     def _walk_cached(
         self, start: int, limit: int, plan: _WalkPlan, on_unreadable: OnUnreadable | None
@@ -544,11 +540,6 @@ class _WalkPlan(NamedTuple):
     batches_max: int = TILE_BATCHES
     entries: Buffer = b""
     cached: bool = False
-
-    @property
-    def judges_ends(self) -> bool:
-        """Whether to distinguish a torn end from a wrong length; Kafka's reader does not."""
-        return self.policy == "strict" and not self.kafka07
 
     def scan(
         self,
