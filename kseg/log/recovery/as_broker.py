@@ -79,7 +79,7 @@ class AsBroker(Loading):
             OSError: it cannot be read.
         """
         self.epochs = _read_epochs(self)
-        for name in self.overlay.names():  # `ProducerStateManager.listSnapshotFiles`
+        for name in sorted(self.overlay.files):  # `ProducerStateManager.listSnapshotFiles`
             if name.endswith(f".{SNAPSHOT}"):
                 offset_from_file_name(name)
         room = self.inputs.config.segment_index_bytes // OFFSET_ENTRY.size * OFFSET_ENTRY.size
@@ -102,7 +102,7 @@ class AsBroker(Loading):
         """
         overlay = self.overlay
         self.bases.clear()
-        for name in overlay.names():
+        for name in sorted(overlay.files):
             if name.endswith(INDEX_SUFFIXES):
                 base = offset_from_file_name(name)
                 if file_of(base, LOG) not in overlay.files:

@@ -205,12 +205,12 @@ class Loading(LoadContext):
             raise UnsupportedFormatError(
                 "Kafka 0.7 has no log that can be appended to", path=overlay.directory
             )
-        for name in overlay.names():
+        for name in sorted(overlay.files):
             if name.endswith(f".{LOG}"):
                 base = _base_offset_of(self, name)
                 if base is not None:
                     self.add(base)
-        for name in overlay.names():
+        for name in sorted(overlay.files):
             if name.endswith(INDEX_SUFFIXES):
                 base = _offset(name)
                 if base is not None and file_of(base, LOG) not in overlay.files:

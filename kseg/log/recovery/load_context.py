@@ -323,7 +323,7 @@ class LoadContext:
     def snapshots(self, *, aloof: bool = False) -> SnapshotFiles:
         """The producer snapshots that are there; `aloof` neither writes nor deletes any."""
         paths: dict[int, str] = {}
-        for name in self.overlay.names():
+        for name in sorted(self.overlay.files):
             if name.endswith("." + SNAPSHOT):
                 digits = name.partition(".")[0]
                 if digits.isascii() and digits.isdigit() and int(digits) < 2**63:
@@ -523,7 +523,7 @@ def clear(
         OSError: the disk refuses.
     """
     careful, temporary = end_by_index is None, set()
-    for name in overlay.names():
+    for name in sorted(overlay.files):
         is_deleted = name.endswith(DELETED) and not name.endswith(_KRAFT_DELETED)
         if is_deleted or _is_half_written(name, careful=careful):
             why = "its segment was deleted" if is_deleted else "not finished"
@@ -558,7 +558,7 @@ def _is_half_written(name: str, *, careful: bool) -> bool:
 def _valid_swaps(overlay: Overlay, temporary: set[str], *, careful: bool) -> list[str]:
     """The `.swap` files that are complete; the others are removed, and then each `.cleaned`."""
     cleaned, swaps = (
-        {name: _offset(name, careful) for name in overlay.names() if name.endswith(suffix)}
+        {name: _offset(name, careful) for name in sorted(overlay.files) if name.endswith(suffix)}
         for suffix in (CLEANED, SWAP)
     )
     temporary.update(cleaned, swaps)
@@ -608,7 +608,7 @@ def _make_room(
             # its room counts as entries, and the next append begins another segment.
             overlay.put(index, bytes(index_bytes), "one full of zeros in place of none")
             swaps.append(index)
-    for name in overlay.names():
+    for name in sorted(overlay.files):
         offset = None if name in swaps else _offset(name)
         if offset is not None and start <= offset < end:
             overlay.remove(name, "a finished file takes its place", keep=True)

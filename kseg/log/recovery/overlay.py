@@ -269,10 +269,6 @@ class Overlay:
 
     # ---- looking ---------------------------------------------------------------------------------
 
-    def names(self) -> list[str]:
-        """All names, ascending."""
-        return sorted(self.files)
-
     def path(self, name: str) -> str:
         """The path of a file, for messages."""
         return self._prefix + name

@@ -388,6 +388,7 @@ def _plan_of(loaded: Loading) -> RecoveryPlan:
     """The plan from a load in an overlay."""
     log = loaded.log
     remote = tiered(loaded.overlay.directory, loaded.inputs.tier)
+    end = INT64_MAX if log is None else log.log_end_offset
     plan = RecoveryPlan(
         path=str(loaded.overlay.directory),
         inputs=loaded.inputs,
@@ -397,10 +398,8 @@ def _plan_of(loaded: Loading) -> RecoveryPlan:
         inflated=tuple(loaded.inflated),
         error=loaded.error,
         ended_at=loaded.ended_at if loaded.cut_bytes else None,
+        remote=None if remote is None else history_of(remote, end=end),
     )
-    if remote is not None:
-        end = INT64_MAX if log is None else log.log_end_offset
-        plan = replace(plan, remote=history_of(remote, end=end))
     if log is None:
         return plan
     return replace(
