@@ -356,14 +356,18 @@ class WriteFile(Closing):
     """A file open for reading and writing at positions. One thread at a time may change it.
 
     `open` acquires; `close`, or leaving a `with`, releases. Nothing is lasting before `flush`.
+
+    Attributes:
+        path: of the file, for messages; a rename of an open file sets it.
+        fd: the descriptor, for reading; -1 once it is closed.
     """
 
-    __slots__ = ("_failure", "_fd", "path")
+    __slots__ = ("_failure", "fd", "path")
 
     def __init__(self, path: str, fd: int) -> None:
         """Take over `fd`; use `open` instead."""
-        self.path = path  # for messages; a rename of an open file sets it
-        self._fd = fd
+        self.path = path
+        self.fd = fd
         self._failure: OSError | None = None  # of a flush; nothing is written after it
 
     @classmethod
@@ -423,14 +427,9 @@ class WriteFile(Closing):
         return file
 
     @property
-    def fd(self) -> int:
-        """The descriptor, for reading; -1 once it is closed."""
-        return self._fd
-
-    @property
     def size(self) -> int:
         """Bytes that the file has now."""
-        return file_size(self._fd)
+        return file_size(self.fd)
 
     @property
     def poisoned(self) -> bool:
@@ -439,7 +438,7 @@ class WriteFile(Closing):
 
     def read_at(self, position: int, size: int) -> bytes:
         """Read `size` bytes from `position`, fewer only where the file ends."""
-        return read_at(self._fd, position, size, self.path)
+        return read_at(self.fd, position, size, self.path)
 
     def write_at(self, position: int, *parts: Buffer) -> int:
         """Write all of the parts as `write_parts` does; return their size in bytes."""
@@ -467,7 +466,7 @@ class WriteFile(Closing):
             return
         some = parts if len(parts) <= _BUFFERS_MAX else parts[:_BUFFERS_MAX]
         try:
-            written = _calls.pwritev(self._fd, some, position)
+            written = _calls.pwritev(self.fd, some, position)
         except InterruptedError:
             written = 0
         except OSError as error:
@@ -489,7 +488,7 @@ class WriteFile(Closing):
             if not left:
                 return
             try:
-                written = _calls.pwritev(self._fd, left[:_BUFFERS_MAX], position)
+                written = _calls.pwritev(self.fd, left[:_BUFFERS_MAX], position)
             except InterruptedError:
                 written = 0
                 continue
@@ -518,7 +517,7 @@ class WriteFile(Closing):
         self._check()
         with naming(self.path):
             if size >= self.size:
-                _calls.ftruncate(self._fd, size)
+                _calls.ftruncate(self.fd, size)
             else:
                 self._shorten(size)
 
@@ -528,26 +527,26 @@ class WriteFile(Closing):
         Bytes that are cut off under a map would kill the process that reads them.
         """
         try:
-            system_calls.exclude(self._fd, size)
+            system_calls.exclude(self.fd, size)
         except BlockingIOError:
             self._begin_anew(size)
         except OSError:  # this system has no such locks, so readers map only where that is safe
-            _calls.ftruncate(self._fd, size)
+            _calls.ftruncate(self.fd, size)
         else:
             try:
-                _calls.ftruncate(self._fd, size)
+                _calls.ftruncate(self.fd, size)
             finally:
-                system_calls.release(self._fd)
+                system_calls.release(self.fd)
 
     def _begin_anew(self, size: int) -> None:
         """Give the name to a new file with the first `size` bytes, and go on with that file."""
-        if not os.path.samestat(os.fstat(self._fd), os.lstat(self.path)):
-            raise _in_use(self._fd, self.path, size, "the file has lost its name meanwhile")
-        _check_room(self._fd, self.path, size, size)
+        if not os.path.samestat(os.fstat(self.fd), os.lstat(self.path)):
+            raise _in_use(self.fd, self.path, size, "the file has lost its name meanwhile")
+        _check_room(self.fd, self.path, size, size)
         beside = self.path + _BESIDE
         unlink(beside, missing_ok=True)
         try:
-            with WriteFile.open(beside, exclusive=True, like=os.fstat(self._fd)) as made:
+            with WriteFile.open(beside, exclusive=True, like=os.fstat(self.fd)) as made:
                 position = 0
                 while position < size:
                     part = self.read_at(position, min(size - position, _COPIED_BYTES))
@@ -558,13 +557,13 @@ class WriteFile(Closing):
                     position += made.write_at(position, part)
                 made.flush()
                 rename(beside, self.path)
-                os.dup2(made.fd, self._fd, inheritable=False)
-                _written[self._fd] = _written[made.fd]
+                os.dup2(made.fd, self.fd, inheritable=False)
+                _written[self.fd] = _written[made.fd]
         except OSError as error:
             with suppress(OSError):
                 unlink(beside, missing_ok=True)
             if is_full(error):
-                raise _in_use(self._fd, self.path, size, "the disk is full") from error
+                raise _in_use(self.fd, self.path, size, "the disk is full") from error
             raise
         try:
             flush_directory(os.path.dirname(self.path) or ".")
@@ -575,7 +574,7 @@ class WriteFile(Closing):
     @property
     def blocks_bytes(self) -> int:
         """Bytes of the blocks that the file has; more than its size where some are reserved."""
-        return os.fstat(self._fd).st_blocks * 512
+        return os.fstat(self.fd).st_blocks * 512
 
     def reserve(self, position: int, size: int) -> bool:
         """Take blocks for bytes to come; neither a byte nor the size changes.
@@ -585,10 +584,10 @@ class WriteFile(Closing):
         `release` gives back unused ones.
         """
         try:
-            disk = os.fstatvfs(self._fd)
+            disk = os.fstatvfs(self.fd)
             if disk.f_bavail * disk.f_frsize < _FREE_TIMES * size:
                 return False
-            _calls.fallocate(self._fd, position, size)
+            _calls.fallocate(self.fd, position, size)
         except OSError:
             return False
         return True
@@ -601,11 +600,11 @@ class WriteFile(Closing):
             OSError: the file system refuses.
         """
         self._check()
-        status = os.fstat(self._fd)
+        status = os.fstat(self.fd)
         with naming(self.path):
-            _calls.ftruncate(self._fd, size)
+            _calls.ftruncate(self.fd, size)
             with suppress(PermissionError):  # a process that may write a file need not own it
-                _calls.utime(self._fd, ns=(status.st_atime_ns, status.st_mtime_ns))
+                _calls.utime(self.fd, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def flush(self) -> None:
         """Make all bytes, and the size, lasting.
@@ -617,13 +616,13 @@ class WriteFile(Closing):
         self._check()
         try:
             # The size is among what fdatasync writes; times of modification are not.
-            _calls.fdatasync(self._fd)
+            _calls.fdatasync(self.fd)
         except OSError as error:
             self._failure = named(error, self.path)
             # The pages of a failed flush count as written, though the disk lacks them.
             if hasattr(os, "posix_fadvise"):
                 with suppress(OSError):
-                    os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                    os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
             raise
 
     def _check(self) -> None:
@@ -637,7 +636,7 @@ class WriteFile(Closing):
 
     def close(self) -> None:
         """Release the descriptor, flushed or not; a second call does nothing."""
-        fd, self._fd = self._fd, -1
+        fd, self.fd = self.fd, -1
         if fd >= 0:
             close_written(fd)
 

@@ -34,15 +34,17 @@ class LogWriter(Closing):
 
     Attributes:
         file: the open file, for reading at positions.
+        size: bytes of log: the position of the next append.
+        file_bytes: bytes of the file; more than `size` only where it is preallocated.
     """
 
-    __slots__ = ("_dirty", "_failure", "_file_bytes", "_reserves", "_room", "_size", "file")
+    __slots__ = ("_dirty", "_failure", "_reserves", "_room", "file", "file_bytes", "size")
 
     def __init__(self, file: io.WriteFile, size: int, file_bytes: int) -> None:
         """Take over an open file; use `open` instead."""
         self.file: Final = file
-        self._size = size
-        self._file_bytes = file_bytes
+        self.size = size
+        self.file_bytes = file_bytes
         self._failure: BaseException | None = None
         # The contents of an existing file may be in the page cache alone.
         self._dirty = True
@@ -86,16 +88,6 @@ class LogWriter(Closing):
         return self.file.path
 
     @property
-    def size(self) -> int:
-        """Bytes of log: the position of the next append."""
-        return self._size
-
-    @property
-    def file_bytes(self) -> int:
-        """Bytes of the file; more than `size` only where it is preallocated."""
-        return self._file_bytes
-
-    @property
     def poisoned(self) -> bool:
         """Whether the file's contents are unknown, since an error could not be undone."""
         return self._failure is not None or self.file.poisoned
@@ -121,7 +113,7 @@ class LogWriter(Closing):
         """
         if self._failure is not None:
             self._refuse()
-        position = self._size
+        position = self.size
         end = position + size
         if end > SEGMENT_BYTES_MAX:
             raise LimitExceededError(
@@ -143,9 +135,9 @@ class LogWriter(Closing):
         except BaseException as error:
             self.cut_back(position, error)
             raise
-        self._size = end
-        if end > self._file_bytes:
-            self._file_bytes = end
+        self.size = end
+        if end > self.file_bytes:
+            self.file_bytes = end
         return position
 
     def cut_back(self, size: int, cause: BaseException) -> None:
@@ -161,7 +153,7 @@ class LogWriter(Closing):
         except BaseException:
             self._failure = cause
             raise
-        self._size = self._file_bytes = size
+        self.size = self.file_bytes = size
         self._reserves = False
 
     def truncate(self, size: int) -> int:
@@ -179,13 +171,13 @@ class LogWriter(Closing):
         """
         if self._failure is not None:
             self._refuse()
-        removed = self._size - size
+        removed = self.size - size
         if size < 0 or removed < 0:
-            raise ValueError(f"cannot cut {self._size} bytes to {size}")
-        if size < self._file_bytes:
+            raise ValueError(f"cannot cut {self.size} bytes to {size}")
+        if size < self.file_bytes:
             self._dirty = True
             self.file.truncate(size)
-            self._size = self._file_bytes = size
+            self.size = self.file_bytes = size
             self._reserves, self._room = False, max(size, RESERVED_BYTES)
         return removed
 
@@ -196,10 +188,10 @@ class LogWriter(Closing):
             PoisonedFileError: an error before could not be undone.
             OSError: the disk refuses.
         """
-        self.truncate(self._size)
+        self.truncate(self.size)
         if self._reserves:
-            self.file.release(self._size)
-            self._reserves, self._room = False, max(self._size, RESERVED_BYTES)
+            self.file.release(self.size)
+            self._reserves, self._room = False, max(self.size, RESERVED_BYTES)
 
     def flush(self) -> None:
         """Make all bytes lasting; does nothing if nothing has changed since the last time.

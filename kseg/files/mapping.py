@@ -66,20 +66,22 @@ class MappedFile(Closing):
 
     Attributes:
         path: of the file.
+        size: bytes at the time of `open` or of the last `refresh`; nothing past it is read.
+        mapped: whether `view` gives a map; if not, only `read` serves.
         wanted_end: the expected end of the reading, if known. A file in a store requests no bytes
             after it in advance.
     """
 
-    __slots__ = ("_fd", "_index", "_map", "_mapped", "_mapping", "_size", "path", "wanted_end")
+    __slots__ = ("_fd", "_index", "_map", "_mapping", "mapped", "path", "size", "wanted_end")
 
     def __init__(self, path: str, fd: int, mapping: Mapping, *, index: bool = False) -> None:
         """Take over `fd`; use `open` instead."""
         self.path: Final = path
         self.wanted_end = INT64_MAX
         self._fd = fd
-        self._size = 0
+        self.size = 0
         self._mapping: Final = mapping
-        self._mapped = mapping != "never"
+        self.mapped = mapping != "never"
         self._index: Final = index
         self._map: mmap.mmap | None = None
 
@@ -109,21 +111,11 @@ class MappedFile(Closing):
         name = fspath(path)
         fd = io.open_read(name)
         opened = cls(name, fd, mapping, index=index)
-        opened._mapped = mapping in ("always", "unheld") or (
+        opened.mapped = mapping in ("always", "unheld") or (
             mapping == "auto" and not held_by_another(name)
         )
         opened.refresh()
         return opened
-
-    @property
-    def mapped(self) -> bool:
-        """Whether `view` gives a map; if not, only `read` serves."""
-        return self._mapped
-
-    @property
-    def size(self) -> int:
-        """Bytes at the time of `open` or of the last `refresh`; nothing past it is read."""
-        return self._size
 
     @property
     def closed(self) -> bool:
@@ -157,7 +149,7 @@ class MappedFile(Closing):
             ValueError: the file is not mapped, or closed.
         """
         self._check_open()
-        if not self._mapped:
+        if not self.mapped:
             raise ValueError(f"{self.path} is read through windows, not mapped; use read()")
         return memoryview(self._map if self._map is not None else b"")
 
@@ -176,7 +168,7 @@ class MappedFile(Closing):
         self._check_open()
         if position < 0 or size < 0:
             raise ValueError(f"position {position} and size {size} must not be negative")
-        expected_bytes = min(size, max(self._size - position, 0))
+        expected_bytes = min(size, max(self.size - position, 0))
         try:
             data = io.read_at(self._fd, position, expected_bytes, self.path)
         except OSError as error:
@@ -185,7 +177,7 @@ class MappedFile(Closing):
             raise
         if len(data) < expected_bytes:
             raise CorruptRecordError(
-                f"the file shrank while it was read: {self._size} bytes when it was opened, "
+                f"the file shrank while it was read: {self.size} bytes when it was opened, "
                 f"{position + len(data)} now; open it again",
                 path=self.path,
                 position=position,
@@ -203,9 +195,9 @@ class MappedFile(Closing):
             first = _next_block(first)
         if first < end:
             # `low` is the last bad block that was tried, `high` the next one to try.
-            low, high, step = first, min(_next_block(first), self._size), _BLOCK_BYTES
-            while high < self._size and not self._can_read(high):
-                low, high, step = high, min(high + step, self._size), 2 * step
+            low, high, step = first, min(_next_block(first), self.size), _BLOCK_BYTES
+            while high < self.size and not self._can_read(high):
+                low, high, step = high, min(high + step, self.size), 2 * step
             while high - low > _BLOCK_BYTES:
                 middle = _next_block((low + high) // 2 - 1)
                 low, high = (low, middle) if self._can_read(middle) else (middle, high)
@@ -237,10 +229,10 @@ class MappedFile(Closing):
         """
         self._check_open()
         size = io.file_size(self._fd)
-        if self._mapped and size != self._size:
+        if self.mapped and size != self.size:
             self._map = self._map_whole(size) if size else None
-            self._mapped = self._map is not None or not size
-        self._size = size
+            self.mapped = self._map is not None or not size
+        self.size = size
         return size
 
     def _map_whole(self, size: int) -> mmap.mmap | None:

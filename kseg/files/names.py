@@ -98,11 +98,12 @@ class SegmentFiles:
     Attributes:
         base_offset: in their names.
         log, index, time_index, txn_index: the files.
+        raw_path: the path of the log: a `Path`, or its text.
         kafka07: whether the log is of Kafka 0.7.
     """
 
-    __slots__ = ("_index", "_log", "_time_index", "_txn_index", "base_offset", "kafka07")
-    log: Path = _path_of("_log")
+    __slots__ = ("_index", "_time_index", "_txn_index", "base_offset", "kafka07", "raw_path")
+    log: Path = _path_of("raw_path")
     index: Path | None = _path_of("_index")
     time_index: Path | None = _path_of("_time_index")
     txn_index: Path | None = _path_of("_txn_index")
@@ -119,15 +120,10 @@ class SegmentFiles:
         """Take paths, or their text."""
         self.base_offset = base_offset
         self.kafka07 = kafka07
-        self._log = log
+        self.raw_path = log
         self._index = index
         self._time_index = time_index
         self._txn_index = txn_index
-
-    @property
-    def raw_path(self) -> Path | str:
-        """The path of the log as it was given: a `Path`, or its text."""
-        return self._log
 
     def _values(self) -> tuple[Any, ...]:
         """The arguments of the constructor, in order."""
@@ -153,20 +149,16 @@ class NamedFile:
     Attributes:
         name: the parsed name.
         path: where it is.
+        raw_path: the same, a `Path` or its text.
     """
 
-    __slots__ = ("_path", "name")
-    path: Path = _path_of("_path")
+    __slots__ = ("name", "raw_path")
+    path: Path = _path_of("raw_path")
 
     def __init__(self, name: FileName, path: Path | str) -> None:
         """Take a path, or its text."""
         self.name = name
-        self._path = path
-
-    @property
-    def raw_path(self) -> Path | str:
-        """The path as it was given: a `Path`, or its text."""
-        return self._path
+        self.raw_path = path
 
     def __eq__(self, other: object) -> bool:
         """Whether both attributes are equal."""

@@ -97,7 +97,7 @@ class RangedFile(MappedFile):
     def __init__(self, path: str, size: int) -> None:
         """Ask for nothing yet."""
         super().__init__(path, -1, "never")
-        self._size = size
+        self.size = size
         self._lock: Final = Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._walks: list[_Walk] = []
@@ -127,7 +127,7 @@ class RangedFile(MappedFile):
 
     def refresh(self) -> int:
         """The size, which does not change."""
-        return self._size
+        return self.size
 
     def read(self, position: int, size: int) -> memoryview:
         """Bytes from a position, fewer only where the file ends.
@@ -140,7 +140,7 @@ class RangedFile(MappedFile):
             raise ValueError(f"{self.path} is closed")
         if position < 0 or size < 0:
             raise ValueError(f"position {position} and size {size} must not be negative")
-        end = min(position + size, self._size)
+        end = min(position + size, self.size)
         if position >= end:
             return memoryview(b"")
         with self._lock:
@@ -173,7 +173,7 @@ class RangedFile(MappedFile):
         while walk.end < end:
             self._request_block(walk, 0)
         ahead = min(AHEAD_BYTES // len(self._walks), _AHEAD_TIMES * (position - walk.first))
-        while walk.end < min(self._size, self.wanted_end) and walk.end - end < ahead:
+        while walk.end < min(self.size, self.wanted_end) and walk.end - end < ahead:
             self._request_block(walk, 0)
         while len(blocks) > 1 and blocks[0].end <= walk.furthest - walk.behind:
             blocks.popleft()
@@ -185,7 +185,7 @@ class RangedFile(MappedFile):
         Up to `wanted_end`, which a reader has announced, blocks grow. After it they stay small.
         """
         is_ahead = walk.end < self.wanted_end
-        end = min(walk.end + max(walk.step if is_ahead else FIRST_BYTES, least), self._size)
+        end = min(walk.end + max(walk.step if is_ahead else FIRST_BYTES, least), self.size)
         if is_ahead:
             end = min(end, max(self.wanted_end, walk.end + least))
         walk.blocks.append(self._block(walk.end, end, here=here))

@@ -76,13 +76,27 @@ class Segment(Closing):
 
     `open` acquires, `close` or leaving a `with` releases. Any number of reads may run at once.
 
+    Attributes:
+        path: the file.
+        base_offset: from the file's name.
+        kafka07: whether the file is of Kafka 0.7, whose offsets are positions.
+
     Example:
         >>> with Segment.open(path) as segment:  # doctest: +SKIP
         ...     for columns in segment.read(offset=(1_200, None), columns=("offset", "value")):
         ...         print(len(columns))
     """
 
-    __slots__ = ("_indexes", "_is_last", "_log", "_mapping", "_size", "path")
+    __slots__ = (
+        "_indexes",
+        "_is_last",
+        "_log",
+        "_mapping",
+        "_size",
+        "base_offset",
+        "kafka07",
+        "path",
+    )
 
     def __init__(
         self, log: LogFile, mapping: Mapping, *, size: int | None, is_last: bool | None
@@ -90,6 +104,8 @@ class Segment(Closing):
         """Take over an open log file; use `open` instead."""
         self._log: Final = log
         self.path: Final = log.path
+        self.base_offset: Final = log.base_offset
+        self.kafka07: Final = log.kafka07
         self._mapping: Final[Mapping] = mapping
         self._size = size
         self._is_last = is_last
@@ -119,16 +135,6 @@ class Segment(Closing):
             OSError: it is missing or cannot be read.
         """
         return cls(LogFile.open(path, mapping), mapping, size=size, is_last=is_last)
-
-    @property
-    def base_offset(self) -> int:
-        """From the file's name."""
-        return self._log.base_offset
-
-    @property
-    def kafka07(self) -> bool:
-        """Whether the file is of Kafka 0.7, whose offsets are positions."""
-        return self._log.kafka07
 
     @property
     def mapped(self) -> bool:

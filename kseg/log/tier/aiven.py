@@ -410,19 +410,19 @@ class ChunkedFile(RangedFile):
 
     def _bounds(self, start: int, end: int) -> tuple[int, int]:
         size = self._manifest.chunk_size
-        return start // size * size, min(-(-end // size) * size, self._size)
+        return start // size * size, min(-(-end // size) * size, self.size)
 
     def _fetch(self, start: int, end: int) -> tuple[memoryview, KsegError | None]:
         """The bytes of a range of the segment, out of its chunks; up to a bad one and its error."""
         chunks, size = self._manifest.chunks, self._manifest.chunk_size
         first, last = start // size, -(-end // size)
         raw = self._source(chunks[first], chunks[last])
-        room = min(last * size, self._size) - first * size
+        room = min(last * size, self.size) - first * size
         with self._decoding:
             data, filled = private_memory(room, ((0, room),)).data, 0
             for at in range(first, last):
                 low, high = (chunks[slot] - chunks[first] for slot in (at, at + 1))
-                part_end = min((at + 1) * size, self._size)
+                part_end = min((at + 1) * size, self.size)
                 try:
                     opened = self._open_chunk(raw[low:high], part_end - at * size)
                 except (TierError, LimitExceededError) as error:

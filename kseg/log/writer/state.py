@@ -83,11 +83,11 @@ class LogState:
         last_checkpoint_ms: when a flush last had the checkpoints written.
         cuts: raised and published before each cut, for readers that read meanwhile.
         version: the version for readers.
+        closed: whether it is closed.
     """
 
     __slots__ = (
         "_active_files",
-        "_closed",
         "_created",
         "_failure",
         "_opened_ms",
@@ -96,6 +96,7 @@ class LogState:
         "active",
         "changed",
         "cleaning",
+        "closed",
         "config",
         "deletions",
         "epochs",
@@ -173,7 +174,7 @@ class LogState:
         self.last_flush_ms = self.last_checkpoint_ms = self._opened_ms
         self.truncations = Truncations()
         self._failure: BaseException | None = None
-        self._closed = False
+        self.closed = False
         self.roll_ms = config.roll_ms
         self._rules: AppendRules | None = None
         self._process: Final = os.getpid()
@@ -213,7 +214,7 @@ class LogState:
                 "unknown: open it again, which reads them",
                 path=self.path,
             ) from self._failure
-        if self._closed:
+        if self.closed:
             raise KsegError("the log is closed", path=self.path)
         if os.getpid() != self._process:
             raise KsegError("the log was opened by another process, before a fork", path=self.path)
@@ -231,17 +232,12 @@ class LogState:
     @property
     def may_change(self) -> bool:
         """Whether `check` would pass."""
-        return self._failure is None and not self._closed and os.getpid() == self._process
-
-    @property
-    def closed(self) -> bool:
-        """Whether it is closed."""
-        return self._closed
+        return self._failure is None and not self.closed and os.getpid() == self._process
 
     def mark_closed(self) -> None:
         """Refuse all further calls, and wake the threads that wait."""
         with self.lock:
-            self._closed = True
+            self.closed = True
             self.changed.notify_all()
 
     # ---- settings --------------------------------------------------------------------------------
