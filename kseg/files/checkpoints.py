@@ -88,8 +88,8 @@ def read_offset_checkpoint(path: StrPath) -> dict[TopicPartition, int]:
     reader = _Reader(io.read_file(path, bytes_max=CHECKPOINT_BYTES_MAX), path)
     offsets = {}
     for topic, partition, offset in reader.entries(fields=3):
-        number = reader.field(partition, INT32S, "partition")
-        offsets[TopicPartition(topic, number)] = reader.field(offset, INT64S, "offset")
+        number = reader.integer(partition, INT32S, "partition")
+        offsets[TopicPartition(topic, number)] = reader.integer(offset, INT64S, "offset")
     return offsets
 
 
@@ -105,8 +105,8 @@ def read_leader_epochs(path: StrPath) -> LeaderEpochCheckpoint:
     entries = []
     for epoch, start_offset in reader.entries(fields=2):
         entry = EpochEntry(
-            reader.field(epoch, INT32S, "epoch"),
-            reader.field(start_offset, INT64S, "start offset"),
+            reader.integer(epoch, INT32S, "epoch"),
+            reader.integer(start_offset, INT64S, "start offset"),
         )
         if min(entry) < 0:
             reader.fail(
@@ -195,12 +195,12 @@ class _Reader:
         version = next(lines, None)
         if version is None:
             return
-        if (number := self.integer(version, INT32S, "version")) != CHECKPOINT_VERSION:
+        if (number := self.integer(version, INT32S, "version", _MALFORMED)) != CHECKPOINT_VERSION:
             self.fail(f"version {number} is not {CHECKPOINT_VERSION}")
         count_line = next(lines, None)
         if count_line is None:
             return
-        count = self.integer(count_line, INT32S, "number of entries")
+        count = self.integer(count_line, INT32S, "number of entries", _MALFORMED)
         entry_count = 0
         for line in lines:
             entry = _WHITE_SPACE.split(line.rstrip(_BLANKS))  # a leading blank is an empty field
@@ -211,16 +211,17 @@ class _Reader:
         if entry_count != count:
             self.fail(f"{count} entries announced, {entry_count} found")
 
-    def integer(self, text: str, bounds: range, what: str, exception: str = _MALFORMED) -> int:
-        """An integer within bounds, or the error that names it."""
+    def integer(
+        self, text: str, bounds: range, what: str, exception: str = "NumberFormatException"
+    ) -> int:
+        """An integer within bounds, or the error that names it.
+
+        Kafka does not count other text in an entry as a malformed line.
+        """
         if not INTEGER.fullmatch(text) or (number := int(text)) not in bounds:
             reason = f"{what} {text!r} is not an integer of {bounds.stop.bit_length()} bits"
             self.fail(reason, exception)
         return number
-
-    def field(self, text: str, bounds: range, what: str) -> int:
-        """An integer of an entry; Kafka does not count other text as a malformed line."""
-        return self.integer(text, bounds, what, "NumberFormatException")
 
     def fail(self, reason: str, exception: str = _MALFORMED) -> NoReturn:
         """Raise for the line at hand."""

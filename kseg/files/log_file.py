@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -180,7 +180,14 @@ class LogFile(Closing):
             CorruptRecordError: the file shrank while it was read through windows.
             UnreadableError: the disk cannot read some of its bytes.
         """
-        plan = self._plan(end, on_bad_crc, policy, window_bytes, tile_bytes)
+        is_checked = on_bad_crc in ("note", "stop")
+        plan = self._plan(
+            end,
+            on_bad_crc,
+            policy,
+            window_bytes,
+            tile_bytes=tile_bytes or (CHECKED_TILE_BYTES if is_checked else TILE_BYTES),
+        )
         yield from self._walk(start, limit, plan, on_unreadable)
 
     def headers(
@@ -241,7 +248,10 @@ class LogFile(Closing):
 
     def _plan_of_headers(self, end: int | None, policy: str, entries: Buffer) -> _WalkPlan:
         """The plan of a walk for headers alone; see `headers`."""
-        return self._plan(end, "ignore", policy)._replace(
+        return self._plan(
+            end,
+            "ignore",
+            policy,
             tile_bytes=INT64_MAX,
             first_batches=HEADERS_FIRST,
             batches_max=HEADERS_MAX,
@@ -255,19 +265,17 @@ class LogFile(Closing):
         on_bad_crc: str,
         policy: str,
         window_bytes: int | None = None,
-        tile_bytes: int | None = None,
+        **bounds: Any,
     ) -> _WalkPlan:
-        """The plan of a walk; see `walk` for the arguments."""
-        size = self.size if end is None else min(end, self.size)
-        is_checked = on_bad_crc in ("note", "stop")
+        """The plan of a walk; see `walk` for the arguments, `_WalkPlan` for the others."""
         return _WalkPlan(
-            size,
+            self.size if end is None else min(end, self.size),
             on_bad_crc,
             policy,
             self.kafka07,
             self.base_offset,
             window_bytes or WINDOW_BYTES,
-            tile_bytes or (CHECKED_TILE_BYTES if is_checked else TILE_BYTES),
+            **bounds,
         )
 
     def _walk(

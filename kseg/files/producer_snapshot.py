@@ -80,13 +80,10 @@ def read(source: StrPath | bytes) -> tuple[ProducerSnapshotEntry, ...]:
         LimitExceededError: the file is longer than any snapshot.
         OSError: the file cannot be read.
     """
-    if isinstance(source, bytes):
-        return _parse(source, None)
-    return _parse(io.read_file(source, bytes_max=SNAPSHOT_BYTES_MAX), source)
-
-
-def _parse(data: bytes, path: StrPath | None) -> tuple[ProducerSnapshotEntry, ...]:
-    """The entries in the bytes of a snapshot; `path` is the file for errors."""
+    path = None if isinstance(source, bytes) else source
+    data = (
+        source if isinstance(source, bytes) else io.read_file(source, bytes_max=SNAPSHOT_BYTES_MAX)
+    )
     if len(data) < _HEADER.size:
         raise CorruptIndexError(
             f"{len(data)} bytes are too few for a snapshot's header of {_HEADER.size}",

@@ -142,19 +142,17 @@ class SnapshotFiles:
         for offset in reversed(offsets[:end]):
             path = Path(self._paths[offset])
             try:
-                return offset, self._read(offset, path)
+                entries = self._disk.read(path)
+                if not (self._careful and any(producer_snapshot.entries_beyond(entries, offset))):
+                    return offset, entries
             except FileNotFoundError:
                 self._forget(offset)
+                continue
             except (CorruptIndexError, LimitExceededError):
-                if delete_corrupt:
-                    self._delete(offset)
+                pass
+            if delete_corrupt:
+                self._delete(offset)
         return None
-
-    def _read(self, offset: int, path: Path) -> tuple[ProducerSnapshotEntry, ...]:
-        entries = self._disk.read(path)
-        if self._careful and any(producer_snapshot.entries_beyond(entries, offset)):
-            raise CorruptIndexError("a snapshot has offsets beyond its own", path=path)
-        return entries
 
     def strays(self, base_offsets: Collection[int]) -> tuple[int, ...]:
         """Offsets of the snapshots that belong to no segment and are of no use.

@@ -155,7 +155,7 @@ class Loading(LoadContext):
     """The steps of one load, in kseg's own way; `as_broker` has Kafka's steps."""
 
     #: Epochs of the checkpoint; None where it cannot be read.
-    _stored: LeaderEpochs | None = None
+    _stored: tuple[EpochEntry, ...] | None = None
     #: Snapshots that the walk over unflushed segments writes.
     _written: SnapshotFiles
 
@@ -253,7 +253,7 @@ class Loading(LoadContext):
         start = self.inputs.log_start_offset
         message = f"the log ends at {end}, before its start at {start}; all of it is removed"
         self.note_fault("log-start-ahead", str(self.overlay.directory), message, offset=start)
-        self._stored = LeaderEpochs(None)
+        self._stored = ()
         self._walked_epochs = LeaderEpochs(None)
 
     def sweep(self, base: int, state: ProducerState, epochs: LeaderEpochs) -> Swept:
@@ -375,8 +375,7 @@ class Loading(LoadContext):
         state = self.state_at(todo[0])[0]
         self._written = self.snapshots()
         self._keep_snapshot(state)
-        stored = () if self._stored is None else self._stored.entries
-        before = [entry for entry in stored if entry.start_offset < todo[0]]
+        before = [entry for entry in self._stored or () if entry.start_offset < todo[0]]
         self._walked_epochs = LeaderEpochs(None, before)
         # The segment before was flushed, but maybe not the cuts when it was sealed.
         self.assure(self.bases[max(self.bases.index(todo[0]) - 1, 0)])
@@ -473,7 +472,7 @@ class Loading(LoadContext):
 
     def _end_epochs(self, end: int) -> LeaderEpochs:
         """Remove epochs past the end first, so that they do not hide the log's own."""
-        stored = () if self._stored is None else self._stored.entries
+        stored = self._stored or ()
         is_lost = self._stored is None
         start = self.inputs.log_start_offset
         entries = with_tier_epochs(
@@ -543,14 +542,14 @@ def check_has_next_offset(end_offset: int, path: StrPath) -> None:
 # ---- epochs --------------------------------------------------------------------------------------
 
 
-def _stored_epochs(context: LoadContext) -> LeaderEpochs | None:
+def _stored_epochs(context: LoadContext) -> tuple[EpochEntry, ...] | None:
     """The stored epochs; None if the checkpoint cannot be read, or is missing beside segments."""
     name = EPOCHS
     if name not in context.overlay.files:
-        return None if context.bases else LeaderEpochs(None)
+        return None if context.bases else ()
     path = context.overlay.files[name].source
     try:
-        return LeaderEpochs(None, checkpoints.read_leader_epochs(path).effective)
+        return checkpoints.read_leader_epochs(path).effective
     except (CorruptIndexError, LimitExceededError) as error:
         message = f"{error.reason}; rebuilt from the log"
         context.note_fault("epochs-format", path, message, error.position)

@@ -348,7 +348,9 @@ def _inputs(directory: Path, options: RecoveryOptions, *, thorough: bool = True)
     unknown = sorted(options.keys() - RecoveryOptions.__annotations__.keys())
     if unknown:
         raise TypeError(f"there is no option {unknown[0]!r} of a recovery")
-    if not (_has_log(directory) or classify_path(directory).kind is PathKind.PARTITION):
+    names = os.listdir(directory) if directory.is_dir() else ()
+    has_log = any(_LOG_NAME.fullmatch(name) for name in names)  # most partitions have one
+    if not (has_log or classify_path(directory).kind is PathKind.PARTITION):
         raise NotALogError("not a partition directory", path=directory)
     stated = {name: options.get(name) for name in ("clean", "recovery_point", "log_start_offset")}
     facts: dict[str, Any] = {name: fact for name, fact in stated.items() if fact is not None}
@@ -368,12 +370,6 @@ def _inputs(directory: Path, options: RecoveryOptions, *, thorough: bool = True)
         thorough=thorough and not as_broker,
         tier=options.get("tier"),
     )
-
-
-def _has_log(directory: Path) -> bool:
-    """Whether a directory has a log file, and so is a partition; most are."""
-    names = os.listdir(directory) if directory.is_dir() else ()
-    return any(_LOG_NAME.fullmatch(name) for name in names)
 
 
 def _load(
