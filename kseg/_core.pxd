@@ -5,7 +5,7 @@ Header of a magic 2 batch (position, width): base offset 0 8, length 8 4, leader
 16 1, CRC 17 4, attributes 21 2, last offset delta 23 4, base timestamp 27 8, max timestamp 35 8,
 producer id 43 8, producer epoch 51 2, base sequence 53 4, record count 57 4, records 61. Magic 0
 and 1: CRC 12 4, magic 16 1, attributes 17 1, magic 1 only: timestamp 18 8; then key and value, each
-behind an int32 length. Source: spec of the record formats, Kafka DefaultRecordBatch and
+after an int32 length. Source: spec of the record formats, Kafka DefaultRecordBatch and
 LegacyRecord.
 """
 
@@ -91,7 +91,7 @@ cdef enum:
     STOP_BAD_MAGIC
     STOP_BAD_CRC
 
-# Why a record was refused, as csrc/records.h has it; the messages stand in kseg.format.bodies.
+# Why a record was refused, as csrc/records.h has it; the messages are in kseg.format.bodies.
 cdef enum:
     RECORD_OK
     RECORD_COUNT_NEGATIVE

@@ -2,7 +2,7 @@
 
 Each is a function over buffers that the caller owns: input is borrowed for the call, output arrays
 come allocated, the loop runs without the GIL, and bad bytes end the loop with a status instead of
-an exception. Layouts and status codes stand in `_core.pxd`; what they mean to people is said by
+an exception. Layouts and status codes are in `_core.pxd`; what they mean to people is said by
 `kseg.format`.
 """
 
@@ -30,7 +30,7 @@ cdef enum:
 
 cdef enum:
     INT32_MAX = 0x7fffffff
-    COPY_SLACK = 64  # spare bytes behind a column's data, so that short values go as blocks
+    COPY_SLACK = 64  # spare bytes after a column's data, so that short values go as blocks
     GIL_BYTES = 4096  # below this, giving the GIL up costs more than the checksum
 
 kseg_crc_init()
@@ -114,14 +114,14 @@ def set_crc_variant(str name):
 
 
 def prefetch_bytes():
-    """How many bytes in front of a checksum memory is asked for; 0 where the processor does better
+    """How many bytes ahead of a checksum memory is requested; 0 where the processor does better
     by itself. Chosen by processor, from measurements.
     """
     return kseg_crc_prefetch()
 
 
 def set_prefetch_bytes(size_t distance):
-    """Ask for memory so many bytes in front of a checksum; for benchmarks."""
+    """Request memory so many bytes ahead of a checksum; for benchmarks."""
     kseg_crc_set_prefetch(distance)
 
 

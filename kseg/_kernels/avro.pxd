@@ -58,7 +58,7 @@ cdef inline const uint8_t *fail(State *s, int why, int32_t node, const uint8_t *
 cdef inline const uint8_t *behind_if(
     bint is_put, State *s, int32_t node, const uint8_t *at, const uint8_t *behind
 ) noexcept nogil:
-    """The place behind a value that a column has taken; else NULL, and where the value lies."""
+    """The position after a value that a column has taken; else NULL, and where the value lies."""
     return behind if is_put else fail(s, s.why, node, at)
 
 

@@ -1,6 +1,6 @@
 """Avro: payloads of one writer's schema into columns of one reader's schema.
 
-A program of nodes, made from both schemas, says what stands in a payload and which column takes it.
+A program of nodes, made from both schemas, says what is in a payload and which column takes it.
 The tree of nodes is bounded and not recursive, so the walk over a payload is, too.
 
   nodes    int32[n, 5]: op, column (-1: skip), first of `kids`, count of `kids`, argument
@@ -317,7 +317,7 @@ cdef const uint8_t *take_scalar(
 cdef const uint8_t *take(
     State *s, int32_t at, const uint8_t *p, const uint8_t *end
 ) noexcept nogil:
-    """The value of a node; returns the place behind it, or NULL with the reason in the state."""
+    """The value of a node; returns the place after it, or NULL with the reason in the state."""
     cdef const int32_t *node = s.nodes + at * NODE_FIELDS
     cdef int32_t op = node[N_OP], out = node[N_OUT]
     cdef const uint8_t *start = p
@@ -457,7 +457,7 @@ cdef class Columns:
             data: the bytes.
             wanted: uint8[n], 0 for payloads that are null.
             faults: takes (why, node, position in the payload) by row.
-            prefix: bytes in front of each payload.
+            prefix: bytes before each payload.
 
         Raises:
             ValueError: the offsets do not ascend within `data`.

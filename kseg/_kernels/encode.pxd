@@ -1,6 +1,6 @@
 """Declarations of the writing kernels: borrowed columns, and stores of numbers, inlined.
 
-The loops over records of magic 2 stand in `csrc/write.h`, and with them how a value is taken from a
+The loops over records of magic 2 are in `csrc/write.h`, and with them how a value is taken from a
 column, whichever form that has.
 """
 

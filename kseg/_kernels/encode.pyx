@@ -2,7 +2,7 @@
 
 One pass writes the records into a bytes object that no other code has seen yet; then header and
 checksum are filled in and the object is cut to what was needed, in the same call. Records that do
-not fit into a batch stay for the next one. The loop itself stands in `csrc/write.h`.
+not fit into a batch stay for the next one. The loop itself is in `csrc/write.h`.
 
 Source: Kafka MemoryRecordsBuilder, DefaultRecord.writeTo, DefaultRecordBatch.writeHeader.
 """
@@ -219,7 +219,7 @@ cdef extern from "Python.h":
 
 
 cdef void _seal(uint8_t *start, const BatchHeader *header, int64_t size) noexcept nogil:
-    """Header and checksum around the records that lie behind them."""
+    """Header and checksum of the records that follow them."""
     put_batch_header(start, header, <uint32_t>size)
     put_u32(start + CRC_AT, crc32c_of(start + CRC_COVERS_FROM, size - CRC_COVERS_FROM))
 
@@ -254,7 +254,7 @@ cdef uint8_t *_sized(object scratch, PyObject **made, int64_t size) except NULL:
 
 
 cdef object _put_all(const Source *rows, Job *job, int64_t start, object scratch):
-    """The scratch, or a bytes object: `start` bytes of room and the records behind, nothing else.
+    """The scratch, or a bytes object: `start` bytes of room, then the records, nothing else.
 
     No other code sees the object before it is filled. It grows where the records turn out to need
     more, and is cut to what they needed.
@@ -409,11 +409,11 @@ cdef int _check_runs(Rows rows, const int64_t[:, ::1] runs, int64_t[::1] times) 
 
 
 def encode_runs(Rows rows, const int64_t[:, ::1] runs not None, int64_t[::1] times not None):
-    """Plain batches one behind the other, each of its run of rows.
+    """Plain batches one after the other, each of its run of rows.
 
     Args:
         rows: the columns, offsets and timestamps among them.
-        runs: int64[m, 10], a row a batch: its first row and the one behind its last, base offset,
+        runs: int64[m, 10], a row a batch: its first row and the one after its last, base offset,
             last offset, attributes without codec and log append time, leader epoch, delete
             horizon (looked at if the attributes have its bit), producer id, epoch and sequence.
         times: int64[m], written: the largest timestamp of each.
@@ -458,7 +458,7 @@ def encode_runs(Rows rows, const int64_t[:, ::1] runs not None, int64_t[::1] tim
 
 
 cdef int _override_last(Job *job, int64_t last_offset) noexcept nogil:
-    """A last offset that is given lies at the last record or behind it."""
+    """A last offset that is given lies at the last record or after it."""
     if last_offset < job.last_offset or <uint64_t>sub64(last_offset, job.base_offset) > INT32_MAX:
         job.status = WRITE_LAST_OFFSET
     else:

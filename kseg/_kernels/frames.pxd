@@ -1,6 +1,6 @@
 """Declarations that the kernel that walks frames shares with the one that inflates them.
 
-Bytes are borrowed, and every read lies behind a comparison with their end.
+Bytes are borrowed, and every read follows a comparison with their end.
 """
 
 from libc.stdint cimport int64_t, uint8_t

@@ -3,7 +3,7 @@
 The contract is that of `_core`: borrowed input, nothing allocated on its word, a status instead of
 an exception. What the blocks hold is a library's job, what a status means is `kseg.format`'s.
 
-Integers are little-endian, but for xerial's. Layouts stand in `kseg/format/codec.py`.
+Integers are little-endian, but for xerial's. Layouts are in `kseg/format/codec.py`.
 Source: Kafka Lz4BlockInputStream, RFC 8878 3.1, SnappyInputStream.
 """
 
@@ -15,7 +15,7 @@ from kseg._core cimport *
 
 # ---- frames --------------------------------------------------------------------------------------
 
-# Every read below is behind a comparison of its end with the buffer's.
+# Every read below follows a comparison of its end with the buffer's.
 
 
 cdef inline uint32_t _u32(const uint8_t *p) noexcept nogil:
@@ -109,7 +109,7 @@ cdef int begin_lz4(const uint8_t *p, int64_t size, bint verify, Walk *walk) noex
 
 
 cdef int next_lz4(const uint8_t *p, int64_t size, Walk *walk) noexcept nogil:
-    """Find the block whose size stands at `walk.next`: LZ4_BLOCK, LZ4_BLOCK_STORED or LZ4_END.
+    """Find the block whose size is at `walk.next`: LZ4_BLOCK, LZ4_BLOCK_STORED or LZ4_END.
 
     Anything else is a fault, and `end - start` then the size announced.
     """
@@ -145,7 +145,7 @@ def lz4_blocks(data, int64_t position, bint verify):
     Returns:
         (status, number, block_bytes_max, position, blocks): each block as (start, end, stored), its
         bytes inside `data`; status LZ4_BLOCK where more follow at `position`, LZ4_END, or what is
-        wrong behind the last block listed, `number` being the flags, the byte or the size at fault.
+        wrong after the last block listed, `number` being the flags, the byte or the size at fault.
     """
     cdef Py_buffer buffer
     cdef Walk walk
@@ -180,7 +180,7 @@ cdef enum:
 
 cdef int64_t _zstd_header(const uint8_t *p, int64_t left, int flags,
                           int64_t *window) noexcept nogil:
-    """Bytes in front of a frame's blocks, -1 where they are cut; the window it asks for."""
+    """Bytes before a frame's blocks, -1 where they are cut; the window it asks for."""
     cdef int64_t size, content_bytes
     cdef uint64_t content = 0
     if left < 6:
@@ -270,7 +270,7 @@ cdef enum:
 
 
 cdef int64_t snappy_size(const uint8_t *p, int64_t left, int64_t *number_bytes) noexcept nogil:
-    """The uncompressed size in front of a block, and how many bytes say it.
+    """The uncompressed size before a block, and how many bytes say it.
 
     -1 where it is no number of five bytes or less.
     """
@@ -328,7 +328,7 @@ def snappy_chunks(data, int64_t position):
     Returns:
         (status, number, left, position, chunks): each chunk as (start, end, size), its bytes inside
         `data`, and the size it announces, -1 where the library should be asked; status SNAPPY_BLOCK
-        where more may follow at `position`, SNAPPY_END, or what is wrong behind the last chunk
+        where more may follow at `position`, SNAPPY_END, or what is wrong after the last chunk
         listed, `number` being the length or version at fault, with `left` bytes left.
     """
     cdef Py_buffer buffer

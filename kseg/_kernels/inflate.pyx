@@ -3,7 +3,7 @@
 lz4, zstd and the deflate streams of gzip are left to C libraries: those that were linked into this
 module (`linked.h`), else those of the system, which are opened by their sonames when this module is
 imported; `loader.h` says where the loader looks. Only functions that these libraries call stable
-are used, and only after they gave known answers. snappy is short enough to stand here (`snappy.h`).
+are used, and only after they gave known answers. snappy is short enough to be here (`snappy.h`).
 A codec without a library goes to packages of Python, by a function of `kseg.format.codec`.
 
 This module does not distinguish damaged, refused and unusual bodies: the careful path in
@@ -74,7 +74,7 @@ cdef enum:
 
 cdef enum:
     LZ4_VERSION_MIN = 10803
-    ZSTD_VERSION_MIN = 10506  # until then bits left over behind the last sequence pass
+    ZSTD_VERSION_MIN = 10506  # until then bits left over after the last sequence pass
     ZSTD_RESET_SESSION = 1
     ZSTD_WINDOW_MAX = 1 << 27  # the library's own limit for streams
     # A context that has met a larger window holds that much memory: it is not kept.
@@ -188,7 +188,7 @@ cdef inline uint32_t _u32(const uint8_t *p) noexcept nogil:
 
 cdef int _gzip_member(const uint8_t *p, int64_t left, Scratch *contexts, int64_t *member_bytes,
                       Target *out) noexcept nogil:
-    """Inflate the member at `p`, which has a plain header of ten bytes and something behind it."""
+    """Inflate the member at `p`, which has a plain header of ten bytes and something after it."""
     cdef size_t taken = 0, written = 0
     cdef size_t room = out.room - out.used
     cdef const uint8_t *trailer
@@ -213,7 +213,7 @@ cdef int _gzip_member(const uint8_t *p, int64_t left, Scratch *contexts, int64_t
 
 
 cdef int _gzip(const uint8_t *data, int64_t size, Scratch *contexts, Target *out) noexcept nogil:
-    """Inflate every member; bytes behind the last one are ignored."""
+    """Inflate every member; bytes after the last one are ignored."""
     cdef int64_t at = 0, member_bytes = 0
     cdef int status
     if contexts.deflate == NULL:

@@ -1,7 +1,7 @@
 """JSON texts at their places: declarations that the kernels for JSON share.
 
-Each `take` function takes a position and the end of the value, and returns the position behind what
-it read, or NULL. Nothing at or behind `end` is read.
+Each `take` function takes a position and the end of the value, and returns the position after what
+it read, or NULL. Nothing at or after `end` is read.
 """
 
 from libc.stdint cimport uint8_t
@@ -12,7 +12,7 @@ cdef inline const uint8_t *skip_white(const uint8_t *p, const uint8_t *end) noex
     return p
 
 
-# Of a string, the position is behind its first quote.
+# Of a string, the position is after its first quote.
 cdef const uint8_t *take_string(const uint8_t *p, const uint8_t *end) noexcept nogil
 cdef const uint8_t *take_number(const uint8_t *p, const uint8_t *end) noexcept nogil
 cdef const uint8_t *take_value(const uint8_t *p, const uint8_t *end) noexcept nogil

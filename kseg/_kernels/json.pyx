@@ -14,8 +14,8 @@ cdef enum:
     LEVEL_WORDS = 8           # VALUE_DEPTH_MAX bits
 
 
-# Each `take` function takes a position and the end of the value, and returns the position behind
-# what it read, or NULL. Nothing at or behind `end` is read.
+# Each `take` function takes a position and the end of the value, and returns the position after
+# what it read, or NULL. Nothing at or after `end` is read.
 
 cdef inline bint special8(uint64_t word) noexcept nogil:
     """Is one of these eight bytes a quote, a backslash or a control character?"""
@@ -28,7 +28,7 @@ cdef inline bint special8(uint64_t word) noexcept nogil:
 
 
 cdef const uint8_t *take_escape(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """The escape behind a backslash."""
+    """The escape after a backslash."""
     cdef int i
     if p == end:
         return NULL
@@ -45,7 +45,7 @@ cdef const uint8_t *take_escape(const uint8_t *p, const uint8_t *end) noexcept n
 
 
 cdef const uint8_t *take_string(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """A string, from behind its first quote on."""
+    """A string, from the byte after its first quote on."""
     cdef uint64_t word
     while True:
         while end - p >= 8:
@@ -119,7 +119,7 @@ cdef inline bint has_bit(const uint64_t *bits, int at) noexcept nogil:
 
 
 cdef const uint8_t *take_name(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """A name and the colon behind it; answers where the value begins."""
+    """A name and the colon after it; answers where the value begins."""
     if p == end or p[0] != 0x22:
         return NULL
     p = take_string(p + 1, end)

@@ -4,7 +4,7 @@
   ends     int32[columns + 1]: where each begins in `names`
   order    int32[k]: places among the children of each column, by size and bytes of their names
 
-A column of texts takes strings; with `least` 1 it takes any value, as the text that stands there.
+A column of texts takes strings; with `least` 1 it takes any value, as the text of that value.
 What is not asked for is checked to be JSON, and passed over. A name twice in an object is refused
 where the name is asked for, since readers of JSON differ in what they make of it.
 
@@ -386,7 +386,7 @@ cdef const uint8_t *take_object(
 cdef const uint8_t *take_json(
     Walk *w, int32_t out, const uint8_t *p, const uint8_t *end
 ) noexcept nogil:
-    """A value for a column; returns the place behind it, or NULL with the reason in the state."""
+    """A value for a column; returns the place after it, or NULL with the reason in the state."""
     cdef State *s = w.s
     cdef Column *c = &s.columns[out]
     cdef const uint8_t *behind = p

@@ -2,7 +2,7 @@
 
 The contract is that of `_core`, but for `Located`, which owns memory that grows with what batches
 really hold. Records are found where they lie, or inflated first; who decides about them is asked
-once a batch (`Keep`), and what stays is written in the same call. The loops stand in
+once a batch (`Keep`), and what stays is written in the same call. The loops are in
 `csrc/locate.h`.
 
 A batch is written only if all of it is as Kafka writes it. Any other is left as it is to who reads
@@ -38,7 +38,7 @@ cdef enum:
     ROOM_FIRST = 1 << 10
     INT32_MAX = 0x7fffffff
 
-#: By so much a record may grow; what is wanted behind a batch; the least bytes of a record.
+#: By so much a record may grow; the bytes needed after a batch; the least bytes of a record.
 GROWTH_BYTES, SPARE_BYTES, RECORD_BYTES_MIN = GROWTH_MAX, SPARE, RECORD_MIN
 
 # The results for a batch, in the order of kseg.format.located.
@@ -76,7 +76,7 @@ cdef class Located:
         drop_scratch(&self.scratch)
 
     cdef bint _make_room(self, int64_t count) noexcept nogil:
-        """Room for so many records, one start behind them, and a byte for each."""
+        """Room for so many records, one start after them, and a byte for each."""
         cdef int64_t room
         cdef void *records
         cdef void *kept

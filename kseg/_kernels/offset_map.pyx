@@ -301,7 +301,7 @@ cdef class OffsetMap:
             offsets: int64[n], of the rows, not negative.
             start_offset: rows below it are passed over.
             has_value: uint8[n], 0 for a row without a value; None where that is not known.
-            first_row: int64[m + 1], the first row of each batch, n behind the last; None where the
+            first_row: int64[m + 1], the first row of each batch, n after the last; None where the
                 headers of the batches are not known.
             base_offsets, last_offsets: int64[m], of those headers.
 
@@ -405,7 +405,7 @@ cdef class OffsetMap:
         return False
 
     cdef void _check_range(self, const Found *found, int64_t first, int64_t last) noexcept nogil:
-        """Keep `told` from using a header that other offsets lie behind."""
+        """Keep `told` from using a header after which other offsets lie."""
         cdef int64_t i
         for i in range(found.count):
             if not first <= add64(found.base_offset, found.records[i].offset_delta) <= last:
@@ -446,7 +446,7 @@ cdef class OffsetMap:
 @cython.auto_pickle(False)
 @cython.final
 cdef class KeepLatest(Keep):
-    """Keeps records behind where a map ends, and the last of each key, unless it has no value.
+    """Keeps records after the end of a map, and the last of each key, unless it has no value.
 
     Attributes:
         unkeyed: how many went that have no key.
@@ -468,7 +468,7 @@ cdef class KeepLatest(Keep):
             map: the last offset of each key.
             known_to: the last offset that was put in.
             tombstones: uint8[n], of each batch of a table: 1 where tombstones stay, too.
-            discarded: uint8[n]: 1 where no record stays. Of batches behind these all stay.
+            discarded: uint8[n]: 1 where no record stays. Of batches after these all stay.
 
         Raises:
             ValueError: the arrays have different lengths.

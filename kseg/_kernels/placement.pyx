@@ -1,6 +1,6 @@
 """Which batches get index entries: the one place that decides.
 
-A batch gets an entry if more than the interval of bytes lie in front of it, counted from the batch
+A batch gets an entry if more than the interval of bytes lie before it, counted from the batch
 with the last entry. So the first batch of a segment has none. An opening starts the count again, so
 the first batch after it has none either.
 
@@ -47,7 +47,7 @@ cdef inline void _store(uint8_t *to, uint64_t value, int size) noexcept nogil:
         to[i] = <uint8_t>(value >> (8 * (size - 1 - i)))
 
 
-# Where batches and both indexes stand, and where entries go.
+# The ends of the log and of both indexes, and where entries go.
 cdef struct Stand:
     int64_t base
     int64_t interval
@@ -128,7 +128,7 @@ def place_rows(const int64_t[:, ::1] rows, int64_t base, int64_t interval, bint 
     Args:
         rows: int64[n, 17], the headers.
         base: the segment's base offset, not negative.
-        interval: an entry is made behind more than so many bytes.
+        interval: an entry is made after more than so many bytes.
         strict: whether an entry that there is no room for is refused; else it is left out.
         state: int64[9], read and written: position of the next batch, bytes since the last entry,
             largest timestamp so far, that of a refused batch included, and its offset; offset of
@@ -242,7 +242,7 @@ cdef tuple _stored_note(const uint8_t *p, int64_t position):
     return _note(p, load_i64(p) + load_i32(p + 23), load_i64(p + 35), position)
 
 
-# Batches of one producer in a row, all of one epoch and kind, behind the first: the last of them.
+# Batches of one producer in a row, all of one epoch and kind, after the first: the last of them.
 cdef struct Row:
     int64_t count
     const uint8_t *batches[NOTES_MAX]
@@ -304,10 +304,10 @@ cdef list _notes_of(dict producers, const uint8_t *p, int64_t size, int64_t posi
 
 @cython.auto_pickle(False)
 cdef class Places:
-    """Where a segment and its indexes stand, for appends that are sound and need no roll.
+    """The ends of a segment and its indexes, for appends that are sound and need no roll.
 
     `lead` and `follow` look at what is to be appended and change nothing; once that is written,
-    `settle` goes on behind it. Not for several threads at once.
+    `settle` goes on after it. Not for several threads at once.
 
     Attributes:
         offsets, times: entries of both indexes for what was looked at last.
@@ -326,7 +326,7 @@ cdef class Places:
             end: what is larger has to roll.
             latest_max: and what is newer, in ms.
             base: the segment's base offset, not negative.
-            interval: an entry is made behind more than so many bytes.
+            interval: an entry is made after more than so many bytes.
             position: the size of the segment.
             since: bytes since the last entry.
             latest: the largest timestamp so far and its offset.
@@ -460,7 +460,7 @@ cdef class Places:
                 kept.latest_offset, notes)
 
     def settle(self):
-        """Continue behind the last checked batches, now that they and their entries are written."""
+        """Continue after the last checked batches, now that they and their entries are written."""
         self._here = self._next
 
     cdef bint _begin(self, int64_t size) except -1:
@@ -471,7 +471,7 @@ cdef class Places:
         if size > self._end - to.position or to.offset_room <= 0 or to.time_room <= 0:
             return False
         if size > to.interval - to.since:
-            # An entry is made behind more than an interval, or a batch at the least.
+            # An entry is made after more than an interval, or a batch at the least.
             most = 1 + size // max(to.interval, <int64_t>HEADER_BYTES)
         to.offset_room, to.time_room = min(to.offset_room, most), min(to.time_room, most)
         self.offsets = PyBytes_FromStringAndSize(NULL, to.offset_room * 8)
@@ -530,8 +530,8 @@ def survey_rows(const int64_t[:, ::1] rows, *, int64_t base, int64_t before, bin
     Args:
         rows: int64[n, 17], the headers.
         base: the segment's base offset, not negative.
-        before: the last offset in front of them.
-        strict: whether each has to begin behind the one before it; else only its last offset is
+        before: the last offset before them.
+        strict: whether each has to begin after the one before it; else only its last offset is
             looked at, which must have a 32-bit form.
         epoch: the latest leader epoch that is known.
         found: int64[5], written: how many are in order, from the first on; and of these: the sum of

@@ -18,7 +18,7 @@ from kseg._core cimport is_utf8
 cdef enum:
     NUMBER    # ascending in a message
     KIND
-    SLOT      # of what may stand once in a message; -1 for what repeats
+    SLOT      # of what may be in a message once; -1 for what repeats
     TARGET    # the message of MESSAGE and ENTRY
     LOW       # bounds of VARINT, as int64
     HIGH
@@ -78,7 +78,7 @@ cdef struct Table:
 cdef inline const uint8_t *take_varint(
     const uint8_t *p, const uint8_t *end, uint64_t *value, Row *row
 ) noexcept nogil:
-    """Answers the position behind it, or NULL. Nothing at or behind `end` is read."""
+    """Answers the position after it, or NULL. Nothing at or after `end` is read."""
     cdef int shift = 0
     cdef uint64_t byte
     if p < end and p[0] < 0x80:  # most of them
@@ -280,7 +280,7 @@ def mark_messages(
 
     Returns:
         How many are marked: fewer than n, at least one, if the next one has too many values beside
-        those in front of it.
+        those before it.
 
     Raises:
         ValueError: arrays of sizes that do not fit, or offsets outside of the data.

@@ -1,8 +1,8 @@
 """Batches of magic 0 to 2 read in one pass, without the GIL, into one block of memory a piece.
 
 The contract is that of `_core`: borrowed input, a status instead of an exception. `BatchReader` has
-state, as many calls fill one piece. The loops stand in `csrc/reader.h`; what is unusual ends a call
-in front of its batch, which `read_one` then takes alone, by `csrc/careful.h`.
+state, as many calls fill one piece. The loops are in `csrc/reader.h`; what is unusual ends a call
+before its batch, which `read_one` then takes alone, by `csrc/careful.h`.
 """
 
 cimport cython
@@ -275,7 +275,7 @@ cdef int[KSEG_OF] VALID = [KSEG_AT_KEY_VALID, KSEG_AT_VALUE_VALID, 0, KSEG_AT_HE
 
 
 cdef void _end_bits(uint8_t *block, int64_t place, int64_t count) noexcept:
-    """No bit is set behind that of the last value."""
+    """No bit is set after that of the last value."""
     if place >= 0 and count & 7:
         block[place + count // 8] &= <uint8_t>((1 << (count & 7)) - 1)
 
@@ -440,7 +440,7 @@ cdef class BatchReader:
         return self.state[KSEG_NEED_BYTES]
 
     def move(self, int64_t at, last=None):
-        """Go on elsewhere, behind batches that another has read, the last of them at `last`."""
+        """Go on elsewhere, after batches that another has read, the last of them at `last`."""
         self.state[KSEG_AT] = at
         if last is not None:
             self.state[KSEG_LAST] = last
@@ -641,7 +641,7 @@ cdef class BatchReader:
             bytes_max: no more key, value and header bytes than this, but at least one row.
 
         Returns:
-            Whether the batch goes on behind the piece; what is wrong with it, 0 for nothing; and
+            Whether the batch goes on after the piece; what is wrong with it, 0 for nothing; and
             with which record.
 
         Raises:

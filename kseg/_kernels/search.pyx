@@ -1,7 +1,7 @@
 """The search for sound batches where no batch boundary is known.
 
 The contract is that of `_core`. A filter passes over what cannot be a batch at the speed of memory.
-The checksum of a candidate follows in constant time from sums of the bytes in front of its two
+The checksum of a candidate follows in constant time from sums of the bytes before its two
 ends, so batches that claim each other's bytes cost no more than others: the time is linear in the
 bytes, also where they were made to slow it down.
 """
@@ -33,7 +33,7 @@ cdef enum:
     RUN_RECORDS
     RUN_FIELDS
 
-# Where a search stands; the order is that of kseg.format.search.STATE_FIELDS.
+# The state of a search; the order is that of kseg.format.search.STATE_FIELDS.
 cdef enum:
     AT_POSITION
     AT_FRONTIER
@@ -66,7 +66,7 @@ cdef struct Candidate:
 
 
 cdef uint32_t _sum_before(Window *w, bint castagnoli, int64_t at) noexcept nogil:
-    """The checksum of the window's bytes in front of `at`."""
+    """The checksum of the window's bytes before `at`."""
     cdef uint32_t *sums = w.sums[castagnoli]
     cdef int64_t block = at // SUM_BYTES
     cdef int64_t known
@@ -224,7 +224,7 @@ cdef void _search(Window *w, int64_t base, int64_t limit, bint tells_large, bint
 def search_batches(const uint8_t[::1] data, *, int64_t base, int64_t limit, int64_t file_end,
                    int64_t first_offset, int64_t last_offset, bint tells_large, bint believes,
                    uint32_t[:, ::1] sums, int64_t[:, ::1] runs, int64_t[::1] state):
-    """Find sound batches that begin from where `state` stands up to `limit`, as runs.
+    """Find sound batches that begin from the position in `state` up to `limit`, as runs.
 
     A batch counts if all that its head says can be, its offsets lie within the bounds and its
     checksum is right. Batches that follow each other, with offsets that grow, are one run.
@@ -235,7 +235,7 @@ def search_batches(const uint8_t[::1] data, *, int64_t base, int64_t limit, int6
         limit: no batch that begins here or later is looked for.
         file_end: the file's size; no batch reaches further.
         first_offset, last_offset: the least and the largest offset that a batch may have.
-        tells_large: end in front of a candidate that lies in the file but not in `data`.
+        tells_large: end before a candidate that lies in the file but not in `data`.
         believes: pass over a damaged batch where one is to begin, if a sound one follows it.
         sums: uint32[2, n], n above the blocks of 512 bytes in the data; what is known of checksums,
             kept between calls for the same data.

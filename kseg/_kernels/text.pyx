@@ -297,7 +297,7 @@ cdef inline bint steers(uint32_t point) noexcept nogil:
 
 
 cdef Py_ssize_t take_surrogate(const uint8_t* data, Py_ssize_t count) noexcept nogil:
-    """Bytes behind a lead byte of ED that Java replaces as one, as `take_utf8` answers them."""
+    """Bytes after a lead byte of ED that Java replaces as one, as `take_utf8` answers them."""
     if count < 2 or not 0x80 <= data[1] <= 0xBF:
         return -1
     if count == 2:
@@ -647,7 +647,7 @@ cdef char* put_headers(char* out, const Piece* piece, Py_ssize_t row) noexcept n
 
 
 cdef inline char* put_value(char* out, const Piece* piece, Bytes value) noexcept nogil:
-    """A value behind its lead."""
+    """A value after its lead."""
     if value.count < 0:
         return put_null(out, piece)
     out = put_lead(out, piece)
@@ -658,7 +658,7 @@ cdef inline char* put_value(char* out, const Piece* piece, Bytes value) noexcept
 
 
 cdef char* put_number(char* out, const Piece* piece, int64_t value) noexcept nogil:
-    """A number, time or name behind its lead."""
+    """A number, time or name after its lead."""
     cdef Py_ssize_t name
     if piece.has_sentinel and value == piece.sentinel:
         return put_null(out, piece)
@@ -740,7 +740,7 @@ cdef int plan_steps(
 cdef char* put_row(
     char* out, const Piece* pieces, Step* steps, int count, Py_ssize_t row, uint64_t since
 ) noexcept nogil:
-    """One row; `since` has the bits of it and of rows that were passed over in front of it."""
+    """One row; `since` has the bits of it and of rows that were passed over before it."""
     cdef Step* step
     cdef int i, number
     cdef char* begin
@@ -778,7 +778,7 @@ cdef int put_rows(Rows* rows, Py_ssize_t stop) noexcept nogil:
     cdef uint64_t since
     cdef int count
     cdef bint fits
-    # Bytes behind the last row do not count.
+    # Bytes after the last row do not count.
     cdef const char* end = rows.end - KSEG_TEXT_SLACK
     while rows.row < stop:
         first = rows.row
@@ -957,7 +957,7 @@ def write_rows(tuple pieces, Py_ssize_t start, Py_ssize_t stop, out, mask=None):
         stop: row to end before; every column holds at least as many.
         out: writable bytes of the caller's. A row is written only if the most that it could
             take fits: six bytes for one under UTF8, so 1 MiB holds any row below 170 KiB. What
-            lies behind the rows written may have changed too.
+            lies after the rows written may have changed too.
         mask: bool[stop] or None; rows where it is 0 are passed over.
 
     Returns:

@@ -12,7 +12,7 @@ cdef enum:
 # No append lies as far as what is left from here on; see kseg.log.validate.rules.
 cdef enum: NEAR_OFFSET_MAX = 0x7ffffffe00000000
 
-# A batch that a log takes as it is, behind a new head.
+# A batch that a log takes as it is, with a new head.
 cdef struct Sound:
     int64_t records
     int64_t last_offset

@@ -373,7 +373,7 @@ cdef bint _header_is_usual(const uint8_t *p, int64_t size, bint client) noexcept
     cdef int32_t count, delta
     if size < HEADER_BYTES or load_i32(p + 8) != size - LOG_OVERHEAD or p[16] != 2:
         return False
-    # In its log it would begin in front of the last batch's end, or end before it begins.
+    # In its log it would begin before the last batch's end, or end before it begins.
     delta, count = load_i32(p + 23), load_i32(p + 57)
     if count <= 0 or not 0 <= delta < count:
         return False
@@ -403,7 +403,7 @@ cdef Py_ssize_t _new_head(const uint8_t *p, int64_t size, int64_t base_offset, i
                           bint log_append, int64_t max_timestamp, uint8_t *head) noexcept nogil:
     """The head of a sound batch in its log; the number of bytes that differ from the given ones.
 
-    The rest is summed up already, so a change in front of it does not ask for it again.
+    The rest is summed up already, so a change before it does not ask for it again.
     """
     cdef uint32_t crc = load_u32(p + 17)
     memcpy(head, p, HEAD_TIMED_BYTES)
@@ -599,7 +599,7 @@ cdef void _examine_messages(const Messages *messages, const Rules *rules,
         if reason != FAULT_REASONS:
             _note(seen, reason, seen.records, offset, timestamp)
             if not messages.inner:
-                # A plain message is a batch of its own: the ones behind are not looked at.
+                # A plain message is a batch of its own: those after it are not looked at.
                 break
         if timestamp > seen.max_timestamp:
             seen.max_timestamp, seen.max_record = timestamp, seen.records

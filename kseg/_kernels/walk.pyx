@@ -1,7 +1,7 @@
 """The walk over the batches of magic 0, 1 and 2: a row of header fields for each.
 
 The contract is that of `_core`. A walk that leaves checksums alone touches one or two lines of
-memory in each batch, and would wait for each: where the next batch lies stands in the one before.
+memory in each batch, and would wait for each: the position of the next batch is in the one before.
 So such a walk has headers fetched before it comes there:
 
 * where the next ones lie if sizes repeat;
@@ -43,7 +43,7 @@ cdef enum:
     CACHED_BYTES = 128
     # Of smaller batches the bytes take no longer than a read for each.
     CACHED_BATCH_MIN = 8192
-    # So many small ones, behind as many large ones, are read each by itself.
+    # So many small ones, after as many large ones, are read each by itself.
     CACHED_SMALL_MAX = 16
 
 
@@ -130,9 +130,9 @@ cdef void _fill_message(const uint8_t *p, int64_t size, bint verify, int64_t *ro
 
 # ---- ahead of a walk -----------------------------------------------------------------------------
 
-# The file in front of a walk that leaves checksums alone, a stretch of some batches at a time.
+# The file ahead of a walk that leaves checksums alone, a stretch of some batches at a time.
 # `entries` are those of an offset index, as they lie in its file; `next_entry` is the first that
-# may lie ahead. No header begins at `end` or behind it. In a stretch with a `window`, there is an
+# may lie ahead. No header begins at `end` or after it. In a stretch with a `window`, there is an
 # entry for about every batch, and those within so many bytes ahead are fetched.
 cdef struct Ahead:
     const uint8_t *data
@@ -157,7 +157,7 @@ cdef inline int64_t _entry_position(const Ahead *ahead, int64_t entry) noexcept 
 
 
 cdef int64_t _entry_behind(const Ahead *ahead, int64_t position) noexcept nogil:
-    """The first entry that leads behind a position; where entries do not ascend, any."""
+    """The first entry that leads past a position; where entries do not ascend, any."""
     cdef int64_t low = 0, high = ahead.entry_count, middle
     while low < high:
         middle = (low + high) // 2
@@ -199,7 +199,7 @@ cdef int _place(Ahead *ahead, Cursor *cursors, int64_t position, int64_t last) n
 
 
 cdef void _run_cursors(Ahead *ahead, int64_t position, int64_t last) noexcept nogil:
-    """Have all headers of the stretch fetched. Each step reads 4 bytes in front of `ahead.end`."""
+    """Have all headers of the stretch fetched. Each step reads 4 bytes before `ahead.end`."""
     cdef Cursor cursors[CURSORS]
     cdef int active = _place(ahead, cursors, position, last), i
     cdef int64_t steps = 2 * STRETCH_BATCHES
@@ -268,11 +268,11 @@ def scan_batches(const uint8_t[::1] data, *, int64_t base, int64_t start, int64_
     Args:
         data: bytes `[base, base + len)` of the file; read only.
         base: position of `data[0]` in the file.
-        start: position of a batch, at or behind `base`.
+        start: position of a batch, at or after `base`.
         limit: no batch that starts here or later is read.
         file_end: the file's size; a batch beyond `data` but inside the file ends the walk with
             LIMIT and its size in `walk[NEEDED]`.
-        verify: 0 leaves checksums alone, 1 stops in front of a batch whose checksum is wrong, 2
+        verify: 0 leaves checksums alone, 1 stops before a batch whose checksum is wrong, 2
             notes it and goes on.
         policy: 0 strict, 1 what Kafka's file reader accepts (any magic; end of file within 17
             bytes).
@@ -354,7 +354,7 @@ cdef int64_t _framed(const uint8_t *p, int64_t left) noexcept nogil:
     if size < (HEADER_BYTES if p[16] == 2 else MESSAGE_SIZE_MIN + LOG_OVERHEAD):
         return 0
     if p[16] == 2 and load_i16(p + 21) & ATTRIBUTE_CONTROL and size > CACHED_BYTES:
-        return 0  # what it says may lie behind the bytes that are there
+        return 0  # what it says may lie past the bytes that are there
     return size
 
 
@@ -362,7 +362,7 @@ def scan_cached(int fd, *, int64_t start, int64_t limit, int64_t file_end, int64
                 int64_t[::1] walk):
     """Walk the batches that start in `[start, limit)` by small reads of their headers.
 
-    It ends with LIMIT in front of a batch that is unusual, or whose header is not in memory; where
+    It ends with LIMIT before a batch that is unusual, or whose header is not in memory; where
     batches get small; and at the limit. `scan_batches` goes on there, and finds the same rows.
 
     Args:

@@ -51,7 +51,7 @@ enum {
     KSEG_AHEAD = 2048       /* so far in front */
 };
 
-/* Asks for as many bytes as a short batch has, so far behind `p`: such batches come faster than the processor guesses.
+/* Asks for as many bytes as a short batch has, so far ahead of `p`: such batches come faster than the processor guesses.
  * The checksum of a long one asks for what follows itself. An address past the data is a hint only, and reads nothing.
  * Always inlined: compilers drop a call that does nothing else. */
 static inline __attribute__((always_inline)) void kseg_prefetch_short(const uint8_t *p, int64_t size) {
@@ -145,7 +145,7 @@ static inline __attribute__((always_inline)) void kseg_copy_64(uint8_t *to, cons
 }
 
 /* Copies `size` bytes. Up to a few hundred go as blocks of fixed size where both sides have room for it (the caller
- * keeps 64 spare bytes behind the destination), which costs less than asking how many there are. */
+ * keeps 64 spare bytes after the destination), which costs less than asking how many there are. */
 static inline __attribute__((always_inline)) void kseg_copy(uint8_t *to, const uint8_t *from, size_t size,
                                                             size_t readable) {
     if (KSEG_LIKELY(readable >= 64)) {

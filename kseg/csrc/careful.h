@@ -1,7 +1,7 @@
 /* One batch, record by record: how much of it goes into a piece, and what is wrong with it. This is for the batch that
  * ended a pass of `reader.h`, and has one job each call: to count what the next piece holds, or to copy what was counted.
  *
- * A status says what is wrong. The records in front of it are counted, but of a compressed batch of magic 2
+ * A status says what is wrong. The records before it are counted, but of a compressed batch of magic 2
  * only if all of it is sound. The bytes may change under a call: nothing is copied for which no room was counted.
  *
  * Source: Kafka DefaultRecord.readFrom, DefaultRecordBatch.iterator, AbstractLegacyRecordBatch, LegacyRecord.
@@ -213,7 +213,7 @@ static int64_t kseg_bytes_of(const kseg_tally *tally) {
            tally->bytes[KSEG_OF_HEADER];
 }
 
-/* Records from a place on, until the piece is full, the batch ends, or one is wrong. The place becomes that behind
+/* Records from a place on, until the piece is full, the batch ends, or one is wrong. The place moves past
  * them. Answers 0, or KSEG_CHANGED. */
 static int kseg_take_records(const kseg_one *one, kseg_tally *tally, int64_t *place) {
     const kseg_batch *batch = &one->batch;
@@ -296,7 +296,7 @@ static int kseg_look_at(const kseg_one *one, int64_t *place) {
     return status;
 }
 
-/* Count the records of the next piece; the place becomes that of the piece behind. */
+/* Count the records of the next piece; the place becomes that of the next piece. */
 static void kseg_count_records(const kseg_one *one, kseg_tally *tally, int64_t *place) {
     int64_t before[KSEG_ONE_FIELDS];
     int all_or_nothing = one->inner && one->batch.magic >= 2 && !place[KSEG_ONE_CHECKED];

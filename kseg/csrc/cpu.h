@@ -1,7 +1,7 @@
 /* Which instructions this processor has and this system lets a program use.
  *
  * CPUID and XGETBV are asked here, not __builtin_cpu_supports: the compiler_rt of zig answers no to all of its questions,
- * and a wheel built by zig would sum checksums by table, 25 times slower, without a word. Asked once in each module that
+ * and a wheel built by zig would sum checksums by table, 25 times slower, without a warning. Asked once in each module that
  * includes this; any thread may ask.
  *
  * Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, CPUID; volume 1, 13.3 (XCR0).

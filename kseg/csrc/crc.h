@@ -25,7 +25,7 @@ void kseg_crc_init(void);
 uint32_t kseg_crc32c(uint32_t value, const uint8_t *data, size_t size);
 uint32_t kseg_crc32(uint32_t value, const uint8_t *data, size_t size);
 
-/* What the sum of `size` bytes before becomes under as many bytes behind: for any a and b,
+/* What the sum of `size` bytes becomes if as many bytes follow: for any a and b,
  *     crc(0, b) == crc(0, a followed by b) ^ shifted(crc(0, a), size of b)
  * in constant time, for sizes below 2^32. */
 uint32_t kseg_crc32c_shifted(uint32_t value, uint32_t size);
@@ -41,7 +41,7 @@ int kseg_crc_variant_usable(int index);       /* 1 where this CPU can run it, el
 int kseg_crc_select(const char *name);
 const char *kseg_crc_selected(void);
 
-/* How many bytes in front of a wide fold memory is asked for; 0 where the processor does better by
+/* How many bytes ahead of a wide fold memory is requested; 0 where the processor does better by
  * itself. kseg_crc_init chooses by processor. Set it for a measurement only. */
 size_t kseg_crc_prefetch(void);
 void kseg_crc_set_prefetch(size_t distance);

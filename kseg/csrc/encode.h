@@ -1,6 +1,6 @@
 /* Writing side of bytes.h: sizes and stores of the numbers that batches and messages are made of.
  *
- * A put function answers the position behind what it wrote; the caller has seen to the room.
+ * A put function answers the position after what it wrote; the caller has made sure of the room.
  * Source: Kafka ByteUtils.
  */
 #ifndef KSEG_ENCODE_H

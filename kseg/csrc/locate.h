@@ -12,7 +12,7 @@
 #include "encode.h"
 #include "records.h"
 
-/* A record ends where the next one starts; behind the last one stands another start. */
+/* A record ends where the next one starts; after the last one there is another start. */
 typedef struct {
     const uint8_t *start; /* its length */
     const uint8_t *key;
@@ -28,7 +28,7 @@ enum {
     KSEG_LONG_MAX = 10,
     /* By so much a record may grow: its timestamp delta, and its length. */
     KSEG_GROWTH_MAX = 12,
-    /* What is written behind the end of a batch, and is overwritten or left. */
+    /* What is written after the end of a batch, and is overwritten or left. */
     KSEG_LOCATE_SPARE = 64
 };
 
@@ -103,7 +103,7 @@ static __attribute__((noinline)) int kseg_locate_exact(const uint8_t *p, const u
 }
 
 /* Writes the records that stay, of those that `kseg_locate_exact` found, each timestamp delta larger by `shift`; answers
- * the position behind them. There is room for each record grown, and spare room behind. */
+ * the position after them. There is room for each record grown, and spare room after. */
 static uint8_t *kseg_put_located(const kseg_located *r, int64_t count, const uint8_t *kept, int64_t shift, uint8_t *p) {
     const uint8_t *end = r[count].start;
     for (int64_t i = 0; i < count; i++) {

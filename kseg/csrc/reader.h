@@ -1,5 +1,5 @@
 /* Batches of magic 2, and messages of magic 0 and 1, read in one pass: header, checksum, codec, records, columns. Whatever
- * is unusual ends the pass in front of its batch, and nothing of that batch is kept: a batch counts only when all of it
+ * is unusual ends the pass before its batch, and nothing of that batch is kept: a batch counts only when all of it
  * is sound. A batch here is an outermost message, too, plain or compressed.
  *
  * Limits are held once a batch: its records are at most its bytes / 7, keys and values together fit into as many
@@ -31,10 +31,10 @@ enum {
     KSEG_END,        /* the limit, or the end of the table */
     KSEG_FULL,       /* the next batch does not fit into the piece any more */
     KSEG_NO_ROOM,    /* the next batch does not fit into an empty piece of this size */
-    KSEG_MORE,       /* the next batch goes on behind the borrowed bytes */
+    KSEG_MORE,       /* the next batch goes on after the borrowed bytes */
     KSEG_ODD,        /* one batch that is unusual, damaged, or no batch at all */
     KSEG_OTHER,      /* a compressed batch of a kind that is not read here */
-    KSEG_PAST,       /* a stretch of batches behind the last offset that is wanted */
+    KSEG_PAST,       /* a stretch of batches after the last offset that is wanted */
     KSEG_OLDER,      /* between the two loops: the next batch is of magic 0 or 1, */
     KSEG_NEWER       /* or it is not */
 };
@@ -58,7 +58,7 @@ enum {
     KSEG_BATCHES,       /* batches read or passed over */
     KSEG_TIME_TYPE,     /* of its timestamps: -1 none, 0 create, 1 log append */
     KSEG_LAST,          /* position of the batch read last, -1 for none */
-    KSEG_PAST_FROM,     /* position of the first of the batches behind the last offset, -1 for none */
+    KSEG_PAST_FROM,     /* position of the first of the batches after the last offset, -1 for none */
     KSEG_LAST_OFFSET,   /* the largest last offset of the batches read or passed over, -1 for none */
     KSEG_NEED_ROWS,     /* with KSEG_NO_ROOM: what the batch needs; with KSEG_MORE: its bytes */
     KSEG_NEED_BYTES,
@@ -112,7 +112,7 @@ enum {
 typedef uint32_t (*kseg_sum_fn)(uint32_t value, const uint8_t *data, size_t size);
 typedef uint32_t (*kseg_message_sum_fn)(const uint8_t *data, size_t size);
 
-/* The records of a compressed batch. They outlive a call that ends in front of their batch. */
+/* The records of a compressed batch. They outlive a call that ends before their batch. */
 typedef struct {
     const uint8_t *bytes;
     int64_t size;
@@ -414,7 +414,7 @@ KSEG_INLINE void kseg_add_row(kseg_piece *out, int64_t fields, int64_t offset, i
 }
 
 /* While records are parsed, memory would idle, and the checksum of the next batch would then wait for it. So the bytes
- * behind are asked for in step with the records, as far ahead as the batch or a step of its sum is long. Long records
+ * after them are requested in step with the records, as far ahead as the batch or a step of its sum is long. Long records
  * that are not copied take no time in which to do so. Answers up to where it has asked. */
 KSEG_INLINE uintptr_t kseg_fetch_next(uintptr_t asked, const uint8_t *p, const uint8_t *stop, uintptr_t distance,
                                       int64_t fields) {
@@ -424,7 +424,7 @@ KSEG_INLINE uintptr_t kseg_fetch_next(uintptr_t asked, const uint8_t *p, const u
     return asked;
 }
 
-/* All records of a batch behind the rows of a piece, and its checksum: 0, KSEG_ODD or KSEG_NO_ROOM; the caller then
+/* All records of a batch after the rows of a piece, and its checksum: 0, KSEG_ODD or KSEG_NO_ROOM; the caller then
  * takes the rows back. */
 KSEG_INLINE int kseg_read_records(const kseg_source *source, const kseg_batch *batch, kseg_piece *out,
                                   int64_t fields, int filtered) {
@@ -593,7 +593,7 @@ KSEG_INLINE int kseg_unwanted(const kseg_source *source, const kseg_batch *batch
             (one_time && batch->max_timestamp > ask[KSEG_ASK_TIME_MAX]));
 }
 
-/* Whether batches behind the last offset wanted have lasted for long; one alone may be damaged and lie. */
+/* Whether batches after the last offset wanted have lasted for long; one alone may be damaged and lie. */
 KSEG_INLINE int kseg_is_past(const kseg_source *source, const kseg_batch *batch, int64_t *state) {
     if (batch->base_offset <= source->ask[KSEG_ASK_OFFSET_MAX])
         state[KSEG_PAST_FROM] = -1;
@@ -770,7 +770,7 @@ KSEG_INLINE int kseg_read_batches(const kseg_source *source, kseg_piece *out, in
  *   offset 8 | size 4 | CRC-32 4 | magic 1 | attributes 1 | timestamp 8, magic 1 alone
  *   | key length 4, key | value length 4, value
  *
- * The checksum covers what follows it. A negative length is null; bytes behind the value are passed over. The value of
+ * The checksum covers what follows it. A negative length is null; bytes after the value are passed over. The value of
  * a compressed message holds a set of messages, which may end inside one. */
 
 /* Key and value of a message; whether they are inside it. */
@@ -880,7 +880,7 @@ KSEG_INLINE int kseg_read_set(const kseg_source *source, const kseg_batch *batch
     return 0;
 }
 
-/* Further plain messages behind one that is a row already: while they are like it, sound, wanted, and fit. It does what
+/* Further plain messages after one that is a row already: while they are like it, sound, wanted, and fit. It does what
  * the loop below does, with the state in registers; whatever ends a run, that loop meets again. */
 KSEG_INLINE void kseg_read_plain(const kseg_source *source, const kseg_batch *before, kseg_piece *out, int64_t *state,
                                  int64_t fields, int filtered) {

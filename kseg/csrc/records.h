@@ -46,7 +46,7 @@ enum {
     KSEG_BATCH_CRC
 };
 
-/* The fields in front of the headers; `[p, end)` is the record without its length. */
+/* The fields before the headers; `[p, end)` is the record without its length. */
 static inline __attribute__((always_inline)) int kseg_parse_record(const uint8_t *p, const uint8_t *end,
                                                                    kseg_record *r) {
     if (p == end)
@@ -182,7 +182,7 @@ static inline __attribute__((always_inline)) const uint8_t *kseg_plain_record(co
 
 enum { KSEG_RECORDS_AHEAD = 8 };
 
-/* A checksum fetches a batch for the records behind it. Where none is compared, what comes so many records on is asked
+/* A checksum fetches a batch for the records after it. Where none is compared, what comes so many records on is asked
  * for, and the next header: the first lines, since where long records begin is what a loop waits for. */
 KSEG_INLINE void kseg_fetch_on(const uint8_t *p, const uint8_t *stop) {
     uintptr_t next = (uintptr_t)p + KSEG_RECORDS_AHEAD * (uintptr_t)(stop - p);

@@ -1,4 +1,4 @@
-/* A raw block of snappy, inflated: literals and copies, each behind a tag byte.
+/* A raw block of snappy, inflated: literals and copies, each after a tag byte.
  *
  *     tag bits 1-0   00 literal: bits 7-2 are its length - 1, or 60 to 63 where that follows in 1 to 4 bytes
  *                    01 copy:    bits 4-2 are its length - 4, bits 7-5 and one byte are how far back
@@ -24,7 +24,7 @@ static inline size_t kseg_snappy_number(const uint8_t *p, size_t width) {
     return value;
 }
 
-/* Copy what lies `back` bytes in front of `to`, which may overlap it; `room` bytes may be written. */
+/* Copy what lies `back` bytes before `to`, which may overlap it; `room` bytes may be written. */
 static inline void kseg_snappy_copy(uint8_t *to, size_t back, size_t length, size_t room) {
     const uint8_t *from = to - back;
     if (back >= KSEG_SNAPPY_VECTOR && room >= KSEG_SNAPPY_COPY_MAX) {
@@ -39,7 +39,7 @@ static inline void kseg_snappy_copy(uint8_t *to, size_t back, size_t length, siz
     }
 }
 
-/* Inflate the elements of a block, without the size in front of it, to exactly `room` bytes; whether they are sound. */
+/* Inflate the elements of a block, without the size before it, to exactly `room` bytes; whether they are sound. */
 static inline int kseg_snappy(const uint8_t *p, size_t size, uint8_t *out, size_t room) {
     const uint8_t *end = p + size;
     uint8_t *to = out, *stop = out + room;

@@ -46,7 +46,7 @@ KSEG_INLINE int kseg_is_plain(uint8_t byte, int kind) {
     return byte >= 0x20 && byte != 0x7F && (kind == KSEG_PRINTABLE || byte != 0x5C);
 }
 
-/* Highs of the bytes that end a run; behind the first of them there may be false ones. */
+/* Highs of the bytes that end a run; after the first of them there may be false ones. */
 KSEG_INLINE uint64_t kseg_special_8(uint64_t word, int kind) {
     uint64_t quote = word ^ (KSEG_ONES * 0x22), odd = word;
     if (kind == KSEG_NO_QUOTE || kind == KSEG_JSON_PLAIN)
@@ -64,7 +64,7 @@ KSEG_INLINE uint64_t kseg_special_8(uint64_t word, int kind) {
 
 #if defined(__x86_64__)
 
-/* The next bytes, 16 of them if so many may be read, else fewer than 16 and zeros behind them. */
+/* The next bytes, 16 of them if so many may be read, else fewer than 16 and zeros after them. */
 KSEG_INLINE __m128i kseg_load(const uint8_t *p, size_t size, size_t readable) {
     if (KSEG_LIKELY(readable >= 16))
         return _mm_loadu_si128((const __m128i *)p);
@@ -140,7 +140,7 @@ static inline size_t kseg_copy_run(char *out, const uint8_t *data, size_t size, 
 
 /* ---- strings of JSON ---- */
 
-/* The letter behind a backslash, for bytes that have such an escape; else 0. */
+/* The letter after a backslash, for bytes that have such an escape; else 0. */
 static inline char kseg_letter(uint8_t byte) {
     switch (byte) {
     case 0x22: return 0x22;
@@ -240,7 +240,7 @@ static inline char *kseg_put_uint(char *out, uint64_t value) {
     return kseg_put_small(out, (uint32_t)value);
 }
 
-/* Text whose bytes lie `KSEG_TEXT_SLACK` in front of the end of their memory, or further. */
+/* Text whose bytes lie `KSEG_TEXT_SLACK` before the end of their memory, or further. */
 static inline char *kseg_put_padded(char *out, const char *text, size_t size) {
     for (size_t i = 0; i < size; i += 16)
         memcpy(out + i, text + i, 16);

@@ -36,7 +36,7 @@ typedef struct {
     kseg_field header_value;
 } kseg_columns;
 
-/* Why a record is not written; what is said about it stands in kseg.format.encode. */
+/* Why a record is not written; the messages are in kseg.format.encode. */
 enum {
     KSEG_WRITE_OK = 0,
     KSEG_WRITE_OFFSET_ORDER,
@@ -151,7 +151,7 @@ static uint8_t *kseg_put_headers(const kseg_columns *rows, int64_t header, int64
     return p == end ? p : NULL;
 }
 
-/* Where the loop stands: what is asked of it, what it has done, and why it stopped. */
+/* The state of the loop: what is asked of it, what it has done, and why it stopped. */
 typedef struct {
     int64_t row; /* the next one */
     int64_t end;
@@ -210,7 +210,7 @@ static inline __attribute__((always_inline)) void kseg_put_records_as(const kseg
     uint8_t *p = begin + job->bytes;
     int64_t row = job->row, count = job->count, last = job->last_offset, latest = job->max_timestamp;
     kseg_sizes of = {0, 0, 0, 0, 1};
-    /* A record is written behind room for its length, as many bytes as the last one's length took, and moved where
+    /* A record is written after room for its length, as many bytes as the last one's length took, and moved where
      * they were too many or too few. */
     int64_t width = 2;
     int status = KSEG_WRITE_OK;
