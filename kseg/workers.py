@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
     from threading import Thread
 
-#: Takes one result. It may keep the memory behind a view of a `Buffer`; then it returns another.
+#: Takes one result. It may keep the memory of a view of a `Buffer`; then it returns another.
 Put = Callable[[Any], object]
 #: Does one piece of work, and puts its results.
 Work = Callable[[Put], object]

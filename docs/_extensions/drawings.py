@@ -52,7 +52,7 @@ def drawings(head: list[str], rows: list[list[str]]) -> Iterator[nodes.raw]:
 
 
 def add_drawings(_app: Any, document: nodes.document) -> None:
-    """Put the drawings of each table in front of it."""
+    """Put the drawings of each table before it."""
     for table in list(document.findall(nodes.table)):
         head, *rows = [
             [entry.astext() for entry in row.findall(nodes.entry)]

@@ -93,7 +93,7 @@ class VerifyOptions:
         deep: decode every record too, and not only those inside older compressed messages.
         inflated_max: with `deep`, no batch may inflate to more bytes.
         mapping: see `kseg.files.mapping`.
-        now_ms: times more than a day behind it are ahead; the machine's clock if None.
+        now_ms: times more than a day after it are ahead; the machine's clock if None.
         sequences: look for gaps and doubles in the sequences of producers.
     """
 

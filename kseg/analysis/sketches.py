@@ -390,7 +390,7 @@ class KeyCounter:
             self._raise_bar()
 
     def _raise_bar(self) -> None:
-        """Drop the bytes of keys that have fallen behind the first `keys_max`."""
+        """Drop the bytes of keys that are no longer among the first `keys_max`."""
         hashes, _records, sizes = self._arrays()
         first, _ = _split_by_bytes(hashes, sizes, self._keys_max)
         hashes = hashes[first]

@@ -53,7 +53,7 @@ SENTENCES: Final[dict[str, str]] = {
     "transaction-mixed": "producer {b.producer_id} has a transaction open, of which this batch is "
     "no part",
     "control-record": "no control type in the record's key",
-    "offset-order": f"{_OFFSETS} behind higher ones",
+    "offset-order": f"{_OFFSETS} after higher ones",
     "offset-order.segments": "the segment starts at {offset}, {name} before it ends at "
     "{last}{overlap}",
     "offset-range": _OFFSETS,
@@ -62,7 +62,7 @@ SENTENCES: Final[dict[str, str]] = {
     "topic was compacted once",
     "segment-gap.epochs": "no segment has offsets {offset} to {last}, of which the leader epochs "
     "know: a segment may be missing",
-    "leader-epoch-order": "leader epoch {b.leader_epoch} behind a higher one",
+    "leader-epoch-order": "leader epoch {b.leader_epoch} after a higher one",
     "leader-epoch-order.segments": "leader epoch {epoch} follows {before}, which ends {name}",
     "time-ahead": _LATEST,
     "time-in-seconds": _LATEST,
@@ -98,7 +98,7 @@ SENTENCES: Final[dict[str, str]] = {
     "tier-hole": "offsets {offset} to {last}",
     "tier-size": "{size} bytes; the metadata say {stated}",
     "tier-object": "segment {id}: {reason}",
-    "tier-metadata.end": "it goes on behind {end}, its end",
+    "tier-metadata.end": "it goes on past {end}, its end",
 }
 
 

@@ -206,7 +206,7 @@ def _check_sequences(
 ) -> None:
     """Compare batches with the epoch and the sequence that each producer goes on with.
 
-    Sequences begin anew with an epoch. A sequence that lies in the half behind the expected one, as
+    Sequences begin anew with an epoch. A sequence that lies in the half below the expected one, as
     numbers go round, was there before.
     """
     for header in table[(table.producer_id >= 0) & (table.base_sequence >= 0)]:

@@ -492,7 +492,7 @@ class _Planning:
                 walk.end = max(walk.end, walk.start, view.segments[-1].base_offset)
                 if table is not None and table.stop in TAILS:
                     size = view.segments[-1].size - table.end_position
-                    walk.left_out.append(f"{size} bytes behind the last whole batch")
+                    walk.left_out.append(f"{size} bytes after the last whole batch")
             walk.settle()
             walk.note_transactions()
         except (FormatError, OffsetsOutOfOrderError) as error:

@@ -197,7 +197,7 @@ def segments_that_stay(
     Args:
         log: the log of the plan.
         plan: from `plan_retention`.
-        config: the settings behind the plan, as `RetentionRules.config` has them.
+        config: the settings of the plan, as `RetentionRules.config` has them.
 
     Raises:
         CorruptIndexError, FormatError: a segment's times cannot be read.

@@ -200,7 +200,7 @@ def _with_way_out(error: OSError) -> OSError:
     if "--no-backup" in str(error):
         return error
     why = (
-        f"{error.strerror}; 'kseg retain --no-backup --apply' deletes expired segments in front of "
+        f"{error.strerror}; 'kseg retain --no-backup --apply' deletes expired segments before "
         "the recovery point without a recovery"
     )
     return OSError(error.errno, why, error.filename)

@@ -412,8 +412,8 @@ def _details(plan: AdoptionPlan) -> Iterator[str]:
             )
         if partition.behind is not None:
             yield (
-                f"{name}: {partition.behind['first']} records of no later time lie behind the cut "
-                f"'first', {partition.behind['last']} of a later time in front of the cut 'last'"
+                f"{name}: {partition.behind['first']} records of no later time lie after the cut "
+                f"'first', {partition.behind['last']} of a later time before the cut 'last'"
             )
         yield from (f"{name}: left out: {text}" for text in partition.left_out)
         yield from (f"{name}: {text}" for text in partition.notes)

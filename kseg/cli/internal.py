@@ -234,7 +234,7 @@ def _not_reset(report: Groups, later: Sequence[GroupChange]) -> Iterator[str]:
     if places:
         yield (
             "these partitions had no commit at that time, so that the file has none for them; a "
-            "consumer would go on behind the records after that time. Remove their commits, and it "
+            "consumer would skip the records after that time. Remove their commits, and it "
             "begins where its auto.offset.reset says:"
         )
     for (group, topic), numbers in places.items():

@@ -234,7 +234,7 @@ def _advise() -> None:
 def _take_debug(words: list[str]) -> tuple[list[str], bool]:
     """The words without `--debug`, and whether it was among them.
 
-    It works anywhere before a `--`, so you can put it behind a failed call.
+    It works anywhere before a `--`, so you can put it after a failed call.
     """
     end = words.index("--") if "--" in words else len(words)
     others_than_debug = [word for word in words[:end] if word != "--debug"]

@@ -517,7 +517,7 @@ def put_back(replaced: Sequence[tuple[str, Path]], out: Path, beside: Path) -> I
     else:
         yield from (f"  {line}" for line in _steps(moves, replaced_logs))
     yield (
-        "the lines of the broker's checkpoints may stay, but for a log start behind the end of the "
+        "the lines of the broker's checkpoints may stay, but for a log start past the end of the "
         "log; the checkpoints in OUT are for a broker that gets all of OUT"
     )
 

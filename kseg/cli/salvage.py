@@ -77,7 +77,7 @@ def _unproved_lines(plan: SalvagePlan) -> Iterator[str]:
         )
         batches = output.counted(count, "batch", "batches")
         yield (
-            f"{batches} behind the damage {'is' if count == 1 else 'are'} readable, but nothing "
+            f"{batches} after the damage {'is' if count == 1 else 'are'} readable, but nothing "
             f"proves {'it' if count == 1 else 'them'}: "
             + ("no index entry leads to them" if indexed else "no index")
         )
@@ -236,9 +236,9 @@ def _start_beyond_end(partition: SalvagedPartition) -> Iterator[str]:
     path = Path(partition.path).resolve().parent / "log-start-offset-checkpoint"
     yield (
         f"{partition.name}: {path} says that the log starts at offset "
-        f"{partition.start_beyond_end}, behind its end {partition.log_end_offset}: a broker would "
-        f"delete all records. {partition.name} in OUT does not have that start. If the records in "
-        "front of it were deleted on purpose, the broker is right; else remove the line, with the "
+        f"{partition.start_beyond_end}, past its end {partition.log_end_offset}: a broker would "
+        f"delete all records. {partition.name} in OUT does not have that start. If the records "
+        "before it were deleted on purpose, the broker is right; else remove the line, with the "
         "broker stopped:"
     )
     yield f"  {without_line(path, partition.partition)}"

@@ -66,7 +66,7 @@ _WINDOW_BYTES: Final = 2**20
 _RELATIVE: Final = struct.Struct(">i")
 _unpack_offset: Final = OFFSET_ENTRY.unpack_from
 _unpack_time: Final = TIME_ENTRY.unpack_from
-#: The function behind a named tuple's constructor; the constructor costs as much as the search.
+#: The function that a named tuple's constructor calls; the constructor costs as much as the search.
 _named_tuple: Final = tuple.__new__
 
 

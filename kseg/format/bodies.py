@@ -320,7 +320,7 @@ def _inflate_nested(
 _RECORD_TEXT = {
     1: "the record count is negative",
     2: "fewer records than the header counts",
-    3: "bytes left over behind the last record",
+    3: "bytes left over after the last record",
     4: "a record's length is zero, negative or runs past the batch",
     5: "a variable-length number is cut off or too long",
     6: "the key runs past its record",

@@ -91,7 +91,7 @@ _FACTS = [
     )
 ]
 _SIZE, _ATTRIBUTES, _BASE_TIMESTAMP, _MAX_TIMESTAMP = 1, 4, 9, 10
-_BEYOND = "a record lies behind the last offset of its batch"
+_BEYOND = "a record lies past the last offset of its batch"
 _BACKWARDS = "the last offset lies below the base offset"
 
 

@@ -137,7 +137,7 @@ def find_sound_batches(
         stop = len(view) if stop is None else min(stop, len(view))
         read = _slices(view)
     if stop is None or start < 0:
-        raise ValueError("a start at or behind 0 and a stop are needed")
+        raise ValueError("a start at or after 0 and a stop are needed")
     first_offset = max(first_offset, 0)
     if start >= stop or first_offset > last_offset:
         return

@@ -211,7 +211,7 @@ def _decode_metadata(
     record = InternalRecord(topic, kind, name, version, key, value)
     record = _with_value(record, types[kind], cursor)
     if record.reason is None and cursor.left:
-        raise cursor.error(f"{cursor.left} bytes are left over behind {name}")
+        raise cursor.error(f"{cursor.left} bytes are left over after {name}")
     return record
 
 

@@ -174,7 +174,7 @@ class BorrowedSet(Borrowed):
             if taken is None:
                 raise BlockingIOError(errno.EAGAIN, "the target takes no more right now", written)
             if taken <= 0:
-                raise OSError(errno.EIO, f"nothing taken behind byte {written} of {len(self.data)}")
+                raise OSError(errno.EIO, f"nothing taken after byte {written} of {len(self.data)}")
             written += taken
         return written
 

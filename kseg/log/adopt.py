@@ -222,7 +222,7 @@ def check_adoptable(
         if segment.first_offset < end:
             raise OffsetsOutOfOrderError(
                 f"offsets {segment.first_offset} to {segment.last_offset} are to be kept, but what "
-                f"is in front of them ends at {end}",
+                f"is before them ends at {end}",
                 path=segment.path(FileKind.LOG),
                 offset=segment.first_offset,
             )

@@ -109,13 +109,13 @@ SENTENCES: Final[dict[str, tuple[str, str]]] = {
     ),
     "index-length.few": ("{count} entries are few for a log that makes {due}", ""),
     "index-order": (
-        "entry {number} has offset {offset}, {other} {value}[, behind offset {before}, {other} "
+        "entry {number} has offset {offset}, {other} {value}[, after offset {before}, {other} "
         "{value_before}]; {count} such entries",
         _DISORDER,
     ),
     "index-order.unreadable": ("{reason}", _DISORDER),
     "index-order.many": ("{count} entries are more than the log can need", _DISORDER),
-    "index-tail": ("entry {number} is in use behind entry {used}, which is empty", _DISORDER),
+    "index-tail": ("entry {number} is in use after entry {used}, which is empty", _DISORDER),
     "index-unused": (
         "the last of {slots} entries is empty",
         "has room for entries that were never written",
@@ -129,7 +129,7 @@ SENTENCES: Final[dict[str, tuple[str, str]]] = {
         "entry {number} points past the last batch",
     ),
     "index-offset": (
-        "entry {number} sends offset {offset} to position {value}, behind batches that hold it",
+        "entry {number} sends offset {offset} to position {value}, after batches that hold it",
         _WRONG,
     ),
     "time-index-missing": ("the time index is missing", "missing"),

@@ -1,4 +1,4 @@
-"""The columns of `format("kseg")`: Spark's types, Arrow's types, and the fields behind each.
+"""The columns of `format("kseg")`: Spark's types, Arrow's types, and the fields of each.
 
 Each mode has columns of its own. The first eight columns of records have the names and types of
 Spark's own Kafka source. The rest are kseg's, in the same camelCase, and a query gets them only if

@@ -305,7 +305,7 @@ class _PartitionWriter:
         """Add a batch to the segment, or to a new one if that is full."""
         if batch.base_offset < self._next:
             raise OffsetsOutOfOrderError(
-                f"offset {batch.base_offset} comes behind {self._next - 1}: sort the rows by "
+                f"offset {batch.base_offset} comes after {self._next - 1}: sort the rows by "
                 "topic, partition and offset within each task",
                 path=self._directory.name,
                 offset=batch.base_offset,

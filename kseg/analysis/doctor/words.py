@@ -207,7 +207,7 @@ SENTENCES: Final[dict[str, str]] = {
     "index-unused": "{index} ends with unused entries, which a broker trusts: it takes the "
     "records for those of 1970, and retention deletes them",
     "hidden": "{size} bytes at the end are not a batch, although the log was closed cleanly; "
-    "Kafka appends offset {end} and later ones behind them, where no reader finds them",
+    "Kafka appends offset {end} and later ones after them, where no reader finds them",
     "tier-deleted": "leader-epoch-checkpoint has no epoch for offsets {first} to {last}: a broker "
     "deletes {deleted} of {count} segments of the tier, and serves these offsets to no reader",
     "swept": "{size} bytes of log are read again: {why}",

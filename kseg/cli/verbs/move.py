@@ -234,7 +234,7 @@ def read() -> None:
     flag(
         "--no-formulas",
         help_text=(
-            "For csv in a spreadsheet: put ' in front of text that it would compute, such as =1+1."
+            "For csv in a spreadsheet: put ' before text that it would compute, such as =1+1."
         ),
     ),
     json_bytes_option("The form of bytes in jsonl and csv."),

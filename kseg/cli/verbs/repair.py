@@ -162,7 +162,7 @@ def truncate() -> None:
 def salvage() -> None:
     """Copy the provable part of damaged logs into a new data directory.
 
-    Recovery cuts a log at its first bad byte. Salvage also keeps each batch behind it whose
+    Recovery cuts a log at its first bad byte. Salvage also keeps each batch after it whose
     checksum is right, whose offsets and leader epoch fit, and which is proved to be a batch of the
     log rather than data of a record. Records keep their offsets and their bytes. DIR is a partition
     directory or a data directory, and is not changed. OUT is new, or empty; it appears once it is

@@ -97,12 +97,12 @@ class MergedCopy(Documented):
 
 #: Why sound batches are left out of a merge, in stable words.
 LEFT_OUT: Final = {
-    "diverged": "they lie behind the offset where the copy leaves the history of the last leader",
+    "diverged": "they lie past the offset where the copy leaves the history of the last leader",
     "lower-epoch": "another copy has batches of a higher leader epoch there",
-    "epoch-order": "the leader epochs of other copies in front of them or behind contradict theirs",
+    "epoch-order": "the leader epochs of other copies before or after them contradict theirs",
     "not-preferred": "they contradict batches of the preferred copy",
-    "overlap": "a batch that was taken in front of them reaches over them",
-    "deleted": "they lie in front of the log start of another copy",
+    "overlap": "a batch that was taken before them reaches over them",
+    "deleted": "they lie before the log start of another copy",
 }
 #: No difference: records are deleted from one copy earlier than from another.
 _NO_DIFFERENCE: Final = "deleted"

@@ -55,7 +55,7 @@ _SLACK_BYTES: Final = 8 << 10
 _AHEAD_BYTES_MAX: Final = 16 << 10
 _NOTHING: Final = memoryview(b"")
 _base_offset: Final = attrgetter("files.base_offset")
-#: The function behind a named tuple's constructor, without a Python call.
+#: The function that a named tuple's constructor calls, without a Python call.
 _new: Final = tuple.__new__
 
 

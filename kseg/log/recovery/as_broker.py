@@ -515,7 +515,7 @@ def feed_segment(
     limit = segment.size if limit is None else limit
     if limit < position:
         raise KsegError(
-            f"its index leads to {limit} for the end at {end_offset}, in front of {position}",
+            f"its index leads to {limit} for the end at {end_offset}, before {position}",
             path=segment.path,
         )
     for table in segment.headers(start=position, limit=limit, policy="file"):

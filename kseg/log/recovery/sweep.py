@@ -293,7 +293,7 @@ class _Sweep:
             if transaction.last_offset <= last:
                 row = int((table.base_offset == transaction.last_offset).argmax())
                 return OffsetsOutOfOrderError(
-                    f"an aborted transaction does not end behind {last}, as the one before does",
+                    f"an aborted transaction does not end after {last}, as the one before does",
                     position=int(table.position[row]),
                     offset=transaction.last_offset,
                 ).as_kafka("IllegalArgumentException")
@@ -347,7 +347,7 @@ def pass_over(error: KsegError) -> None:
 def no_next_offset(position: int | None = None) -> OffsetOverflowError:
     """The error for a batch that takes the last offset, so that none is left for another."""
     return OffsetOverflowError(
-        "behind this offset no log goes on, nor is it appended to; kseg truncate removes its batch",
+        "no log can continue after this offset; kseg truncate removes its batch",
         position=position,
         offset=LAST_OFFSET_MAX + 1,
     ).as_kafka("IllegalArgumentException")

@@ -85,7 +85,7 @@ class RemoteHistory(Documented):
         if self.behind is not None:
             first, last = self.behind
             yield (
-                f"the tier has offsets {first} to {last} behind the log's end; a broker reads none "
+                f"the tier has offsets {first} to {last} past the log's end; a broker reads none "
                 f"of them. In a directory without {partition} this reads them: "
                 f"kseg read {partition} --tier URL --offset {first}..{last + 1}"
             )
@@ -212,7 +212,7 @@ def with_tier_epochs(
         return tuple(epochs)
     if log is None:
         raise TierError(
-            f"{_LOST}: the log starts in front of its first segment, and nothing here says what "
+            f"{_LOST}: the log starts before its first segment, and nothing here says what "
             f"its tier has. {_NAME_IT}. If it has no tier, remove its line from "
             "log-start-offset-checkpoint",
             path=path,

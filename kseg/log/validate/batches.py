@@ -118,7 +118,7 @@ def overlap_error(table: BatchTable, row: int, before: int) -> OffsetsOutOfOrder
     """The error for a batch that is out of order; `before` is the last offset before all."""
     header = table[row]
     end = int(table.last_offset[row - 1]) if row else before
-    reason = f"offsets {header.base_offset} to {header.last_offset} of one batch, behind {end}"
+    reason = f"offsets {header.base_offset} to {header.last_offset} of one batch, after {end}"
     return at_batch(OffsetsOutOfOrderError(reason), header)
 
 
@@ -513,7 +513,7 @@ def _check_rules(
         header, record = headers[record_counts.records], 0
         if record_counts.status == _MESSAGE_MAGIC:
             metrics.invalid_magic += 1
-            reason = f"magic {header.magic} behind messages of magic {headers[0].magic}"
+            reason = f"magic {header.magic} after messages of magic {headers[0].magic}"
             raise at_batch(InvalidRecordError(reason), header)
     if record_counts.status:
         raise record_error(record_counts.status, header, record)

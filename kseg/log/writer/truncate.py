@@ -257,7 +257,7 @@ def plan_of(path: Path, version: Version, offset: int) -> TruncationPlan:
     # Where the segment is cut so that no batch reaches the offset.
     position = last.size if batch is None else batch.position
     if position < last.size:
-        why = f"the batch at {position} has offset {offset}, or is the first behind it"
+        why = f"the batch at {position} has offset {offset}, or is the first after it"
         actions = (*actions, Action("truncate", str(last.path), last.size - position, why))
     elif not actions:
         why = "no record has the offset or a larger one"

@@ -404,7 +404,7 @@ def test_deleted_records_stay_deleted_and_a_torn_end_is_left_out(tmp_path: Path)
     last.write_bytes(last.read_bytes() + TORN)
     plan = planned(source, broker)
     assert plan.refused == ()
-    assert plan.partitions[0].left_out == ("15 bytes behind the last whole batch",)
+    assert plan.partitions[0].left_out == ("15 bytes after the last whole batch",)
     plan.apply()
     assert served(broker.path / "orders-0", "read_uncommitted") == wanted
     assert wanted[0][0] == start

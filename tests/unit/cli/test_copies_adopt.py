@@ -32,7 +32,7 @@ def test_a_plan_is_printed_and_applied(kseg: Kseg, tmp_path: Path, source: Sourc
     ran = kseg(*words, "--undecided", "abort", "--at", source.now_ms)
     assert (ran.code, "nothing was changed; --apply does it" in ran.err) == (1, True)
     assert re.search(r"^orders-0: the transaction .* is aborted: the caller$", ran.text, re.M)
-    assert re.search(r"^orders-1: 0 records of no later time lie behind", ran.text, re.M)
+    assert re.search(r"^orders-1: 0 records of no later time lie after", ran.text, re.M)
     planned = kseg(*words, "--undecided", "abort", "--json").document
     assert planned["applied"] is False
     done = kseg(*words, "--undecided", "abort", "--apply", "--json")

@@ -94,7 +94,7 @@ REFUSED: dict[str, tuple[bytes, type[Exception], str]] = {
     "a record behind the last offset": (
         batch([record(), record()], last_offset_delta=0),
         InvalidRecordError,
-        "behind the last offset",
+        "past the last offset",
     ),
     "a time below -1": (
         batch([record(), record(timestamp=-2)]),

@@ -68,7 +68,7 @@ def test_what_is_not_known_stays_bytes_and_says_why(
         ("0102000941", "name has 8 bytes, 1 are left", 4),
         ("010200", "the length of name is a cut varint", 3),
         ("01020000", "name is null, which it may not be", 4),
-        ("0118000002ab", "2 bytes are left over behind END_TRANSACTION_RECORD", 4),
+        ("0118000002ab", "2 bytes are left over after END_TRANSACTION_RECORD", 4),
         ("01180001", "a tag is a cut varint", 4),
         ("0118000163ffffffff07", "tag 99 has 2147483647 bytes, 0 are left", 10),
         ("0118000163ffffffff0f", "tag 99 has -1 bytes", 10),
