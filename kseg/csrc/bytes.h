@@ -48,7 +48,7 @@ static inline void kseg_prefetch_header(const uint8_t *p) {
 
 enum {
     KSEG_FETCHED_MIN = 512, /* shorter batches are asked for whole */
-    KSEG_AHEAD = 2048       /* so far in front */
+    KSEG_AHEAD = 2048       /* so far ahead */
 };
 
 /* Asks for as many bytes as a short batch has, so far ahead of `p`: such batches come faster than the processor guesses.

@@ -253,8 +253,8 @@ def export() -> None:
     another time. Parquet and Arrow files know their records; .jsonl and .csv files do not, so only
     an export without --offset, --time, --key and --limit replaces them. --replace replaces any.
 
-    A spreadsheet computes text that begins with = + - or @. --no-formulas puts an apostrophe in
-    front of such text in a .csv file.
+    A spreadsheet computes text that begins with = + - or @. --no-formulas puts an apostrophe before
+    such text in a .csv file.
 
     Keys and values that do not decode are null; they are counted, and the exit code is 1.
 
