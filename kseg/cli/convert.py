@@ -376,15 +376,15 @@ def _target_path(path: str, out: str, *, force: bool) -> Path | None:
         target /= Path(path).with_suffix(".log").name
     if target.exists():
         check_replaceable(target)
-    _refuse_taken(target, Path(path), force=force)
+    _refuse_taken(target, None if path == _STDIN else Path(path), force=force)
     return target
 
 
-def _refuse_taken(target: Path, source: Path, *, force: bool) -> None:
-    """Refuse the source itself, and without `force` any file that is there."""
+def _refuse_taken(target: Path, source: Path | None, *, force: bool) -> None:
+    """Refuse the source itself, and without `force` any file that is there; no source is stdin."""
     if not target.exists():
         return
-    if source.exists() and target.samefile(source):
+    if source is not None and source.exists() and target.samefile(source):
         raise click.UsageError("OUT is PATH itself.")
     if not force:
         raise FileExistsError(errno.EEXIST, "exists already; --force replaces it", str(target))
