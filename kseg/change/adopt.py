@@ -102,6 +102,7 @@ class AdoptionPlan(Table, VerbReport):
         seen: the files that the plan was made for, by directory.
         now_ms: the time of the plan.
         group_homes: the data directories among the sources with the commits of groups.
+        groups_command: the line of `after` that writes the file of these commits; "" without one.
     """
 
     COLUMNS = "topic partition source log_start_offset log_end_offset segments records bytes"
@@ -118,6 +119,7 @@ class AdoptionPlan(Table, VerbReport):
     seen: Mapping[Path, tuple[FileSeen, ...]]
     now_ms: int
     group_homes: tuple[Path, ...] = ()
+    groups_command: str = ""
 
     @property
     def bytes(self) -> int:
@@ -331,6 +333,7 @@ class _Planning:
     after: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     group_homes: tuple[Path, ...] = ()
+    groups_command: str = ""
 
     def check_homes(self) -> None:
         """Refuse data directories that are in use, or were not left in good order."""
@@ -564,7 +567,8 @@ class _Planning:
         moment = () if at is None else ("--at", str(at))
         words = (*map(str, self.group_homes), *moment, "--reset-commands", "offsets.csv")
         if self.group_homes:
-            self.after.append(command_line("kseg", "groups", *words))
+            self.groups_command = command_line("kseg", "groups", *words)
+            self.after.append(self.groups_command)
 
     def note_replicas(self, adoptions: Sequence[PartitionAdoption]) -> None:
         """Note the commands that add replicas, where the cluster has brokers without one."""
@@ -608,6 +612,7 @@ class _Planning:
             {path: _look(path) for path in sorted(seen)},
             self.now_ms,
             self.group_homes,
+            self.groups_command,
         )
 
 

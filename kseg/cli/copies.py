@@ -371,7 +371,7 @@ def _write_group_offsets(plan: AdoptionPlan, path: Path, at: int | None) -> Adop
     ]
     complain(*unreset_share(report))
     # The plan has a command that would write such a file, which is here already.
-    others = (line for line in plan.after if not line.startswith("kseg groups "))
+    others = (line for line in plan.after if line != plan.groups_command)
     return replace(plan, after=(*others, *write_resets(report, path, commits)))
 
 
