@@ -109,7 +109,7 @@ def sweep(path: Path, stack: ExitStack, *, install: bool) -> Callable[[], int]:
 
     def look() -> int:
         swept = sweep_segment(
-            segment, config=config, producers=ProducerState(), epochs=LeaderEpochs(None)
+            segment, config=config, producers=ProducerState(), epochs=LeaderEpochs()
         )
         if install:
             for name, entries in (

@@ -129,7 +129,7 @@ def _records(
     parts = zip(columns.key, columns.value, columns.control.tolist(), strict=True)
     for row, (key, value, control) in enumerate(parts):
         if control:  # the batch's own description, by its own schemas
-            records.append(InternalRecord(topic, None, None, None, key, value))
+            records.append(InternalRecord(topic, key=key, value=value))
             continue
         record, error = decode_or_keep(topic, key, value)
         records.append(record)

@@ -343,7 +343,7 @@ class LeaderEpochs:
 
     __slots__ = ("dirty", "entries", "path")
 
-    def __init__(self, path: Path | None, entries: Iterable[EpochEntry] = ()) -> None:
+    def __init__(self, entries: Iterable[EpochEntry] = (), *, path: Path | None = None) -> None:
         """Start from entries; each is taken as `assign` takes it."""
         self.path: Final = path
         self.entries = assign_epochs(entries)
@@ -358,8 +358,8 @@ class LeaderEpochs:
             OSError: there is one, but it cannot be read.
         """
         with suppress(FileNotFoundError):
-            return cls(path, read_leader_epochs(path).effective)
-        return cls(path)
+            return cls(read_leader_epochs(path).effective, path=path)
+        return cls(path=path)
 
     # ---- asking ----------------------------------------------------------------------------------
 
@@ -389,7 +389,7 @@ class LeaderEpochs:
 
     def within(self, start_offset: int, end_offset: int) -> tuple[EpochEntry, ...]:
         """The entries of a log with only these offsets; a negative bound counts as no bound."""
-        part = LeaderEpochs(None, self.entries)
+        part = LeaderEpochs(self.entries)
         if start_offset >= 0:
             part.truncate_from_start(start_offset)
         part.truncate_from_end(end_offset)

@@ -43,8 +43,8 @@ class BinaryColumn:
 
     offsets: Int32s
     data: Uint8s
-    validity: Uint8s | None
-    null_count: int
+    validity: Uint8s | None = None
+    null_count: int = 0
 
     def __len__(self) -> int:
         """The number of values."""

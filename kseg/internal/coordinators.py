@@ -308,7 +308,7 @@ class LastValues:
         spans[1::2, 2] = 8
         producers = np.ascontiguousarray(chunk["producer_id"]).view(np.uint8)
         both = gather(key.data.data, producers.data, spans)
-        return BinaryColumn(np.ascontiguousarray(both.offsets[::2]), both.data, None, 0)
+        return BinaryColumn(np.ascontiguousarray(both.offsets[::2]), both.data)
 
     def _decide_pending(self) -> None:
         """Let pending records count, or drop them, by the markers after them."""

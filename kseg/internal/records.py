@@ -66,11 +66,11 @@ class InternalRecord(NamedTuple):
     """
 
     topic: InternalTopic | ConnectTopic
-    type: int | None
-    name: str | None
-    version: int | None
-    key: Fields | bytes | None
-    value: Fields | bytes | None
+    type: int | None = None
+    name: str | None = None
+    version: int | None = None
+    key: Fields | bytes | None = None
+    value: Fields | bytes | None = None
     reason: str | None = None
     unknown_tags: int = 0
 
@@ -122,8 +122,10 @@ def _decode_mirror(topic: ConnectTopic, key: bytes | None, value: bytes | None) 
     version = None if content is None else content.pop("version", None)
     if version:
         why = f"version {version} of {name} is not known, only 0"
-        return InternalRecord(topic, None, name, version, fields, value, why)
-    return InternalRecord(topic, None, name, version, fields, content)
+        return InternalRecord(
+            topic, name=name, version=version, key=fields, value=value, reason=why
+        )
+    return InternalRecord(topic, name=name, version=version, key=fields, value=content)
 
 
 def _parse_fields(
@@ -153,7 +155,7 @@ def _decode_connect(topic: ConnectTopic, key: bytes | None, value: bytes | None)
         raise InvalidRecordError("the key: not a connector and a source", position=0)
     fields = {"connector": source[0], "source": source[1]}
     offset = None if value is None else {"offset": _parse_json(value, "value")}
-    return InternalRecord(topic, None, "CONNECT_OFFSET", None, fields, offset)
+    return InternalRecord(topic, name="CONNECT_OFFSET", key=fields, value=offset)
 
 
 def _parse_json(data: bytes, part: str) -> Any:
@@ -179,11 +181,12 @@ def _decode_coordinator(
     kind: int = cursor.unpack(_INT16, "the type")
     record_type = types.get(kind)
     if record_type is None:
-        return InternalRecord(topic, kind, None, None, key, value, f"type {kind} is not known")
+        why = f"type {kind} is not known"
+        return InternalRecord(topic, kind, key=key, value=value, reason=why)
     assert record_type.key is not None
     fields: Fields = message_reader(record_type.key, 0)(cursor)
     if value is None:
-        return InternalRecord(topic, kind, record_type.name, None, fields, None)
+        return InternalRecord(topic, kind, record_type.name, key=fields)
     cursor = Cursor(value, "value")
     version: int = cursor.unpack(_INT16, "the version")
     record = InternalRecord(topic, kind, record_type.name, version, fields, value)
@@ -200,13 +203,13 @@ def _decode_metadata(
     frame = _frame_number(cursor, "the version of the frame")
     if frame != _FRAME_VERSION:
         why = f"frame version {frame} is not known"
-        return InternalRecord(topic, None, None, None, key, value, why)
+        return InternalRecord(topic, key=key, value=value, reason=why)
     kind = _frame_number(cursor, "the type")
     version = _frame_number(cursor, "the version")
     types = record_types(topic)
     if kind not in types:
         why = f"type {kind} is not known"
-        return InternalRecord(topic, kind, None, version, key, value, why)
+        return InternalRecord(topic, kind, version=version, key=key, value=value, reason=why)
     name = types[kind].name
     record = InternalRecord(topic, kind, name, version, key, value)
     record = _with_value(record, types[kind], cursor)
@@ -363,7 +366,7 @@ def decode_or_keep(
         return decode(topic, key, value), None
     except InvalidRecordError as error:
         reason = error.reason if error.position is None else f"{error.reason}, at {error.position}"
-        return InternalRecord(topic, None, None, None, key, value, reason), error
+        return InternalRecord(topic, key=key, value=value, reason=reason), error
 
 
 def rows(

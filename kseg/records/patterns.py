@@ -61,7 +61,7 @@ class Pattern:
         if self._expression is not None:
             from kseg import arrow
 
-            empty = BinaryColumn(np.zeros(2, np.int32), np.empty(0, np.uint8), None, 0)
+            empty = BinaryColumn(np.zeros(2, np.int32), np.empty(0, np.uint8))
             alone = self.data.decode() if self.regex else ""  # "a)|(b" is none by itself
             for expression in (alone, self._expression):
                 arrow.matching(empty, expression, ignore_case=self.ignore_case)

@@ -131,7 +131,7 @@ def test_seg_24_epochs_are_found_again(tmp_path: Path) -> None:
         for offset, epoch in ((104, 0), (106, 1), (108, 1), (110, 2))
     ]
     path = written(tmp_path, 100, *parts)
-    epochs = LeaderEpochs(tmp_path / "leader-epoch-checkpoint")
+    epochs = LeaderEpochs(path=tmp_path / "leader-epoch-checkpoint")
     recovered(path, ProducerState(), epochs)
     assert epochs.entries == (EpochEntry(0, 104), EpochEntry(1, 106), EpochEntry(2, 110))
     epochs.flush()

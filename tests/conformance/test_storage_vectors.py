@@ -196,14 +196,14 @@ def test_lec_05_07_11_14_15_epochs_are_taken_one_by_one(epoch_step: Vector, tmp_
         path.write_text(epoch_step["arg"])
         found = read_leader_epochs(path).effective
     else:
-        epochs = LeaderEpochs(None, start)
+        epochs = LeaderEpochs(start)
         getattr(epochs, epoch_step["op"])(epoch_step["arg"])
         found = epochs.entries
     assert [list(entry) for entry in found] == epoch_step["result"]
 
 
 def test_lec_04_06_08_where_epochs_end(epoch_ends: Vector) -> None:
-    epochs = LeaderEpochs(None, [EpochEntry(*entry) for entry in epoch_ends["entries"]])
+    epochs = LeaderEpochs([EpochEntry(*entry) for entry in epoch_ends["entries"]])
     for query in epoch_ends["queries"]:
         found = epochs.end_offset_for(query["epoch"], epoch_ends["log_end_offset"])
         assert list(found) == query["result"]

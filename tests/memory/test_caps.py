@@ -151,7 +151,7 @@ for mapping in ("always", "never"):
             segment,
             config=kseg.LogConfig(),
             producers=producers.ProducerState(),
-            epochs=epochs.LeaderEpochs(None),
+            epochs=epochs.LeaderEpochs(),
         )
     print(swept.next_offset, swept.error, len(swept.offset_entries) // 8)
 plan = kseg.plan_reindex(path.rpartition("/")[0])

@@ -388,7 +388,7 @@ class _BatchLines:
         """
         starts = np.concatenate(([self._next_row], rows + 1))
         self._next_row = int(starts[-1])
-        return BinaryColumn(self._ends[starts], self._data, None, 0)
+        return BinaryColumn(self._ends[starts], self._data)
 
     def rest(self) -> bytes:
         """The lines of the batches after the last record that `up_to` was asked for."""

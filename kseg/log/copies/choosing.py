@@ -310,7 +310,7 @@ class Lineage:
     @property
     def epochs(self) -> LeaderEpochs:
         """The begins as entries of the checkpoint of epochs."""
-        return LeaderEpochs(None, (EpochEntry(begin.epoch, begin.start) for begin in self.begins))
+        return LeaderEpochs(EpochEntry(begin.epoch, begin.start) for begin in self.begins)
 
     def joined(self, other: Lineage, cut: int) -> Lineage:
         """This history with the epochs of another one before a cut."""

@@ -502,7 +502,7 @@ def _earlier_epochs(copies: Sequence[Copy], end: int, tier: TierLike) -> tuple[E
     epochs = min(stored, key=lambda entries: entries[0].start_offset, default=())
     for copy in copies:
         epochs = with_tier_epochs(copy.provable.path, epochs, start, tier, is_lost=not epochs)
-    return LeaderEpochs(None, epochs).within(start, end)
+    return LeaderEpochs(epochs).within(start, end)
 
 
 def _rank_copies(

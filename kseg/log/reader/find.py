@@ -319,7 +319,7 @@ def end_offset_for_epoch(
 
     A follower of that leader truncates its log to there. None where that is unknown.
     """
-    history = LeaderEpochs(None, epochs)
+    history = LeaderEpochs(epochs)
     epoch_end = history.end_offset_for(epoch, source.version.log_end.offset)
     return None if epoch_end.start_offset < 0 else EpochEnd(epoch_end.epoch, epoch_end.start_offset)
 

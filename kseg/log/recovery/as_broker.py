@@ -334,8 +334,8 @@ def _read_epochs(context: LoadContext) -> LeaderEpochs:
     overlay, name = context.overlay, EPOCHS
     if name not in overlay.files:
         overlay.create(name, _AS_BROKER)
-        return LeaderEpochs(None)
-    return LeaderEpochs(None, checkpoints.read_leader_epochs(overlay.files[name].source).effective)
+        return LeaderEpochs()
+    return LeaderEpochs(checkpoints.read_leader_epochs(overlay.files[name].source).effective)
 
 
 def _is_sane(context: LoadContext, base: int) -> bool:

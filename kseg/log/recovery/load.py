@@ -173,7 +173,7 @@ class Loading(LoadContext):
         #: Which file of a segment is the reason to walk it.
         self._doubtful: dict[int, str] = {}
         #: Epochs in the logs that were walked.
-        self._walked_epochs = LeaderEpochs(None)
+        self._walked_epochs = LeaderEpochs()
         self.find()
         self._stored = _stored_epochs(self)
         return self.finish(*self.recover())
@@ -254,7 +254,7 @@ class Loading(LoadContext):
         message = f"the log ends at {end}, before its start at {start}; all of it is removed"
         self.note_fault("log-start-ahead", str(self.overlay.directory), message, offset=start)
         self._stored = ()
-        self._walked_epochs = LeaderEpochs(None)
+        self._walked_epochs = LeaderEpochs()
 
     def sweep(self, base: int, state: ProducerState, epochs: LeaderEpochs) -> Swept:
         """Walk a segment."""
@@ -342,7 +342,7 @@ class Loading(LoadContext):
     def _reindex(self, base: int) -> None:
         """Rebuild a segment's indexes, if all of its log is sound."""
         state = self.state_at(base)[0]
-        swept = self._sweep_checked(base, state, LeaderEpochs(None))
+        swept = self._sweep_checked(base, state, LeaderEpochs())
         if swept.truncated_bytes:
             code = stop_code(swept.stop, is_last=base == self.bases[-1])
             message = f"{WHY_CUT[swept.stop]}; the log and its index entries are left as they are"
@@ -364,7 +364,7 @@ class Loading(LoadContext):
             lost = base not in walked and file_of(base, TXNINDEX) not in self.overlay.files
             if not lost or not has_abort_marker(self, base):
                 continue
-            swept = self._sweep_checked(base, self.state_at(base)[0], LeaderEpochs(None))
+            swept = self._sweep_checked(base, self.state_at(base)[0], LeaderEpochs())
             if swept.aborted and not swept.truncated_bytes:
                 message = f"{len(swept.aborted)} aborted transactions in no index; rebuilt"
                 self.note_fault("txn-index-incomplete", self.path(base, TXNINDEX), message)
@@ -376,7 +376,7 @@ class Loading(LoadContext):
         self._written = self.snapshots()
         self._keep_snapshot(state)
         before = [entry for entry in self._stored or () if entry.start_offset < todo[0]]
-        self._walked_epochs = LeaderEpochs(None, before)
+        self._walked_epochs = LeaderEpochs(before)
         # The segment before was flushed, but maybe not the cuts when it was sealed.
         self.assure(self.bases[max(self.bases.index(todo[0]) - 1, 0)])
         for number, base in enumerate(todo):
@@ -482,7 +482,7 @@ class Loading(LoadContext):
             self.inputs.tier,
             is_lost=is_lost,
         )
-        epochs = LeaderEpochs(None, entries)
+        epochs = LeaderEpochs(entries)
         ahead = [entry for entry in epochs.entries if entry.start_offset > end]
         if ahead and self.cut is None:
             message = f"epoch {ahead[0].epoch} begins past the log's end at {end}; dropped"
@@ -558,7 +558,7 @@ def _stored_epochs(context: LoadContext) -> tuple[EpochEntry, ...] | None:
 
 def _epochs_of_log(context: LoadContext) -> list[EpochEntry]:
     """The epochs of the whole log, from the headers of its batches."""
-    epochs = LeaderEpochs(None)
+    epochs = LeaderEpochs()
     for base in context.bases:
         with context.open(base) as segment:
             for table in segment.headers():
@@ -604,7 +604,7 @@ def load(path: StrPath, inputs: RecoveryInputs) -> LoadedLog:
     if missing:
         log.producers.last_snapshot_offset = max(present, default=-1)
     log.snapshots = SnapshotFiles(directory, present.items())
-    epochs = LeaderEpochs(directory / EPOCHS, log.epochs.entries)
+    epochs = LeaderEpochs(log.epochs.entries, path=directory / EPOCHS)
     epochs.dirty = log.epochs.dirty
     epochs.flush()
     log.epochs = epochs

@@ -554,7 +554,7 @@ def _put_plan(
         topic_id=provable.topic_id,
         log_start_offset=min(start, end),
         high_watermark=None if offsets.high_watermark is None else min(offsets.high_watermark, end),
-        epochs=LeaderEpochs(None, epochs).within(start, end),
+        epochs=LeaderEpochs(epochs).within(start, end),
         files=files,
         is_derived=not is_kraft,
     )

@@ -19,7 +19,7 @@ Pairs = list[tuple[int, int]]
 
 
 def epochs(*pairs: tuple[int, int]) -> LeaderEpochs:
-    return LeaderEpochs(None, [EpochEntry(*pair) for pair in pairs])
+    return LeaderEpochs([EpochEntry(*pair) for pair in pairs])
 
 
 def pairs(found: LeaderEpochs) -> Pairs:
@@ -68,7 +68,7 @@ ENDS: dict[str, tuple[Pairs, int, int, tuple[int, int]]] = {
 def test_where_an_epoch_ends(case: tuple[Pairs, int, int, tuple[int, int]]) -> None:
     start, epoch, log_end_offset, result = case
     entries = tuple(EpochEntry(*pair) for pair in start)
-    found = LeaderEpochs(None)
+    found = LeaderEpochs()
     found.entries = entries
     assert found.end_offset_for(epoch, log_end_offset) == result
 

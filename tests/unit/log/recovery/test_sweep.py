@@ -37,7 +37,7 @@ CONFIG = LogConfig(index_interval_bytes=100, segment_index_bytes=1000)
 
 
 def sweep(path: Path, config: LogConfig = CONFIG, **how: Any) -> Swept:
-    how = {"producers": ProducerState(), "epochs": LeaderEpochs(None), **how}
+    how = {"producers": ProducerState(), "epochs": LeaderEpochs(), **how}
     with Segment.open(path, is_last=True) as segment:
         return sweep_segment(segment, config=config, **how)
 
