@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 import kseg
-from kseg.files.checkpoints import read_leader_epochs
+from kseg.files.checkpoints import assign_epochs, read_leader_epochs
 from tests.builders import ABORT, COMMIT, batch, control_batch, record, uvarint
 from tests.zstd import zstd_frame
 
@@ -164,7 +164,7 @@ def copies_of(path: Path, topic_id: str, rng: random.Random, *, log_start: int =
     """
     topic, _, number = path.name.rpartition("-")
     bases = [int(log.stem) for log in sorted(path.glob("*.log"))]
-    entries = read_leader_epochs(path / "leader-epoch-checkpoint").effective
+    entries = assign_epochs(read_leader_epochs(path / "leader-epoch-checkpoint"))
     known = within([(one.epoch, one.start_offset) for one in entries], log_start, 2**62)
     found = []
     for base, following in pairwise(bases):

@@ -431,12 +431,13 @@ def check_snapshot(
 
 def check_epochs(path: str, findings: Findings) -> tuple[tuple[int, int], ...] | None:
     """Check a leader epoch checkpoint by itself; returns its entries as Kafka loads them."""
-    read = _read_small(FileKind.LEADER_EPOCHS, path, findings)
-    if read is None:
+    entries = _read_small(FileKind.LEADER_EPOCHS, path, findings)
+    if entries is None:
         return None
-    if read.entries != read.effective:
-        findings.say("epochs-order", path, count=len(read.entries) - len(read.effective))
-    return tuple((entry.epoch, entry.start_offset) for entry in read.effective)
+    effective = assign_epochs(entries)
+    if entries != effective:
+        findings.say("epochs-order", path, count=len(entries) - len(effective))
+    return tuple((entry.epoch, entry.start_offset) for entry in effective)
 
 
 def check_offset_checkpoint(

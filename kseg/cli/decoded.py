@@ -265,7 +265,7 @@ def _offset_checkpoint(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _leader_epochs(path: Path) -> Iterator[dict[str, Any]]:
-    for epoch, start_offset in checkpoints.read_leader_epochs(path).entries:
+    for epoch, start_offset in checkpoints.read_leader_epochs(path):
         yield {"epoch": epoch, "start_offset": start_offset}
 
 

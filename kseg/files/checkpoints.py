@@ -60,20 +60,6 @@ class EpochEntry(NamedTuple):
     start_offset: int
 
 
-@frozen_dataclass
-class LeaderEpochCheckpoint:
-    """The entries of a leader epoch checkpoint.
-
-    Attributes:
-        entries: as they stand in the file.
-        effective: as Kafka has them after loading, both numbers ascending: one that does not
-            ascend displaces those before it.
-    """
-
-    entries: tuple[EpochEntry, ...]
-    effective: tuple[EpochEntry, ...]
-
-
 def read_offset_checkpoint(path: StrPath) -> dict[TopicPartition, int]:
     """Read one of the four offset checkpoints of a data directory.
 
@@ -93,8 +79,10 @@ def read_offset_checkpoint(path: StrPath) -> dict[TopicPartition, int]:
     return offsets
 
 
-def read_leader_epochs(path: StrPath) -> LeaderEpochCheckpoint:
-    """Read a partition's `leader-epoch-checkpoint`.
+def read_leader_epochs(path: StrPath) -> tuple[EpochEntry, ...]:
+    """The entries of a partition's `leader-epoch-checkpoint`, as they are in the file.
+
+    `assign_epochs` gives those that Kafka has after it has loaded them.
 
     Raises:
         CorruptIndexError: malformed, or an entry is negative; Kafka fails to load the log then.
@@ -114,7 +102,7 @@ def read_leader_epochs(path: StrPath) -> LeaderEpochCheckpoint:
                 "IllegalArgumentException",
             )
         entries.append(entry)
-    return LeaderEpochCheckpoint(tuple(entries), assign_epochs(entries))
+    return tuple(entries)
 
 
 def write_offset_checkpoint(path: StrPath, offsets: Mapping[TopicPartition, int]) -> None:
@@ -358,7 +346,7 @@ class LeaderEpochs:
             OSError: there is one, but it cannot be read.
         """
         with suppress(FileNotFoundError):
-            return cls(read_leader_epochs(path).effective, path=path)
+            return cls(read_leader_epochs(path), path=path)
         return cls(path=path)
 
     # ---- asking ----------------------------------------------------------------------------------

@@ -251,7 +251,7 @@ def test_k42_18_epochs_come_back_from_the_batches(logs: Logs) -> None:
     path = logs.as_it_lies(log.path)
     (path / "leader-epoch-checkpoint").write_text("")
     after_broker(path)
-    assert read_leader_epochs(path / "leader-epoch-checkpoint").entries == ((0, 0), (2, 2), (5, 3))
+    assert read_leader_epochs(path / "leader-epoch-checkpoint") == ((0, 0), (2, 2), (5, 3))
 
 
 def test_k42_18_epochs_at_the_end_or_beyond_it_go(logs: Logs) -> None:

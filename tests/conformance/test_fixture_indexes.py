@@ -12,7 +12,7 @@ import pytest
 
 from kseg.errors import CorruptIndexError
 from kseg.files import names
-from kseg.files.checkpoints import read_leader_epochs, read_offset_checkpoint
+from kseg.files.checkpoints import assign_epochs, read_leader_epochs, read_offset_checkpoint
 from kseg.files.index import OffsetIndex, TimeIndex
 from kseg.files.metadata import read_clean_shutdown, read_meta_properties, read_partition_metadata
 from kseg.files.names import FileKind, FileName
@@ -178,7 +178,7 @@ def test_checkpoints_and_ids_parse(fixture_case: Path) -> None:
 def test_epoch_checkpoints_parse_and_ascend(fixture_case: Path) -> None:
     for path in sorted(fixture_case.glob("**/leader-epoch-checkpoint")):
         epochs = read_leader_epochs(path)
-        assert epochs.effective == epochs.entries
+        assert assign_epochs(epochs) == epochs
 
 
 def test_a_case_is_a_data_directory(fixture_case: Path) -> None:

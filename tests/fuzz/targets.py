@@ -306,7 +306,7 @@ def read_snapshot(path: Path, data: bytes, source: Random) -> None:
 
 def read_epochs(path: Path, data: bytes, source: Random) -> None:
     """Epochs in effect ascend."""
-    loaded = checkpoints.read_leader_epochs(path).effective
+    loaded = checkpoints.assign_epochs(checkpoints.read_leader_epochs(path))
     for before, after in pairwise(loaded):
         assert before.epoch < after.epoch
         assert before.start_offset < after.start_offset

@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 
 from kseg.errors import KsegError
-from kseg.files.checkpoints import read_leader_epochs
+from kseg.files.checkpoints import assign_epochs, read_leader_epochs
 from kseg.files.producer_snapshot import read as read_snapshot
 
 _SLOTS = {".index": struct.Struct(">ii"), ".timeindex": struct.Struct(">qi")}
@@ -32,7 +32,7 @@ def _said(path: Path) -> object:
             entries = read_snapshot(path)
             return "snapshot", sorted(entries, key=lambda entry: entry.producer_id)
         if path.name == _EPOCHS:
-            return [tuple(entry) for entry in read_leader_epochs(path).effective]
+            return [tuple(entry) for entry in assign_epochs(read_leader_epochs(path))]
     except KsegError:
         pass
     return path.read_bytes()

@@ -16,7 +16,7 @@ import pytest
 
 import kseg
 from kseg.analysis.verify import examine_tier
-from kseg.files.checkpoints import read_leader_epochs
+from kseg.files.checkpoints import assign_epochs, read_leader_epochs
 from kseg.log.reader.find import EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD, LATEST_TIERED
 from kseg.log.reader.view import LogView
 from kseg.log.tier.tier import Tier
@@ -104,7 +104,7 @@ def write_start(path: Path, start: int) -> None:
     checkpoint = path.with_name("log-start-offset-checkpoint")
     checkpoint.write_text(f"0\n1\norders 0 {start}\n")
     epochs = path / "leader-epoch-checkpoint"
-    entries = [(one.epoch, one.start_offset) for one in read_leader_epochs(epochs).effective]
+    entries = [(one.epoch, one.start_offset) for one in assign_epochs(read_leader_epochs(epochs))]
     kept = tiers.within(entries, start, 2**62)
     text = "".join(f"{epoch} {first}\n" for epoch, first in kept)
     epochs.write_text(f"0\n{len(kept)}\n{text}")

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kseg import Segment, plan_recovery
 from kseg.analysis.doctor.kraft import of_snapshots
@@ -72,12 +72,8 @@ _CODEC_MASK: Final = 7
 _MAGIC_AT, _LEGACY_ATTRIBUTES_AT, _HEAD_BYTES = 16, 17, 18
 
 
-class _Missing(NamedTuple):
-    """Offsets from `first_offset` to before `end_offset` without records; `why` is for a reader."""
-
-    first_offset: int
-    end_offset: int
-    why: str
+#: Offsets without records: the first one, the one after the last, and why, for a reader.
+_Missing = tuple[int, int, str]
 
 
 @frozen_dataclass
@@ -398,12 +394,12 @@ def _of_missing(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFindi
     epochs: tuple[EpochEntry, ...] = ()
     with suppress(KsegError, FileNotFoundError):  # the finding about its load says so
         epochs_path = os.path.join(unit.path, FileKind.LEADER_EPOCHS.value)
-        epochs = checkpoints.read_leader_epochs(epochs_path).effective
+        epochs = checkpoints.assign_epochs(checkpoints.read_leader_epochs(epochs_path))
     ranges = [*_gaps(listing.segments, unit), *_missing_at_end(unit, plan, listing, epochs)]
     first = listing.segments[0].base_offset if listing.segments else 0
     if unit.clean and not unit.known_start and epochs and epochs[0].start_offset < first:
         why = "and the leader epochs know of them"
-        ranges.append(_Missing(epochs[0].start_offset, first, why))
+        ranges.append((epochs[0].start_offset, first, why))
     for begin, end, why in ranges:
         yield finding(
             "records-missing",
@@ -436,7 +432,7 @@ def _missing_at_end(
         known_end = max([*snapshots, *(epoch.start_offset for epoch in epochs[-1:])], default=0)
         why = "and a snapshot of producers or the leader epochs know of them"
     if known_end > end and None not in lasts:
-        yield _Missing(end, known_end, why)
+        yield end, known_end, why
 
 
 def _gaps(segments: Sequence[SegmentFiles], unit: PartitionUnit) -> Iterator[_Missing]:
@@ -451,7 +447,7 @@ def _gaps(segments: Sequence[SegmentFiles], unit: PartitionUnit) -> Iterator[_Mi
             end = ends[-1] if ends else after.base_offset
             if end < after.base_offset and _is_dense(before) and _is_dense(after):
                 why = "though those around it have all of theirs"
-                yield _Missing(end, after.base_offset, why)
+                yield end, after.base_offset, why
 
 
 def _is_dense(files: SegmentFiles) -> bool:

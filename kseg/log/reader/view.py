@@ -330,7 +330,8 @@ class LogView:
         """
         if self.files.leader_epochs is None:
             return () if self.remote is None else self.remote.leader_epochs
-        return checkpoints.read_leader_epochs(self.files.leader_epochs).effective
+        entries = checkpoints.read_leader_epochs(self.files.leader_epochs)
+        return checkpoints.assign_epochs(entries)
 
     # ---- segments --------------------------------------------------------------------------------
 

@@ -335,7 +335,7 @@ def _read_epochs(context: LoadContext) -> LeaderEpochs:
     if name not in overlay.files:
         overlay.create(name, _AS_BROKER)
         return LeaderEpochs()
-    return LeaderEpochs(checkpoints.read_leader_epochs(overlay.files[name].source).effective)
+    return LeaderEpochs(checkpoints.read_leader_epochs(overlay.files[name].source))
 
 
 def _is_sane(context: LoadContext, base: int) -> bool:

@@ -549,7 +549,7 @@ def _stored_epochs(context: LoadContext) -> tuple[EpochEntry, ...] | None:
         return None if context.bases else ()
     path = context.overlay.files[name].source
     try:
-        return checkpoints.read_leader_epochs(path).effective
+        return checkpoints.assign_epochs(checkpoints.read_leader_epochs(path))
     except (CorruptIndexError, LimitExceededError) as error:
         message = f"{error.reason}; rebuilt from the log"
         context.note_fault("epochs-format", path, message, error.position)

@@ -631,7 +631,7 @@ def _epochs_of(objects: SegmentObjects) -> tuple[EpochEntry, ...]:
     """The leader epochs that a segment was copied with."""
     path = TierPath.of(objects, "leader_epoch_checkpoint")
     try:
-        return checkpoints.read_leader_epochs(path).effective
+        return checkpoints.assign_epochs(checkpoints.read_leader_epochs(path))
     except CorruptIndexError as error:
         raise TierError(error.reason, path=path) from None
 

@@ -135,7 +135,7 @@ def test_lec_19_truncations_reach_the_checkpoint(tmp_path: Path) -> None:
     assert found.dirty
     found.flush()
     assert not found.dirty
-    assert read_leader_epochs(path).entries == ((2, 7), (3, 8))
+    assert read_leader_epochs(path) == ((2, 7), (3, 8))
 
 
 def test_entries_within_a_range() -> None:
