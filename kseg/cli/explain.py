@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         WhatIf,
     )
 
+#: The causes of the files that are shown also without `--segments`.
+_ODD_CAUSES = ("unknown", "uncleanable", "future-timestamp", "open-transaction")
 #: The most partitions, or segments of a list, that are printed; --json has all of them.
 _LINES_MAX = 20
 
@@ -126,7 +128,7 @@ def _write_partitions(partitions: Sequence[PartitionKeeps], *, segments: bool) -
             f"{total.cause} {output.human_bytes(total.bytes)}" for total in partition.totals
         )
         rows.append((partition.path, output.human_bytes(partition.bytes), parts or "empty"))
-        notable = partition.rows if segments else [row for row in partition.rows if _is_odd(row)]
+        notable = [row for row in partition.rows if segments or row.cause in _ODD_CAUSES]
         below.append(
             [
                 *_rows(notable, "  ", whole=segments),
@@ -157,11 +159,6 @@ def _remote_lines(partition: PartitionKeeps) -> Iterator[str]:
             f"  {line}"
             for line in partition.remote.lines(f"{partition.topic}-{partition.partition}")
         )
-
-
-def _is_odd(row: KeptFile) -> bool:
-    """Whether a file is shown also without `--segments`."""
-    return row.cause in ("unknown", "uncleanable", "future-timestamp", "open-transaction")
 
 
 def _rows(rows: Sequence[KeptFile], indent: str = "", *, whole: bool = True) -> Iterator[str]:
