@@ -404,7 +404,11 @@ def _expand_globs(
         if not glob.has_magic(name) or (not is_remote(name) and os.path.lexists(name)):
             yield path
             continue
-        matching = matches(name) if is_remote(name) else _matches_here(name)
+        matching = (
+            matches(name)
+            if is_remote(name)
+            else [*map(Path, sorted(glob.glob(name, recursive=True), key=path_order))]
+        )
         if not matching:
             raise FileNotFoundError(errno.ENOENT, "no path matches this pattern", name)
         set_aside = list[LeftOut]()
@@ -414,11 +418,6 @@ def _expand_globs(
             left_out += set_aside
         readable = [match for match in served if not (logs and _is_no_log(match))]
         yield from readable or served or matching
-
-
-def _matches_here(pattern: str) -> list[Path]:
-    """The paths of this machine that match a glob, in the order in which people count."""
-    return [Path(name) for name in sorted(glob.glob(pattern, recursive=True), key=path_order)]
 
 
 def _is_no_log(path: Path) -> bool:

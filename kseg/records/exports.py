@@ -19,6 +19,7 @@ from kseg.errors import KsegError
 from kseg.files import io, ownership
 from kseg.files.grammar import OFFSET_MAX, file_name
 from kseg.files.whole_file import claimed
+from kseg.format.reader import PIECE_BYTES
 from kseg.log.reader.view import LogView
 from kseg.log.reader.visible import first_offsets
 from kseg.records.lake import FileFormat, Files, Selected, Undecoded, refuse_loss, targets
@@ -82,7 +83,7 @@ class Export:
         look = replace(look, source=log_path, selected=selected, is_file=is_file)
         files = Files(target, look, scan.errors)
         with files.opened() as write:
-            for piece in scan._stored_pieces():
+            for piece in scan._read("held", PIECE_BYTES):  # the same for any number of threads
                 check()
                 undecoded.note(piece)
                 write(piece)

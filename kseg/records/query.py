@@ -137,13 +137,9 @@ class Question(NamedTuple):
         if door == "python":
             return (self.name,)
         if door == "spark":
-            return self.spark or (_camel(self.name),)
+            return self.spark or (re.sub("_(.)", lambda match: match[1].upper(), self.name),)
         flags = tuple(option.flag for option in self.options)
         return flags or ("--" + self.name.replace("_", "-"),)
-
-
-def _camel(name: str) -> str:
-    return re.sub("_(.)", lambda match: match[1].upper(), name)
 
 
 # ---- the texts of options ------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from kseg.files.mapping import Mapping, private_memory
 from kseg.files.names import LeftOut, Partition
 from kseg.files.selection import several
 from kseg.format.header import BatchTable
-from kseg.format.reader import PIECE_BYTES, STREAMED_BYTES, Use, Workspace
+from kseg.format.reader import STREAMED_BYTES, Use, Workspace
 from kseg.format.request import ANY_RECORD, ROWS_MAX, Request, check_word, key_needle
 from kseg.format.take import first_rows, last_rows_of_each, take_equal
 from kseg.format.typed import (
@@ -185,12 +185,9 @@ class Scan(Frames):
             decoded = sum(map(len, self._stored_records(source, request, memory, whole)))
             yield source, decoded + whole.records
 
-    def _read(self, use: Use) -> Iterator[RecordColumns]:
-        return first_rows(self._pieces(use), self._limit)
-
-    def _stored_pieces(self) -> Iterator[RecordColumns]:
-        """The records in pieces that are the same for any number of threads."""
-        return first_rows(self._pieces("held", PIECE_BYTES), self._limit)
+    def _read(self, use: Use, piece_bytes: int = 0) -> Iterator[RecordColumns]:
+        """The records up to the scan's limit; arguments are those of `_pieces`."""
+        return first_rows(self._pieces(use, piece_bytes), self._limit)
 
     def _views_now(self) -> dict[Path, LogView]:
         """The partitions at this moment."""
