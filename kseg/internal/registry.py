@@ -569,7 +569,11 @@ class Replay:
             unsorted, key=lambda schema: (schema.subject, schema.version or 0, schema.id or 0)
         )
         for schema in (*schemas, *self._files):
-            self._check_text(schema)
+            if schema.type in ("AVRO", "JSON"):  # types that are written in JSON
+                try:
+                    parse(schema.text.encode(), "schema-json")
+                except RefusedError as error:
+                    self._note_of(error.args[0], schema, error.args[1])
         self._check_contexts(schemas)
         self._check_references(schemas)
         return Schemas((*schemas, *self._files), tuple(self._findings))
@@ -577,14 +581,6 @@ class Replay:
     def _note_of(self, code: str, schema: Schema, message: str) -> None:
         name = schema.subject if schema.version is None else f"{schema.subject} {schema.version}"
         self.note(code, f"{name}: {message}", schema.path, schema.offset)
-
-    def _check_text(self, schema: Schema) -> None:
-        """Note a schema whose text is not JSON, of a type that is written in JSON."""
-        if schema.type in ("AVRO", "JSON"):
-            try:
-                parse(schema.text.encode(), "schema-json")
-            except RefusedError as error:
-                self._note_of(error.args[0], schema, error.args[1])
 
     def _check_contexts(self, schemas: Iterable[Schema]) -> None:
         """Note an id that names different schemas in two contexts."""

@@ -332,7 +332,10 @@ class DataDirectoryLease:
                 a broker with tiers: the log may start in the tier.
             high_watermark: as the name says.
         """
-        if partition is None or not _can_be_written(partition):
+        if partition is None:
+            return
+        # A line of a checkpoint cannot hold the name: white space would end the field.
+        if _WHITE_SPACE.search(partition.topic) or not partition.topic.isprintable():
             return
         with _guard:
             self._set(FileKind.RECOVERY_POINT, partition, recovery_point)
@@ -557,11 +560,6 @@ def marked_for(path: StrPath) -> list[str]:
         if entry.name is None
         or not (entry.name.suffix == "delete" or entry.name.topic == CLUSTER_METADATA)
     ]
-
-
-def _can_be_written(partition: TopicPartition) -> bool:
-    """Whether a line of a checkpoint can hold the name; white space would end the field."""
-    return _WHITE_SPACE.search(partition.topic) is None and partition.topic.isprintable()
 
 
 # ---- the sub-directories of a data directory -----------------------------------------------------

@@ -479,7 +479,9 @@ class LogView:
                 return
             next_base = None if following is None else following.base_offset
             stop = end if info.end_offset is None else min(end, info.end_offset)
-            passed = _is_passed(info, reached.offset, request)
+            newest = info.max_timestamp  # a segment may be known to lack records of the request
+            too_old = newest is not None and newest < request.time_start
+            passed = too_old or _is_cut(info, reached.offset)
             opened = None if passed else self.opened(info, request)
             if opened is None:
                 reached.leave(info, None, next_base)
@@ -548,12 +550,6 @@ def age_of(directory: Path) -> tuple[int, int]:
     view = LogView.open(directory)
     epochs = view.leader_epochs
     return epochs[-1].epoch if epochs else -1, view.log_end_offset
-
-
-def _is_passed(info: SegmentInfo, reached: int, request: Request) -> bool:
-    """Whether the known facts of a segment exclude records of a request."""
-    newest = info.max_timestamp
-    return _is_cut(info, reached) or (newest is not None and newest < request.time_start)
 
 
 def _list_with_sizes(files: PartitionFiles) -> tuple[PartitionFiles, list[int]]:

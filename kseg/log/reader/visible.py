@@ -305,7 +305,10 @@ class AbortedAhead:
         while self._reached < end or any(first < end for first in self._walk.open.values()):
             reached, part = next(self._parts, (None, None))
             if part is None:
-                self._hide_undecided()
+                # Without a marker, which damage may have taken, nothing is committed.
+                for producer_id, first in self._walk.open.items():
+                    self._walk.aborted.append((producer_id, first, INT64_MAX))
+                self._walk.open.clear()
                 break
             if isinstance(part, Decided):
                 self._walk.jump(part, offset_end=self._end)
@@ -315,12 +318,6 @@ class AbortedAhead:
         # An aborted transaction whose marker lies before the start counts no more.
         self._walk.aborted = [txn for txn in self._walk.aborted if txn[2] >= start_offset]
         return AbortedRanges.of(self._walk.aborted)
-
-    def _hide_undecided(self) -> None:
-        """At the log's end: without a marker, which damage may have taken, nothing is committed."""
-        for producer_id, first in self._walk.open.items():
-            self._walk.aborted.append((producer_id, first, INT64_MAX))
-        self._walk.open.clear()
 
 
 def aborted_ranges(log: LogSegments, start_offset: int, end_offset: int) -> AbortedRanges:

@@ -112,12 +112,9 @@ def parse_manifest(data: bytes | memoryview, path: str) -> Manifest:
     except RecursionError:
         raise TierError("the manifest is nested too deeply", path=path) from None
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise TierError(f"not a manifest: {_word(error)}", path=path) from None
-
-
-def _word(error: Exception) -> str:
-    """The fault without the contents: a manifest has keys in it."""
-    return f"{error} is missing" if isinstance(error, KeyError) else type(error).__name__
+        # Not its contents: a manifest has keys in it.
+        reason = f"{error} is missing" if isinstance(error, KeyError) else type(error).__name__
+        raise TierError(f"not a manifest: {reason}", path=path) from None
 
 
 def _manifest(root: Any) -> Manifest:
