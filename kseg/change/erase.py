@@ -266,7 +266,16 @@ def plan_erasure(
         directory,
         targets,
         (),
-        tuple(_temporary_files(directory)),
+        tuple(
+            # A load of the log removes them.
+            Action(
+                "delete",
+                str(file.path),
+                os.stat(file.path).st_size,
+                "it may hold records that are erased",
+            )
+            for file in list_partition(directory).temporary_files
+        ),
         _refusal(directory),
         settings,
         inputs.now_ms,
@@ -308,13 +317,6 @@ def _refusal(directory: Path) -> str | None:
             "here leaves them there"
         )
     return None
-
-
-def _temporary_files(directory: Path) -> Iterator[Action]:
-    """The removal of each `.deleted` and `.cleaned` file; a load of the log removes them."""
-    for file in list_partition(directory).temporary_files:
-        size = os.stat(file.path).st_size
-        yield Action("delete", str(file.path), size, "it may hold records that are erased")
 
 
 def _find(

@@ -73,8 +73,10 @@ class _Recovery:
 
     def apply(self, plans: Sequence[RecoveryPlan]) -> list[RecoveryReport]:
         """Change partitions one after the other, as planned; others have a report as well."""
-        if not self.options.is_plan:
-            _raise_first(plans)
+        for plan in () if self.options.is_plan else plans:
+            is_unreadable = plan.start_fault is not None or isinstance(plan.error, UnreadableError)
+            if plan.error is not None and not is_unreadable:
+                raise plan.error
         # One lease for all of a data directory: the last one leaves the mark.
         todo = {home_of(plan.path) for plan in plans if self.options.output or not plan.is_done}
         return run(
@@ -204,10 +206,3 @@ def _with_way_out(error: OSError) -> OSError:
         "the recovery point without a recovery"
     )
     return OSError(error.errno, why, error.filename)
-
-
-def _raise_first(plans: Sequence[RecoveryPlan]) -> None:
-    for plan in plans:
-        is_unreadable = plan.start_fault is not None or isinstance(plan.error, UnreadableError)
-        if plan.error is not None and not is_unreadable:
-            raise plan.error
