@@ -309,7 +309,7 @@ def _cleaner_path(directory: Path) -> Path:
 
 def _clean_offsets(path: Path) -> dict[TopicPartition, int]:
     try:
-        return dict(read_offset_checkpoint(path))
+        return read_offset_checkpoint(path)
     except FileNotFoundError:
         return {}
 

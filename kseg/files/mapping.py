@@ -262,7 +262,12 @@ class MappedFile(Closing):
         status = os.fstat(self._fd)
         if io.is_written((status.st_dev, status.st_ino)):
             return False
-        if self._mapping != "always" and self._is_to_be_read(status):
+        # A page of a map may fail for want of memory: reading a hole through a map makes tmpfs take
+        # a page for it. A tmpfs, and a file system over one, has no device of its own (major 0).
+        is_small_or_in_memory = status.st_size <= INDEX_BYTES_READ or os.major(status.st_dev) == 0
+        if self._mapping != "always" and (
+            (self._index and is_small_or_in_memory) or io.has_holes(self._fd, status)
+        ):
             return False
         try:
             system_calls.share(self._fd, size)
@@ -271,16 +276,6 @@ class MappedFile(Closing):
         except OSError:  # this system has no such locks
             return self._mapping == "always"
         return True
-
-    def _is_to_be_read(self, status: os.stat_result) -> bool:
-        """Whether to read, not map: a page may fail for want of memory, or the file is small.
-
-        Reading a hole through a map makes tmpfs take a page for it. A tmpfs, and a file system over
-        one, has no device of its own (major number 0).
-        """
-        if self._index and (status.st_size <= INDEX_BYTES_READ or os.major(status.st_dev) == 0):
-            return True
-        return io.has_holes(self._fd, status)
 
     def close(self) -> None:
         """Release the file; a second call does nothing.

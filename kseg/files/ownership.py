@@ -259,21 +259,14 @@ def _model_for(directory: str, around: os.stat_result) -> os.stat_result | None:
 
 def _model_in(directory: str) -> os.stat_result | None:
     """The status of the first log in a directory, or of another file of Kafka's there."""
-    with os.scandir(directory) as entries:
-        ranked = [rank for entry in entries if (rank := _rank(entry.name)) is not None]
-    for _place, name in sorted(ranked):
+    names = os.listdir(directory)
+    logs = sorted(filter(_LOG.fullmatch, names))  # before all others, the first segment's first
+    for name in (*logs, *(model for model in _MODELS if model in names)):
         with suppress(FileNotFoundError):
             status = os.lstat(os.path.join(directory, name))
             if stat.S_ISREG(status.st_mode):
                 return status
     return None
-
-
-def _rank(name: str) -> tuple[int, str] | None:
-    """The place of a file among the models, lower first, and its name; None if it is none."""
-    if _LOG.fullmatch(name):  # before all others, the first segment's first
-        return -1, name
-    return (_MODELS.index(name), name) if name in _MODELS else None
 
 
 def _partitions(home: str) -> Iterator[str]:

@@ -194,17 +194,12 @@ def decoded_fields(
         for beside in (error, BYTES[name], SCHEMA_IDS[name], SCHEMA_NAMES[name]):
             if beside in named and name not in kinds:
                 raise ValueError(f"field {beside!r} is there where decode names {name!r}")
-    return tuple(_with_errors(named, kinds, (ERRORS, BYTES) if keep_bytes else (ERRORS,)))
-
-
-def _with_errors(
-    named: tuple[str, ...], kinds: Kinds, further: tuple[Mapping[str, str], ...]
-) -> Iterator[str]:
-    """Names of fields, each decoded one with those of further columns after it."""
+    further, names = (ERRORS, BYTES) if keep_bytes else (ERRORS,), list[str]()
     for name in named:
-        yield name
+        names.append(name)
         if name in kinds:
-            yield from (columns[name] for columns in further if columns[name] not in named)
+            names += (columns[name] for columns in further if columns[name] not in named)
+    return tuple(names)
 
 
 def without_errors(fields: Sequence[str]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ tail at its end is an unfinished write of another process, not damage.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from collections.abc import Mapping as MappingOf
 from contextlib import suppress
@@ -366,7 +367,8 @@ class LogView:
 
     def segments_from(self, offset: int) -> tuple[SegmentInfo, ...]:
         """The segment that can hold `offset`, and those after it."""
-        return visible.infos_from(self.segments, offset)
+        first = bisect_right(self.segments, offset, key=lambda info: info.base_offset) - 1
+        return self.segments[max(first, 0) :]
 
     # ---- finding ---------------------------------------------------------------------------------
 

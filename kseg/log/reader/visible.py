@@ -20,7 +20,6 @@ Source: Kafka ProducerStateManager, UnifiedLog.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
@@ -359,12 +358,6 @@ def _transactions_of_tier(info: SegmentInfo) -> Decided | None:
         return None
     path = info.path
     return path.decided() if isinstance(path, Decides) else None
-
-
-def infos_from(segments: tuple[SegmentInfo, ...], offset: int) -> tuple[SegmentInfo, ...]:
-    """Segments from the one that can hold `offset` on."""
-    first = bisect_right(segments, offset, key=lambda info: info.base_offset) - 1
-    return segments[max(first, 0) :]
 
 
 class WholeBatches:
