@@ -313,9 +313,13 @@ class Loading(LoadContext):
         inputs = self.inputs
         todo = [] if inputs.clean else self.from_offset(inputs.recovery_point)
         last, walked = self.bases[-1], set(todo)
-        suspects = [
-            base for base in self.bases if base not in walked and self._has_bad_indexes(base)
-        ]
+        suspects = []
+        for base in self.bases:
+            fault = None if base in walked else index_fault_of(self, base)
+            if fault is not None:
+                suspects.append(base)
+                self._doubtful[base] = fault.kind
+                self.findings.append(replace(fault, message=f"{fault.message}; rebuilt"))
         if inputs.clean:
             log_end = end_of(self, last)
             end = log_end.next_offset
@@ -329,15 +333,6 @@ class Loading(LoadContext):
         if inputs.thorough:
             self._find_lost_transactions(set(suspects) | walked)
         return self._recover_unflushed(todo) if todo else end
-
-    def _has_bad_indexes(self, base: int) -> bool:
-        """Whether a segment's indexes do not fit its log; notes a finding."""
-        fault = index_fault_of(self, base)
-        if fault is None:
-            return False
-        self._doubtful[base] = fault.kind
-        self.findings.append(replace(fault, message=f"{fault.message}; rebuilt"))
-        return True
 
     def _reindex(self, base: int) -> None:
         """Rebuild a segment's indexes, if all of its log is sound."""
