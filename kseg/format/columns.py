@@ -73,10 +73,10 @@ def decode(
         return
     reader, first = PieceReader(request, workspace, source=source), 0
     while True:
-        reader.move(first)
+        reader.kernel.move(first)
         end = reader.read_table(data, table, base=base)
         yield from reader.pieces()
-        first = reader.at
+        first = reader.kernel.at
         if end is End.END:
             return
         if end is not End.FULL:

@@ -59,9 +59,15 @@ _NUMBERS: Final[dict[str, type[np.generic]]] = {
 
 
 class PieceReader:
-    """Fills one piece after another; belongs to one reading in one thread."""
+    """Fills one piece after another; belongs to one reading in one thread.
 
-    __slots__ = ("_fields", "_kernel", "_plan", "_source", "_tables", "_workspace")
+    Attributes:
+        kernel: its state: `at` and `last`, the positions of the next batch and of the one before;
+            `last_offset`, the largest in the headers so far; `needed` bytes after `End.MORE`. With
+            `move` it goes on elsewhere.
+    """
+
+    __slots__ = ("_fields", "_plan", "_source", "_tables", "_workspace", "kernel")
 
     def __init__(self, request: Request, workspace: Workspace, *, source: str | None) -> None:
         """Read by a request, with the memory of a workspace.
@@ -75,32 +81,8 @@ class PieceReader:
         self._fields = dict.fromkeys(request.columns)
         self._workspace = workspace
         self._source = source
-        self._kernel = workspace.reader(self._plan)
+        self.kernel = workspace.reader(self._plan)
         self._tables: list[BatchTable] = []
-
-    @property
-    def at(self) -> int:
-        """File position, or row of the table, of the next batch."""
-        return self._kernel.at
-
-    @property
-    def last(self) -> int | None:
-        """File position of the batch that was read last, None for none."""
-        return self._kernel.last
-
-    @property
-    def last_offset(self) -> int:
-        """The largest last offset of the batches read or passed over; -1 for none."""
-        return self._kernel.last_offset
-
-    @property
-    def needed(self) -> int:
-        """After `End.MORE`: bytes that the next batch announces, or that its header takes."""
-        return self._kernel.needed
-
-    def move(self, at: int, last: int | None = None) -> None:
-        """Go on elsewhere, after batches that another has read, the last of them at `last`."""
-        self._kernel.move(at, last)
 
     def read(
         self,
@@ -122,11 +104,11 @@ class PieceReader:
                 the limit if None.
         """
         ends = limit if wanted_end is None else wanted_end
-        start = self.at
-        end = _ENDS[self._kernel.read(data, base, limit, file_end, ends)]
-        if self._plan.shares and self.at > start:
+        start = self.kernel.at
+        end = _ENDS[self.kernel.read(data, base, limit, file_end, ends)]
+        if self._plan.shares and self.kernel.at > start:
             self._tables.append(
-                scan(data, base=base, start=start, limit=self.at, on_bad_crc="ignore")
+                scan(data, base=base, start=start, limit=self.kernel.at, on_bad_crc="ignore")
             )
         return end
 
@@ -138,10 +120,10 @@ class PieceReader:
             table: headers.
             base: file position of `data[0]`.
         """
-        start = self.at
-        end = _ENDS[self._kernel.read_table(data, table.rows, base)]
-        if self._plan.shares and self.at > start:
-            self._tables.append(table.take(slice(start, self.at)))
+        start = self.kernel.at
+        end = _ENDS[self.kernel.read_table(data, table.rows, base)]
+        if self._plan.shares and self.kernel.at > start:
+            self._tables.append(table.take(slice(start, self.kernel.at)))
         return end
 
     def read_alone(
@@ -165,11 +147,11 @@ class PieceReader:
             "rows_max": min(request.max_rows, INT32_MAX),
             "bytes_max": min(request.max_bytes, INT32_MAX),
         }
-        self._kernel.begin_one()
+        self.kernel.begin_one()
         goes_on = True
         while goes_on:
             try:
-                goes_on, status, record = self._kernel.read_one(
+                goes_on, status, record = self.kernel.read_one(
                     data, table.rows[0], body, base=base, **bounds
                 )
             except ValueError as error:
@@ -187,7 +169,7 @@ class PieceReader:
 
     def take(self) -> RecordColumns | None:
         """The piece so far, None without rows; the next one starts again."""
-        piece = self._kernel.take()
+        piece = self.kernel.take()
         if piece is None:
             self._tables.clear()
             return None

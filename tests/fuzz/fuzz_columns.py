@@ -166,12 +166,12 @@ def _no_batch_is_usual() -> Iterator[None]:
     """Every batch is read alone."""
 
     def read(self: reader.PieceReader, _data: object, *, limit: int, **_: object) -> reader.End:
-        return reader.End.END if self.at >= limit else reader.End.ODD
+        return reader.End.END if self.kernel.at >= limit else reader.End.ODD
 
     def read_table(
         self: reader.PieceReader, _data: object, table: BatchTable, **_: object
     ) -> reader.End:
-        return reader.End.END if self.at >= len(table) else reader.End.ODD
+        return reader.End.END if self.kernel.at >= len(table) else reader.End.ODD
 
     with mock.patch.multiple(reader.PieceReader, read=read, read_table=read_table):
         yield
