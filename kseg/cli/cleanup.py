@@ -482,11 +482,7 @@ def erase(
         null_key=targets["null_key"],
         offsets=None if asked["offset"] is None else list(asked["offset"]),
         tombstones=targets["tombstones"],
-        keys=(  # digests, by which a report can be compared without naming the keys
-            []
-            if secret is None
-            else [hmac.digest(secret, key, sha256).hex() for key in targets["keys"]]
-        ),
+        keys=[] if secret is None else _digests(targets["keys"], secret),
         records=sum(plan.records for plan in going),
         partitions=[_document(plan, before.get(plan.path, {}), apply) for plan in plans],
         findings=[one_line(error) for error in damage],
@@ -518,6 +514,11 @@ def _targets(
             raise ValueError("--offset names both ends here: A..B, or one offset")
         offsets = range(first, end)
     return {"keys": [*keys, *from_file], "offsets": offsets, **targets}
+
+
+def _digests(keys: Sequence[bytes], secret: bytes) -> list[str]:
+    """The keyed digests of keys, by which a report can be compared without naming them."""
+    return [hmac.digest(secret, key, sha256).hex() for key in keys]
 
 
 def _keys_of(path: Path, encoding: str) -> list[bytes]:

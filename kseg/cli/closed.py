@@ -422,17 +422,7 @@ def truncate(
                 "removed whole"
             )
         output.write_lines(where + line for line in plan.effects())
-    documents = [
-        {
-            **fields_of(done, "log_start_offset log_end_offset truncated_bytes"),
-            "left_open": [
-                {"producer_id": producer_id, "first_offset": first}
-                for producer_id, first in done.plan.left_open
-            ],
-            "remote": done.plan.remote and done.plan.remote.to_dict(),
-        }
-        for done in reports
-    ]
+    documents = [_truncation_fields(done) for done in reports]
     fields = (
         documents[0]
         if offset is not None
@@ -456,6 +446,19 @@ def truncate(
         as_json=as_json,
         **fields,
     )
+
+
+def _truncation_fields(done: Any) -> dict[str, Any]:
+    """The fields of a partition's document, out of the report of a cut."""
+    plan = done.plan
+    return {
+        **fields_of(done, "log_start_offset log_end_offset truncated_bytes"),
+        "left_open": [
+            {"producer_id": producer_id, "first_offset": first}
+            for producer_id, first in plan.left_open
+        ],
+        "remote": plan.remote and plan.remote.to_dict(),
+    }
 
 
 # ---- recover -------------------------------------------------------------------------------------

@@ -471,20 +471,22 @@ def _recode(
         remedy="--apply does it",
         codec=codec,
         level=level,
-        partitions=[
-            {
-                "path": str(plan.path),
-                "left_alone": plan.left_alone or None,
-                "segments": [
-                    {
-                        **fields_of(segment, "base_offset bytes new_bytes=kept_bytes"),
-                        "why": segment.why or None,
-                    }
-                    for segment in plan.segments
-                ],
-            }
-            for plan in plans
-        ],
+        partitions=[_partition_document(plan) for plan in plans],
         findings=[one_line(error) for error in findings],
     )
     return Exit.FOUND if have_damage(findings) else code
+
+
+def _partition_document(plan: RecodingPlan) -> dict[str, object]:
+    """A partition in the document."""
+    return {
+        "path": str(plan.path),
+        "left_alone": plan.left_alone or None,
+        "segments": [
+            {
+                **fields_of(segment, "base_offset bytes new_bytes=kept_bytes"),
+                "why": segment.why or None,
+            }
+            for segment in plan.segments
+        ],
+    }
