@@ -83,9 +83,7 @@ def test_the_log_is_the_brokers_own(tmp_path: Path) -> None:
         for log in full:
             with Segment.open(log) as segment:
                 assert set(segment.batches().leader_epoch.tolist()) == {3}
-        epochs = checkpoints.assign_epochs(
-            checkpoints.read_leader_epochs(path / "leader-epoch-checkpoint")
-        )
+        epochs = checkpoints.read_leader_epochs(path / "leader-epoch-checkpoint")
         assert epochs == (EpochEntry(3, 0),)
         (snapshot,) = path.glob("*.snapshot")
         assert int(snapshot.stem) == end
