@@ -609,20 +609,20 @@ def _examine(append: _Append, first: BatchHeader, *, skip: bool) -> tuple[Inflat
         skip: as for `examine_batch`.
     """
     rules, metrics, now_ms = append.rules, append.metrics, append.now_ms
-    if first.magic < 2 and not first.codec:
+    if first.magic >= 2:
+        check_batch(first, rules, metrics)
+        inflated = inflate(append.view, append.table, first, rules.inflated_bytes_max)
+        record_counts = examine_batch(
+            inflated.body, first, rules, now_ms=now_ms, skip=skip, metrics=metrics
+        )
+    elif first.codec:
+        inflated = inflate(append.view, append.table, first, rules.inflated_bytes_max)
+        record_counts = examine_wrapper(inflated.body, first, rules, now_ms=now_ms, metrics=metrics)
+    else:
+        inflated = Inflated(append.view, append.view, append.table)
         record_counts = examine_entries(
             append.view, append.table, rules, now_ms=now_ms, metrics=metrics
         )
-        check_last_offset(append.next_offset + record_counts.records - 1)
-        return Inflated(append.view, append.view, append.table), record_counts
-    if first.magic >= 2:
-        check_batch(first, rules, metrics)
-    inflated = inflate(append.view, append.table, first, rules.inflated_bytes_max)
-    body = inflated.body
-    if first.magic < 2:
-        record_counts = examine_wrapper(body, first, rules, now_ms=now_ms, metrics=metrics)
-    else:
-        record_counts = examine_batch(body, first, rules, now_ms=now_ms, skip=skip, metrics=metrics)
     check_last_offset(append.next_offset + record_counts.records - 1)
     return inflated, record_counts
 
