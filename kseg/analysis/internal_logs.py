@@ -124,16 +124,18 @@ class Notes:
 
     def finish(self) -> tuple[SchemaFinding, ...]:
         """Finish with the findings: all that are kept, and one more for the rest of each code."""
-        for code, count in self._counts.items():
-            if count > PER_CODE_MAX:
-                message = f"{count - PER_CODE_MAX} more like the {PER_CODE_MAX} listed"
-                self.findings.append(SchemaFinding(code, CODES[code][0], "", None, message))
+        messages = [
+            (code, f"{count - PER_CODE_MAX} more like the {PER_CODE_MAX} listed")
+            for code, count in self._counts.items()
+            if count > PER_CODE_MAX
+        ]
         if self._newer:
             names = (f"version {number} of {name}" for name, number in sorted(self._newer.items()))
-            message = f"newer than Kafka {NEWEST_RELEASE}: {', '.join(names)}"
-            code = "record-newer"
-            self.findings.append(SchemaFinding(code, CODES[code][0], "", None, message))
-        return tuple(self.findings)
+            messages.append(
+                ("record-newer", f"newer than Kafka {NEWEST_RELEASE}: {', '.join(names)}")
+            )
+        further = (SchemaFinding(code, CODES[code][0], "", None, text) for code, text in messages)
+        return (*self.findings, *further)
 
 
 @frozen_dataclass(repr=False)

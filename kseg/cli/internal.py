@@ -481,11 +481,12 @@ def schemas(
 
 def _print_schemas(chosen: list[Schema], *, as_text: bool) -> None:
     """The text if all that is chosen has one text; else a table."""
+    is_one_text = as_text and len({schema.text for schema in chosen}) == 1
     if not chosen:
         complain("kseg: no schema here is chosen")
-    elif as_text and not sys.stdout.isatty() and len({schema.text for schema in chosen}) == 1:
+    elif is_one_text and not sys.stdout.isatty():
         output.binary_stdout().write(f"{chosen[0].text}\n".encode())
-    elif as_text and len({schema.text for schema in chosen}) == 1:
+    elif is_one_text:
         output.write_lines(chosen[0].text.split("\n"))
     else:
         head = ("subject", "version", "id", "type", "deleted", "references", "guid")

@@ -395,11 +395,11 @@ class RowWriter:
         """Write a row that the buffer does not hold."""
         for piece in template:
             end = _text.write_rows((piece,), row, row + 1, self._buffer)
-            if end.next_row > row:
-                self._send(end.written)
-                self._count_replaced(inexact((piece,)), row, row + 1)
-            elif piece[0] == _text.BYTES:
-                self._large_value(piece, row)
+            if end.next_row > row or piece[0] == _text.BYTES:
+                if end.next_row > row:
+                    self._send(end.written)
+                else:
+                    self._large_value(piece, row)
                 self._count_replaced(inexact((piece,)), row, row + 1)
             elif piece[0] == _text.HEADERS:
                 self._large_headers(piece, row)

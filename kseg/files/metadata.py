@@ -106,9 +106,9 @@ def read_partition_metadata(path: StrPath) -> PartitionMetadata:
     """
     lines = io.read_file(path, bytes_max=METADATA_BYTES_MAX).decode("utf-8", "replace").splitlines()
     values = [_AFTER_NAME.split(line) for line in lines[:2]]
-    if len(values) < 2 or any(len(parts) != 2 for parts in values):
+    is_malformed = any(len(parts) != 2 for parts in values)  # Kafka gets no further then
+    if len(values) < 2 or is_malformed:
         error = CorruptIndexError("not the two lines of a version and a topic id", path=path)
-        is_malformed = any(len(parts) != 2 for parts in values)  # Kafka gets no further then
         raise error if is_malformed else error.as_kafka("NullPointerException")
     (_name, version_text), (_name, stored_id) = values
     version = _integer(version_text)
