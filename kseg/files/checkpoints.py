@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
 from kseg.constants import INT32S, INT64S, StrPath
-from kseg.documents import frozen_dataclass
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import atomic, io
 from kseg.files.grammar import INTEGER, FileKind

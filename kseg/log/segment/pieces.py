@@ -92,7 +92,9 @@ class Reading:
         self._limit = min(limit, segment.size)
         self._keep = keep
         self._on_offset = on_offset
-        self._report = None if report is None else _with_path(segment.path, report)
+        self._report: OnError | None = report and (
+            lambda error: report(at_path(error, segment.path))
+        )
         self._source = str(segment.path)
         self._workspace = workspace or Workspace()
         self._ahead = _Ahead()
@@ -108,23 +110,24 @@ class Reading:
         """Pieces out of one view of the file after the other; unusual batches go through tables."""
         size, limit = self._segment.size, self._limit
         reader = PieceReader(self._request, self._workspace, source=self._source)
-        reader.move(min(start, size))
+        kernel = reader.kernel
+        kernel.move(min(start, size))
         with log.views(size) as view_at:
             end, data, base = End.MORE, memoryview(b""), 0
             while True:
                 workers.check()
                 if end is not End.FULL:
                     try:
-                        data, base = view_at(reader.at, reader.needed)
+                        data, base = view_at(kernel.at, kernel.needed)
                     except KsegError:  # the walk below meets it too, and has words for it
                         yield from reader.pieces()
-                        yield from self._by_tables(reader.at, last=reader.last)
+                        yield from self._by_tables(kernel.at, last=kernel.last)
                         return
                 end = self._read_on(reader, data, base)
-                if end is End.MORE and reader.needed <= BATCH_BYTES_TRUSTED:
+                if end is End.MORE and kernel.needed <= BATCH_BYTES_TRUSTED:
                     continue
                 if self._on_offset is not None:
-                    self._on_offset(reader.last_offset)
+                    self._on_offset(kernel.last_offset)
                 piece = reader.take()
                 if piece is not None:
                     yield piece
@@ -132,19 +135,19 @@ class Reading:
                     continue
                 if end in (End.END, End.PAST):
                     return
-                if end is End.MORE and self._is_unreadable(log, reader.at, reader.needed):
-                    yield from self._by_tables(reader.at, last=reader.last)
+                if end is End.MORE and self._is_unreadable(log, kernel.at, kernel.needed):
+                    yield from self._by_tables(kernel.at, last=kernel.last)
                     return
-                chosen = self._keep is None or reader.at < self._ahead.end
-                until = min(reader.at + 1, limit)
+                chosen = self._keep is None or kernel.at < self._ahead.end
+                until = min(kernel.at + 1, limit)
                 if end is End.OTHER and chosen:
-                    until = limit if self._keep is None else self._run_end(reader.at)
+                    until = limit if self._keep is None else self._run_end(kernel.at)
                 table = yield from self._tables(
-                    reader.at, until, reader.last, one_tile=True, chosen=chosen
+                    kernel.at, until, kernel.last, one_tile=True, chosen=chosen
                 )
                 if table is None:
                     return
-                reader.move(table.end_position, int(table.position[-1]))
+                kernel.move(table.end_position, int(table.position[-1]))
 
     def _run_end(self, position: int) -> int:
         """Where the run of batches that stay ends."""
@@ -153,24 +156,24 @@ class Reading:
 
     def _read_on(self, reader: PieceReader, data: memoryview, base: int) -> End:
         """Read on into the piece, past batches that `keep` leaves out."""
-        size, limit = self._segment.size, self._limit
+        size, limit, kernel = self._segment.size, self._limit, reader.kernel
         if self._keep is None:
             return reader.read(data, base=base, limit=limit, file_end=size)
         while True:
-            if reader.at >= self._ahead.end:
+            if kernel.at >= self._ahead.end:
                 if self._ahead.is_past:
                     return End.PAST
-                self._look_ahead(reader.at, data, base)
-            until = min(reader.at + 1, limit)  # no whole batch begins there: the reader says why
-            if reader.at < self._ahead.end:
-                run = self._ahead.run_at(reader.at)
+                self._look_ahead(kernel.at, data, base)
+            until = min(kernel.at + 1, limit)  # no whole batch begins there: the reader says why
+            if kernel.at < self._ahead.end:
+                run = self._ahead.run_at(kernel.at)
                 if run is None:
-                    reader.move(self._ahead.end)
+                    kernel.move(self._ahead.end)
                     continue
-                reader.move(max(run[0], reader.at))
+                kernel.move(max(run[0], kernel.at))
                 until = run[1]
             end = reader.read(data, base=base, limit=until, file_end=size, wanted_end=limit)
-            if end is not End.END or reader.at >= limit:
+            if end is not End.END or kernel.at >= limit:
                 return end
 
     def _look_ahead(self, start: int, data: memoryview, base: int) -> None:
@@ -310,12 +313,3 @@ class _Ahead:
         """The first run that ends after a position; None for none."""
         at = bisect_right(self.runs, position, key=lambda run: run[1])
         return self.runs[at] if at < len(self.runs) else None
-
-
-def _with_path(path: Path, on_error: OnError) -> OnError:
-    """A function that gives an error the path of its file, and hands it to `on_error`."""
-
-    def report(error: KsegError) -> None:
-        on_error(at_path(error, path))
-
-    return report
