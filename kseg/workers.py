@@ -26,7 +26,7 @@ from threading import Condition, Lock, current_thread, get_ident, local
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from weakref import WeakSet
 
-from kseg.constants import StrPath
+from kseg.constants import Progress, StrPath
 from kseg.errors import KsegError, LimitExceededError, at_path
 
 if TYPE_CHECKING:
@@ -336,6 +336,19 @@ def _bytes_of(result: Any) -> int:
 
 
 _ThingT = TypeVar("_ThingT")
+
+
+def sum_progress(progress: Progress | None, total: int) -> Callable[[int], None]:
+    """A function that takes the size of each step, and reports the sum so far beside `total`."""
+    done = 0
+
+    def note(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress is not None:
+            progress(done, total)
+
+    return note
 
 
 class PerThread(Generic[_ThingT]):

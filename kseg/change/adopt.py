@@ -74,6 +74,7 @@ from kseg.log.tier.tier import Tier
 from kseg.log.topic_policy import UNTOUCHED, is_internal
 from kseg.log.writer.retention import SIZE, TIME, LogBounds, choose
 from kseg.stores.path import is_remote, local_path_at
+from kseg.workers import sum_progress
 
 #: What expires within so short a time counts as expired.
 _SOON_MS: Final = DAY_MS
@@ -195,7 +196,7 @@ class AdoptionPlan(Table, VerbReport):
 
     def _stage(self, progress: Progress | None) -> tuple[swap.Made, ...]:
         """Make all logs beside the data directories, once for each replica; on a fault none."""
-        logs, note = list[swap.Made](), _sum_progress(progress, sum(self.room.values()))
+        logs, note = list[swap.Made](), sum_progress(progress, sum(self.room.values()))
         homes = {target.parent for partition in self.partitions for target in partition.targets}
         swap.begin(homes)
         try:
@@ -285,7 +286,7 @@ def plan_adoption(
         return plan.result((), tuple(made.path for made in unfinished))
     catalog = Catalog.of(sources, replicas="all", files="refuse", tier=tier)
     chosen = plan.chosen(catalog, topics, Selection.of(None, partitions))
-    note = _sum_progress(progress, sum(info.size for walk in chosen for info in walk.view.segments))
+    note = sum_progress(progress, sum(info.size for walk in chosen for info in walk.view.segments))
     walks = [walk for walk in chosen if plan.walk(walk, at_ms, cut, note)]
     transactions = [transaction for walk in walks for transaction in walk.transactions]
     logs, names = [(walk.view, walk.end) for walk in walks], {walk.entry.name for walk in walks}
@@ -302,19 +303,6 @@ def plan_adoption(
     plan.note_groups(catalog, at)
     plan.note_replicas(adoptions)
     return plan.result(adoptions, ())
-
-
-def _sum_progress(progress: Progress | None, total: int) -> Callable[[int], None]:
-    """A function that takes the bytes of each step, and reports all bytes so far."""
-    done = 0
-
-    def note(size: int) -> None:
-        nonlocal done
-        done += size
-        if progress is not None:
-            progress(done, total)
-
-    return note
 
 
 # ---- the plan ------------------------------------------------------------------------------------

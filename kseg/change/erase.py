@@ -45,7 +45,7 @@ from kseg.log.topic_policy import is_internal
 from kseg.log.writer import flush
 from kseg.log.writer.state import LogState
 from kseg.stores.path import local_path_at
-from kseg.workers import At, Put, in_order, usable_cores
+from kseg.workers import At, Put, in_order, sum_progress, usable_cores
 
 _DIGEST_BYTES: Final = 1 << 20
 
@@ -334,13 +334,11 @@ def _find(
 
         return At(info.path, work)
 
-    done, total = 0, sum(info.size for info in inputs.view.segments)
+    note = sum_progress(progress, sum(info.size for info in inputs.view.segments))
     works = map(search, inputs.view.segments)
     results = in_order(works, threads=threads, window=4 * threads)
     for info, segment in zip(inputs.view.segments, results, strict=True):
-        done += info.size
-        if progress is not None:
-            progress(done, total)
+        note(info.size)
         if segment is not None:
             yield segment
 
@@ -378,8 +376,8 @@ def erase(
     if plan.rolls:
         flush.roll(state)
     sizes: list[int] = []
-    freed = done = 0
-    total = sum(segment.size for segment in plan.segments)
+    freed = 0
+    note = sum_progress(progress, sum(segment.size for segment in plan.segments))
     with state.cleaning:
         inputs = CleanerInputs.of_state(state)
         eraser = _eraser_of(inputs, plan.targets, KeySet(plan.targets.keys), plan.rules)
@@ -395,9 +393,7 @@ def erase(
             size, freed_here = rewrite_segment(state, inputs, info, rewrite, backup)
             freed += freed_here
             sizes.append(size)
-            done += info.size
-            if progress is not None:
-                progress(done, total)
+            note(info.size)
     return tuple(sizes), freed
 
 

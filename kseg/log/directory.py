@@ -44,7 +44,7 @@ from kseg.log.settings.joined import Settings, settings
 from kseg.log.topic_policy import known_topics, retention_rules
 from kseg.log.writer.retention import RetentionReport, delete_old_segments
 from kseg.stores.path import local_path_at
-from kseg.workers import At, Put, in_order
+from kseg.workers import At, Put, in_order, sum_progress
 
 #: Settings of every log, a function from a log to its settings, or the result of `kseg.settings`.
 Config: TypeAlias = "ConfigLike | Settings | Callable[[TopicPartition], LogConfig]"
@@ -388,11 +388,11 @@ class LogDirectory(Closing):
                         "recovered",
                         path=self.path,
                     )
-        done, total = 0, len(logs) + len(others)
+        total = len(logs) + len(others)
+        note = sum_progress(progress, total)
 
         def open_one(entry: DirectoryEntry, _put: Put | None = None) -> None:
             """Open a log; recover a directory that is no log of this broker."""
-            nonlocal done
             assert entry.partition is not None
             log = None
             if entry.kind is not EntryKind.LOG:
@@ -412,9 +412,7 @@ class LogDirectory(Closing):
             with self._lock:
                 if log is not None:  # without a segment there is nothing to read
                     self._logs[entry.partition] = log
-                done += 1
-                if progress is not None:
-                    progress(done, total)
+                note(1)
 
         if threads == 1 or total <= 1:
             for entry in [*logs, *others]:

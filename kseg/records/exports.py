@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kseg.constants import Progress
 from kseg.documents import frozen_dataclass
 from kseg.errors import KsegError
 from kseg.files import io, ownership
@@ -24,7 +25,7 @@ from kseg.log.reader.view import LogView
 from kseg.log.reader.visible import first_offsets
 from kseg.records.lake import FileFormat, Files, Selected, Undecoded, refuse_loss, targets
 from kseg.stores.path import RemotePath
-from kseg.workers import At, Put, at_file, check, in_order
+from kseg.workers import At, Put, at_file, check, in_order, sum_progress
 
 if TYPE_CHECKING:
     from kseg.format.request import Request
@@ -233,6 +234,18 @@ def write_all(
             undecoded.merge(result.undecoded)
             on_file(export, target, result)
     return Written(count, tuple(files), faults, undecoded)
+
+
+def write_scan(
+    scan: Scan, per: str, out: Path, look: FileFormat, progress: Progress | None
+) -> Written:
+    """Write the files of a scan; `progress` is called after each with the bytes of log so far.
+
+    Args and errors as of `exports_of` and `write_all`.
+    """
+    pairs = exports_of(scan, per, out, look)
+    note = sum_progress(progress, sum(export.size for export, _target in pairs))
+    return write_all(scan, pairs, look, out, lambda export, *_written: note(export.size))
 
 
 def _write_in_order(

@@ -627,26 +627,12 @@ class Scan(Frames):
         if self._pattern is not None:
             raise ValueError("write the records of a search by pyarrow, from to_reader()")
         by = several("partition_by", partition_by, str, "a name, or several")
+        names = without_errors(self.columns)
         look = lake.FileFormat(
-            "parquet",
-            without_errors(self.columns),
-            self._kinds,
-            by,
-            bool(keep_bytes),
-            replace=bool(replace),
+            "parquet", names, self._kinds, by, bool(keep_bytes), replace=bool(replace)
         )
         look.check()
-        where = lake.output_path(out)
-        pairs = exports.exports_of(self, per, where, look)
-        done, total = 0, sum(export.size for export, _target in pairs)
-
-        def told(export: Any, *_: Any) -> None:
-            nonlocal done
-            done += export.size
-            if self._progress is not None:
-                self._progress(done, total)
-
-        written = exports.write_all(self, pairs, look, where, told)
+        written = exports.write_scan(self, per, lake.output_path(out), look, self._progress)
         self.errors[:] = written.faults
         for line in written.undecoded.lines(look, "keep_bytes=True"):
             warnings.warn(line, UserWarning, stacklevel=2)

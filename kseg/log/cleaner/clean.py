@@ -48,6 +48,7 @@ from kseg.log.writer import retention
 from kseg.log.writer.flush import Opening
 from kseg.log.writer.retention import largest_timestamp_of
 from kseg.log.writer.state import LogState
+from kseg.workers import sum_progress
 
 #: Reasons to skip a log, besides those of `kseg.log.topic_policy`.
 NOTHING_DIRTY: Final = "nothing-dirty"
@@ -515,7 +516,7 @@ def _run_pass(
     report: CompactionReport,
 ) -> CompactionReport:
     """Rewrite each group and put it in its place; where the disk is almost full, not in order."""
-    total, done = sum(info.size for group in current.groups for info in group), 0
+    note = sum_progress(progress, sum(info.size for group in current.groups for info in group))
     pending = []
     for group in current.groups:
         planned = planned_groups.get(tuple(info.base_offset for info in group))
@@ -528,9 +529,7 @@ def _run_pass(
             if backup is not None:
                 keep_group(state, group, backup)
             report = _rewrite_group(state, current, group, report)
-        done += sum(info.size for info in group)
-        if progress is not None:
-            progress(done, total)
+        note(sum(info.size for info in group))
     return replace(
         report,
         passes=report.passes + 1,

@@ -57,6 +57,7 @@ from kseg.log.recovery.plan import Action, FileSeen, Plan, Report, claimed, look
 from kseg.log.recovery.sweep import Swept, sweep_segment
 from kseg.log.segment.reader import Segment
 from kseg.stores.path import local_path_at
+from kseg.workers import sum_progress
 
 
 def difference(path: Path, data: bytes, entry_bytes: int) -> tuple[int, str] | None:
@@ -350,7 +351,8 @@ class _Reindexing:
         listing = list_partition(self._plan.path)
         files = [segment_files for segment_files in listing.segments if not segment_files.kafka07]
         self._snapshots = SnapshotFiles.of(listing)
-        total, done = sum(os.path.getsize(segment_files.log) for segment_files in files), 0
+        log_bytes = sum(os.path.getsize(segment_files.log) for segment_files in files)
+        note = sum_progress(self._progress, log_bytes)
         state = self._first_producers(files)
         segments: list[ReindexedSegment] = []
         snapshots: list[RemadeFile] = []
@@ -368,9 +370,7 @@ class _Reindexing:
             if segment.finding is not None:
                 state = None
             end_offset = swept.next_offset
-            done += segment.size
-            if self._progress is not None:
-                self._progress(done, total)
+            note(segment.size)
         if state is not None and files and end_offset > files[-1].base_offset:
             snapshots += self._snapshot_at(end_offset, state, is_required=True)
         offsets_with_state = {segment_files.base_offset for segment_files in files} | {end_offset}
