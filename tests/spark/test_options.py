@@ -155,6 +155,11 @@ def test_topics_are_chosen_in_the_ways_of_sparks_kafka_source(
     )
 
 
+def test_two_ways_to_choose_topics_are_refused() -> None:
+    with pytest.raises(ValueError, match="one of topic, subscribe, subscribePattern, assign at"):
+        parse(topic="a", assign='{"a": [0]}')
+
+
 @pytest.mark.parametrize("text", ["latest", '{"orders": {"0": 4, "1": -1}}'])
 def test_only_a_stream_starts_behind_the_last_record(text: str) -> None:
     options = parse(startingOffsets=text)

@@ -242,6 +242,18 @@ def newest(path: Path) -> int:
         return max(int(tile.table.max_timestamp.max()) for tile in log.walk())
 
 
+def test_old_segments_are_pruned_by_time(times: Path) -> None:
+    logs = sorted(times.glob("*.log"))
+    assert len(logs) > 1
+    first = newest(logs[0])
+    kept = plan(times, startingTimestamp=str(first))
+    pruned = plan(times, startingTimestamp=str(first + 1))
+    assert kept.tasks[0][0].path == str(logs[0])
+    assert pruned.tasks[0][0].path != str(logs[0])
+    ignored = plan(times, startingTimestamp=str(first + 1), index="ignore")
+    assert ignored.tasks[0][0].path == str(logs[0])
+
+
 @pytest.mark.parametrize("cut", [0, 12])
 def test_a_time_index_that_the_log_does_not_bear_out_prunes_nothing(times: Path, cut: int) -> None:
     first = min(times.glob("*.log"))

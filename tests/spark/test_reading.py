@@ -244,6 +244,17 @@ def test_damage_is_skipped_logged_and_reported(
     assert read_report(report) == [damage]
 
 
+def test_a_report_shrinks_when_the_damage_is_gone(
+    damaged: tuple[Path, int], tmp_path: Path
+) -> None:
+    directory, position = damaged
+    report = tmp_path / "report"
+    read(directory, "offset", onCorrupt="skip", reportPath=str(report))
+    flip(directory / f"{0:020d}.log", position + 70)
+    read(directory, "offset", onCorrupt="skip", reportPath=str(report))
+    assert read_report(report) == []
+
+
 @pytest.mark.parametrize("tail", [b"", bytes(50), plain(200)[:-5]])
 def test_an_unfinished_tail_of_the_last_segment_is_no_damage(orders: Path, tail: bytes) -> None:
     log = orders / f"{100:020d}.log"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -113,6 +114,12 @@ def test_offsets_are_kept_where_asked(tmp_path: Path) -> None:
         commit(again, "b", "b", chosen)
 
 
+def test_offsets_that_go_back_within_a_task_are_refused(tmp_path: Path) -> None:
+    chosen = options(tmp_path, offsets="preserve")
+    with pytest.raises(OffsetsOutOfOrderError, match="sort the rows"):
+        staged(chosen, "a", [rows(0, 1, offset=[5]), rows(0, 1, offset=[5])])
+
+
 def test_rows_without_a_time_are_of_now_and_those_with_one_keep_it(tmp_path: Path) -> None:
     given = pa.RecordBatch.from_pydict(
         {"value": [b"a", b"b"], "timestampMs": pa.array([None, 7], pa.int64())}
@@ -139,6 +146,16 @@ def test_an_abort_leaves_nothing_behind(tmp_path: Path) -> None:
     abort("a", chosen)
     assert not (tmp_path / "data").exists()
     assert list((tmp_path / "data.kseg-sink" / "jobs").iterdir()) == []
+
+
+def test_old_records_of_a_stream_go(tmp_path: Path) -> None:
+    chosen = options(tmp_path)
+    commits = tmp_path / "data.kseg-sink" / "commits"
+    commits.mkdir(parents=True)
+    for number in (0, 1, 2):
+        (commits / f"q-batch-{number}.json").write_text(json.dumps({"version": 1}))
+    commit([], "a", "q-batch-102", chosen)
+    assert {path.name for path in commits.iterdir()} == {"q-batch-2.json", "q-batch-102.json"}
 
 
 def test_what_a_killed_job_staged_goes_when_it_is_a_week_old(tmp_path: Path) -> None:
@@ -172,6 +189,15 @@ def test_the_ids_of_topics_are_written_down_and_compared(tmp_path: Path) -> None
     assert len(values(tmp_path / "data" / "orders-0")) == 10
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
     assert list((tmp_path / "data.kseg-sink" / "commits").glob("*.intent.json")) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "[]", '{"orders": 5}', '{"orders": "AAAA"}', '{"orders": "' + "A" * 22 + '"}',
+             '{"orders": "vVAkKxRlRnqTPUlbLjTmm$"}', '{"no/topic": "vVAkKxRlRnqTPUlbLjTmmQ"}']
+)  # fmt: skip
+def test_what_is_no_id_of_a_topic_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ValueError, match="option topicIds"):
+        options(tmp_path, topicIds=text)
 
 
 def test_a_held_data_directory_is_refused(tmp_path: Path) -> None:

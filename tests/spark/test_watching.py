@@ -234,6 +234,10 @@ def admitted(sizes: Mapping[str, int], limit: Amount) -> dict[str, int]:
     return {name: place.offset for name, place in ends.items()}
 
 
+def test_without_a_limit_everything_is_taken() -> None:
+    assert admitted({"a": 3, "b": 7}, Amount()) == {"a": 30, "b": 70}
+
+
 @pytest.mark.parametrize("sizes", [(1, 9, 9), (9, 1, 9), (9, 9, 1)])
 def test_a_limit_is_shared_and_what_one_does_not_need_goes_to_others(
     sizes: tuple[int, int, int],

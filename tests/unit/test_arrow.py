@@ -297,6 +297,11 @@ def test_what_one_reads_can_be_taken_back_without_a_copy(tmp_path: Path) -> None
     assert list(back.headers) == list(columns.headers) == [((b"h", None),), ()]
 
 
+def test_headers_of_nothing_but_nulls_are_none() -> None:
+    column = only("headers", pa.nulls(2))
+    assert list(column) == [(), ()]
+
+
 @pytest.mark.parametrize("row", [{"key": None, "value": b"1"}, None])
 def test_a_header_without_a_name_is_refused_with_its_record(row: object) -> None:
     rows = [[{"key": "a", "value": b"1"}], [], [{"key": "b", "value": None}, row]]

@@ -171,6 +171,13 @@ def test_what_cannot_be_read_is_skipped_among_the_chosen(data: Path) -> None:
         kseg.info(data)
 
 
+def test_topics_report_their_progress(data: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    kseg.topics(data, progress=lambda *at: seen.append(at))
+    count = len(kseg.info(data))
+    assert seen == [(done, count) for done in range(1, count + 1)]
+
+
 @pytest.mark.parametrize("name", REPORTS)
 def test_a_table_has_one_schema_with_and_without_rows(many: Path, name: str) -> None:
     report = REPORTS[name][0](many)

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pytest
 
 import kseg
+from kseg.analysis.internal_logs import NONE, ColumnTable
 from kseg.documents import id_text
 from kseg.log.reader import LogView
 from kseg.reports import Groups
@@ -201,6 +203,14 @@ def test_updates_change_the_snapshot_before_them(tmp_path: Path) -> None:
     assert (found.snapshot_epoch, found.state_epoch, found.leader_epoch) == (1, 2, 7)
     log.add([share("SHARE_SNAPSHOT", None)]).write()
     assert len(kseg.groups(tmp_path).share) == 0
+
+
+def test_a_table_of_columns_shows_itself(tmp_path: Path) -> None:
+    columns = {"group": np.array(["<a>"] * 300, object), "lag": np.array([NONE] * 300, np.int64)}
+    table = ColumnTable(columns)
+    assert repr(table) == "ColumnTable(300 rows)"
+    assert table._repr_html_().count("&lt;a&gt;") == 200
+    assert table.table_rows()[0] == {"group": "<a>", "lag": None}
 
 
 # ---- what cannot be known ------------------------------------------------------------------------

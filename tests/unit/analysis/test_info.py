@@ -47,6 +47,12 @@ def test_what_is_damaged_is_among_the_faults(data: Path) -> None:
     assert len(one.faults) >= 1
 
 
+def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "00000000000000000000.index").write_bytes(b"")
+    with pytest.raises(kseg.NotALogError, match="kseg dump"):
+        kseg.info(tmp_path / "00000000000000000000.index")
+
+
 def test_the_files_of_a_partition_count_it_once() -> None:
     path = Path(kseg.__file__).parent / "demo_data"
     whole = kseg.topics(path, topics="orders", partitions=0)

@@ -108,6 +108,12 @@ def test_files_are_subjects(tmp_path: Path) -> None:
     assert len(kseg.schemas(f"{tmp_path}/*.proto")) == 1
 
 
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    with open(tmp_path / "large.json", "wb") as file:
+        file.truncate(100 << 20)
+    assert codes(kseg.schemas(tmp_path / "large.json")) == ["too-large"]
+
+
 def test_paths_that_hold_no_schemas_are_errors(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         kseg.schemas(tmp_path / "missing.avsc")

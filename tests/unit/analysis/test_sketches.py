@@ -59,6 +59,14 @@ def test_quantiles_are_at_most_a_sixteenth_too_large(share: float, spread: int) 
     assert exact <= found <= exact + exact / 16
 
 
+def test_sizes_of_nothing_are_zero() -> None:
+    none = SizeHistogram.of(np.zeros(0, np.int64))
+    found = none.document()
+    assert found.pop("quantile_error") > 0
+    assert found.pop("histogram") == []
+    assert set(found.values()) == {0}
+
+
 # ---- distinct keys -------------------------------------------------------------------------------
 
 

@@ -99,3 +99,8 @@ def test_a_damaged_batch_is_counted_and_the_rest_is_seen(tmp_path: Path) -> None
 def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotALogError):
         stats(tmp_path)
+
+
+def test_no_process_at_all_is_refused(data: Path) -> None:
+    with pytest.raises(ValueError, match="threads"):
+        stats(data, threads=0)

@@ -147,6 +147,18 @@ def test_a_file_by_itself_is_told_alike(data: Data, name: str, code: str) -> Non
     assert code in {finding.code for finding in answer.findings}
 
 
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot"])
+def test_a_small_file_far_from_its_log_is_judged_by_itself(
+    data: Data, tmp_path: Path, suffix: str
+) -> None:
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    base = 7 if suffix == ".snapshot" else 0
+    copy = alone / data.file(base, suffix).name
+    copy.write_bytes(data.file(base, suffix).read_bytes())
+    assert verify(copy).findings == ()
+
+
 def test_a_log_in_an_unknown_folder_is_no_partition_but_read(data: Data) -> None:
     copy = data.root / "copy of orders"
     data.partition.rename(copy)

@@ -68,6 +68,20 @@ def test_a_line_that_is_no_record_is_refused_by_its_number(name: str) -> None:
         read((good + line + "\n" + good).encode(), options)
 
 
+@pytest.mark.parametrize("longest", [13, 14])
+@pytest.mark.parametrize(
+    "tail", [b"", b"\n", b'\n{"value":""}\n'], ids=["cut", "ended", "followed"]
+)
+def test_lines_are_bounded_to_the_byte(longest: int, tail: bytes) -> None:
+    line = '{"value":"\u00e9"}'.encode()  # 14 bytes
+    options = AppendOptions(encoding="utf8", line_bytes_max=longest)
+    if longest == 14:
+        assert read(line + tail, options)[0][0] == "\u00e9".encode()
+    else:
+        with pytest.raises(LimitExceededError, match=r"^line 1 is longer than 13 bytes"):
+            read(line + tail, options)
+
+
 class Endless:
     """One empty line, then blanks for ever."""
 

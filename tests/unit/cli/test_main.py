@@ -125,6 +125,13 @@ def test_every_verb_has_help_and_a_command_of_its_name(kseg: Kseg) -> None:
         assert ran.text.startswith(f"Usage: kseg {verb}")
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_for_the_shell(kseg: Kseg, shell: str) -> None:
+    ran = kseg("completion", shell)
+    assert ran.code == 0
+    assert "_KSEG_COMPLETE" in ran.text
+
+
 def test_completion_completes_verbs() -> None:
     variables = {"_KSEG_COMPLETE": "bash_complete", "COMP_WORDS": "kseg ver", "COMP_CWORD": "1"}
     done = subprocess.run(

@@ -18,6 +18,8 @@ from kseg.records.query import (
     parse_time_range,
 )
 
+REASON = r"range|64-bit integer|ISO 8601|is not (hex|base64)"
+
 OFFSETS = {
     "3..9": (3, 9),
     "3..": (3, None),
@@ -32,6 +34,14 @@ OFFSETS = {
 @pytest.mark.parametrize("text", OFFSETS)
 def test_offset_ranges_are_half_open(text: str) -> None:
     assert parse_offset_range(text) == OFFSETS[text]
+
+
+@pytest.mark.parametrize(
+    "text", ["9..3", "a..b", "1..2..3", "1.5..2", "", f"0..{2**63}", "1 ..2", "5:8"]
+)
+def test_what_is_no_offset_range_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=REASON):
+        parse_offset_range(text)
 
 
 TIMES = {

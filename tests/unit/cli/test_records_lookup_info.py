@@ -10,6 +10,7 @@ from kseg.errors import OffsetOutOfRangeError
 from kseg.log.log import Log
 from tests.builders import batch, record, write_segment
 from tests.unit.cli.conftest import Kseg
+from tests.unit.records.test_partitioners_places import sent
 
 # Lookup.
 
@@ -44,3 +45,20 @@ def test_tables_fit_the_terminal_with_the_largest_partition_first(
     assert max(len(line) for line in table if line != long) <= int(columns)
     assert "3.0 MiB" in table[1]
     assert ("from" in table[0]) is (columns == "200")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--key", "user-7", "--partitioner", "crc32", "--partitions", 3], "crc32 sends it to"),
+        (["--key", "user-7", "--partitions", 3], "--partitions wants --partitioner"),
+        (["--partitioner", "crc32"], "which wants --key"),
+        (["--key", "u", "--partitioner", "murmur2", "--partition", 1], "exclude each other"),
+    ],
+)
+def test_partitioners_that_cannot_be_exit_2(
+    kseg: Kseg, tmp_path: Path, words: list[object], message: str
+) -> None:
+    ran = kseg("read", sent(tmp_path / "data", counts=(3,)), *words)
+    assert ran.code == 2
+    assert message in ran.err

@@ -53,6 +53,16 @@ def test_export_writes_columns_and_says_what_does_not_decode(
     assert first["value"] == orders.wanted()[0]
 
 
+def test_options_that_do_not_go_together_are_refused(kseg: Kseg, orders: Orders) -> None:
+    ran = kseg("read", orders.directory, "--topic", "orders", "--subject", "x")
+    assert (ran.code, "needs --decode-value" in ran.err) == (2, True)
+    words = ("--topic", "orders", "--decode-value", "registry")
+    ran = kseg("read", orders.directory, *words, "--subject", "x")
+    assert (ran.code, "subjects: address, orders-value" in ran.err) == (2, True)
+    ran = kseg("read", orders.directory, *words, "--schemas", orders.directory / "missing")
+    assert ran.code == 3
+
+
 def test_the_name_of_each_schema_is_a_field_and_chooses_records(kseg: Kseg, tmp_path: Path) -> None:
     data = Path(package.__file__).parent / "demo_data"
     words = ("--topic", "customers", "--topic", "shipments", "--decode-value", "registry-json")

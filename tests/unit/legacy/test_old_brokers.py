@@ -11,6 +11,7 @@ from kseg.constants import Compression, TimestampType
 from kseg.errors import (
     CorruptRecordError,
     InvalidRecordError,
+    InvalidTimestampError,
     OffsetOverflowError,
     RecordTooLargeError,
     UnsupportedFormatError,
@@ -54,6 +55,15 @@ def test_the_set_that_was_given_stays_as_it_is() -> None:
         validate(given, source=GZIP, target=GZIP, timestamp_type=LOG_APPEND)
         validate(given, timestamp_type=LOG_APPEND)
         assert given == data
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_no_timestamp_is_a_timestamp_as_any_other(magic: int) -> None:
+    data = builders.messages([record(b"a", timestamp=-1)], magic=magic)
+    assert validate(data).next_offset == 51
+    assert validate(data, timestamp_difference_max_ms=NOW + 1).next_offset == 51
+    with pytest.raises(InvalidTimestampError, match=f"{NOW + 1} ms"):
+        validate(data, timestamp_difference_max_ms=NOW)
 
 
 # Refused

@@ -48,6 +48,12 @@ def test_times_are_rounded_outwards(word: str) -> None:
                 assert inside == TAKES[word](time * 10**6, nanoseconds)
 
 
+def test_lists_bound_offsets_and_times() -> None:
+    conditions = [Condition("offset", "in", [9, 3, 5]), Condition("timestamp_ms", "in", [4, 2])]
+    assert narrowed(Request(), conditions).bounds == ((3, 10), (2, 5))
+    assert narrowed(Request(), [Condition("offset", "in", [])]).bounds[0] == (0, 0)
+
+
 def test_values_of_other_types_are_no_bounds() -> None:
     conditions = [
         Condition("offset", ">", Nanoseconds(5)),

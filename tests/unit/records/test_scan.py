@@ -8,6 +8,7 @@ from shutil import rmtree
 from typing import Any
 
 import duckdb
+import pandas
 import pytest
 
 import kseg
@@ -120,6 +121,12 @@ def test_faults_are_kept_and_forgotten_by_the_next_iteration(data: Path) -> None
     (data / "users-0" / path.name).write_bytes(whole)
     assert len(values(found)) == 4 * 8
     assert found.errors == []
+
+
+def test_headers_alone_come_as_tables(data: Path) -> None:
+    tables = list(scan([data / "orders-0", data / "users-0" / f"{4:020d}.log"]).batches())
+    assert sum(len(table) for table in tables) == 6
+    assert {int(ok) for table in tables for ok in table.crc_ok} == {1}
 
 
 @pytest.mark.parametrize(
@@ -273,6 +280,23 @@ def test_a_limit_is_of_the_whole_answer(data: Path, limit: int, threads: int) ->
     assert sum(map(len, found.head(4))) == min(limit, 4)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_key_chooses_records(typed: Path, threads: int) -> None:
+    wanted = (7).to_bytes(4, "big")
+    for options in ({"key": wanted}, {"key": 7, "decode": {"key": "int32"}}):
+        found = scan(typed, threads=threads, max_rows=9, **options)  # type: ignore[arg-type]
+        assert [row["value"] for row in dicts(found)] == [b'{"n": 7}']
+        only = scan(typed, columns=["offset"], threads=threads, key=wanted)
+        assert dicts(only) == [{"topic": "typed", "partition": 0, "offset": 7}]
+        assert only.to_arrow().column_names == ["offset"]
+    assert dicts(scan(typed, key="x"))[0]["offset"] == 50
+    assert dicts(scan(typed, key="nobody")) == []
+    with pytest.raises(TypeError, match="a number needs its kind"):
+        scan(typed, key=7)
+    with pytest.raises(ValueError, match="is no int16"):
+        scan(typed, key=70_000, decode={"key": "int16"})
+
+
 def test_replicas_are_chosen(tmp_path: Path) -> None:
     ends = {"b1": (0, 3), "b2": (2, 2), "b3": (2, 4)}
     for broker, (epoch, count) in ends.items():
@@ -292,6 +316,35 @@ def test_replicas_are_chosen(tmp_path: Path) -> None:
         scan(paths)
     with pytest.raises(ValueError, match="replicas is refuse or newest or"):
         scan(paths, replicas="best")  # type: ignore[arg-type]
+
+
+def test_schema_and_headers_as_arrow(data: Path) -> None:
+    found = scan(data, columns=("partition", "timestamp"))
+    assert found.schema == found.to_arrow().schema
+    headers = found.batches_arrow().read_all()
+    assert headers.num_rows == 4 * 4
+    assert headers.slice(0, 1).to_pylist()[0] | {"position": 0, "size": 0} == {
+        "topic": "orders",
+        "partition": 0,
+        "position": 0,
+        "size": 0,
+        "magic": 2,
+        "base_offset": 0,
+        "last_offset": 1,
+        "record_count": 2,
+        "timestamp_type": "CreateTime",
+        "base_timestamp": datetime.fromtimestamp(0, UTC),
+        "max_timestamp": datetime.fromtimestamp(0.001, UTC),
+        "codec": "none",
+        "leader_epoch": 0,
+        "producer_id": -1,
+        "producer_epoch": -1,
+        "base_sequence": -1,
+        "transactional": False,
+        "control": False,
+        "control_type": None,
+        "valid": True,
+    }
 
 
 @pytest.mark.parametrize("options", [{"time": (1001, 3001)}, {"key": "k"}, {"limit": 5}])
@@ -321,6 +374,14 @@ def test_globs_pass_over_what_is_no_log_and_what_a_broker_set_aside(
     assert values(scan(data / "users-0" / "*")) == values(scan(data / "users-0"))
     assert len(values(scan(data / "gone-*"))) == 8  # it matches nothing else
     assert {one.topic for one in kseg.topics(data / "*")} == {"orders", "users"}
+
+
+def test_a_scan_becomes_a_frame_of_pandas(data: Path) -> None:
+    found = pandas.DataFrame(scan(data, topics="users"))
+    other = scan(data, topics="users").to_pandas()
+    assert list(found.columns) == list(other.columns)
+    assert found["value"].tolist() == other["value"].tolist()
+    assert (found["timestamp"] == other["timestamp"]).all()
 
 
 def files_under(out: Path) -> dict[str, bytes]:

@@ -169,6 +169,12 @@ def test_a_directory_of_another_topic_of_that_name_is_refused(broker: Broker) ->
         write(RECORDS, broker)
 
 
+def test_a_directory_without_a_metadata_log_is_refused(tmp_path: Path) -> None:
+    data = Broker(tmp_path / "data").path
+    with pytest.raises(kseg.NotALogError, match="metadata_directory"):
+        kseg.write_topic(RECORDS, data, "orders")
+
+
 def test_replicas_elsewhere_are_warned_of(tmp_path: Path) -> None:
     told = [made.topic("orders"), made.partition(FIRST, 0, [7, 8])]
     broker = Broker(tmp_path / "data").says(told)
