@@ -197,38 +197,6 @@ def test_splits_cover_a_segment_without_gap_or_overlap(indexed: Path) -> None:
     assert [s.end_position for s in splits[:-1]] == [s.start_position for s in splits[1:]]
 
 
-def slots(index: bytes) -> list[bytes]:
-    return [index[at : at + 8] for at in range(0, len(index), 8)]
-
-
-def shifted(index: bytes) -> list[bytes]:
-    """The same offsets, one byte past each position."""
-    return [slot[:-1] + bytes([slot[-1] ^ 1]) for slot in slots(index)]
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda index: index.unlink(),
-        lambda index: index.write_bytes(b""),
-        lambda index: index.write_bytes(bytes(index.stat().st_size)),
-        lambda index: index.write_bytes(b"\xff" * index.stat().st_size),
-        lambda index: index.write_bytes(index.read_bytes()[: 8 * 2 + 3]),
-        lambda index: index.write_bytes(b"".join(shifted(index.read_bytes()))),
-        lambda index: index.write_bytes(b"".join(reversed(slots(index.read_bytes())))),
-    ],
-    ids=["missing", "empty", "zeroed", "ones", "cut", "shifted", "reversed"],
-)
-def test_a_wrong_index_is_worked_around_by_walking(indexed: Path, spoil) -> None:
-    size = indexed.stat().st_size
-    expected = find_cuts(entry(indexed), size // 4, "ignore")
-    spoil(indexed.with_suffix(".index"))
-    assert find_cuts(entry(indexed), size // 4, "auto") == expected
-    believed = [cut.position for cut in find_cuts(entry(indexed), size // 4, "use")]
-    assert believed == sorted({*believed})
-    assert all(0 < position < size for position in believed)
-
-
 @pytest.fixture
 def times(fixtures_dir: Path, tmp_path: Path) -> Path:
     """A log of several segments whose times ascend."""

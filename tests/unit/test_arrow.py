@@ -280,23 +280,6 @@ def test_validity_begins_with_the_first_value(first: int, length: int) -> None:
     assert column.is_valid().tolist() == [v is not None for v in given[first : first + length]]
 
 
-def test_what_one_reads_can_be_taken_back_without_a_copy(tmp_path: Path) -> None:
-    given = [
-        record(b"v", key=b"k", timestamp=5, headers=[(b"h", None)]),
-        record(None, timestamp=-1),
-    ]
-    with Segment.open(write_segment(tmp_path / "orders-0", 0, batch(given))) as segment:
-        (columns,) = segment.read(columns=("offset", "timestamp", "key", "value", "headers"))
-    back = arrow.from_record_batch(arrow.to_record_batch(columns))
-    assert back.fields == ("offset", "timestamp", "key", "value", "headers")
-    for name in ("key", "value"):
-        assert back[name].data.ctypes.data == columns[name].data.ctypes.data
-        assert list(back[name]) == list(columns[name])
-    assert back.offset.tolist() == columns.offset.tolist()
-    assert back.timestamp_ms.tolist() == columns.timestamp_ms.tolist() == [5, -1]
-    assert list(back.headers) == list(columns.headers) == [((b"h", None),), ()]
-
-
 def test_headers_of_nothing_but_nulls_are_none() -> None:
     column = only("headers", pa.nulls(2))
     assert list(column) == [(), ()]

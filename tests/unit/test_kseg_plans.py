@@ -126,18 +126,3 @@ def test_salvage_and_merge_take_paths_and_logs(partition: Path, tmp_path: Path) 
         assert (row["topic"], row["partition"]) == ("t", 0)
         assert pa.table(plan).num_rows == 1
     assert kseg.scan(tmp_path / "merged").count() == kseg.scan(tmp_path / "salvaged").count() == 6
-
-
-def test_plans_of_many_partitions_show_themselves_in_short(partition: Path, tmp_path: Path) -> None:
-    home = tmp_path / "many"
-    for number in range(60):
-        shutil.copytree(partition, home / f"t-{number}")
-    shutil.copytree(home, tmp_path / "others")
-    plans: list[Table] = [kseg.plan_salvage(home, out=tmp_path / "salvaged")]
-    plans.append(kseg.plan_merge(home, tmp_path / "others", out=tmp_path / "merged"))
-    for plan in plans:
-        assert len(plan.table_rows()) == 60
-        assert len(repr(plan)) <= 500
-    one = home / "t-7"
-    plans = [PLANS[name](one) for name in PLANS]
-    assert max(len(repr(plan)) for plan in plans) <= 500

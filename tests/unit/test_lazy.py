@@ -223,21 +223,6 @@ def test_a_limit_is_taken_before_a_filter(data: Path) -> None:
     assert head.filter(pl.col("offset") >= 20).collect().height == 10
 
 
-def test_a_query_stays_within_the_scan(data: Path) -> None:
-    scan = kseg.scan(
-        data / "a-0",
-        offset={0: (10, 100)},
-        key="k3",
-        columns=("offset", "key"),
-        time=(None, at(90)),
-    )
-    wanted = [row for row in scan.to_arrow().to_pylist() if row["offset"] > 50]
-    frame = scan.lazy().filter(pl.col("offset") > 50)
-    assert frame.collect().to_dicts() == wanted
-    assert frame.filter(pl.col("key") == b"k1").collect().height == 0
-    assert frame.select("offset").collect().height == len(wanted)
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 def test_decoded_columns_are_filtered(data: Path, threads: int) -> None:
     scan = kseg.scan(data / "b-0", decode={"key": "text", "value": "text"}, threads=threads)

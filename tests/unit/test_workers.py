@@ -28,7 +28,6 @@ from kseg.workers import (
     ROOM,
     ROOM_BYTES,
     At,
-    Buffer,
     PerThread,
     Put,
     SharedUse,
@@ -382,24 +381,6 @@ def test_a_lack_of_memory_anywhere_is_an_error_with_the_file() -> None:
         with pytest.raises(LimitExceededError, match=r"a\.log.*out of memory"):
             run_in_order(pieces, take, threads=2)
     assert not alive()
-
-
-def test_what_is_written_into_a_buffer_arrives_without_a_copy() -> None:
-    written: list[int] = []
-
-    def piece(put: Put) -> None:
-        buffer: object = Buffer(3)
-        for text in (b"one", b"two"):
-            assert isinstance(buffer, Buffer)
-            buffer[:] = text
-            written.append(id(buffer))
-            buffer = put(memoryview(buffer)[:2]) or buffer
-
-    results: list[tuple[bytes, int]] = []
-    run_in_order([piece] * 20, lambda view: results.append((bytes(view), id(view.obj))), threads=2)
-    assert [text for text, _ in results] == [b"on", b"tw"] * 20
-    assert {at for _, at in results} <= set(written)
-    assert len({at for _, at in results}) < len(results), "memory is used again"
 
 
 @THREADS

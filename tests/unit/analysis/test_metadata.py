@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import random
 from pathlib import Path
 from uuid import UUID
 
-import pyarrow as pa
 import pytest
 
 import kseg
@@ -44,28 +42,6 @@ ROUNDS = 2_000 if os.environ.get("KSEG_WHOLE") else 40
 @pytest.fixture
 def broker(tmp_path: Path) -> Broker:
     return Broker(tmp_path / "data")
-
-
-# ---- each kind -----------------------------------------------------------------------------------
-
-
-def test_tables_have_the_same_types_with_and_without_rows(broker: Broker) -> None:
-    full: list[Said] = [topic("orders"), partition(FIRST, 0, [1]), node(1), acl(1), scram("a", b"")]
-    full += [feature("f", 1), quota({"user": None}, "q", 1), token("t"), setting(RETENTION, "1")]
-    broker.says(full)
-    broker.votes(1)
-    found = kseg.metadata(broker.path, since=0)
-    empty = kseg.metadata(Broker(broker.path.parent / "other").says([topic("x")]).path, since=0)
-    for kind, table in found.tables.items():
-        assert table.to_arrow().schema == empty[kind].to_arrow().schema
-        assert table.to_arrow().num_rows == len(table)
-        assert table.to_pandas().columns.tolist() == table.to_arrow().column_names
-    assert found["partitions"].to_arrow().schema.field("replicas").type == pa.list_(pa.int32())
-    assert {kind for kind, each in found.tables.items() if not len(each)} == {
-        *("controllers", "elections", "changes")
-    }
-    assert found.to_arrow().to_pylist()[1] == {"table": "brokers", "rows": 1}
-    assert pickle.loads(pickle.dumps(found)).to_json() == found.to_json()
 
 
 # ---- moments and changes -------------------------------------------------------------------------

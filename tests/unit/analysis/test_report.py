@@ -15,8 +15,6 @@ import pytest
 
 import kseg
 from kseg.analysis.sketches import BINS_MAX, WIDTHS_MS, Timeline
-from kseg.format.typed import payload_kinds
-from kseg.format.values import binary_column
 from tests.builders import batch, record, write_segment
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\u2028<!--"
@@ -171,21 +169,3 @@ def test_a_timeline_has_times_before_1970_and_at_the_ends_of_64_bits() -> None:
         "bytes": [4, 2, 11, 3],
         "untimed": 1,
     }
-
-
-def test_values_have_kinds() -> None:
-    values = [
-        None,
-        b"",
-        b"{}",
-        b' [1, {"a": 2}]',
-        b"{",
-        b"12",
-        b"abc",
-        b"\xff\xfe",
-        b"\0\0\0\1\2xyz",
-        b"\0a",
-    ]
-    assert list(payload_kinds(binary_column(values))) == [
-        *("null", "empty", "json", "json", "text", "text", "text", "binary", "schema 258", "text"),
-    ]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import kseg as library
-from tests.builders import batch, record
+from tests.builders import COMMIT, batch, control_batch, record
 from tests.unit.cli.conftest import Kseg, Ran
 
 KSEG = [sys.executable, "-W", "error", "-c", "from kseg.cli.main import main; main()"]
@@ -90,6 +90,18 @@ def test_ranges_keys_and_the_last_records_count_as_ever(
     with later(append):
         ran = follow(kseg, log, *words)
     assert (ran.code, values(ran)) == (0, found)
+
+
+def test_committed_records_come_when_they_are_decided(kseg: Kseg, log: library.Log) -> None:
+    log.append(one(b"2", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
+    log.append(one(b"3"))
+
+    def commit() -> None:
+        log.append(control_batch(COMMIT), origin=library.broker.AppendOrigin.COORDINATOR)
+
+    with later(commit):
+        ran = follow(kseg, log, "--isolation", "read_committed", "--limit", 4)
+    assert values(ran) == ["0", "1", "2", "3"]
 
 
 def test_one_partition_is_followed_at_a_time(kseg: Kseg, orders: Path, payments: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import kseg as library
+from kseg import KsegError
 from kseg.files import io
 from tests.unit.cli.conftest import Kseg
 
@@ -34,6 +35,19 @@ def test_an_empty_log_says_where_it_goes_on(kseg: Kseg, tmp_path: Path) -> None:
     ran = kseg("read", tmp_path / "t-0", "--offset", "5")
     assert "the log has no records; its next offset is 0" in ran.err
     assert log.log_end_offset == 0
+
+
+def test_a_closed_log_gives_nothing_any_more(tmp_path: Path) -> None:
+    with library.Log.open(tmp_path / "t-0", mode="append", create=True) as log:
+        log.append({"value": ["x"]})
+        assert log.fetch(0).size
+    for use in (
+        lambda: log.fetch(0),
+        lambda: next(log.follow(0)),
+        lambda: log.append({"value": ["y"]}),
+    ):
+        with pytest.raises(KsegError, match="t-0: the log is closed"):
+            use()
 
 
 @pytest.mark.parametrize("verb", ["export", "convert"])

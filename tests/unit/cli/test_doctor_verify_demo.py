@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import batch, record, write_segment
 from tests.terminal import on_a_terminal
 from tests.unit.cli.conftest import Kseg
 
@@ -77,32 +76,3 @@ def test_demo_leaves_out_what_is_not_installed(kseg: Kseg, monkeypatch: pytest.M
     assert "Arrow and Parquet are left out: pyarrow is not installed; pip install" in ran.text
     assert "Spark is left out: pyspark is not installed; pip install" in ran.text
     assert "0 errors, 0 warnings" in ran.text[ran.text.index("Break a log") :]
-
-
-@pytest.mark.parametrize(
-    ("variables", "is_terminal", "colored"),
-    [
-        ({}, True, True),
-        ({}, False, False),
-        ({"NO_COLOR": "1"}, True, False),
-        ({"FORCE_COLOR": "1"}, False, True),
-        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, True, False),
-        ({"TERM": "dumb"}, True, False),
-    ],
-)
-def test_severity_is_colored_on_a_terminal(
-    kseg: Kseg,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    variables: dict[str, str],
-    is_terminal: bool,
-    colored: bool,
-) -> None:
-    for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    write_segment(tmp_path / "t-0", 0, batch([record()], crc=5))
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
-    text = kseg("verify", tmp_path / "t-0").text
-    assert text.startswith("\x1b[1;31merror\x1b[0m: " if colored else "error: ")

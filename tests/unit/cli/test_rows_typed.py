@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from base64 import b64encode
 from datetime import UTC, datetime
 from pathlib import Path
 from struct import pack
 
 import polars
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -75,42 +73,6 @@ def test_nothing_that_steers_reaches_a_terminal(hostile: Path, words: tuple[str,
 
 DAY_MS = 24 * 60 * 60 * 1000
 FIRST_MS = 20_000 * DAY_MS  # 2024-10-04
-HARD = '{"a": "\\u0085 \u0085 \u202e ä\x7f",\r\n\t"b": [1.50, 1e400]}'
-#: Keys are Kafka's integers, values JSON; the last two are neither.
-ROWS: list[tuple[bytes | None, bytes | None]] = [
-    (b"\0\0\0\x07", b'{"n": 1}'),
-    (b"\xff\xff\xff\xff", HARD.encode()),
-    (None, None),
-    (b"seven", b"{'n': 1}"),
-]
-
-
-def written(tmp_path: Path, rows: list[tuple[bytes | None, bytes | None]]) -> Path:
-    given = [record(value, key=key, timestamp=FIRST_MS) for key, value in rows]
-    return write_segment(tmp_path / "data" / "typed-0", 0, batch(given)).parent
-
-
-AS = ("--decode-key", "integer", "--decode-value", "json")
-
-
-@pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl", "csv"])
-def test_every_file_has_decoded_columns(kseg: Kseg, tmp_path: Path, form: str) -> None:
-    out = tmp_path / f"out.{form}"
-    ran = kseg("export", written(tmp_path, ROWS), "-o", out, *AS, "--keep-bytes")
-    assert ran.code == 1
-    assert "1 key does not decode as int32 (the first: int32 is 4 bytes, not 5)" in ran.err
-    assert "1 value does not decode as json (the first: not JSON at character 1" in ran.err
-    if form in ("jsonl", "csv"):
-        lines = out.read_text().splitlines()
-        assert "int32 is 4 bytes, not 5" in lines[-1]
-        assert b64encode(b"{'n': 1}").decode() in lines[-1]
-        return
-    table = pq.read_table(out) if form == "parquet" else pa.ipc.open_file(out).read_all()
-    assert table["key"].to_pylist() == [7, -1, None, None]
-    assert table["value"].to_pylist() == [ROWS[0][1].decode(), HARD, None, None]  # type: ignore[union-attr]
-    assert table["key_error"].to_pylist()[2:] == [None, "int32 is 4 bytes, not 5"]
-    assert table["key_bytes"].to_pylist() == [None, None, None, b"seven"]
-    assert table["value_bytes"].to_pylist() == [None, None, None, b"{'n': 1}"]
 
 
 # ---- --partition-by ------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import kseg as package
-from tests.registries import write_log
 from tests.unit.cli.conftest import Kseg
 from tests.unit.decode.test_registry import VALUES, Orders
 
@@ -32,25 +31,6 @@ def test_read_shows_values_of_a_registry_as_json(kseg: Kseg, orders: Orders) -> 
     assert older.rows[0]["value"].keys() == {"id", "who", "note", "state"}
     mixed = kseg("read", orders.directory, *words[:3], "registry-json", "--format", "jsonl")
     assert [row["value"] for row in mixed.rows[:5]] == [value for _, value in VALUES]
-
-
-def test_export_writes_columns_and_says_what_does_not_decode(
-    kseg: Kseg, orders: Orders, tmp_path: Path
-) -> None:
-    write_log(orders.directory / "orders-1", [b"\0\0\0\0\x63x"])
-    out, words = tmp_path / "out", ("--topic", "orders", "--decode-value", "registry")
-    ran = kseg("export", orders.directory, *words, "-o", out, "--keep-bytes")
-    assert ran.code == 1
-    assert "no schema has 99: the values that name it are null" in ran.err
-    assert pq.read_table(out / "orders-0.parquet")["value"].to_pylist() == orders.wanted()
-    (row,) = pq.read_table(out / "orders-1.parquet").to_pylist()
-    assert (row["value"], row["value_bytes"]) == (None, b"\0\0\0\0\x63x")
-    assert row["value_error"] == "no schema has id 99"
-    assert (
-        kseg("export", orders.directory, *words, "-o", out / "x.jsonl", "--partition", 0).code == 0
-    )
-    first = json.loads((out / "x.jsonl").read_text().splitlines()[0])
-    assert first["value"] == orders.wanted()[0]
 
 
 def test_options_that_do_not_go_together_are_refused(kseg: Kseg, orders: Orders) -> None:

@@ -143,29 +143,6 @@ def test_the_message_is_named_or_found_by_its_indexes() -> None:
     assert decoder(schema(OLD), {}).type.names == ["x"]
 
 
-def test_null_stays_null_and_bad_rows_are_null_with_a_reason() -> None:
-    good = b"\x0a\x03abc"
-    rows = [good, None, b"\x0a\x04abc", b"", b"\xff", good, b"\x0a\x02\xc3\x28"]
-    found = one("string a = 1;")
-    for kind in (pa.binary(), pa.large_binary()):
-        payloads = pa.array([b"xx", *rows], kind).slice(1)
-        values, reasons = found.decode(payloads)
-        empty = {"a": ""}
-        assert values.to_pylist() == [
-            {"a": "abc"},
-            None,
-            None,
-            empty,
-            None,
-            {"a": "abc"},
-            None,
-        ]
-        assert sorted(reasons) == [2, 4, 6]
-        assert all(reason.startswith("not a W") for reason in reasons.values())
-    values, reasons = found.decode(pa.array([], pa.binary()))
-    assert (values.type, len(values), reasons) == (found.type, 0, {})
-
-
 #: A message, bytes that few writers write, and what protobuf makes of them.
 UNUSUAL = {
     "a field twice": ("string a = 1;", b"\x0a\x01x\x0a\x01y", {"a": "y"}),

@@ -297,27 +297,6 @@ def test_a_key_chooses_records(typed: Path, threads: int) -> None:
         scan(typed, key=70_000, decode={"key": "int16"})
 
 
-def test_replicas_are_chosen(tmp_path: Path) -> None:
-    ends = {"b1": (0, 3), "b2": (2, 2), "b3": (2, 4)}
-    for broker, (epoch, count) in ends.items():
-        with kseg.Log.open(tmp_path / broker / "t-0", mode="append", create=True) as log:
-            log.append({"value": [broker.encode()] * count}, leader_epoch=epoch)
-    paths = [tmp_path / broker for broker in ends]
-    assert set(values(scan(paths, replicas="newest"))) == {"b3"}
-    assert set(values(scan(paths, replicas="first"))) == {"b1"}
-    every = scan(paths, replicas="all")
-    assert every.columns[:3] == ("topic", "partition", "directory")
-    assert [row["directory"] for row in every.to_arrow().to_pylist()] == [
-        str(tmp_path / broker / "t-0")
-        for broker, (_epoch, count) in ends.items()
-        for _ in range(count)
-    ]
-    with pytest.raises(ValueError, match="replicas='newest', 'first' or 'all'"):
-        scan(paths)
-    with pytest.raises(ValueError, match="replicas is refuse or newest or"):
-        scan(paths, replicas="best")  # type: ignore[arg-type]
-
-
 def test_schema_and_headers_as_arrow(data: Path) -> None:
     found = scan(data, columns=("partition", "timestamp"))
     assert found.schema == found.to_arrow().schema
@@ -508,22 +487,6 @@ def test_parquet_of_replicas_and_damage(data: Path, tmp_path: Path) -> None:
     )
     found.to_parquet(tmp_path / "one.parquet")
     assert (len(found.errors), seen[-1][0]) == (1, seen[-1][1])
-
-
-def test_duckdb_opens_one_stream_for_a_query(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream, opened = kseg.Scan.__arrow_c_stream__, []
-
-    def counted(self: kseg.Scan, requested_schema: object = None) -> object:
-        opened.append(self)
-        return stream(self, requested_schema)
-
-    monkeypatch.setattr(kseg.Scan, "__arrow_c_stream__", counted)
-    records = scan(data)
-    with duckdb.connect() as connection:
-        connection.register("records", records)
-        opened.clear()
-        assert connection.execute("select count(*) from records").fetchall() == [(4 * 8,)]
-    assert len(opened) == 1
 
 
 @pytest.mark.parametrize("threads", [1, 2])
