@@ -61,10 +61,6 @@ def test_names_of_what_is_written_are_escaped(
         assert is_harmless(ran.err)
 
 
-def test_a_traceback_is_escaped(kseg: Kseg, tmp_path: Path) -> None:
-    assert is_harmless(kseg("--debug", "info", tmp_path / EVIL).err)
-
-
 def test_a_progress_bar_takes_a_name_as_it_is_and_escaped(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

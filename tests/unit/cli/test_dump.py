@@ -19,7 +19,7 @@ from tests.builders import (
 )
 from tests.builders import write_segment as segment
 from tests.inner_faults import ERAS, wrong_inner_message
-from tests.unit.cli.conftest import Kseg
+from tests.unit.cli.conftest import Kseg, Ran
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -67,6 +67,22 @@ def test_the_end_of_a_stream_is_judged_when_it_has_come(kseg: Kseg, tail: bytes,
 DEEP = ("--kafka", "--deep-iteration", "--print-data-log")
 
 
+FORMS = {
+    "text": (),
+    "text of batches": ("--batches",),
+    "lines of JSON": ("--format", "jsonl"),
+    "lines of JSON, a key": ("--format", "jsonl", "--key", "k1"),
+    "lines of JSON, a range": ("--format", "jsonl", "--offset", "5..40"),
+    "the first rows": ("--format", "jsonl", "--limit", "7"),
+    "the last rows": ("--format", "jsonl", "--last", "7"),
+    "csv": ("--format", "csv", "--bytes", "utf8"),
+    "read, not mapped": ("--mapping", "never"),
+    "kafka": ("--kafka",),
+    "kafka, deep": DEEP,
+    "kafka 0.11": (*DEEP, "--kafka-version", "0.11"),
+}
+
+
 @pytest.fixture
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Partitions of several eras and segments, sound and damaged, cut into many pieces."""
@@ -88,6 +104,16 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     wrapped = wrapper(entries, magic=1, codec=GZIP, base_offset=3)
     segment(data / "c-0", 0, wrapped, b"tail")
     return data
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_output_and_findings_are_the_same_for_every_number_of_jobs(
+    kseg: Kseg, logs: Path, form: str
+) -> None:
+    files = sorted(map(str, logs.glob("*/*"))) if "--kafka" in FORMS[form] else [str(logs)]
+    ran: list[Ran] = [kseg("dump", *FORMS[form], "--jobs", n, *files) for n in (1, 2, 3, 8)]
+    assert ran[0].out
+    assert ran == ran[:1] * 4
 
 
 @pytest.mark.parametrize("words", [("--format", "jsonl"), DEEP])

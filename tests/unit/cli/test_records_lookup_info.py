@@ -8,7 +8,6 @@ import pytest
 
 from kseg.errors import OffsetOutOfRangeError
 from kseg.log.log import Log
-from tests.builders import batch, record, write_segment
 from tests.unit.cli.conftest import Kseg
 from tests.unit.records.test_partitioners_places import sent
 
@@ -26,25 +25,6 @@ def test_lookup_of_an_offset_whose_records_are_lost_finds_nothing(kseg: Kseg, or
 
 
 # Info.
-
-
-@pytest.mark.parametrize("verb", ["info", "stats"])
-@pytest.mark.parametrize("columns", ["80", "200"])
-def test_tables_fit_the_terminal_with_the_largest_partition_first(
-    kseg: Kseg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, columns: str
-) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
-    base = 1_234_567_890_123
-    for name, size in (("a-0", 10), ("b-0", 3 << 20), ("c-0", 5000)):
-        given = batch([record(bytes(size), key=b"k" * 99)], base_offset=base)
-        write_segment(tmp_path / name, base, given)
-    long = f"{'long' * 20}-0"
-    write_segment(tmp_path / long, 0, batch([record()]))
-    table = kseg(verb, tmp_path).text.split("\n\n")[0].splitlines()
-    assert [line.split()[0] for line in table] == ["partition", "b-0", "c-0", "a-0", long, "1"]
-    assert max(len(line) for line in table if line != long) <= int(columns)
-    assert "3.0 MiB" in table[1]
-    assert ("from" in table[0]) is (columns == "200")
 
 
 @pytest.mark.parametrize(

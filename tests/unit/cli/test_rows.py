@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import struct
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,22 @@ def test_hostile_bytes_reach_no_terminal_raw() -> None:
         steering = set(text) & {chr(c) for c in (*range(32), *range(127, 160), 0x202E, 0x2028)}
         assert steering <= {"\n", "\r"}
         assert text.count("\n") == 1
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "text"])
+@pytest.mark.parametrize("encoding", ["base64", "hex", "utf8"])
+def test_rows_larger_than_the_buffer_come_out_the_same(form: str, encoding: str) -> None:
+    chance = random.Random(5)
+    large = [
+        record(chance.randbytes(3000), key=b"k", headers=[(b"n", chance.randbytes(n * 50))] * n)
+        for n in range(9)
+    ]
+    large[2] = record("世界".encode() * 900, key=None)
+    large[3] = record(b"v", headers=[("名".encode() * 500, None)])
+    style = Style(form, encoding, file="f")
+    assert written(batch(large), style, buffer_bytes=1024) == written(
+        batch(large), style, buffer_bytes=1 << 20
+    )
 
 
 def text(value: str) -> bytes:

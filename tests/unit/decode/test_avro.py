@@ -214,29 +214,6 @@ def test_a_writer_is_resolved_to_the_reader(
     assert (values, reasons) == ([plain(wanted)], {})
 
 
-@pytest.mark.parametrize(
-    ("writer", "reader", "value"),
-    [
-        ("string", "int", "x"),
-        (NAMED, {**NAMED, "name": "Other"}, {"x": 1}),
-        (NAMED, {**NAMED, "fields": [{"name": "y", "type": "int"}]}, {"x": 1}),
-        (["null", "string"], ["null", "int"], "x"),
-        (["null", "string"], "string", None),
-        (
-            {"type": "enum", "name": "E", "symbols": ["A", "B"]},
-            {"type": "enum", "name": "E", "symbols": ["B"]},
-            "A",
-        ),
-    ],
-)
-def test_what_the_reader_has_no_place_for_is_null_with_a_reason(
-    writer: Any, reader: Any, value: Any
-) -> None:
-    values, reasons = fast(writer, [written(writer, value)], reader)
-    assert values == [None]
-    assert "not in the reader's schema" in reasons[0]
-
-
 def test_a_bare_schema_of_bytes_takes_payloads_as_they_are() -> None:
     assert fast("bytes", [b"\x05raw", b"", None]) == ([b"\x05raw", b"", None], {})
 

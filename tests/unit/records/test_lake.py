@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kseg.records.lake import FileFormat, Selected, WrittenFiles, output_path, targets
+from kseg.records.lake import FileFormat, Selected, WrittenFiles, output_path
 
 LOGS = (("t-0", (0, 5)), ("t-1", (2, 9)))
 
@@ -41,25 +40,6 @@ LOGS = (("t-0", (0, 5)), ("t-1", (2, 9)))
 )
 def test_an_export_covers_another(new: dict[str, Any], old: dict[str, Any], wanted: bool) -> None:
     assert Selected(**new).covers(Selected(**old)) is wanted
-
-
-def test_names_of_files(tmp_path: Path) -> None:
-    names = [Path("t-0"), Path("t-1/000")]
-    assert targets(names, tmp_path, "arrow", ()) == [
-        tmp_path / "t-0.arrow",
-        tmp_path / "t-1" / "000.arrow",
-    ]
-    assert targets(names, tmp_path, "csv", ("day",))[1] == tmp_path / "day=*" / "part-t-1-000.csv"
-    assert targets(names[:1], tmp_path / "x.csv", "csv", ()) == [tmp_path / "x.csv"]
-    for out, by, text in (
-        ("x.csv", (), "2 files would be written"),
-        ("x.csv", ("day",), "must be a directory"),
-        ("x.json", (), "has an unknown extension"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            targets(names, tmp_path / out, "csv", by)
-    with pytest.raises(ValueError, match="the same name"):
-        targets([Path("t"), Path("t")], tmp_path, "csv", ())
 
 
 @pytest.mark.parametrize("out", [b"out", 3, None])

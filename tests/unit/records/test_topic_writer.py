@@ -88,21 +88,6 @@ def test_columns_may_have_other_names(broker: Broker) -> None:
     assert (columns.key[0], columns.value[0]) == (b"a", b"x")
 
 
-def test_pieces_of_another_log_are_copied_with_times_and_headers(
-    broker: Broker, tmp_path: Path
-) -> None:
-    with kseg.Log.open(tmp_path / "from-0", mode="append", create=True) as log:
-        headers = [((b"h", b"1"),), ()]
-        log.append({"key": ["a", "b"], "timestamp": [NOW_MS, NOW_MS + 1], "headers": headers})
-        write(log.read(), broker)
-    found = {
-        record.key: (record.timestamp, record.headers)
-        for name in ("orders-0", "orders-1")
-        for record in kseg.Log.open(broker.path / name).records()
-    }
-    assert found == {b"a": (NOW_MS, ((b"h", b"1"),)), b"b": (NOW_MS + 1, ())}
-
-
 def test_records_without_a_key_go_round_in_batches(broker: Broker) -> None:
     results = write({"value": [b"x" * 9_000] * 8}, broker)
     assert {number: each.record_count for number, each in results.items()} == {0: 4, 1: 4}
