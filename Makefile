@@ -87,22 +87,9 @@ asan: $(VENV)/.with-test
 
 soak: $(VENV)/.built $(VENV)/.with-test
 	$(PYTEST) tests/property tests/fuzz -m '' --hypothesis-profile long $(ARGS)
-	KSEG_WHOLE=1 $(PYTEST) tests/crash tests/conformance \
-		tests/property/test_merge.py tests/property/test_salvage.py \
-		tests/property/test_salvage_bits.py tests/interop/test_merge.py \
-		tests/unit/analysis/test_metadata.py tests/memory/test_stores.py \
-		tests/unit/log/segment/test_segment_lookup.py tests/unit/log/reader/test_pieces.py \
-		tests/unit/change tests/unit/test_workers.py tests/unit/records/test_lake_tables.py \
-		tests/property/test_coordinators.py tests/property/test_compaction.py \
-		tests/interop/test_salvage.py tests/fuzz/test_schemas.py tests/fuzz/test_typed.py \
-		tests/property/test_faulty_store.py tests/property/test_faulty_tiers.py \
-		tests/property/test_spoilt_tiers.py tests/fuzz/test_hostile_tiers.py \
-		tests/property/test_doors.py tests/spark/test_doors.py \
-		tests/unit/cli/test_cli_damaged_input.py $(ARGS)
-	KSEG_WHOLE=1 $(PY) -m pytest -p no:benchmark -m broker \
-		tests/interop/broker/test_doctor_situations.py $(ARGS)
+	KSEG_WHOLE=1 $(PYTEST) $(ARGS)
+	KSEG_WHOLE=1 $(PYTEST) -m 'cluster or broker' $(CLUSTERS) $(ARGS)
 	KSEG_KILLS=20 $(PY) -m pytest -p no:benchmark -m cluster -rP tests/spark/test_sink.py $(ARGS)
-	KSEG_WHOLE=1 $(PY) -m pytest -p no:benchmark -m broker tests/interop/broker/test_after_kill.py $(ARGS)
 	$(PY) -m tests.fuzz.fuzz_read --seconds 600
 	$(PY) -m tests.fuzz.fuzz_borders --cases 100000 --seed $(SEED)
 	$(PY) -m tests.fuzz.fuzz_columns --cases 1000000 --seed $(SEED)

@@ -13,9 +13,10 @@ import pytest
 
 from tests.interop import dumps
 from tests.interop.kafka import Kafka, needed
+from tests.shares import WHOLE
 
 SEED = "ci"
-LOGS = 50
+LOGS = 120 if WHOLE else 50
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,10 @@ from tests.interop.damages import DAMAGES
 from tests.interop.kafka import Kafka
 from tests.interop.made import NOW
 from tests.interop.stories import Story, story
-from tests.shares import share
+from tests.shares import WHOLE, share
 
 SEED = "ci"
-LIVES = 8
+LIVES = 14 if WHOLE else 8
 DAMAGED = {"damaged": 50, "kseg-damaged": 25}
 #: Cases that once came out otherwise, and what they are about.
 PINNED = {
