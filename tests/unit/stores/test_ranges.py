@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -104,12 +105,19 @@ def test_a_reader_whose_walk_is_given_up_reads_on() -> None:
     """Three threads, each at its own place: more than a file has walks."""
     from concurrent.futures import ThreadPoolExecutor
 
+    class Slow(Counting):
+        __slots__ = ()
+
+        def _fetch(self, start: int, end: int) -> tuple[memoryview, KsegError | None]:
+            time.sleep(0.005)  # blocks wait for a thread when their walk is given up
+            return super()._fetch(start, end)
+
     def walk(start: int) -> bool:
         places = range(start, start + (10 << 20), 1 << 20)
         return all(bytes(file.read(at, 3 << 20)) == DATA[at : at + (3 << 20)] for at in places)
 
-    with Counting(DATA) as file, ThreadPoolExecutor(3) as pool:
-        assert all(pool.map(walk, (0, 20 << 20, 45 << 20)))
+    with Slow(DATA) as file, ThreadPoolExecutor(3) as pool:
+        assert all(pool.map(walk, (0, 20 << 20, 45 << 20) * 2))
 
 
 def test_a_bad_chunk_hides_no_byte_around_it() -> None:

@@ -239,8 +239,9 @@ def spoil(log: Path, text: str | None) -> tuple[EpochEntry, ...]:
 
 
 @pytest.mark.parametrize("repair", [salvaged, merged, recovered, recovered_after_a_crash])
-@pytest.mark.parametrize("kind", CHECKPOINTS)
-@pytest.mark.parametrize("partition", ["plain-0"])
+@pytest.mark.parametrize(
+    ("partition", "kind"), [*(("plain-0", kind) for kind in CHECKPOINTS), ("txn-0", "whole")]
+)
 def test_a_repair_keeps_the_epochs_of_the_tier(
     fixtures_dir: Path, tmp_path: Path, repair: Callable[[Path], Path], kind: str, partition: str
 ) -> None:
