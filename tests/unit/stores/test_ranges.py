@@ -106,8 +106,6 @@ def test_a_reader_whose_walk_is_given_up_reads_on() -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     class Slow(Counting):
-        __slots__ = ()
-
         def _fetch(self, start: int, end: int) -> tuple[memoryview, KsegError | None]:
             time.sleep(0.005)  # blocks wait for a thread when their walk is given up
             return super()._fetch(start, end)
