@@ -22,7 +22,7 @@ from kseg.format.columns import decode
 from kseg.format.header import scan
 from kseg.format.request import FIELDS, Request
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
-from tests.builders import GZIP, LZ4, batch, record, records_of, wrapper, write_segment
+from tests.builders import GZIP, LZ4, batch, message07, record, records_of, wrapper, write_segment
 
 DTYPES = {
     "position": np.int64,
@@ -76,6 +76,12 @@ def test_every_field_has_its_dtype_and_length_in_every_format(magic: int, codec:
             assert len(piece[name]) == len(piece)
             if name in DTYPES:
                 assert piece[name].dtype == DTYPES[name], name
+
+
+def test_a_message_of_0_7_has_no_time_and_lies_in_no_range_of_times() -> None:
+    data = message07(b"a") + message07(b"b")
+    assert sum(map(len, read(data, kafka07=True))) == 2
+    assert read(data, kafka07=True, time=(0, None)) == []
 
 
 def test_columns_of_one_value_can_have_it_in_memory_once() -> None:
