@@ -110,7 +110,7 @@ def test_offsets_are_kept_where_asked(tmp_path: Path) -> None:
     log = tmp_path / "data" / "orders-0"
     assert [offset for offset, _value in values(log)] == [7, 9, 50, 60, 61]
     again = staged(chosen, "b", [rows(0, 1, offset=[61])])
-    with pytest.raises(OffsetsOutOfOrderError, match="in front of them ends at 62"):
+    with pytest.raises(OffsetsOutOfOrderError, match="before them ends at 62"):
         commit(again, "b", "b", chosen)
 
 

@@ -22,7 +22,7 @@ from kseg.cli.rows import RowWriter
 from kseg.files import log_file
 from kseg.format.convert import Converter
 from kseg.log.reader import view
-from kseg.log.segment import reader as segment_reader
+from kseg.log.segment import pieces
 from tests.unit.cli.conftest import Kseg, Ran
 
 DEMO = Path(main.__file__).parents[1] / "demo_data"
@@ -187,7 +187,7 @@ def in_workers(monkeypatch: pytest.MonkeyPatch, verb: str, end: Callable[[], obj
         monkeypatch.setattr(home, name, ending)
         return
     real = workers.check
-    for walk in (log_file, segment_reader):
+    for walk in (log_file, pieces):
         monkeypatch.setattr(walk, "workers", SimpleNamespace(check=ending))
 
 
