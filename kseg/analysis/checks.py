@@ -1,8 +1,8 @@
 """The checks of `verify` on one segment, in one walk.
 
-`examine_segment` walks a log file once and compares its indexes on the way. `LogChecks` takes the
-headers a table at a time, and with `deep` the records; it works on columns, never on single
-records.
+`examine_segment` walks a log file once and compares its indexes on the way. `LogChecks` checks the
+headers of a table of batches at a time, and with `deep` the records; it works on columns, never on
+single records.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ from kseg.log.recovery import (
 from kseg.stores.path import is_remote
 
 _AHEAD_MS = DAY_MS
-#: Numbers of seconds from 2001 to 2096; as milliseconds they are days of 1970.
+#: Times in seconds from 2001 to 2096; taken for milliseconds, they would be days of 1970.
 _SECONDS_MIN = 10**9
 _SECONDS_MAX = 4 * 10**9
 _RECORD_BYTES_MIN = 7
-#: Leader epochs are kept as the offsets where they change; a log with more changes is not real.
+#: The most changes of the leader epoch that are noted; no real log has more.
 EPOCH_CHANGES_MAX = 10_000
 
 
@@ -90,7 +90,7 @@ class VerifyOptions:
     """The options of an examination.
 
     Attributes:
-        deep: decode every record too, and not only those inside older compressed messages.
+        deep: decode every record, and not only those inside compressed messages before magic 2.
         inflated_max: with `deep`, no batch may inflate to more bytes.
         mapping: see `kseg.files.mapping`.
         now_ms: times more than a day after it are ahead; the machine's clock if None.
@@ -109,17 +109,18 @@ class LogChecks:
     """The state of one walk.
 
     Attributes:
-        unit: the log file; nothing follows a last one, so a torn tail is benign.
-        options: how closely to look.
-        findings: what is wrong so far.
-        first_offset, last_offset: of the good batches so far.
+        unit: the log file; in the last one of a partition, a torn tail is benign.
+        options: the options of the examination.
+        findings: receives the findings.
+        first_offset, last_offset: the bounds of the batches so far whose checksums match.
         epochs: (leader epoch, first offset) where the epoch changes.
-        batches, records: counted so far.
+        batches, records: the numbers of batches and records so far.
         magics_seen: bit n is set where magic n occurs.
-        bad_crc_count: batches that do not match their checksums.
-        reached: where the last batch so far ends.
-        damaged_at: the position of the first damage; None for none.
-        damaged_from: the offset after the sound batches before the damage; None without any.
+        bad_crc_count: the number of batches that do not match their checksums.
+        reached: the position where the last batch so far ends.
+        damaged_at: the position of the first damage; None if there is none.
+        damaged_from: the offset after the sound batches before the damage; None if no sound batch
+            precedes it.
         dense: whether each offset from the base offset on has a record.
     """
 
@@ -137,15 +138,17 @@ class LogChecks:
     damaged_at: int | None = None
     damaged_from: int | None = None
     dense: bool = True
-    #: By code the number of batches with odd times; and the largest time, with its place.
+    #: Code -> (number of batches with such a time, (worst time, its position, its last offset)).
     _odd_times: dict[str, tuple[int, tuple[int, int, int]]] = field(default_factory=dict)
     _has_transactions: bool = False
+    #: Whether batches of idempotent producers without a transaction occur.
     _has_plain: bool = False
+    #: The ids of the producers that have a transaction open; see `_check_transactions`.
     _open: set[int] = field(default_factory=set)
     _workspace: Workspace = field(default_factory=Workspace)
 
     def feed(self, table: BatchTable) -> None:
-        """Check the batches of a table; fields of headers only where checksums match."""
+        """Check the batches of a table; a batch with a wrong checksum is only reported as such."""
         self.batches += len(table)
         self.magics_seen |= table.magics_seen
         good = table
@@ -170,10 +173,15 @@ class LogChecks:
     def finish(
         self, table: BatchTable, size: int, headers: Callable[[], Iterable[BatchTable]]
     ) -> None:
-        """Judge why the walk ended, before which byte; and the times of all of it.
+        """Report odd times, batches inside other transactions, and why the walk ended early.
 
-        Few files have both transactions and other batches with producers: the headers of these are
-        read once more, unless damage hides some.
+        Few files have both transactions and other batches with producers: the headers of such a
+        file are read once more, unless damage hides some of them.
+
+        Args:
+            table: the last table of the walk.
+            size: the size of the file.
+            headers: reads the headers of the file again.
         """
         # One finding for the file: a producer's clock causes many such times at once.
         for code in ("time-ahead", "time-negative", "time-in-seconds"):
@@ -208,7 +216,7 @@ class LogChecks:
         )
 
     def _check_times(self, table: BatchTable) -> None:
-        """Note the largest times of batches that no broker would write."""
+        """Count the batches with times that no broker would write, and note the worst times."""
         times = table.max_timestamp
         first = np.minimum(times, table.base_timestamp)
         # The inverted bits of the least number are the largest; a minus would overflow.
@@ -219,14 +227,14 @@ class LogChecks:
         ):
             if mask.any():
                 row = int(np.where(mask, values, INT64_MIN).argmax())
-                largest_of_table = (
+                worst_of_table = (
                     int(values[row]),
                     int(table.position[row]),
                     int(table.last_offset[row]),
                 )
-                count, largest = self._odd_times.get(code, (0, largest_of_table))
-                largest = largest_of_table if largest_of_table[0] > largest[0] else largest
-                self._odd_times[code] = count + int(np.count_nonzero(mask)), largest
+                count, worst = self._odd_times.get(code, (0, worst_of_table))
+                worst = worst_of_table if worst_of_table[0] > worst[0] else worst
+                self._odd_times[code] = count + int(np.count_nonzero(mask)), worst
 
     def note_damage(self, position: int, last_offset: int | None) -> None:
         """Remember where the first damage begins, and the last sound offset before it."""
@@ -235,12 +243,22 @@ class LogChecks:
             self.damaged_from = None if last_offset is None else last_offset + 1
 
     def _report_bad_crc(self, bad: BatchTable) -> None:
+        """Report batches with wrong checksums; those shorter than a header as too short."""
         short = (bad.magic >= 2) & (bad.size < BATCH_HEADER_BYTES)
         self._report("batch-length.short", bad, short)
         self._report("batch-crc", bad, ~short)
 
-    def _report(self, sentence: str, table: BatchTable, mask: Bools) -> None:
-        """One finding for each batch of the mask, `b` in the sentence."""
+    def _report(self, message_code: str, table: BatchTable, mask: Bools) -> None:
+        """Report a finding for each batch selected by `mask`.
+
+        The first `PER_CODE_MAX` are findings of their own, the others are only counted.
+
+        Args:
+            message_code: the code, and perhaps a word after a dot; the text of the message refers
+                to the header of the batch as `b`.
+            table: the batches.
+            mask: bool[n], the batches to report.
+        """
         if not mask.any():
             return
         chosen = table.take(mask)
@@ -248,21 +266,21 @@ class LogChecks:
         for header in chosen.take(slice(PER_CODE_MAX)):
             offset = header.base_offset if header.base_offset >= 0 else header.last_offset
             self.findings.say(
-                sentence,
+                message_code,
                 path,
                 position=header.position,
                 offset=offset,
                 b=header,
                 base=self.unit.base_offset,
             )
-        code = sentence.partition(".")[0]
-        self.findings.count_more(code, path, len(chosen) - PER_CODE_MAX)
+        code = message_code.partition(".")[0]
+        self.findings.count_more(code, path, len(chosen) - PER_CODE_MAX)  # ignores 0 and below
 
     def _check_headers(self, table: BatchTable) -> None:
         """Report headers that no writer makes: codecs, counts, producers, control batches.
 
-        A count is impossible if the batch has fewer offsets, or without a codec too few bytes. But
-        for the codec, magic 2 alone has these fields.
+        A count is impossible if the batch has fewer offsets, or is not compressed and has too few
+        bytes. Except for the codec, only magic 2 has these fields.
         """
         codec, magic, count = table.codec, table.magic, table.record_count
         if table.attributes_seen & CODEC_MASK:
@@ -275,11 +293,11 @@ class LogChecks:
         deltas = table.last_offset - table.base_offset
         impossible = current & ((count < 0) | (count > room) | (count > deltas + 1))
         self._report("batch-count", table, impossible)
-        lone = table.is_transactional & ~table.is_control & (table.producer_id < 0)
-        odd = current & (lone | (table.producer_id < -1))
+        lacks_producer = table.is_transactional & ~table.is_control & (table.producer_id < 0)
+        odd = current & (lacks_producer | (table.producer_id < -1))
         self._report("batch-producer", table, odd)
         self._has_transactions |= bool(table.attributes_seen & TRANSACTIONAL)
-        if not self._has_plain:  # of an idempotent producer
+        if not self._has_plain:
             plain = table.attributes & (TRANSACTIONAL | CONTROL) == 0
             self._has_plain = bool((plain & (table.producer_id >= 0)).any())
         if table.attributes_seen & CONTROL:
@@ -287,17 +305,19 @@ class LogChecks:
             self._report("control-record", table, blank)
 
     def _check_transactions(self, table: BatchTable) -> None:
-        """Find batches without a transaction, of producers that have one open.
+        """Report batches outside of transactions whose producers have a transaction open.
 
-        `_open` has the producers with a transaction that is open before the table.
+        `_open` has the producers with a transaction that is open before the table, and afterwards
+        those with one that is open after it.
 
         Source: Kafka `ProducerAppendInfo.appendDataBatch`.
         """
-        order = np.argsort(table.producer_id, kind="stable")  # each producer's batches in a row
+        order = np.argsort(table.producer_id, kind="stable")  # each producer's batches together
         ids = table.producer_id[order]
         opens = (table.is_transactional & ~table.is_control)[order]
         plain = ~(table.is_transactional | table.is_control)[order] & (ids >= 0)
-        # The last row up to each that opens or ends a transaction; it may be another producer's.
+        # For each row, the last row up to it that begins, continues or ends a transaction; that row
+        # may belong to another producer.
         deciding = np.maximum.accumulate(np.where(plain, -1, np.arange(len(ids))))
         is_own = deciding >= np.searchsorted(ids, ids)
         is_open = np.where(is_own, opens[deciding], np.isin(ids, list(self._open)))
@@ -309,7 +329,7 @@ class LogChecks:
         self._open |= set(ids[ends & is_open].tolist())
 
     def _check_offsets(self, table: BatchTable) -> None:
-        """Offsets grow, and lie where 32 bits from the base offset reach.
+        """Report offsets that do not increase, or do not fit in 32 bits from the base offset.
 
         The header of a compressed message of magic 0 or 1 has only its last offset.
         """
@@ -330,7 +350,7 @@ class LogChecks:
         self.last_offset = max(int(running[-1]), int(table.last_offset[-1]))
 
     def _check_epochs(self, table: BatchTable) -> None:
-        """Report leader epochs that fall, and keep the offsets where they change."""
+        """Report leader epochs that decrease, and note the offsets where they change."""
         epochs = table.leader_epoch
         has_epoch = (table.magic >= 2) & (epochs >= 0)
         if not has_epoch.any():
@@ -348,10 +368,10 @@ class LogChecks:
     # Records.
 
     def decode(self, tile: Tile) -> None:
-        """Decode the records of one tile's batches whose checksums match.
+        """Decode the records of those batches of a tile whose checksums match.
 
-        Without `deep` those alone whose messages have checksums of their own, which only inflating
-        shows: compressed ones of magic 0 and 1, and of Kafka 0.7.
+        Without `deep`, only compressed batches of magic 0 and 1, and of Kafka 0.7: the messages
+        inside them have checksums of their own, which only inflating shows.
         """
         good = tile.table
         if not self.options.deep:
@@ -393,7 +413,12 @@ class LogChecks:
     ) -> None:
         """Check that record offsets ascend within their batch, and the header's latest time.
 
-        A batch whose records are cut between two pieces is checked in each piece by itself.
+        A batch whose records are split between two pieces is checked in each piece by itself.
+
+        Args:
+            table: the batches.
+            position, offset, timestamp: int64[n], the position of the batch of each record, and
+                the record's offset and time.
         """
         starts = np.concatenate(([0], np.flatnonzero(position[1:] != position[:-1]) + 1))
         counts = np.diff(np.append(starts, len(position)))
@@ -404,9 +429,9 @@ class LogChecks:
         base = np.where(batches.base_offset < 0, -1, batches.base_offset)
         wrong = np.zeros(len(starts), np.bool_)
         wrong[np.searchsorted(starts, falls, "right") - 1] = True
-        # A wrapper of magic 0 or 1 bears its last record's offset, but for some that bear 0.
-        bare = (batches.magic < 2) & (batches.last_offset == 0)
-        wrong |= (offset[starts] < base) | ((last > batches.last_offset) & ~bare)
+        # A wrapper of magic 0 or 1 has its last record's offset, except for some that have 0.
+        lacks_offset = (batches.magic < 2) & (batches.last_offset == 0)
+        wrong |= (offset[starts] < base) | ((last > batches.last_offset) & ~lacks_offset)
         self._report("record-offset", batches, wrong)
         latest = np.maximum(np.maximum.reduceat(timestamp, starts), -1)
         whole = (batches.magic >= 2) & (batches.record_count == counts)
@@ -416,7 +441,7 @@ class LogChecks:
         self._report("max-timestamp", batches, wrong)
 
 
-#: Tiles are joined until they have so many batches: a megabyte of headers.
+#: The tables of tiles are joined until they have this many batches: a megabyte of headers.
 _ROWS_JOINED = 8192
 
 
@@ -428,7 +453,7 @@ def examine_segment(unit: Unit, options: VerifyOptions) -> Examined:
     """
     findings = Findings()
     lost: tuple[Lost, ...] = ()
-    live = held_by_another(unit.path)  # asked once for all files of the segment
+    live = held_by_another(unit.path)  # once for all files of the segment
     mapping = options.mapping
     if mapping == "auto":
         mapping = "never" if live else "unheld"
@@ -460,7 +485,7 @@ def examine_segment(unit: Unit, options: VerifyOptions) -> Examined:
                 judge_transactions((), [(unit.base_offset or 0, True, trail)], findings)
             lost = _lost_in(log, unit, checks)
         except CorruptRecordError as error:  # of the file, not of a batch: those are in the table
-            # No broker appends to an object: without it nothing of it is checked.
+            # An object changes only if it is replaced, and then nothing of it was checked.
             findings.add(
                 "changed",
                 unit.path,
@@ -494,7 +519,8 @@ def examine_segment(unit: Unit, options: VerifyOptions) -> Examined:
     )
 
 
-#: The codes of records that cannot be decoded, by the first kind that their error is of.
+#: The codes of records that cannot be decoded, keyed by the class of the error; the first that
+#: fits counts.
 _OF_RECORDS: Final = {
     DecompressionError: "record-codec",
     LimitExceededError: "record-limit",
@@ -524,7 +550,7 @@ def _check_kraft(path: str, table: BatchTable, findings: Findings) -> bool:
 def _split_at_unreadable(
     table: BatchTable, error: UnreadableError
 ) -> tuple[BatchTable, BatchTable]:
-    """The batches before the unreadable range, and those after it."""
+    """The batches of a table before its unreadable range, and those after it."""
     assert error.position is not None
     is_before = table.position < error.position
     before, after = (
@@ -536,7 +562,10 @@ def _split_at_unreadable(
 
 
 def _lost_in(log: LogFile, unit: Unit, checks: LogChecks) -> tuple[Lost, ...]:
-    """The damaged places, of files whose batches have offsets; a walk of its own, as it is rare."""
+    """The damaged places of a log file, found in a walk of its own, as damage is rare.
+
+    Empty for a file without damage, and for Kafka 0.7, whose batches have no offsets.
+    """
     if checks.damaged_at is None or log.kafka07:
         return ()
     return lost_ranges(
@@ -548,12 +577,15 @@ def _lost_in(log: LogFile, unit: Unit, checks: LogChecks) -> tuple[Lost, ...]:
     )
 
 
-def _tables(log: LogFile, decoder: LogChecks, on_unreadable: OnUnreadable) -> Iterator[BatchTable]:
-    """The tables of the walk, joined: checks cost by the table and hardly by the row."""
+def _tables(log: LogFile, checks: LogChecks, on_unreadable: OnUnreadable) -> Iterator[BatchTable]:
+    """The tables of the walk, joined into larger ones: a check costs time per table, not per row.
+
+    The records of each tile are decoded on the way.
+    """
     waiting: list[BatchTable] = []
     rows = 0
     for tile in log.walk(on_bad_crc="note", on_unreadable=on_unreadable):
-        decoder.decode(tile)
+        checks.decode(tile)
         waiting.append(tile.table)
         rows += len(tile.table)
         if rows >= _ROWS_JOINED:
@@ -565,7 +597,7 @@ def _tables(log: LogFile, decoder: LogChecks, on_unreadable: OnUnreadable) -> It
 
 
 def _join(tables: list[BatchTable]) -> BatchTable:
-    """Tables one after the other as one, its columns contiguous."""
+    """Concatenate tables; the columns of the result are contiguous."""
     count = sum(map(len, tables))
     rows = np.empty((count, len(FIELDS)), np.int64, order="F")
     np.concatenate([table.rows for table in tables], out=rows)
@@ -582,7 +614,15 @@ def _join(tables: list[BatchTable]) -> BatchTable:
 def _open_indexes(
     unit: Unit, log_bytes: int, mapping: Mapping, findings: Findings, *, live: bool
 ) -> tuple[IndexChecks, list[int]]:
-    """The checks of a segment's indexes, and the bytes of each index file that is there."""
+    """The checks of a segment's indexes, and the size of each index file that exists.
+
+    Args:
+        unit: the segment.
+        log_bytes: the size of its log file.
+        mapping: see `kseg.files.mapping`.
+        findings: receives the findings.
+        live: whether another process has the log file open.
+    """
     base = unit.base_offset or 0
     log = IndexPlace(
         unit.path,
@@ -591,20 +631,21 @@ def _open_indexes(
         log_bytes=log_bytes,
         mapping=mapping,
         live=live,
-        # While a broker writes, no start takes the indexes as they are now.
+        # A broker that is writing changes the indexes before any start reads them.
         believed=unit.believed and not live,
     )
     checks = IndexChecks(log, findings)
     sizes = []
-    # In a partition directory a missing index is a fault; a lone log need not have its indexes
-    # beside it, and Kafka 0.7 makes none.
+    # In a partition directory a missing index is a fault; a single log file need not have its
+    # indexes beside it, and Kafka 0.7 makes none.
     needs_indexes = unit.partition is not None and not unit.path.endswith(".kafka")
     for kind, path in (
         (FileKind.INDEX, unit.index),
         (FileKind.TIMEINDEX, unit.time_index),
         (FileKind.TXNINDEX, unit.txn_index),
     ):
-        # Only aborted transactions need the transaction index: the walk tells if it should exist.
+        # Only aborted transactions need the transaction index: the walk finds out whether they
+        # exist.
         if path is not None or needs_indexes or kind is FileKind.TXNINDEX:
             with findings.noting_unreadable():
                 sizes.append(checks.add(kind, path))

@@ -37,9 +37,9 @@ class PartitionDiff(Documented):
     """The copies of one partition.
 
     Attributes:
-        topic, partition: by the directories' names; None for copies under other names.
-        first: the copy that the others were compared with.
-        compared: the others, in the order in which they were given.
+        topic, partition: parsed from the directories' names; None for copies under other names.
+        first: the copy that the other copies were compared with.
+        compared: the other copies, in the order in which they were given.
     """
 
     DOCUMENT = "topic partition ok first copies=compared"
@@ -63,7 +63,7 @@ class PartitionDiff(Documented):
 
 @frozen_dataclass(repr=False)
 class Diff(VerbReport, Table):
-    """The answer of `diff`: the partitions by name; a table with a row for each copy."""
+    """The answer of `diff`: the partitions, sorted by name; a table with a row for each copy."""
 
     COLUMNS = (
         "topic partition first path relation log_start_offset log_end_offset same_batches "
@@ -80,7 +80,7 @@ class Diff(VerbReport, Table):
         return f"{len(self.partitions)} partitions: {counts}"
 
     def table_rows(self) -> Sequence[Cells[str, Any]]:
-        """The copies but the first ones; `relation` is a word of `RELATIONS`."""
+        """All copies except the first of each partition; `relation` is a word of `RELATIONS`."""
         return [
             {
                 **fields_of(partition, "topic partition first=first.path"),
@@ -111,19 +111,13 @@ class Diff(VerbReport, Table):
 
     @property
     def bytes(self) -> int:
-        """Of the log files that were read."""
+        """The bytes of the log files that were read."""
         return sum(copy.bytes for partition in self.partitions for copy in partition.copies)
 
     @property
     def batches(self) -> int:
         """The number of batches that were read."""
         return sum(copy.batches for partition in self.partitions for copy in partition.copies)
-
-
-# ---- records -------------------------------------------------------------------------------------
-
-
-# ---- columns -------------------------------------------------------------------------------------
 
 
 # ---- compare -------------------------------------------------------------------------------------
@@ -134,11 +128,11 @@ class DiffUnit:
     """One partition with its copies.
 
     Attributes:
-        topic, partition: by the directories' names; None for copies under other names.
-        copies: beginning with the first copy that has it.
+        topic, partition: parsed from the directories' names; None for copies under other names.
+        copies: the copies, beginning with the first one that has the partition.
         records: compare records where batches differ.
         mapping: see `kseg.files.mapping`.
-        cost: bytes of log, roughly.
+        cost: the bytes of log to read, roughly.
     """
 
     topic: str | None
@@ -165,11 +159,11 @@ def plan(
 
     Args:
         paths: two or more.
-        records, mapping: of the units.
-        chosen: leaves out partitions of data directories.
+        records, mapping: see `DiffUnit`.
+        chosen: whether a topic and a number are compared; None for all partitions.
 
     Raises:
-        ValueError, NotALogError, OSError: see there.
+        ValueError, NotALogError, OSError: as for `join_copies`.
     """
     return [
         DiffUnit(
@@ -196,9 +190,9 @@ def _cost(copies: Sequence[CopyPath]) -> int:
 def examine(unit: DiffUnit) -> PartitionDiff:
     """Compare the copies of a partition; the answer names copies that cannot be read.
 
-    Copies are assumed to be sound, and read once. If a copy may be damaged, its provable batches
-    are found first. A copy whose files change during the comparison, as by retention, is read once
-    more.
+    The first attempt assumes that all copies are sound, and reads each once. If a copy may be
+    damaged, the second attempt finds the provable batches of all copies first. If files change
+    meanwhile, as by retention, a third attempt is made.
     """
     if sum(copy.is_readable for copy in unit.copies) > 1:
         with suppress(KsegError, OSError):
@@ -215,7 +209,7 @@ def examine(unit: DiffUnit) -> PartitionDiff:
 
 
 def _copy_facts(copy_path: CopyPath, copy: Copy | CopySeen) -> CopySeen:
-    """The facts of a copy, once it was compared."""
+    """The facts about a copy for the answer; those of an unreadable copy are known already."""
     if isinstance(copy, CopySeen):
         return copy
     segments = copy.provable.segments
@@ -235,8 +229,8 @@ def _partition_diff(unit: DiffUnit, *, checks: bool = True) -> PartitionDiff:
     """Compare the copies that can be read with the first of them.
 
     Args:
-        unit: the copies.
-        checks: read their checksums; else they are assumed to be sound.
+        unit: the partition.
+        checks: compare the checksums of the copies; otherwise they are assumed to be sound.
 
     Raises:
         KsegError, OSError: a copy has changed since it was read, or may not be sound.
@@ -244,20 +238,24 @@ def _partition_diff(unit: DiffUnit, *, checks: bool = True) -> PartitionDiff:
     copies = [_read_copy(copy_path, unit, checks=checks) for copy_path in unit.copies]
     readable = [copy for copy in copies if isinstance(copy, Copy)]
     pairs = iter(_pairs(unit, readable))
-    at = copies.index(readable[0]) if readable else 0
+    first_number = copies.index(readable[0]) if readable else 0
     compared = [
         Compared(copy, copy_path.lacks or "unreadable")
         if isinstance(copy, CopySeen)
         else next(pairs).value(_copy_facts(copy_path, copy))
         for number, (copy_path, copy) in enumerate(zip(unit.copies, copies, strict=True))
-        if number != at
+        if number != first_number
     ]
-    first = _copy_facts(unit.copies[at], copies[at])
+    first = _copy_facts(unit.copies[first_number], copies[first_number])
     return PartitionDiff(unit.topic, unit.partition, first, tuple(compared))
 
 
 def _read_copy(copy_path: CopyPath, unit: DiffUnit, *, checks: bool) -> Copy | CopySeen:
-    """Read one copy; or say why that is not possible."""
+    """Read one copy; a copy that cannot be read is a `CopySeen` with the reason.
+
+    Raises:
+        KsegError, OSError: without `checks`, reading failed.
+    """
     error = copy_path.error
     if copy_path.is_readable:
         try:
@@ -270,7 +268,7 @@ def _read_copy(copy_path: CopyPath, unit: DiffUnit, *, checks: bool) -> Copy | C
 
 
 def _pairs(unit: DiffUnit, copies: list[Copy]) -> list[Pair]:
-    """Compare the first of some copies with each other one, in one walk over all."""
+    """Compare the first of some copies with each of the others, in one walk over all copies."""
     pairs = [Pair(copies[0], other, records=unit.records) for other in copies[1:]]
     if pairs:
         for _, (first, *other_rows) in windows(copies):
@@ -352,8 +350,9 @@ def diff_of(
     """As `diff`, with a function that chooses partitions of data directories.
 
     Args:
-        copies, records, mapping, threads, progress: as for `diff`; or a runner for the work.
-        chosen: takes a topic and a number; None for all.
+        copies, records, mapping, progress: as for `diff`.
+        chosen: whether a topic and a number are compared; None for all partitions.
+        threads: as for `diff`; or a runner for the work.
 
     Raises:
         ValueError, NotALogError, OSError: as for `diff`; NotALogError where nothing is chosen.
@@ -363,7 +362,7 @@ def diff_of(
 
 
 def report(partitions: Iterable[PartitionDiff]) -> Diff:
-    """Join the findings for each partition, in any order."""
+    """The answer from the results for the partitions, which may come in any order."""
     return Diff(
         tuple(
             sorted(

@@ -1,8 +1,8 @@
 """The logs of coordinators' topics, as `groups` and `transactions` read them: up to a time.
 
-A batch counts if its time is at or before the moment. Records that compaction removed since are
-lost:
-`LogTaken.compacted` says so. Each answer has the last batch that was taken of each partition.
+A batch counts if its time is at or before the given time. Records that compaction has removed since
+then are missing: `LogTaken.compacted` says so. Each answer names the last batch of each partition
+that counted.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
 }
 
 
-#: Rows that are made of columns at a time.
+#: The number of rows that are made from columns at a time.
 _ROWS: Final = 10_000
 #: The types of columns by the annotations of named tuples.
 _KINDS: Final = {
@@ -78,14 +78,14 @@ _HTML_ROWS: Final = 200
 
 
 class LogTaken(NamedTuple):
-    """A partition of an internal topic, and how much of it was taken.
+    """A partition of an internal topic, and how much of it was read.
 
     Attributes:
         path: the directory.
         topic, partition: its name.
-        base_offset, last_offset, timestamp_ms: of the last batch that was taken; None for none.
-        log_end_offset: of the log as it lies there.
-        compacted: whether compaction removed records from before the last batch taken, and
+        base_offset, last_offset, timestamp_ms: of the last batch that counts; None if none does.
+        log_end_offset: the end of the whole log.
+        compacted: whether compaction removed records from before the last batch that counts, and
             went past it.
     """
 
@@ -116,14 +116,14 @@ class Notes:
         self._newer[name] = max(version, self._newer.get(name, 0))
 
     def note(self, code: str, path: object, message: str, offset: int | None = None) -> None:
-        """Note an oddity of a file."""
+        """Add a finding about a file; beyond `PER_CODE_MAX` of a code they are only counted."""
         self._counts[code] += 1
         if self._counts[code] <= PER_CODE_MAX:
             finding = SchemaFinding(code, CODES[code][0], str(path), offset, message)
             self.findings.append(finding)
 
     def finish(self) -> tuple[SchemaFinding, ...]:
-        """Finish with the findings: all that are kept, and one more for the rest of each code."""
+        """The findings: those that were kept, and one more for the rest of each code."""
         messages = [
             (code, f"{count - PER_CODE_MAX} more like the {PER_CODE_MAX} listed")
             for code, count in self._counts.items()
@@ -207,31 +207,44 @@ class ColumnTable(Table):
 
 
 class Taken(WholeBatches):
-    """The batches of a log up to a time, by their headers; all of them without a time."""
+    """Selects the batches of a log up to a time, according to their headers.
+
+    It remembers the last batch it selected, and whether offsets are missing before the first batch
+    it left out.
+    """
 
     def __init__(self, at: int | None, start_offset: int) -> None:
-        """Start without batches, from the start of a log."""
+        """Begin at the start of a log.
+
+        Args:
+            at: the time of the last batches that count, in ms; None for all.
+            start_offset: the start of the log.
+        """
         super().__init__()
         self._at = INT64_MAX if at is None else at
         self._end = start_offset
-        #: Base offset, last offset and time of the last batch taken.
+        #: Base offset, last offset and time of the last batch that counts; None if none does.
         self.last: tuple[int, int, int] | None = None
         #: Whether offsets are missing up to the first batch that was left out.
         self.has_gaps = False
-        #: The first offset of that one.
+        #: The base offset of the first batch that was left out.
         self.left_out: int | None = None
 
     def keep(
         self, also: Callable[[BatchTable], BatchTable] | None, _start: int, _end: int
     ) -> Callable[[BatchTable], BatchTable]:
-        """A function that takes the batches up to the time, and notes the last one of them."""
+        """A function that selects the batches of a table up to the time.
+
+        Args:
+            also: selects batches first; None for no further selection.
+        """
 
         def keep(table: BatchTable) -> BatchTable:
             """Leave out batches of later times, and remember the last one that stays."""
             chosen = table if also is None else also(table)
             early = chosen.max_timestamp <= self._at
             if self.left_out is None:
-                self._look_for_gaps(chosen, early)
+                self._note_gaps(chosen, early)
             if not early.all():
                 chosen = chosen.take(early)
             if len(chosen) and (self.last is None or chosen.last_offset[-1] >= self.last[1]):
@@ -241,8 +254,13 @@ class Taken(WholeBatches):
 
         return keep
 
-    def _look_for_gaps(self, table: BatchTable, early: Bools) -> None:
-        """Note the first batch that is left out, and gaps before it; `early` ones are not."""
+    def _note_gaps(self, table: BatchTable, early: Bools) -> None:
+        """Note the first batch that is left out, and whether offsets are missing before it.
+
+        Args:
+            table: the next batches.
+            early: bool[n], the batches that count.
+        """
         later = np.flatnonzero(~early)
         if len(later):
             self.left_out = int(table.base_offset[later[0]])
@@ -261,10 +279,11 @@ class Home:
     """The partitions under some paths, and the files beside them.
 
     Attributes:
-        notes: the oddities.
+        notes: receives the findings.
         sources: the directory of each partition, the newest one where there are several.
         cluster: the state of the metadata log; None where it is not here.
-        missing: the numbers of partitions that are not here, by topics that were asked for.
+        missing: the numbers of partitions that are not here, keyed by the topic, for each topic
+            that `of_topic` was called with.
     """
 
     def __init__(self, paths: StrPaths, notes: Notes) -> None:
@@ -282,8 +301,9 @@ class Home:
             if not partition.is_file and partition.topic is not None
         ]
         self._checkpoints = cache(partial(DirectoryFiles.read, locked=False))
-        homes = {partition.path.resolve().parent for partition in self.sources}
-        clusters = {name for home in homes if (name := _cluster_id(home)) is not None}
+        data_directories = {partition.path.resolve().parent for partition in self.sources}
+        ids = map(_cluster_id, data_directories)
+        clusters = {cluster_id for cluster_id in ids if cluster_id is not None}
         if len(clusters) > 1:
             reason = f"the directories are of several clusters: {', '.join(sorted(clusters))}"
             raise NotALogError(reason, path=catalog.partitions[0].path)
@@ -316,7 +336,7 @@ class Home:
 
     @cached_property
     def views(self) -> dict[tuple[str, int], Path]:
-        """The directory of each partition, by topic and number."""
+        """The directory of each partition, keyed by topic and number."""
         return {
             (partition.topic or "", partition.partition or 0): partition.path
             for partition in self.sources
@@ -374,7 +394,13 @@ class Home:
     def _values_of(
         self, source: Partition, view: LogView, topic: InternalTopic, at: int | None
     ) -> tuple[LogTaken, Iterator[RecordColumns]]:
-        """How much of a log was taken, and its last values; damage is noted."""
+        """How much of a log counts, and the last value of each of its keys; damage is noted.
+
+        Args:
+            source, view: the partition and its log.
+            topic: its topic.
+            at: the time of the last batches that count, in ms; None for all.
+        """
         taken = Taken(at, view.log_start_offset)
         values = LastValues(topic)
         path = fspath(source.path)
@@ -401,7 +427,7 @@ class Home:
         return log, values.drain()
 
     def decoded(self, topic: InternalTopic, columns: RecordColumns) -> Iterator[InternalRow]:
-        """Records one by one; unreadable records are noted and left out."""
+        """Decode records one by one; unreadable records are noted and left out."""
         pairs = zip(columns["offset"].tolist(), columns["key"], columns["value"], strict=True)
         for offset, key, value in pairs:
             record, error = decode_or_keep(topic, key, value)
@@ -414,14 +440,15 @@ class Home:
                 self.notes.note(code, columns.source or topic, str(record.reason), offset)
 
 
-def _cluster_id(home: Path) -> str | None:
+def _cluster_id(directory: Path) -> str | None:
+    """The cluster id in the `meta.properties` of a data directory; None if it has none."""
     with suppress(FileNotFoundError, CorruptIndexError, LimitExceededError):
-        return metadata.read_meta_properties(home / FileKind.META_PROPERTIES.value).cluster_id
+        return metadata.read_meta_properties(directory / FileKind.META_PROPERTIES.value).cluster_id
     return None
 
 
 def _was_cleaned_past(directory: Path, left_out: int | None) -> bool:
-    """Whether the cleaner may have gone past an offset; without its checkpoint it may have."""
+    """Whether the cleaner may have gone past an offset; True if its checkpoint is missing."""
     if left_out is None:
         return False
     with suppress(CorruptIndexError, LimitExceededError):

@@ -57,7 +57,8 @@ if TYPE_CHECKING:
 
     from kseg.constants import Int64s
 
-    #: A metadata log: its directory, the id of its node, and its batches as of `log_batches`.
+    #: A metadata log: its directory, the id of its node, and its batches as `log_batches` returns
+    #: them.
     _Copy = tuple[Path, int | None, Int64s]
 
 Key = tuple[Any, ...]
@@ -80,7 +81,7 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
     "no-history": ("warning", "older changes have no offset: only a snapshot has them"),
 }
 _NO_LEVEL: Final = Fact({"level": 0}, Place("", 0, -1))
-#: Columns of each table with their Arrow types, key columns first.
+#: Table -> its columns with their Arrow types, key columns first.
 _COLUMNS: Final = {
     "voters": "voter:int32 directory_id:string endpoints:texts",
     "brokers": "broker:int32 endpoints:texts rack:string fenced:bool in_controlled_shutdown:bool"
@@ -107,12 +108,12 @@ _KEYS: Final = {
     "partitions": ("topic", "partition"),
     "configs": ("level", "resource", "config"),
 }
-#: The tables about what happened between two moments; the others tell the state at one.
+#: The tables about changes between two moments; the others have the state at one moment.
 _OF_HISTORY: Final = ("elections", "changes")
 #: The last columns of each table.
 _STAMP: Final = ("offset", "timestamp", "certain")
 _OF_PARTITIONS: Final = [column.partition(":")[0] for column in _COLUMNS["partitions"].split()[2:]]
-#: The tables that `topics` narrows; the others do without.
+#: The tables that have rows of topics; with `topics`, the other tables are empty.
 _OF_TOPICS: Final = ("topics", "partitions", "configs")
 _LEVELS: Final = {2: "topic", 4: "broker", 8: "broker-logger", 16: "client-metrics", 32: "group"}
 _CLUSTER: Final = "cluster"
@@ -127,7 +128,7 @@ _WORDS: Final = {
     "permission": "- ANY DENY ALLOW",
     "mechanism": "- SCRAM-SHA-256 SCRAM-SHA-512",
 }
-#: Fields that a row has in another form than their records.
+#: Fields that rows have in another form than records.
 _MADE: Final = {*_WORDS, "cordoned_directories", "directories", "endpoints", "entity"}
 
 
@@ -180,16 +181,16 @@ def _text(value: Any) -> str | None:
 
 @frozen_dataclass(repr=False)
 class Metadata(Table):
-    """The answer of `kseg.metadata`. `found["partitions"]` is one of its tables.
+    """The answer of `kseg.metadata`. `answer["partitions"]` is one of its tables.
 
     Attributes:
         path: the metadata log that was read: of several, the longest.
-        cluster_id: of `meta.properties`; None where that is not known.
-        end_offset: the offset after the last record that was taken.
+        cluster_id: the id in `meta.properties`; None where that is not known.
+        end_offset: the offset after the last record that was applied.
         certain_end_offset: the end of the records that a majority of the voters has.
-        last_batch: the place of the last batch that was taken; None where all is from a snapshot.
-        timestamp: the time of the last record that was taken, in ms; -1 for none.
-        leader, leader_epoch: of the quorum, by the log; None, and -1, for none.
+        last_batch: the place of the last batch that was applied; None if all is from a snapshot.
+        timestamp: the time of the last record that was applied, in ms; -1 if it is not known.
+        leader, leader_epoch: of the quorum, according to the log; None and -1 if it names none.
         tables: a table for each kind of object; with `since`, `elections` and `changes` too.
         findings: records that cannot be understood, and facts that are not certain.
     """
@@ -234,22 +235,22 @@ class Metadata(Table):
             before: the same cluster earlier, or another one.
 
         Returns:
-            A row for each object that was added (`before` is null), changed, or taken away
-            (`after` is null), with the fields that differ. A value that is hidden here or there
-            is null in both.
+            A row for each object that was added (`before` is null), changed, or removed (`after`
+            is null), with the fields that differ. A value that is hidden in one state is null in
+            both.
         """
         rows = []
         for kind in (kind for kind in _COLUMNS if kind not in _OF_HISTORY):
             old = before._raw.get(kind, {})
             new = self._raw.get(kind, {})
             for key in sorted(old.keys() | new.keys(), key=str):
-                before_row = old.get(key)
-                other = new.get(key)
-                differ = _differences(kind, before_row, other, show=self._show and before._show)
-                if differ is not None:
-                    stamp = {name: other and other[name] for name in _STAMP}
-                    names = [(before_row or other or {})[name] for name in _KEYS[kind]]
-                    rows.append({"table": kind, "key": names, **differ, **stamp})
+                old_row = old.get(key)
+                new_row = new.get(key)
+                difference = _differences(kind, old_row, new_row, show=self._show and before._show)
+                if difference is not None:
+                    stamp = {name: new_row and new_row[name] for name in _STAMP}
+                    key_values = [(old_row or new_row or {})[name] for name in _KEYS[kind]]
+                    rows.append({"table": kind, "key": key_values, **difference, **stamp})
         return MetadataTable(tuple(rows), "changes")
 
     def to_json(self) -> dict[str, Any]:
@@ -354,7 +355,7 @@ def metadata(
 
 
 def _copies(directories: Sequence[Path]) -> tuple[list[_Copy], str | None]:
-    """The metadata logs, the longest first; and the cluster's id.
+    """The metadata logs under some paths, the longest first; and the cluster's id.
 
     Raises:
         NotALogError: there is no metadata log.
@@ -364,12 +365,12 @@ def _copies(directories: Sequence[Path]) -> tuple[list[_Copy], str | None]:
     ids = {}
     for path in directories:
         log = path if path.name == f"{CLUSTER_METADATA}-0" else path / f"{CLUSTER_METADATA}-0"
-        home = log.parent
+        directory = log.parent
         meta = None
         with suppress(FileNotFoundError, NotADirectoryError, CorruptIndexError):
-            meta = metadata_files.read_meta_properties(home / FileKind.META_PROPERTIES.value)
+            meta = metadata_files.read_meta_properties(directory / FileKind.META_PROPERTIES.value)
         if meta is not None and meta.cluster_id is not None:
-            ids[meta.cluster_id] = home
+            ids[meta.cluster_id] = directory
         if log.is_dir():
             logs[log] = log, None if meta is None else meta.node_id, log_batches(log)
         elif not (path.is_dir() or path.exists()):
@@ -387,7 +388,7 @@ def _copies(directories: Sequence[Path]) -> tuple[list[_Copy], str | None]:
 
 
 def _end_of(batches: Int64s) -> tuple[int, int]:
-    """The epoch and the offset of the last record; of two logs, that with more is the newer.
+    """The leader epoch and the offset of the last record; the newest log has the largest pair.
 
     Args:
         batches: as `log_batches` returns them.
@@ -406,6 +407,12 @@ def _read(
     progress: Progress | None,
 ) -> tuple[Cluster, int, tuple[Finding, ...]]:
     """The state at a moment, the end of the certain records, and the findings.
+
+    Args:
+        copies: the metadata logs, the longest first, which is read.
+        at_ms, at_offset: the moment; None for the end of the log.
+        since_ms: elections after this time are collected; None for no elections.
+        progress: called with the offset reached so far, and the end.
 
     Raises:
         OffsetOutOfRangeError: the moment is not in the log.
@@ -432,7 +439,7 @@ def _read(
     voters = voters_of(cluster, log)
     cluster.voters = cluster.voters or tuple(Voter(voter_id, UUID(int=0)) for voter_id in voters)
     snapshots = [snapshot.name.base_offset or 0 for snapshot in list_partition(log).kraft_snapshots]
-    of_voters = [held for _, node_id, held in copies if node_id in voters]
+    of_voters = [voter_batches for _, node_id, voter_batches in copies if node_id in voters]
     # A snapshot has only records that a majority had.
     certain = max(certain_end(of_voters, len(voters)), *snapshots, 0)
     findings = [_finding(error, path) for error in cluster.findings]
@@ -453,10 +460,10 @@ def _odd_findings(
 
     Args:
         cluster: the state.
-        path: of the log.
-        log_end: its end.
+        path: the metadata log.
+        log_end: the end of the log.
         certain: the end of the certain records.
-        here: how many logs of voters are here, in words.
+        here: the number of voters whose logs are here, in words.
     """
     level = cluster.facts["features"].get(("metadata.version",), _NO_LEVEL).fields["level"]
     newest_level = metadata_versions()[NEWEST_RELEASE][1]
@@ -518,7 +525,7 @@ def _raw_rows(cluster: Cluster, certain_end: int, chosen: Selection) -> dict[str
     Args:
         cluster: the state.
         certain_end: records before this offset are certain.
-        chosen: of topics; false if it narrows nothing.
+        chosen: the topics whose rows are wanted; false for all rows.
     """
     tables: dict[str, dict[Key, Row]] = {kind: {} for kind in _COLUMNS if kind not in _OF_HISTORY}
     for kind, key, fields, place in _objects(cluster):
@@ -545,7 +552,7 @@ def _is_chosen(kind: str, keys: Row, chosen: Selection) -> bool:
 
 
 def _elections(cluster: Cluster, certain_end: int, chosen: Selection) -> list[Row]:
-    """The changes of leaders, unclean elections first, then in their order.
+    """The changes of leaders, unclean elections first, otherwise in the order of the log.
 
     A leader that recovers, or was not in sync and not eligible before, was elected uncleanly.
 
@@ -582,7 +589,10 @@ def _elections(cluster: Cluster, certain_end: int, chosen: Selection) -> list[Ro
 def _objects(
     cluster: Cluster,
 ) -> Iterator[tuple[str, Key, Mapping[str, Any], Place | None]]:
-    """Kind, key, fields and place of each object, in the order of the keys."""
+    """Each object: its table, its key, its fields, and the place of its last record; sorted by key.
+
+    The place is None where no record is known.
+    """
     for voter in cluster.voters or ():
         fields = {"directory_id": voter.directory_id, "endpoints": voter.endpoints}
         yield "voters", (voter.voter_id,), fields, None
@@ -603,7 +613,7 @@ def _objects(
 
 
 def _cell(name: str, value: Any) -> Any:
-    """A field of a record as a row has it."""
+    """The value of a row's column, from the field of a record."""
     if name not in _MADE:
         value = id_text(value) if isinstance(value, UUID) else value
         return list(value) if isinstance(value, tuple) else value
@@ -631,7 +641,7 @@ def _directory(directory_id: UUID) -> str:
 
 
 def _mask_secrets(kind: str, row: Row, *, show: bool) -> Row:
-    """A row as an output may have it."""
+    """A row in which a secret value is null and `hidden`, unless `show`."""
     if kind != "configs":
         return row
     value = shown(row["config"], row["value"], show_secrets=show)
@@ -639,7 +649,13 @@ def _mask_secrets(kind: str, row: Row, *, show: bool) -> Row:
 
 
 def _differences(kind: str, old: Row | None, new: Row | None, *, show: bool) -> Row | None:
-    """The differing fields of an object, before and after; None without a difference."""
+    """The differing fields of an object, before and after; None if nothing differs.
+
+    Args:
+        kind: the table.
+        old, new: the rows of the object; None where it does not exist.
+        show: show secrets.
+    """
     names = [name for name in new or old or () if name not in (*_KEYS[kind], *_STAMP)]
     if old and new:
         names = [name for name in names if old[name] != new[name]]

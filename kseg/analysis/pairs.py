@@ -4,10 +4,10 @@ Two copies are compared a window of offsets at a time, without a loop over batch
 same in both if all fields of its headers but the leader epoch are equal, its checksum included; so
 no record is read. The batches that only one side has are
 
-    differing   the other copy has other batches with offsets of it
-    ahead       it lies beyond the end of the other copy
-    unknown     it lies where the other copy is damaged
-    lacking     neither of these: the other copy lacks it
+    differing   the other copy has another batch with some of its offsets
+    ahead       its offsets are beyond the end of the other copy
+    unknown     its offsets are where the other copy is damaged
+    lacking     none of these: the other copy lacks the batch
 
 With `--records`, the records of differing and lacking batches are compared by their offsets.
 Records before the later log start of both copies are not compared; a log start that differs
@@ -59,7 +59,7 @@ RELATIONS: Final = {
     "absent": "there is no such partition",
     "unreadable": "it cannot be read",
 }
-#: Values of the first copy, and of the other one.
+#: Rows of batches: of the first copy, and of the other one.
 _Sides = tuple[Int64s, Int64s]
 #: So many ranges of offsets of a kind are listed one by one; all are counted.
 LISTED_MAX: Final = 100
@@ -88,13 +88,13 @@ class Difference(Documented):
 
 @dataclass(slots=True)
 class Ranges(Documented):
-    """Ranges of offsets of one kind, by offset; bounded in size, whatever their number.
+    """Ranges of offsets of one kind, in ascending order; bounded in size, whatever their number.
 
     Attributes:
-        listed: the first `LISTED_MAX` of them.
-        count: how many there are.
-        batches: how many batches lie in them; with `--records`, how many records.
-        end: the last offset of the last one; None without any.
+        listed: the first `LISTED_MAX` ranges.
+        count: the number of all ranges.
+        batches: the number of batches in all ranges; with `--records`, of records.
+        end: the last offset of the last range; None if there is no range.
     """
 
     DOCUMENT = "ranges=listed count batches"
@@ -105,16 +105,21 @@ class Ranges(Documented):
     end: int | None = None
 
     def add(self, first: Int64s, last: Int64s, batches: int) -> None:
-        """Note ranges after those before."""
+        """Add ranges that begin after the start of the last range so far; join those that touch.
+
+        Args:
+            first, last: the first and the last offset of each range, int64[n].
+            batches: the number of batches, or of records, in these ranges.
+        """
         if not len(first):
             return
         first, last = joined(first, last)
         self.batches += batches
-        goes_on = self.end is not None and int(first[0]) <= self.end + 1  # of the last range
-        if goes_on and self.count == len(self.listed):
+        extends_last = self.end is not None and int(first[0]) <= self.end + 1
+        if extends_last and self.count == len(self.listed):
             self.listed[-1] = self.listed[-1]._replace(last_offset=int(last[0]))
-        self.count += len(first) - goes_on
-        new = slice(int(goes_on), goes_on + LISTED_MAX - len(self.listed))
+        self.count += len(first) - extends_last
+        new = slice(int(extends_last), extends_last + LISTED_MAX - len(self.listed))
         self.listed += map(OffsetRange, first[new].tolist(), last[new].tolist())
         self.end = int(last[-1])
 
@@ -129,10 +134,10 @@ class CopySeen(Documented):
 
     Attributes:
         path: its directory.
-        topic_id: as `partition.metadata` says; None without one.
+        topic_id: the id in its `partition.metadata`; None if that has none.
         log_start_offset, log_end_offset: where its log begins, and where its sound batches end.
         segments, bytes, batches: how much was read.
-        unknown: offsets that lie in damaged bytes.
+        unknown: the offsets of damaged bytes.
         error: why it cannot be read; None if it can.
     """
 
@@ -158,19 +163,19 @@ class CopySeen(Documented):
 
 @frozen_dataclass
 class Compared(Documented):
-    """A copy against the first one of its partition.
+    """A copy compared with the first copy of its partition.
 
     Attributes:
-        copy: the other one.
+        copy: the copy that is not the first one.
         relation: a word of `RELATIONS`.
-        same_batches: how many both have.
-        differences: where both have records that differ, the first `LISTED_MAX` of them.
+        same_batches: the number of batches that both have.
+        differences: the first `LISTED_MAX` ranges where both have records that differ.
         difference_count: the number of all such ranges.
         epochs: where the same records have other leader epochs.
         lacks: offsets that the first copy has and the other one lacks; and the other way round.
         ahead: batches of the first copy beyond the end of the other one, and the other way round.
         compacted: with `--records`, offsets that the other copy lacks because of compaction, and
-            the first one; they are not differences.
+            those that the first copy lacks because of it; they are not differences.
     """
 
     copy: CopySeen
@@ -185,7 +190,7 @@ class Compared(Documented):
 
     @property
     def divergence(self) -> Difference | None:
-        """Where both differ first."""
+        """The first range where both copies differ; None if there is none."""
         return self.differences[0] if self.differences else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -203,13 +208,13 @@ class Compared(Documented):
 
 
 def joined(first: Int64s, last: Int64s) -> tuple[Int64s, Int64s]:
-    """Ranges with those joined that touch or overlap.
+    """Join ranges of offsets that touch or overlap.
 
     Args:
-        first, last: of each range, int64[n], in any order.
+        first, last: the first and the last offset of each range, int64[n], in any order.
 
     Returns:
-        The same offsets as ranges that ascend.
+        The first and the last offsets of the joined ranges, which ascend.
     """
     order = np.argsort(first, kind="stable")
     first = first[order]
@@ -225,18 +230,23 @@ _NONE: Final = np.empty(0, np.int64)
 
 
 def _pieces(copy: Copy, rows: Int64s) -> Iterator[RecordColumns]:
-    """The records of batches as columns, a bounded piece at a time."""
+    """The records of some batches as columns, a bounded piece at a time.
+
+    Args:
+        copy: the copy that has the batches.
+        rows: the batches; those that follow each other in a file are read at once.
+    """
     if not len(rows):
         return
     ends = rows[:, POSITION] + rows[:, SIZE]
     breaks = (rows[1:, POSITION] != ends[:-1]) | (rows[1:, FILE] != rows[:-1, FILE])
-    begins = np.flatnonzero(np.concatenate(([True], breaks)))
-    lasts = np.append(begins[1:], len(rows)) - 1
-    for begin, last in zip(begins.tolist(), lasts.tolist(), strict=True):
-        with copy.open_segment(int(rows[begin, FILE])) as segment:
+    run_starts = np.flatnonzero(np.concatenate(([True], breaks)))
+    run_lasts = np.append(run_starts[1:], len(rows)) - 1
+    for start_row, last_row in zip(run_starts.tolist(), run_lasts.tolist(), strict=True):
+        with copy.open_segment(int(rows[start_row, FILE])) as segment:
             yield from segment.read(
-                start_position=int(rows[begin, POSITION]),
-                end_position=int(ends[last]),
+                start_position=int(rows[start_row, POSITION]),
+                end_position=int(ends[last_row]),
                 columns=_FIELDS,
                 control=True,
                 verify_crc=False,
@@ -246,24 +256,24 @@ def _pieces(copy: Copy, rows: Int64s) -> Iterator[RecordColumns]:
 def _align_pieces(
     first: Iterator[RecordColumns], other: Iterator[RecordColumns]
 ) -> Iterator[tuple[RecordColumns | None, RecordColumns | None]]:
-    """Cut the pieces of two readers so that the pieces of a pair end at the same offset.
+    """Split the pieces of two readers so that both pieces of a pair end at the same offset.
 
-    None stands for a reader that has no record up to there.
+    A piece of a pair is None if its reader has no record up to that offset.
     """
-    held = [next(first, None), next(other, None)]
+    pending = [next(first, None), next(other, None)]
     sources = (first, other)
-    while held[0] is not None or held[1] is not None:
-        until = min(OFFSETS_END if piece is None else int(piece.offset[-1]) for piece in held)
-        taken: list[RecordColumns | None] = []
-        for side, piece in enumerate(held):
+    while pending[0] is not None or pending[1] is not None:
+        until = min(OFFSETS_END if piece is None else int(piece.offset[-1]) for piece in pending)
+        aligned: list[RecordColumns | None] = []
+        for side, piece in enumerate(pending):
             count = 0 if piece is None else int(np.searchsorted(piece.offset, until, side="right"))
             if piece is None or count == len(piece):
-                taken.append(piece)
-                held[side] = None if piece is None else next(sources[side], None)
+                aligned.append(piece)
+                pending[side] = None if piece is None else next(sources[side], None)
                 continue
-            taken.append(take_rows(piece, np.arange(count)) if count else None)
-            held[side] = take_rows(piece, np.arange(count, len(piece)))
-        yield taken[0], taken[1]
+            aligned.append(take_rows(piece, np.arange(count)) if count else None)
+            pending[side] = take_rows(piece, np.arange(count, len(piece)))
+        yield aligned[0], aligned[1]
 
 
 def _compare_records(
@@ -275,12 +285,13 @@ def _compare_records(
 
     Args:
         copies: the first one, and the other one.
-        sides: the batches of each that are compared by their records.
-        pieces: records of these with the same bounds of offsets; None for none.
+        sides: the batches of each copy that are compared by their records.
+        pieces: the records of each copy between the same two offsets; None if there are none.
 
     Returns:
-        Records that differ; the same ones under another leader epoch; and for each copy those that
-        it has and the other one lacks, and those that compaction has taken from the other one.
+        The offsets of records that differ; of equal records under another leader epoch; for each
+        copy, of records that only it has and the other one lacks; and for each copy, of records
+        that only it has because compaction removed them from the other one.
     """
     offsets = [_NONE if piece is None else piece.offset for piece in pieces]
     common, mine, theirs = np.intersect1d(offsets[0], offsets[1], return_indices=True)
@@ -294,28 +305,34 @@ def _compare_records(
     lacks = []
     compacted = []
     for side in (0, 1):
-        alone = np.setdiff1d(offsets[side], common, assume_unique=True)
-        is_compacted = _is_compacted(alone, copies[1 - side], sides[1 - side])
-        lacks.append(alone[~is_compacted])
-        compacted.append(alone[is_compacted])
+        only_here = np.setdiff1d(offsets[side], common, assume_unique=True)
+        is_compacted = _is_compacted(only_here, copies[1 - side], sides[1 - side])
+        lacks.append(only_here[~is_compacted])
+        compacted.append(only_here[is_compacted])
     return differing, epochs, lacks, compacted
 
 
 def _is_compacted(offsets: Int64s, other: Copy, rows: Int64s) -> Bools:
-    """bool[n]: offsets that the other copy lacks because of compaction.
+    """bool[n]: which offsets the other copy lacks because of compaction.
 
     These offsets are below its clean offset, or inside one of its batches: Kafka writes no
-    batch with a gap, but the cleaner keeps the first and the last offset of one that it thins out.
+    batch with a gap, but when the cleaner removes records of a batch, the batch keeps its first
+    and its last offset.
+
+    Args:
+        offsets: offsets of records that the other copy lacks.
+        other: the other copy.
+        rows: its batches there.
     """
-    at = np.searchsorted(rows[:, LAST], offsets)
+    batch = np.searchsorted(rows[:, LAST], offsets)  # the first batch that ends there or later
     inside = np.zeros(len(offsets), np.bool_)
-    is_inside = at < len(rows)
-    inside[is_inside] = rows[at[is_inside], FIRST] <= offsets[is_inside]
+    has_batch = batch < len(rows)
+    inside[has_batch] = rows[batch[has_batch], FIRST] <= offsets[has_batch]
     return inside | (offsets < other.clean_offset)
 
 
 def _differing(first: RecordColumns, other: RecordColumns) -> Bools:
-    """bool[n]: which of the records of two pieces of one length differ."""
+    """bool[n]: which records differ between two pieces of the same length."""
     differs: Bools = first.timestamp != other.timestamp
     differs |= _differing_binary(first.key, other.key)
     differs |= _differing_binary(first.value, other.value)
@@ -324,42 +341,49 @@ def _differing(first: RecordColumns, other: RecordColumns) -> Bools:
 
 
 def _differing_binary(first: BinaryColumn, other: BinaryColumn) -> Bools:
-    """bool[n]: which values differ: by their sizes, null among them, and else by their bytes."""
+    """bool[n]: which values differ, in their sizes (null has its own) or in their bytes."""
     sizes = first.sizes()
     differs: Bools = sizes != other.sizes()
     if not differs.any() and np.array_equal(first.data, other.data):
         return differs
-    alike = np.flatnonzero(~differs)
-    mine = take_binary(first, alike)
-    theirs = take_binary(other, alike)
-    at = np.flatnonzero(mine.data != theirs.data)
-    rows = np.searchsorted(mine.offsets, at, side="right") - 1
-    differs[alike[rows]] = True
+    same_size = np.flatnonzero(~differs)
+    mine = take_binary(first, same_size)
+    theirs = take_binary(other, same_size)
+    byte_positions = np.flatnonzero(mine.data != theirs.data)
+    rows = np.searchsorted(mine.offsets, byte_positions, side="right") - 1
+    differs[same_size[rows]] = True
     return differs
 
 
 def _differing_headers(first: HeadersColumn, other: HeadersColumn) -> Bools:
-    """bool[n]: which records have other headers: by their number, and else by names and values."""
+    """bool[n]: which records differ in the number of their headers, their names or their values."""
     counts = np.diff(first.offsets)
     differs: Bools = counts != np.diff(other.offsets)
-    alike = np.flatnonzero(~differs)
-    mine = take_headers(first, alike)
-    theirs = take_headers(other, alike)
-    inner = _differing_binary(mine.keys, theirs.keys)
-    inner |= _differing_binary(mine.values, theirs.values)
-    owners = np.repeat(alike, counts[alike])
-    differs[owners[inner]] = True
+    same_count = np.flatnonzero(~differs)
+    mine = take_headers(first, same_count)
+    theirs = take_headers(other, same_count)
+    header_differs = _differing_binary(mine.keys, theirs.keys)
+    header_differs |= _differing_binary(mine.values, theirs.values)
+    record_of_header = np.repeat(same_count, counts[same_count])
+    differs[record_of_header[header_differs]] = True
     return differs
 
 
 class Pair:
-    """A copy and the first one of its partition, as far as they were compared.
+    """A copy and the first copy of its partition, as far as they were compared.
 
-    Tuples and numbers of a side have the first copy at 0, and the other one at 1.
+    A `side` is 0 for the first copy and 1 for the other one: the index into each pair of values.
+    `_lacks[side]` and `_compacted[side]` have offsets that only this side has; `_ahead[side]`
+    counts what it has beyond the end of the other side.
     """
 
     def __init__(self, first: Copy, other: Copy, *, records: bool) -> None:
-        """Start before both."""
+        """Begin a comparison.
+
+        Args:
+            first, other: the copies.
+            records: compare the records of batches that differ, and of those that one side lacks.
+        """
         self._copies: Final = (first, other)
         self._start: Final = max(first.start_offset, other.start_offset)
         self._unknown: Final = (first.unknown_ranges, other.unknown_ranges)
@@ -373,7 +397,11 @@ class Pair:
         self._batches: list[tuple[BatchSeen, BatchSeen]] = []
 
     def feed(self, first: Int64s, other: Int64s) -> None:
-        """Compare the batches of a window, of the first copy and of the other one."""
+        """Compare the batches of a window of offsets.
+
+        Args:
+            first, other: the rows of all batches of each copy in the window.
+        """
         mine, theirs = twins(first, other)
         self._same += len(mine)
         self._note_epochs(first[mine], other[theirs])
@@ -408,21 +436,41 @@ class Pair:
             self._epochs.add(*_offsets_of(rows))
 
     def _lacking(self, side: int, rows: Int64s) -> Int64s:
-        """Rows that the other copy lacks, from batches that overlap none of its batches."""
-        return rows[self._known_to(1 - side, rows[:, FIRST], rows[:, LAST])]
+        """The batches that the other side lacks, out of those that overlap none of its batches.
 
-    def _known_to(self, side: int, first: Int64s, last: Int64s) -> Bools:
-        """bool[n]: of which ranges a copy knows that it has them or not; counts those after it."""
-        is_beyond = first >= self._copies[side].end_offset
-        self._ahead[1 - side] += int(is_beyond.sum())
-        return ~is_beyond & ~touches(first, last, self._unknown[side])
+        Args:
+            side: the side that has the batches.
+            rows: the batches.
+        """
+        return rows[self._filter_lacked(side, rows[:, FIRST], rows[:, LAST])]
+
+    def _filter_lacked(self, side: int, first: Int64s, last: Int64s) -> Bools:
+        """bool[n]: which ranges of offsets the other side certainly lacks.
+
+        Ranges beyond its end are not lacking, but counted in `_ahead`; nor are ranges that touch
+        its damaged bytes, where it may have had the same records.
+
+        Args:
+            side: the side that has the ranges.
+            first, last: the first and the last offset of each range, int64[n].
+        """
+        other = 1 - side
+        is_beyond = first >= self._copies[other].end_offset
+        self._ahead[side] += int(is_beyond.sum())
+        return ~is_beyond & ~touches(first, last, self._unknown[other])
 
     def _note_differing(self, sides: _Sides, first: Int64s, last: Int64s, count: int) -> None:
-        """Note ranges of offsets, with the first batch of each side in those that are listed."""
+        """Note ranges of offsets where both sides differ, with the first batch of each side there.
+
+        Args:
+            sides: the differing batches of both sides.
+            first, last: the first and the last offset of each range, int64[n].
+            count: the number of batches, or of records, in these ranges.
+        """
         self._differing.add(first, last, count)
-        for begins, _ in self._differing.listed[len(self._batches) :]:
+        for first_offset, _ in self._differing.listed[len(self._batches) :]:
             of_first, of_other = (
-                _batch_from(copy, rows, begins)
+                _batch_from(copy, rows, first_offset)
                 for copy, rows in zip(self._copies, sides, strict=True)
             )
             self._batches.append((of_first, of_other))
@@ -430,26 +478,30 @@ class Pair:
     def _feed_records(self, differing: _Sides, lacking: _Sides) -> None:
         """Compare the records of differing batches, and of batches that one side lacks.
 
-        Adds the offsets to the answer: of records that differ, that differ in their leader epoch
-        alone, that one side lacks, and that compaction has removed on one side.
+        Notes the offsets of records that differ, that differ only in their leader epoch, that one
+        side lacks, and that compaction has removed from one side.
         """
         sides = (_merge_rows(differing[0], lacking[0]), _merge_rows(differing[1], lacking[1]))
         pieces = (_pieces(copy, rows) for copy, rows in zip(self._copies, sides, strict=True))
         for aligned in _align_pieces(*pieces):
-            differ, epochs, lacks, compacted = _compare_records(self._copies, sides, aligned)
-            self._note_differing(differing, differ, differ, len(differ))
+            differs, epochs, lacks, compacted = _compare_records(self._copies, sides, aligned)
+            self._note_differing(differing, differs, differs, len(differs))
             self._epochs.add(epochs, epochs, len(epochs))
             for side in (0, 1):
                 for ranges, offsets in (
                     (self._lacks[side], lacks[side]),
                     (self._compacted[side], compacted[side]),
                 ):
-                    is_known = self._known_to(1 - side, offsets, offsets)
-                    offsets = offsets[is_known & (offsets >= self._start)]
+                    is_lacked = self._filter_lacked(side, offsets, offsets)
+                    offsets = offsets[is_lacked & (offsets >= self._start)]
                     ranges.add(offsets, offsets, len(offsets))
 
     def value(self, other: CopySeen) -> Compared:
-        """The result of the comparison."""
+        """The result of the comparison.
+
+        Args:
+            other: the facts about the other copy.
+        """
         listed = zip(self._differing.listed, self._batches, strict=True)
         return Compared(
             other,
@@ -485,12 +537,12 @@ def _offsets_of(rows: Int64s) -> tuple[Int64s, Int64s, int]:
 
 
 def _merge_rows(first: Int64s, other: Int64s) -> Int64s:
-    """Rows of one copy in their order again."""
+    """Two sets of batches of one copy as one, sorted by offset."""
     rows = np.concatenate((first, other))
     return rows[np.argsort(rows[:, LAST], kind="stable")]
 
 
 def _batch_from(copy: Copy, rows: Int64s, offset: int) -> BatchSeen:
-    """The first batch that ends at an offset or later."""
+    """The first batch of a copy that ends at an offset or later; the last one if none does."""
     at = min(int(np.searchsorted(rows[:, LAST], offset)), len(rows) - 1)
     return copy.seen(rows[at])

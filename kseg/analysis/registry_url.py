@@ -5,8 +5,8 @@ names is opened. Certificates are checked. Credentials come from the environment
 appear in no message. An answer is bounded, and so is the wait for it.
 
     GET /contexts                                    the contexts; a registry may have no such page
-    GET /subjects?deleted=true                       the subjects, also deleted ones
-    GET /subjects/SUBJECT/versions?deleted=true      the versions of one, also deleted ones
+    GET /subjects?deleted=true                       the subjects, with deleted ones
+    GET /subjects/SUBJECT/versions?deleted=true      a subject's versions, with deleted ones
     GET /subjects/SUBJECT/versions                   the versions that are not deleted
     GET /subjects/SUBJECT/versions/N?deleted=true    a schema, nearly as its record has it
 
@@ -30,7 +30,7 @@ from urllib.request import HTTPErrorProcessor, OpenerDirector, build_opener
 from kseg.errors import NotALogError
 from kseg.internal.registry import BYTES_MAX, RefusedError, Replay, parse
 
-#: "user:password"; or a token, which goes before.
+#: The variables of the environment with "user:password", and with a token, which takes precedence.
 USER_INFO: Final = "KSEG_REGISTRY_USER_INFO"
 TOKEN: Final = "KSEG_REGISTRY_TOKEN"
 _ACCEPTED: Final = "application/vnd.schemaregistry.v1+json, application/json"
@@ -44,9 +44,9 @@ def feed_registry(
     """Feed the schemas of a registry to a replay.
 
     Args:
-        replay: takes them, and the findings.
+        replay: receives the schemas and the findings.
         url: the address of the registry, beginning with `http://` or `https://`.
-        progress: called with the number of subjects that are read, and of all.
+        progress: called with the number of subjects read so far, and the number of all.
 
     Raises:
         ValueError: the URL has credentials or a query in it.
@@ -74,7 +74,16 @@ def feed_registry(
 
 
 def _entries(get: Callable[[str], bytes], page: str, kind: type[Any] = str) -> list[Any]:
-    """A page that is a list of texts or numbers."""
+    """The entries of a page that is a JSON list.
+
+    Args:
+        get: returns the bytes of a page.
+        page: the path of the page.
+        kind: the type of each entry.
+
+    Raises:
+        NotALogError: the page is something else.
+    """
     try:
         entries = parse(get(page), "record-json")
     except RefusedError as error:
@@ -85,7 +94,13 @@ def _entries(get: Callable[[str], bytes], page: str, kind: type[Any] = str) -> l
 
 
 def _get(opener: OpenerDirector, address: str, page: str) -> bytes:
-    """The bytes of a page, at most one more than allowed; an empty list without such a page."""
+    """The bytes of a page; `b"[]"`, an empty JSON list, if the server answers 404.
+
+    They end at `BYTES_MAX + 1`, so that the caller can see that a page is too long.
+
+    Raises:
+        OSError: the server cannot be reached, or answers with another status.
+    """
     try:
         with opener.open(address + page, timeout=_TIMEOUT_SECONDS) as answer:
             status = answer.status
@@ -100,7 +115,7 @@ def _get(opener: OpenerDirector, address: str, page: str) -> bytes:
 
 class _AnyStatus(HTTPErrorProcessor):
     def http_response(self, request: Any, response: Any) -> Any:
-        """Take any status, and follow no redirect: it could lead credentials elsewhere."""
+        """Accept any status, and follow no redirect, which could send credentials elsewhere."""
         return response
 
     https_response = http_response
@@ -120,7 +135,7 @@ def _opener(address: str) -> OpenerDirector:
 
 
 def _credentials(host: str) -> list[tuple[str, str]]:
-    """The header with the credentials that the user has for a host; none without any."""
+    """The header with the user's credentials for a host; empty if the user has none."""
     if token := os.environ.get(TOKEN):
         return [("Authorization", f"Bearer {''.join(token.split())}")]
     user = os.environ.get(USER_INFO)

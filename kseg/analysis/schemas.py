@@ -61,7 +61,7 @@ def schemas(
     """
     replay = Replay()
     if isinstance(paths, str) and paths.startswith(("http://", "https://")):
-        from kseg.analysis.registry_url import feed_registry  # few callers name one
+        from kseg.analysis.registry_url import feed_registry  # imported late: rarely used
 
         if at is not None:
             raise ValueError("at is for the topic of a registry: a registry says what is now")
@@ -85,7 +85,7 @@ def schemas(
 def _feed_logs(
     replay: Replay, logs: list[Path], at: Time | None, topic: str, progress: Progress | None
 ) -> None:
-    """Feed the records of the registry's topic, in order; damage is noted and passed over."""
+    """Feed the records of the registry's topic to a replay, in order; skip and note damage."""
     try:
         reader = scan(
             logs,

@@ -1,8 +1,8 @@
 """Summaries of records in little memory: sizes, times, distinct keys, the keys with most records.
 
-Each has an exact half (counts, sums, extremes) and an estimated one with a stated error. Joining is
-associative and commutative; for `KeyTotals` up to `MERGED_KEYS_MAX` keys, and within the stated
-error beyond.
+Each summary has exact numbers (counts, sums, extremes) and estimates with a stated error. Merging
+is associative and commutative: for `KeyTotals` exactly up to `MERGED_KEYS_MAX` keys, and within the
+stated error beyond that.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ WIDTHS_MS: Final = (
     28 * DAY_MS,
     *(364 * DAY_MS * 10**power for power in range(8)),
 )
-#: Bins of a timeline that hold records; with more, bins are joined.
+#: The most bins of a timeline that hold records; with more, the bins are made wider.
 BINS_MAX: Final = 512
-#: Values of a segment, the first of it, whose kind is looked at.
+#: The number of first values of a segment whose kind is determined.
 _SAMPLED: Final = 1024
-#: Sixteen buckets for each power of two: a bucket's bounds lie within a sixteenth of each other.
+#: Sixteen buckets for each power of two: the sizes of a bucket differ by a sixteenth at most.
 _STEPS: Final = 16
 _BUCKETS: Final = _STEPS * 60
 _REGISTERS: Final = 4096
@@ -43,9 +43,9 @@ _REGISTERS: Final = 4096
 #: counts of different values are off by less than this share.
 QUANTILE_ERROR: Final = 1 / _STEPS
 DISTINCT_ERROR: Final = round(1.04 / _REGISTERS**0.5, 3)
-#: Keys that a counter adds up before it lets the smaller half go.
+#: The number of keys that a counter adds up before it drops the smaller half of them.
 COUNTED_KEYS_MAX: Final = 1 << 19
-#: Keys that the answer for one file keeps, and that a joined answer does.
+#: The numbers of keys that the answer for one file has, and that a merged answer has.
 KEPT_KEYS_MAX: Final = 1024
 MERGED_KEYS_MAX: Final = 1 << 16
 _HASH_MAX: Final = np.uint64(2**64 - 1)
@@ -56,9 +56,9 @@ class SizeHistogram:
     """Sizes in bytes: exact count, sum and extremes, quantiles within a sixteenth.
 
     Attributes:
-        count, total: how many sizes, and their sum.
-        least, greatest: the extremes; 0 without any sizes.
-        buckets: int64[960], sizes in each bucket.
+        count, total: the number of sizes, and their sum.
+        least, greatest: the extremes; 0 if there are no sizes.
+        buckets: int64[960], the number of sizes in each bucket.
     """
 
     count: int
@@ -93,7 +93,9 @@ class SizeHistogram:
         )
 
     def quantile(self, share: float) -> int:
-        """A size that `share` of all sizes do not exceed, at most a sixteenth too large; else 0.
+        """A size that `share` of all sizes do not exceed, at most a sixteenth too large.
+
+        0 if there are no sizes.
 
         >>> SizeHistogram.of(np.arange(1, 101)).quantile(0.5)
         51
@@ -105,7 +107,7 @@ class SizeHistogram:
         return min(max(_bucket_end(bucket), self.least), self.greatest)
 
     def document(self) -> dict[str, Any]:
-        """The fields as they stand in JSON."""
+        """The fields as in JSON."""
         return {
             **fields_of(self, "count total min=least max=greatest"),
             "mean": round(self.total / self.count, 1) if self.count else 0.0,
@@ -117,7 +119,7 @@ class SizeHistogram:
         }
 
     def by_power(self) -> list[tuple[int, int]]:
-        """The numbers of sizes below each power of two, and not below the power before."""
+        """(power of two, number of sizes below it and not below the power before), if not 0."""
         powers = np.maximum(np.arange(_BUCKETS) // _STEPS - 1, 0) + _STEPS.bit_length() - 1
         small = np.arange(2 * _STEPS)
         powers[: 2 * _STEPS] = np.frexp(small)[1]
@@ -126,7 +128,7 @@ class SizeHistogram:
 
 
 def _bucket(sizes: Int64s) -> Int64s:
-    """Small sizes have buckets of their own; then come sixteen for each power of two."""
+    """The bucket of each size: below 32 each size has its own, then each power of two has 16."""
     exponent = np.frexp(sizes.astype(np.float64))[1].astype(np.int64) - 1
     shift = np.maximum(exponent - 4, 0)
     buckets: Int64s = shift * _STEPS + (sizes >> shift)
@@ -144,13 +146,13 @@ def _bucket_end(bucket: int) -> int:
 
 @frozen_dataclass(eq=False)
 class Timeline:
-    """Records and bytes by time, in bins of one width that hold records.
+    """The records and bytes of each bin of time; only bins that hold records are listed.
 
     Attributes:
-        width: of a bin, as an index of `WIDTHS_MS`.
-        bins: int64[n], rising; bin b holds the times from b times its width on.
+        width: the width of every bin, as an index of `WIDTHS_MS`.
+        bins: int64[n], ascending; bin b begins at the time b * width.
         records, sizes: int64[n], records of each bin, and bytes of their keys and values.
-        untimed: records without a time.
+        untimed: the number of records without a time.
     """
 
     width: int
@@ -161,7 +163,12 @@ class Timeline:
 
     @classmethod
     def of(cls, times: Int64s, sizes: Int64s) -> Timeline:
-        """Count records by their times in ms; -1 is none."""
+        """Count records according to their times.
+
+        Args:
+            times: int64[n], in ms; -1 for a record without a time.
+            sizes: int64[n], the bytes of each record's key and value.
+        """
         has_time = times != NO_TIMESTAMP
         untimed = len(times) - int(np.count_nonzero(has_time))
         if untimed:
@@ -205,7 +212,14 @@ class Timeline:
 def _timeline_of_bins(
     width: int, bins: Int64s, records: Int64s | None, sizes: Int64s, untimed: int
 ) -> Timeline:
-    """A timeline of bins that may occur several times; each is one record if `records` is None."""
+    """A timeline from bins that may occur several times, in any order.
+
+    Args:
+        width: the width of the bins, as an index of `WIDTHS_MS`.
+        bins: int64[n].
+        records, sizes: int64[n], the numbers for each bin; None if each stands for one record.
+        untimed: the number of records without a time.
+    """
     starts = np.flatnonzero(np.diff(bins, prepend=bins[:1] - 1))
     if records is None:
         records = np.diff(starts, append=len(bins))
@@ -213,7 +227,7 @@ def _timeline_of_bins(
         records = np.add.reduceat(records, starts) if len(starts) else records
     sizes = np.add.reduceat(sizes, starts) if len(starts) else sizes
     bins = bins[starts]
-    if (np.diff(bins) < 0).any():  # no longer in runs of equal bins
+    if (np.diff(bins) < 0).any():  # equal bins may still be apart: sort them, and sum up again
         order = np.argsort(bins, kind="stable")
         return _timeline_of_bins(width, bins[order], records[order], sizes[order], untimed)
     timeline = Timeline(width, bins, records, sizes, untimed)
@@ -234,7 +248,7 @@ class DistinctCount:
         return DistinctCount(np.maximum(self.registers, other.registers))
 
     def estimate(self) -> int:
-        """The number of different values; exact to a few for small ones."""
+        """The number of different values; a small number is right to within a few."""
         weights = np.ldexp(1.0, -self.registers.astype(np.int32))
         raw = 0.7213 / (1 + 1.079 / _REGISTERS) * _REGISTERS**2 / float(weights.sum())
         unused = int((self.registers == 0).sum())
@@ -248,9 +262,9 @@ class TopKey:
     """One of the keys with most bytes.
 
     Attributes:
-        key: its bytes.
-        records: how many records it had, at least.
-        bytes: of their keys and values, at least.
+        key: the bytes of the key.
+        records: the number of its records, at least.
+        bytes: the bytes of their keys and values, at least.
         bytes_error: by how much the truth may exceed `bytes`; 0 where it is exact.
     """
 
@@ -262,14 +276,14 @@ class TopKey:
 
 @frozen_dataclass(eq=False)
 class KeyTotals:
-    """Records and bytes by key, for the keys with most bytes.
+    """The records and bytes of each of the keys with most bytes.
 
     Attributes:
-        hashes: uint64[n], of each key, ascending.
-        records: int64[n], how many records each had, at least.
-        sizes: int64[n], bytes of their keys and values, at least.
+        hashes: uint64[n], the hash of each key, ascending.
+        records: int64[n], the number of records of each key, at least.
+        sizes: int64[n], the bytes of their keys and values, at least.
         errors: int64[n], by how much `sizes` may be too low.
-        names: the bytes of each key, by hash.
+        names: the bytes of each key, keyed by its hash.
         lost: no key that is not listed has more bytes than this.
     """
 
@@ -281,25 +295,25 @@ class KeyTotals:
     lost: int = 0
 
     def merge(self, other: KeyTotals) -> KeyTotals:
-        """Join two tables; a key missing from one may have had up to its `lost` bytes there."""
+        """Join two tables; a key missing from one table may have had its `lost` bytes there."""
         hashes = np.union1d(self.hashes, other.hashes)
         records = np.zeros(len(hashes), np.int64)
         sizes = np.zeros(len(hashes), np.int64)
         errors = np.zeros(len(hashes), np.int64)
         for side in (self, other):
-            places = np.searchsorted(hashes, side.hashes)
-            missing = np.full(len(hashes), side.lost, np.int64)
-            missing[places] = side.errors
-            records[places] += side.records
-            sizes[places] += side.sizes
-            errors += missing
+            rows = np.searchsorted(hashes, side.hashes)
+            side_errors = np.full(len(hashes), side.lost, np.int64)
+            side_errors[rows] = side.errors
+            records[rows] += side.records
+            sizes[rows] += side.sizes
+            errors += side_errors
         joined = KeyTotals(
             hashes, records, sizes, errors, {**other.names, **self.names}, self.lost + other.lost
         )
         return joined.keep(MERGED_KEYS_MAX // 2) if len(hashes) > MERGED_KEYS_MAX else joined
 
     def keep(self, count: int) -> KeyTotals:
-        """The `count` keys with most bytes; of equal ones the smaller hash."""
+        """The `count` keys with most bytes; of keys with equal bytes, those of smaller hashes."""
         if len(self.hashes) <= count:
             return self
         top, dropped = _split_by_bytes(self.hashes, self.sizes, count)
@@ -309,7 +323,7 @@ class KeyTotals:
         return KeyTotals(hashes, self.records[top], self.sizes[top], self.errors[top], names, lost)
 
     def top(self, count: int) -> tuple[TopKey, ...]:
-        """The keys with most bytes, most first; keys with as many in the order of their bytes."""
+        """The `count` keys with most bytes, most first; equal numbers are sorted by the key."""
         table = self.keep(max(count, 0))
         rows = zip(
             table.hashes.tolist(),
@@ -323,28 +337,29 @@ class KeyTotals:
 
 
 class KeyCounter:
-    """Adds keys up, column by column, in bounded memory; `totals` is the answer.
+    """Sums up the records and bytes of keys, column by column, in bounded memory.
 
-    The bytes of a key are kept only while it may be among the first: a key that is among them in
-    the end is among them when it comes for the last time.
+    The bytes of a key itself (its name) are kept only while it may be among the first `keys_max`:
+    a key that is among them in the end is among them when it occurs for the last time.
 
-    When the table is full, the smaller half of its keys goes, and counts from 0 when it comes
-    again. So any number of bytes may be too low by those of the largest keys that went: `_lost`.
+    When the table is full, the smaller half of its keys is dropped, and such a key counts from 0
+    when it occurs again. So the sum of a key may be too low, by `_lost` at most: each time that
+    keys are dropped, it grows by the sum of the largest of them.
     """
 
     def __init__(self, *, keys_max: int = KEPT_KEYS_MAX, counted: int = COUNTED_KEYS_MAX) -> None:
         """Begin with no keys.
 
         Args:
-            keys_max: keys in the answer.
-            counted: keys added up at a time, at least twice as many.
+            keys_max: the number of keys in the answer.
+            counted: the number of keys that are summed up at a time; at least twice `keys_max`.
         """
         self._keys_max: Final = keys_max
         self._counted: Final = max(counted, 2 * keys_max)
         self._table = KeyTable(self._counted)
         self._registers = np.zeros(_REGISTERS, np.uint8)
         self._names: dict[int, bytes] = {}
-        # A key is among the first with more bytes than the bar, or with as many and no larger hash.
+        # The least bytes, and the largest hash with as many bytes, of a key among the first.
         self._bar = 0
         self._bar_hash = _HASH_MAX
         self._lost = 0
@@ -353,7 +368,7 @@ class KeyCounter:
         """Add the records of a piece; those without a key do not count.
 
         Args:
-            keys: of each record.
+            keys: the key of each record.
             sizes: int64[n], bytes of each record's key and value.
         """
         hashes = np.empty(len(keys), np.uint64)
@@ -374,7 +389,13 @@ class KeyCounter:
             self._shrink()
 
     def _name(self, keys: BinaryColumn, rows: Int64s, hashes: Uint64s, numbers: Int32s) -> None:
-        """Keep the bytes of keys that may be among the first."""
+        """Keep the bytes of keys that may be among the first.
+
+        Args:
+            keys: the keys of a column.
+            rows, hashes: the rows of the keys that were added, and their hashes.
+            numbers: the entry of each of these keys in the table.
+        """
         if not len(rows):
             return
         sizes = np.empty(len(numbers), np.int64)
@@ -411,10 +432,10 @@ class KeyCounter:
         return hashes, records, sizes
 
     def _shrink(self) -> None:
-        """Make room in the full table: it goes on with the half of its keys that has most bytes."""
+        """Replace the full table by one with the half of its keys that has most bytes."""
         hashes, records, sizes = self._arrays()
         larger, dropped = _split_by_bytes(hashes, sizes, self._counted // 2)
-        # A key may be dropped each time, with as many bytes as the largest one that was.
+        # The same key may be dropped every time, and each time be the largest one that is dropped.
         self._lost += int(sizes[dropped].max())
         self._table = KeyTable(self._counted)
         self._table.feed(
@@ -426,11 +447,11 @@ class KeyCounter:
         return DistinctCount(self._registers.copy())
 
     def totals(self) -> KeyTotals:
-        """The `keys_max` keys with most bytes, by hash; their numbers are at least right.
+        """The `keys_max` keys with most bytes, sorted by hash; their numbers may be too low.
 
-        Each may have had `_lost` more bytes before it came into the table for good. A key that is
-        not among them may have had those, and besides as many as the largest one in the table that
-        is not.
+        Each key may have had `_lost` more bytes before it came into the table for good. A key that
+        is not in the answer may have had `_lost` bytes too, and besides as many as the largest key
+        of the table that is not in the answer.
         """
         hashes, records, sizes = self._arrays()
         top, dropped = _split_by_bytes(hashes, sizes, self._keys_max)
@@ -442,12 +463,15 @@ class KeyCounter:
 
 
 def _split_by_bytes(hashes: Uint64s, sizes: Int64s, count: int) -> tuple[Intps, Intps]:
-    """The places of the `count` keys with most bytes, by hash where equal, and of the others."""
-    first: Bools = np.full(len(sizes), count > 0)
+    """The rows of the `count` keys with most bytes, and the rows of the other keys.
+
+    Of keys with equally many bytes, those of smaller hashes come first.
+    """
+    is_top: Bools = np.full(len(sizes), count > 0)
     if 0 < count < len(sizes):
         bar = np.partition(sizes, -count)[-count]
-        first = sizes > bar
+        is_top = sizes > bar
         ties = np.flatnonzero(sizes == bar)
-        left = count - int(np.count_nonzero(first))
-        first[ties[np.argpartition(hashes[ties], left - 1)[:left]]] = True
-    return np.flatnonzero(first), np.flatnonzero(~first)
+        left = count - int(np.count_nonzero(is_top))
+        is_top[ties[np.argpartition(hashes[ties], left - 1)[:left]]] = True
+    return np.flatnonzero(is_top), np.flatnonzero(~is_top)

@@ -67,8 +67,8 @@ class StatsOptions:
     """The options of a count.
 
     Attributes:
-        records: decode records, for their sizes and keys; else headers alone are read.
-        top: keys with most bytes to name for each partition.
+        records: decode records, for their sizes and keys; otherwise only headers are read.
+        top: the number of keys with most bytes to name for each partition.
         mapping: see `kseg.files.mapping`.
     """
 
@@ -82,12 +82,13 @@ class RecordStats:
     """Numbers that need decoding; control records do not count.
 
     Attributes:
-        sizes: of key and value together, before compression.
-        null_keys, null_values: records without a key, and tombstones.
-        keys: those with most bytes.
-        distinct: how many different ones.
-        timeline: records and bytes by time.
-        payloads: values by kind, of the first of each segment; see `payload_kinds`.
+        sizes: the size of key and value together, before compression.
+        null_keys, null_values: the numbers of records without a key, and of tombstones.
+        keys: the keys with most bytes.
+        distinct: the number of different keys.
+        timeline: records and bytes in each bin of time.
+        payloads: kind of a value -> number, out of the first values of each segment; see
+            `payload_kinds`.
     """
 
     sizes: SizeHistogram
@@ -128,14 +129,14 @@ class PartitionStats:
     """The numbers of one partition, or of a file by itself.
 
     Attributes:
-        segments, bytes: log files, and how long they are.
-        summary: from headers.
-        records: the count from decoded records; None if records were not decoded.
-        log_start_offset, log_end_offset: of the directory; None until it was looked at.
-        fault_count: batches and tails that could not be read.
+        segments, bytes: the number of log files, and their size.
+        summary: the numbers that headers have.
+        records: the numbers that need decoding; None if records were not decoded.
+        log_start_offset, log_end_offset: of the directory; None until it was opened.
+        fault_count: the number of batches and tails that could not be read.
         faults: the first of them, as text.
-        batch_sizes: of batches as they lie in the files.
-        codec_bytes: of the batches of each codec, by its number.
+        batch_sizes: the sizes of batches as stored in the files.
+        codec_bytes: the number of a codec -> the bytes of its batches.
     """
 
     segments: int = 0
@@ -198,7 +199,7 @@ class PartitionStats:
 
 #: The units that hold batches, or that describe a directory.
 _COUNTED: Final = (UnitKind.SEGMENT, UnitKind.BATCHES, UnitKind.PARTITION)
-#: The answer of `examine`: partitions by directory, files without one by their own path.
+#: The answer of `examine`, keyed by partition directory, or by path for a single named file.
 Stats = dict[str, PartitionStats]
 
 
@@ -209,7 +210,7 @@ class PartitionReport:
     Attributes:
         path: the directory, or the file.
         dir: the directory's name; None for a file by itself.
-        topic, partition: as the name says.
+        topic, partition: parsed from the directory's name; None if it is not such a name.
         stats: the numbers.
         top_keys: keys with most bytes, most first.
     """
@@ -225,7 +226,7 @@ class PartitionReport:
         """The fields as they stand in JSON.
 
         Args:
-            key_text: makes text of a key, which else stays bytes.
+            key_text: makes text of a key; without it, keys stay bytes.
         """
         document = {
             **fields_of(self, "path dir topic partition"),
@@ -257,7 +258,7 @@ class TopicStats:
 
 
 class StatsByTopic(Listed[TopicStats]):
-    """The topics by name; a table with a row for each."""
+    """The topics, sorted by name; a table with a row for each."""
 
     __slots__ = ()
     COLUMNS = f"topic partitions {_OF_BATCHES}{_OF_RECORDS}"
@@ -268,7 +269,7 @@ class StatsByTopic(Listed[TopicStats]):
         return ", ".join(topic.topic for topic in self)
 
     def table_rows(self) -> Sequence[Cells[str, Any]]:
-        """The numbers of each topic; `compression_ratio` is `record_bytes` by `bytes`."""
+        """The numbers of each topic; `compression_ratio` is `record_bytes` / `bytes`."""
         return [
             {
                 **fields_of(topic, "topic partitions"),
@@ -280,12 +281,12 @@ class StatsByTopic(Listed[TopicStats]):
 
 @frozen_dataclass(repr=False)
 class StatsReport(Table):
-    """The answer of stats: a table with a row for each partition, by topic, number and path.
+    """The answer of stats: a table with a row for each partition.
 
     Attributes:
-        partitions: one value each.
+        partitions: one value each, sorted by topic, number and path.
         skipped: the paths that could not be read, with `on_error="skip"`.
-        top: keys that are named for each partition and topic.
+        top: the number of keys that are named for each partition and topic.
     """
 
     COLUMNS = (
@@ -303,7 +304,7 @@ class StatsReport(Table):
         return f"{len(self.partitions)} partitions, {size} bytes"
 
     def table_rows(self) -> Sequence[Cells[str, Any]]:
-        """The numbers of each; `compression_ratio` is `record_bytes` by `bytes`."""
+        """The numbers of each partition; `compression_ratio` is `record_bytes` / `bytes`."""
         return [
             {
                 **fields_of(partition, "directory=path topic partition"),
@@ -317,14 +318,14 @@ class StatsReport(Table):
         """The document of `kseg stats --json`.
 
         Args:
-            encoding: of keys: "base64", "utf8" or "hex".
+            encoding: how keys are written: "base64", "utf8" or "hex".
         """
         text = _ENCODERS[encoding]
         return {"partitions": [partition.document(text) for partition in self.partitions]}
 
     @property
     def topics(self) -> StatsByTopic:
-        """The sums by topic: a table too. The top keys are those of all partitions together."""
+        """The sums of each topic, as a table; the top keys are of all its partitions together."""
         groups: dict[str, list[PartitionStats]] = {}
         for partition in self.partitions:
             groups.setdefault(partition.topic or partition.path, []).append(partition.stats)
@@ -338,7 +339,7 @@ class StatsReport(Table):
 
     @property
     def fault_count(self) -> int:
-        """Batches and tails that could not be read, in all."""
+        """The number of batches and tails that could not be read, in all."""
         return sum(partition.stats.fault_count for partition in self.partitions)
 
 
@@ -404,9 +405,9 @@ def stats_of(
 
     Args:
         catalog: the partitions and files.
-        options: how closely to look.
+        options: what to count.
         threads, progress: as for `stats`.
-        skipped: what could not be read; takes more of it. None to raise the error.
+        skipped: the paths that could not be read so far; receives more. None to raise the error.
 
     Raises:
         NotALogError, OSError, ValueError: as for `stats`.
@@ -421,13 +422,13 @@ def stats_of(
 
 
 def examine(unit: Unit, options: StatsOptions) -> Stats:
-    """Count one unit; the answer is small, whatever the unit's size, and empty without batches.
+    """Count one unit; the answer is small, whatever the unit's size, and may be empty.
 
     Raises:
         OSError: a file is missing or cannot be read.
     """
     if unit.kind not in _COUNTED or unit.path.endswith(FileKind.BOOTSTRAP.value):
-        return {}  # what a node is formatted with is not a log
+        return {}  # the file that a node is formatted with is not a log
     if unit.kind is UnitKind.PARTITION:
         return {unit.path: _bounds(unit.path)}
     try:
@@ -435,7 +436,7 @@ def examine(unit: Unit, options: StatsOptions) -> Stats:
     except FileNotFoundError:
         if unit.partition is None:
             raise
-        return {}  # retention was faster
+        return {}  # retention has deleted it meanwhile
 
 
 def merge_all(answers: Iterable[Stats]) -> Stats:
@@ -456,13 +457,19 @@ def report(counts: Stats, options: StatsOptions) -> StatsReport:
 
 
 def _top_of(partition: PartitionStats, top: int) -> tuple[TopKey, ...]:
+    """The keys with most bytes of a partition; empty if its records were not decoded."""
     return () if partition.records is None else partition.records.keys.top(top)
 
 
 def _row(path: str, numbers: PartitionStats, top: int) -> PartitionReport:
-    """The row of a partition, or of a lone file, whose name says neither topic nor partition.
+    """The row of a partition directory, or of a single file, which has neither topic nor partition.
 
-    The start and the end of a log that was not opened as one are those of its batches.
+    The log of a single file starts and ends with its batches.
+
+    Args:
+        path: the directory or the file.
+        numbers: what was counted.
+        top: the number of keys with most bytes to name.
     """
     topic = partition = name = None
     if numbers.log_start_offset is not None:
@@ -491,7 +498,7 @@ def _bounds(path: str) -> PartitionStats:
 
 
 def _segment(unit: Unit, options: StatsOptions) -> PartitionStats:
-    """The numbers of a segment: by headers alone, or with `records` also by its records."""
+    """The numbers of a segment: only those of headers, or with `records` also of its records."""
     faults, records, headers = list[KsegError](), None, _Headers()
     with Segment.open(unit.path, mapping=options.mapping, is_last=unit.is_last) as segment:
         if options.records:
@@ -519,7 +526,7 @@ def _segment(unit: Unit, options: StatsOptions) -> PartitionStats:
 
 
 class _Headers:
-    """The sums over the headers of a file, up to damage that hides where the next batch begins."""
+    """Sums over the headers of a file, up to damage that hides where the next batch begins."""
 
     def __init__(self) -> None:
         self.summary = Summary()
@@ -530,8 +537,8 @@ class _Headers:
     def add(self, table: BatchTable) -> BatchTable:
         """Add the batches of a table that follow those before; returns the table unchanged.
 
-        A reader with `keep` asks about batches ahead of it, and may ask again about the same ones:
-        they count once. After damage no batch counts, since values may hold batches.
+        A reader with `keep` calls this for batches ahead of it, and may call it again for the same
+        batches: each counts once. After damage no batch counts, since values may hold batches.
         """
         start = int(np.searchsorted(table.position, self._end))
         more = table[start:]
@@ -545,7 +552,7 @@ class _Headers:
 
 
 def _records(pieces: Iterable[RecordColumns]) -> RecordStats:
-    """The numbers of records, piece by piece; of the first values also their kinds."""
+    """The numbers of the records of a segment, and the kinds of its first `_SAMPLED` values."""
     keys = KeyCounter()
     sizes = SizeHistogram.none()
     timeline = Timeline.of(np.zeros(0, np.int64), np.zeros(0, np.int64))

@@ -35,7 +35,7 @@ from kseg.stores.path import name_of
 from kseg.workers import At, Put, at_file, in_order
 
 _CheckpointsOf = Callable[[str], DirectoryFiles]
-#: The contents of directories, by the paths in units.
+#: The contents of directories, keyed by the paths in units.
 Listings = dict[str, PartitionFiles | DataDirectory]
 
 
@@ -56,14 +56,14 @@ class Unit:
     Attributes:
         kind: the work to do.
         path: the file or directory.
-        partition: the partition directory that a segment was found in; None for a lone file.
-        base_offset: of a segment.
-        is_last: no segment of the partition follows.
+        partition: the partition directory that a segment is in; None for a single named file.
+        base_offset: the base offset of a segment.
+        is_last: whether no segment of the partition follows.
         following: the base offset of the segment that follows.
         index, time_index, txn_index: the segment's indexes that exist.
-        believed: a starting broker takes the segment's indexes without a check.
-        file: the parsed name of a lone file.
-        walked: the headers of a partition are walked in their order, too.
+        believed: whether a starting broker trusts the segment's indexes without a check.
+        file: the kind of a small file.
+        walked: whether the headers of a partition are walked in their order as well.
     """
 
     kind: UnitKind
@@ -95,10 +95,10 @@ def all_files(
     partitions: int | Iterable[int] | None,
     on_error: OnError,
 ) -> tuple[Catalog, list[LeftOut] | None]:
-    """The files of all kinds under paths; and a list that takes what cannot be read.
+    """The files of all kinds under paths; and a list that receives what cannot be read.
 
     Args:
-        paths, topics, partitions: as of `verify`.
+        paths, topics, partitions: as for `verify`.
         on_error: "raise", for which the list is None; or "skip".
 
     Raises:
@@ -113,7 +113,7 @@ def plan(catalog: Catalog, listings: Listings | None = None) -> list[Unit]:
     """The units of work, each once: files, partition directories, data directories.
 
     Args:
-        catalog: of files of all kinds; with a selection, the chosen partitions alone count.
+        catalog: the files of all kinds; with a selection, only the chosen partitions.
         listings: receives the contents of the directories, for callers that examine them at once.
 
     Raises:
@@ -133,10 +133,10 @@ def _units_of(catalog: Catalog, listings: Listings) -> Iterator[Unit]:
     """The units of a catalog, some of them twice; `listings` receives the directories."""
     checkpoints_of = cache(partial(DirectoryFiles.read, locked=False))
     list_once = cache(list_partition)  # `*.log` names thousands of files of one directory
-    for home in () if catalog.selection else catalog.data_directories:
-        listings[name_of(home.path)] = home._replace(partitions=())
-        yield Unit(UnitKind.DATA_DIRECTORY, name_of(home.path))
-        for entry in home.files:
+    for directory in () if catalog.selection else catalog.data_directories:
+        listings[name_of(directory.path)] = directory._replace(partitions=())
+        yield Unit(UnitKind.DATA_DIRECTORY, name_of(directory.path))
+        for entry in directory.files:
             if entry.name.kind.holds_batches and entry.name.suffix is None:
                 yield Unit(UnitKind.BATCHES, name_of(entry.path), is_last=True)
     for partition in catalog:
@@ -159,16 +159,21 @@ def _with_following(
     return zip(segments, [*bases, None], strict=False)
 
 
-#: Directories whose indexes no start believes: it recovers them, or does not load them.
+#: Directories whose indexes no start trusts: it recovers them, or does not load them.
 _UNBELIEVED = frozenset({EntryKind.CLUSTER_METADATA, EntryKind.DELETE, EntryKind.STRAY})
 
 
 def _is_believed(log: Path, following: int | None, checkpoints_of: _CheckpointsOf) -> bool:
-    """Whether a start takes a segment's indexes unchecked.
+    """Whether a starting broker trusts a segment's indexes without a check.
 
-    It does so under the mark of a clean stop; and without the mark for segments that end at or
-    below the recovery point. Without any recovery point in the data directory, all but the last
-    segment count as flushed. The log of KRaft is recovered in any case.
+    It does after a clean stop; otherwise only for segments that end at or below the recovery point.
+    If the data directory has no recovery points, all segments but the last count as flushed. The
+    log of KRaft is recovered in any case.
+
+    Args:
+        log: the log file.
+        following: the base offset of the next segment; None for the last one.
+        checkpoints_of: reads the files of a data directory.
     """
     if io.is_elsewhere(log):
         return False
@@ -195,11 +200,11 @@ def _of_segment(
     """The unit of a segment.
 
     Args:
-        segment: its files.
+        segment: the files of the segment.
+        following: the base offset of the next segment; None for the last one.
+        checkpoints_of: reads the files of a data directory.
         partition: the directory; None if the user named a file.
-        following: the base offset of the next segment.
-        checkpoints_of: the files of a data directory.
-        beside: the file as the user spelled it, beside which the others are spelled.
+        beside: the file as the user spelled it; the unit's paths are spelled likewise.
     """
 
     def text(path: Path | None) -> str | None:
@@ -226,7 +231,13 @@ def _of_file(
     listing: Callable[[Path], PartitionFiles],
     checkpoints_of: _CheckpointsOf,
 ) -> Iterator[Unit]:
-    """A file by itself; an index is examined with its log, if that lies beside it."""
+    """The unit of a single named file; of an index, that of its segment if the log is beside it.
+
+    Args:
+        path, name: the file, and its parsed name.
+        listing: lists a partition directory.
+        checkpoints_of: reads the files of a data directory.
+    """
     kind = name.kind
     offset = name.base_offset
     if name.suffix is None and offset is not None and kind in OF_SEGMENTS:
@@ -271,12 +282,12 @@ class Runner(Protocol):
         merge: Callable[[Iterable[Any]], Any] | None,
         progress: Progress | None,
     ) -> Iterable[Any]:
-        """The answers to units, in any order; an `LeftOut` for each that cannot be read.
+        """The answers to units, in any order; a `LeftOut` for each unit that cannot be read.
 
         Args:
-            units: they pickle, as the work does.
-            work: takes one unit.
-            merge: joins answers to one; None if each is wanted.
+            units: the units, which pickle.
+            work: examines one unit; it pickles, too.
+            merge: joins answers into one; None to keep them apart.
             progress: called now and then.
         """
 
@@ -297,12 +308,13 @@ def run_units(
     """Do some work on each unit; the answers come in any order, the same one for any `threads` > 1.
 
     Args:
-        units: of `kseg.analysis.units.plan`, or others that pickle.
-        work: takes one unit; several threads call it if `threads` is above 1.
-        threads: threads to share the work; 1 does all of it in this thread. Or a runner.
-        progress: called after each unit.
-        skipped: takes units whose files cannot be read; None to raise the fault.
-        merge: joins answers, where a runner may do so.
+        units: the units, as `plan` returns them, or others that pickle.
+        work: examines one unit; several threads call it if `threads` is above 1.
+        threads: the number of threads that share the work; 1 does all of it in this thread. Or a
+            runner.
+        progress: called after each unit with bytes done and bytes in all.
+        skipped: receives units whose files cannot be read; None to raise the error.
+        merge: joins answers, which a runner may do where it examines the units.
 
     Raises:
         ValueError: `threads` is below 1.
@@ -346,11 +358,11 @@ def _attempt(unit: _Unit, *, work: Callable[[_Unit], _Answer]) -> _Answer | Left
 def _answers(
     units: Sequence[_Unit], work: Callable[[_Unit], _Answer], threads: int
 ) -> Iterator[tuple[_Unit, _Answer]]:
-    """Each unit with its answer, in the order in which they are begun."""
+    """Each unit with its answer, in the order in which the units are begun."""
     if threads == 1 or len(units) < 2:
         yield from zip(units, map(work, units), strict=True)
         return
-    # The largest first, so that no thread is left with one at the end. Answers are small.
+    # The largest first, so that no thread is busy with a large unit at the end. Answers are small.
     ordered = sorted(units, key=lambda unit: unit.cost, reverse=True)
     pieces = (At(unit.path, partial(_put_answer, unit, work)) for unit in ordered)
     most = min(threads, len(units))

@@ -108,8 +108,9 @@ class Findings:
     __slots__ = ("_counts", "_findings")
 
     def __init__(self) -> None:
-        """Start without any."""
+        """Start without findings."""
         self._findings: list[Finding] = []
+        # (code, path) -> number of findings, those that are only counted among them.
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def add(
@@ -148,7 +149,7 @@ class Findings:
         self.add(code, path, text, position=position, offset=offset, severity=severity)
 
     def note(self, finding: Finding) -> None:
-        """Note one finding, or count it, if its code and file have `PER_CODE_MAX` by now."""
+        """Note one finding; only count it if `PER_CODE_MAX` of its code and file are noted."""
         code = finding.code
         path = os.fspath(finding.path)
         self._counts[code, path] += 1
@@ -174,11 +175,11 @@ class Findings:
             self.add("unreadable", os.fsdecode(error.filename), os_reason(error))
 
     def count_more(self, code: str, path: str, number: int) -> None:
-        """Note that there are `number` more of a kind than were added one by one."""
+        """Count `number` more findings of a code in a file; 0 or less adds nothing."""
         self._counts[code, path] += max(number, 0)
 
     def finish(self) -> tuple[Finding, ...]:
-        """All findings kept, and one more for the rest of each code and file; ends the count."""
+        """The noted findings, and for each code and file one that counts the rest of them."""
         for (code, path), number in self._counts.items():
             if number > PER_CODE_MAX:
                 message = f"{number - PER_CODE_MAX} more like the {PER_CODE_MAX} listed"
@@ -198,13 +199,13 @@ class SegmentSummary:
     Attributes:
         partition: the directory.
         path: the log file.
-        base_offset: from its name.
+        base_offset: parsed from its name.
         first_offset, last_offset: of its sound batches; None if it has none.
         epochs: (leader epoch, first offset) where the epoch changes.
         whole: the walk reached the end of the file, past sound batches only.
         magics_seen: bit n is set where magic n occurs.
-        kafka07: offsets are positions.
-        transactions: transactions in it and in its index; None without any.
+        kafka07: whether it has the format of Kafka 0.7, where offsets are positions.
+        transactions: transactions in it and in its index; None if it has none.
         dense: whether each offset from the base offset on has a record.
     """
 
@@ -222,7 +223,7 @@ class SegmentSummary:
 
     @property
     def end_offset(self) -> int:
-        """The offset after the last; the base offset without sound batches."""
+        """The offset after the last; the base offset if there is no sound batch."""
         return self.base_offset if self.last_offset is None else self.last_offset + 1
 
 
@@ -236,9 +237,9 @@ class PartitionSummary:
         epochs_path: the epoch checkpoint, if there is one.
         epochs: (epoch, start offset) as Kafka has them after loading; None if it cannot be read.
         snapshots: path and offset of each producer snapshot.
-        begun: producers with a transaction open where the first segment begins.
-        bare: only segments are there, as in a copy of them.
-        live: another process holds the data directory, and may write during the examination.
+        begun: the producers with a transaction open where the first segment begins.
+        bare: whether the directory has only segments, as a copy of them has.
+        live: whether another process holds the data directory, and may write meanwhile.
     """
 
     path: str
@@ -253,7 +254,13 @@ class PartitionSummary:
 
 @frozen_dataclass
 class CheckpointSummary:
-    """One offset checkpoint of a data directory: which file, and its offsets."""
+    """One offset checkpoint of a data directory.
+
+    Attributes:
+        directory: the data directory.
+        path, name: of the file.
+        offsets: the offsets, keyed by topic and partition.
+    """
 
     directory: str
     path: str
@@ -266,12 +273,14 @@ class Examined:
     """The answer of `examine` for some units; `merge` joins two of them.
 
     Attributes:
-        files: how many were read.
-        bytes: how long the log files among them are, and the other files.
-        batches: walked.
-        records: counted by headers, or by decoding: all records with `deep`, else those of
-            compressed messages of magic 0 and 1, which no header counts.
+        files: the number of files that were read.
+        bytes: the size of these files.
+        batches: the number of batches that were walked.
+        records: the number of records according to headers, or by decoding: all records with
+            `deep`, otherwise those of compressed messages of magic 0 and 1, which no header counts.
+        findings: the findings about the units.
         lost: each damaged place of their logs.
+        segments, partitions, checkpoints: the facts for checks across files.
     """
 
     files: int = 0
@@ -293,7 +302,7 @@ def finding_row(finding: Any, words: str) -> dict[str, Any]:
     """A row of a table of findings; topic and partition are those of the directory.
 
     Args:
-        finding: any one with a path.
+        finding: a value with a `path`.
         words: the names of its fields, as in `DOCUMENT`.
     """
     path = os.fspath(finding.path)
@@ -308,11 +317,11 @@ class Report(Table):
 
     Attributes:
         ok: nothing but warnings was found.
-        files, bytes, batches, records: how much was looked at, see `Examined`.
-        findings: by path and position.
+        files, bytes, batches, records: how much was examined, see `Examined`.
+        findings: sorted by path and position.
         skipped: the paths that could not be read, with `on_error="skip"`; not in the document.
-        lost: each damaged place of a log, by path and position, with the number of sound batches
-            after it in the file.
+        lost: each damaged place of a log, sorted by path and position, with the number of sound
+            batches after it in the file.
     """
 
     COLUMNS = FINDING_COLUMNS
@@ -346,30 +355,35 @@ class Report(Table):
 class KnownSettings:
     """The settings of the partitions of some data directories, each read once."""
 
-    def __init__(self, sources: SettingSources, homes: Iterable[Path]) -> None:
+    def __init__(self, sources: SettingSources, data_directories: Iterable[Path]) -> None:
         """Read the metadata logs.
+
+        Args:
+            sources: where the settings come from.
+            data_directories: those of one or several brokers.
 
         Raises:
             ValueError: an invalid setting is given, or `broker_config` is malformed.
         """
         sources.check()
         self.broker_config = sources.broker_config
-        self._of: dict[str, PartitionSettings | str] = {}
-        self._by_home: dict[Path, Settings | str] = {}
-        for group in sources.groups(home.resolve() for home in homes):
-            self._by_home |= dict.fromkeys(group, _read_log(sources, group))
+        # Path of a partition, or of a data directory -> settings, or why they cannot be read.
+        self._by_partition: dict[str, PartitionSettings | str] = {}
+        self._by_directory: dict[Path, Settings | str] = {}
+        for group in sources.groups(directory.resolve() for directory in data_directories):
+            self._by_directory |= dict.fromkeys(group, _read_log(sources, group))
 
     def of(self, path: StrPath) -> PartitionSettings | str:
         """The settings of a partition, or the reason why they cannot be read, in words."""
         name = fspath(path)
-        if name not in self._of:
-            self._of[name] = self._read(path)
-        return self._of[name]
+        if name not in self._by_partition:
+            self._by_partition[name] = self._read(path)
+        return self._by_partition[name]
 
     def _read(self, path: StrPath) -> PartitionSettings | str:
-        """As `of`, by the metadata log of the partition's data directory."""
-        home = Path(path).resolve().parent
-        settings = self._by_home.get(home, "it is in none of the data directories")
+        """As `of`, but found anew in the settings of the partition's data directory."""
+        directory = Path(path).resolve().parent
+        settings = self._by_directory.get(directory, "it is in none of the data directories")
         if isinstance(settings, str):
             return f"the settings cannot be read: {settings}"
         try:
@@ -380,13 +394,14 @@ class KnownSettings:
     @property
     def cluster(self) -> Cluster | None:
         """The cluster as the metadata log describes it; None without such a log."""
-        logs = (settings for settings in self._by_home.values() if not isinstance(settings, str))
+        logs = (log for log in self._by_directory.values() if not isinstance(log, str))
         return next((log.cluster for log in logs if log.cluster is not None), None)
 
     @property
     def errors(self) -> dict[Path, str]:
-        """Why they cannot be read, by data directory."""
-        return {home: error for home, error in self._by_home.items() if isinstance(error, str)}
+        """Why settings cannot be read, keyed by the data directory."""
+        by_directory = self._by_directory.items()
+        return {directory: error for directory, error in by_directory if isinstance(error, str)}
 
 
 def _read_log(sources: SettingSources, group: list[Path]) -> Settings | str:

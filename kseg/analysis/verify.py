@@ -237,8 +237,8 @@ def _check_sequences(
 def _over_limits(units: Iterable[Unit]) -> Iterator[Examined]:
     """Records that are too large for the limit of their topic, by the metadata log beside them."""
     partitions = [Path(unit.path) for unit in units if unit.kind is UnitKind.PARTITION]
-    homes = {path.absolute().parent for path in partitions if not is_remote(str(path))}
-    with_log = [home for home in homes if (home / f"{CLUSTER_METADATA}-0").is_dir()]
+    data_directories = {path.absolute().parent for path in partitions if not is_remote(str(path))}
+    with_log = [home for home in data_directories if (home / f"{CLUSTER_METADATA}-0").is_dir()]
     settings = KnownSettings(SettingSources(), with_log)
     for path in partitions:
         of_topic = settings.of(path) if path.absolute().parent in with_log else ""

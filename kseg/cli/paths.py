@@ -337,10 +337,10 @@ def known_settings(
     """
     check_named(partitions, command_settings)
     unnamed = {Path(path).resolve() for path in directories}
-    homes = {partition.path.resolve().parent for partition in partitions}
-    homes |= unnamed - {partition.path.resolve() for partition in partitions}
+    data_directories = {partition.path.resolve().parent for partition in partitions}
+    data_directories |= unnamed - {partition.path.resolve() for partition in partitions}
     with usage_errors():
-        return kseg.settings(sorted(homes), **command_settings.arguments)
+        return kseg.settings(sorted(data_directories), **command_settings.arguments)
 
 
 def known_configs(

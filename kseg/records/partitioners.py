@@ -156,9 +156,11 @@ class KeyPlaces(NamedTuple):
             directories.setdefault(source.topic, []).append(source.directory)
         if named_counts := frozenset(counts):
             return cls(partitioner, dict.fromkeys(directories, named_counts))
-        homes = {path.resolve().parent for places in directories.values() for path in places}
-        homes |= {path.resolve() for path in paths}
-        logs = [home / f"{CLUSTER_METADATA}-0" for home in sorted(homes)]
+        data_directories = {
+            path.resolve().parent for copies in directories.values() for path in copies
+        }
+        data_directories |= {path.resolve() for path in paths}
+        logs = [home / f"{CLUSTER_METADATA}-0" for home in sorted(data_directories)]
         clusters = [_cluster_with_counts(log) for log in logs if log.is_dir()]
         counts_of_topics = {
             topic: frozenset(

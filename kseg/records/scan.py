@@ -185,8 +185,8 @@ def scan(paths: StrPaths, **query: Unpack[QueryArgs]) -> Scan:
     )
     if partitioner is None:
         return result
-    homes = [home.path for home in catalog.data_directories]
-    return result._place_keys(partitioner, answered["partitions"], homes)
+    data_directories = [directory.path for directory in catalog.data_directories]
+    return result._place_keys(partitioner, answered["partitions"], data_directories)
 
 
 def _catalog(

@@ -43,7 +43,7 @@ from kseg.log.config import COMPACT, LogConfig
 from kseg.log.data_directory import EntryKind
 from kseg.log.settings import Cluster, SettingSources
 
-#: The time for fewer bytes than this says nothing about a rate.
+#: Fewer bytes than this are too few to measure a rate.
 _RATE_BYTES_MIN: Final = 1 << 20
 
 
@@ -123,8 +123,8 @@ def doctor_of(
     """As `doctor`, for several brokers.
 
     Args:
-        brokers: the data directories of each.
-        sources: of the settings of all.
+        brokers: the data directories of each broker.
+        sources: where the settings of all brokers come from.
         topics, partitions, release, now, threads, progress: as for `doctor`.
 
     Returns:
@@ -135,14 +135,17 @@ def doctor_of(
     """
     selection = Selection.of(topics, partitions)
     plans = [plan(paths, release=release, sources=sources, now=now) for paths in brokers]
-    units = {unit.path: unit for of_broker, _ in plans for unit in of_broker}
+    units = {unit.path: unit for broker_units, _ in plans for unit in broker_units}
     answers = run_units([*units.values()], examine, threads=threads, progress=progress)
-    loaded = {outlook.path: outlook for outlook in answers}
-    reports = [report([loaded[unit.path] for unit in of_broker]) for of_broker, report in plans]
+    outlooks_by_path = {outlook.path: outlook for outlook in answers}
+    reports = [
+        make_report([outlooks_by_path[unit.path] for unit in broker_units])
+        for broker_units, make_report in plans
+    ]
     if not selection:
         return tuple(reports)
-    parts = (_chosen_of(whole, selection) for whole in reports)
-    chosen = tuple(part for part in parts if part.outlooks)
+    narrowed = (_chosen_of(whole, selection) for whole in reports)
+    chosen = tuple(report for report in narrowed if report.outlooks)
     if not chosen:
         outlooks = (outlook for whole in reports for outlook in whole.outlooks)
         raise ValueError(
@@ -152,7 +155,7 @@ def doctor_of(
 
 
 def _chosen_of(whole: DoctorReport, selection: Selection) -> DoctorReport:
-    """The report with the chosen partitions alone."""
+    """The report with only the chosen partitions."""
     directories = []
     for directory in whole.directories:
         partitions = (
@@ -172,8 +175,8 @@ def plan(
     """Examine everything but the logs; for the arguments and errors see `doctor`.
 
     Returns:
-        The partitions to load, each once; and a function that makes the report, out of the answers
-        for all of these in any order.
+        The partitions to load, each once; and a function that makes the report from the outlooks
+        of all these partitions, in any order.
     """
     if release is not None and not all(part.isdecimal() for part in release.split(".")):
         raise ValueError(f"{release!r} is not a release of Kafka, such as {NEWEST_RELEASE}")
@@ -203,7 +206,13 @@ def _report(
     compared: str | None,
     answers: Iterable[PartitionOutlook],
 ) -> DoctorReport:
-    """The answer, compared with the release of `COMPARED`, if it is one of these."""
+    """The answer for a broker.
+
+    Args:
+        facts: the release, the data directories, the broker's file, and the settings.
+        compared: the release in `COMPARED` that the release belongs to; None if none does.
+        answers: the outlooks of all partitions.
+    """
     loads = {load.path: load for load in answers}
     node = Node.of(*facts, loads)
     rate = _rate(loads.values())
@@ -221,7 +230,10 @@ def _report(
 
 
 def _release_of(cluster: Cluster | None) -> str:
-    """The first of `COMPARED` that knows a cluster's metadata version; the newest without one."""
+    """The oldest release in `COMPARED` that knows a cluster's metadata version.
+
+    The newest release if the metadata version is not known, or known to none of them.
+    """
     level = metadata_level(cluster)
     if level is None:
         return NEWEST_RELEASE
@@ -231,7 +243,7 @@ def _release_of(cluster: Cluster | None) -> str:
 
 
 def _refuse_partition(directory: BrokerDirectory) -> None:
-    """Refuse a partition, or a directory of data directories, in the place of one."""
+    """Refuse a partition, or a directory that contains data directories, as a data directory."""
     kind = None
     path = directory.path
     if not directory.entries:
@@ -253,9 +265,9 @@ def _refuse_partition(directory: BrokerDirectory) -> None:
 def _units(
     directory: BrokerDirectory, settings: KnownSettings, now_ms: int
 ) -> Iterator[PartitionUnit]:
-    """The logs that a start loads from a directory, by its mark and its checkpoints.
+    """The logs that a start loads from a directory, each with its mark and its checkpoints.
 
-    The log of KRaft is read from its start each time, whatever these say.
+    The log of KRaft is always read from its start, whatever the mark and the checkpoints are.
     """
     starts = directory.offsets(FileKind.LOG_START)
     for entry in directory.entries:
@@ -280,7 +292,7 @@ def _units(
 
 
 def _rate(loads: Iterable[PartitionOutlook]) -> float | None:
-    """Bytes a second of the loads that swept segments; None if these are too few to tell."""
+    """Bytes a second of the loads that swept segments; None if they swept too few bytes."""
     swept = [load for load in loads if load.swept_bytes]
     size = sum(load.swept_bytes for load in swept)
     seconds = sum(load.seconds for load in swept)
@@ -297,8 +309,8 @@ def _directory(
 
     Args:
         node: the broker.
-        directory: of it.
-        loads: the outlooks of all partitions, by path.
+        directory: one of its data directories.
+        loads: the outlooks of all partitions, keyed by path.
         rate: bytes a second that a start reads; None if not measured.
     """
     paths = (os.fspath(entry.path) for entry in directory.entries)
@@ -324,9 +336,15 @@ def _directory(
 
 
 def _seconds(sizes: Sequence[int], threads: int, rate: float | None) -> float | None:
-    """How long threads take to sweep these bytes of each partition; None without a rate.
+    """The time that threads take to sweep partitions; None if the rate is not known.
 
-    A partition is loaded by one thread, so the largest one is the least it takes.
+    Each partition is loaded by one thread, so the whole takes as long as the largest partition, at
+    least.
+
+    Args:
+        sizes: the bytes to sweep of each partition.
+        threads: the number of threads.
+        rate: bytes a second of a thread.
     """
     if not any(sizes):
         return 0.0
@@ -334,7 +352,7 @@ def _seconds(sizes: Sequence[int], threads: int, rate: float | None) -> float | 
 
 
 def _for_release(whole: DoctorReport, *, compared: str | None) -> DoctorReport:
-    """The report without the outcomes that are not known for another release."""
+    """The report, in which outcomes that are not known for the release are `UNKNOWN`."""
     if compared in FOLLOWED:
         return whole
     directories = tuple(
@@ -348,4 +366,5 @@ def _for_release(whole: DoctorReport, *, compared: str | None) -> DoctorReport:
 
 
 def _if_known(outcome: Outcome, *, compared: str | None) -> Outcome:
+    """`STARTS` if that is the outcome and the release is in `COMPARED`; else `UNKNOWN`."""
     return outcome if compared is not None and outcome is Outcome.STARTS else Outcome.UNKNOWN

@@ -82,14 +82,14 @@ class BrokerFile:
     """The settings of `server.properties` that the doctor needs.
 
     Attributes:
-        directories: of `log.dirs`, or else `log.dir`; empty where the file names none.
-        metadata_directory: of `metadata.log.dir`; the first of `directories` else.
-        node_id: of `node.id`, or else `broker.id`; None where the file names none.
-        threads: that load the partitions of one data directory.
-        roles: of `process.roles`; none where the file names none.
-        voters: of `controller.quorum.voters`; none where the file names none.
-        voters_max: how many there are at most; None where the file does not say.
-        properties: everything in the file; None without one.
+        directories: `log.dirs`, or else `log.dir`; empty if the file has neither.
+        metadata_directory: `metadata.log.dir`, or else the first of `directories`.
+        node_id: `node.id`, or else `broker.id`; None if the file has neither.
+        threads: the number of threads that load the partitions of one data directory.
+        roles: `process.roles`; empty if the file does not have it.
+        voters: the ids in `controller.quorum.voters`; empty if the file does not have it.
+        voters_max: the largest possible number of voters; None if the file does not say.
+        properties: all settings in the file; None if there is no file.
     """
 
     directories: tuple[Path, ...] = ()
@@ -107,10 +107,10 @@ class BrokerFile:
         return self.roles == ("controller",)
 
     def loads(self, directory: Path) -> bool:
-        """Whether the node loads the logs of a directory, which may be for the metadata alone."""
-        metadata_home = self.metadata_directory and self.metadata_directory.resolve()
-        is_apart = metadata_home not in {path.resolve() for path in self.directories}
-        is_for_metadata = is_apart and metadata_home == directory.resolve()
+        """Whether the node loads the logs of a directory, not only a metadata log in it."""
+        metadata_directory = self.metadata_directory and self.metadata_directory.resolve()
+        is_apart = metadata_directory not in {path.resolve() for path in self.directories}
+        is_for_metadata = is_apart and metadata_directory == directory.resolve()
         return not (self.is_controller_alone or is_for_metadata)
 
 
@@ -146,7 +146,7 @@ def _words(properties: Mapping[str, str], name: str) -> tuple[str, ...]:
 
 
 def _number(properties: Mapping[str, str], name: str) -> int | None:
-    """A number; None where there is none, or text that Kafka refuses."""
+    """The number of a setting; None if it is missing, or text that Kafka refuses."""
     with suppress(ValueError):
         return int(properties.get(name, ""))
     return None
@@ -161,16 +161,17 @@ class BrokerDirectory:
 
     Attributes:
         path: as it was given.
-        loads_logs: whether its logs are loaded; a node that only is a controller has the metadata
-            log alone, and ignores all partitions and checkpoints.
+        loads_logs: whether its logs are loaded; a node that is only a controller has only the
+            metadata log, and ignores all partitions and checkpoints.
         listed: its sub-directories; all fields below are empty where they cannot be listed.
-        disk: of its file system.
-        holder: the process that holds its lock, if another one does.
-        ids: of `meta.properties`.
-        mark: of a clean stop.
-        read: the offsets of the checkpoints, by kind.
-        refused: the user of the directory, and by directory the files that he may not use.
-        sizes: by name of a partition's directory, the bytes of each log file in it.
+        disk: the numbers of its file system.
+        holder: the process that holds its lock, if another process does.
+        ids: the contents of `meta.properties`.
+        mark: the mark of a clean stop.
+        read: the offsets of the checkpoints, keyed by their kind.
+        user: the user that owns the directory.
+        refused: the files that this user may not use, keyed by their directory.
+        sizes: the bytes of each log file, keyed by the name of the partition's directory.
     """
 
     path: Path
@@ -239,7 +240,7 @@ class BrokerDirectory:
         return PartitionOffsets(point, start, clean=self.clean)
 
     def known_end(self, partition: TopicPartition | None) -> int | None:
-        """Up to where the checkpoints know of a partition's records; None where they do not."""
+        """The largest offset that the checkpoints have of a partition; None if they have none."""
         kinds = (FileKind.RECOVERY_POINT, FileKind.REPLICATION)
         ends = [(self.offsets(kind) or {}).get(partition) for kind in kinds if partition]
         return max((end for end in ends if end is not None), default=None)
@@ -253,7 +254,7 @@ def read_directory(path: Path, *, loads_logs: bool = True) -> BrokerDirectory:
         loads_logs: see `BrokerDirectory`.
 
     Raises:
-        OSError: its file system cannot be asked.
+        OSError: the numbers of its file system cannot be read.
     """
     try:
         entries = list_entries(path)
@@ -285,20 +286,24 @@ def read_directory(path: Path, *, loads_logs: bool = True) -> BrokerDirectory:
 
 
 def _refused_in(directory: Path, owner: os.stat_result, sizes: dict[str, list[int]]) -> list[str]:
-    """The files in a directory that the owner of the data directory may not use, by name.
+    """The names of the files in a directory that the owner of the data directory may not use.
 
-    The directory's own name alone if it is that. The sizes of log files go into `sizes`, by the
-    name of the directory.
+    Only the directory's own name if he may not use the directory.
+
+    Args:
+        directory: the data directory, or the directory of a partition.
+        owner: the status of the data directory.
+        sizes: receives the sizes of log files, keyed by the name of `directory`.
     """
     if not _owner_may(os.stat(directory), owner, 7):
         return [directory.name]
     refused = []
     with os.scandir(directory) as entries:
         for entry in entries:
-            if not entry.is_file():  # Kafka ignores a link without a target, too
+            if not entry.is_file():  # Kafka also ignores a link without a target
                 continue
             if entry.name.endswith(".log"):
-                # The entry keeps its status for the next question.
+                # `entry.stat` caches the status for the call below.
                 sizes.setdefault(directory.name, []).append(entry.stat().st_size)
             if not _owner_may(entry.stat(), owner, 6):
                 refused.append(entry.name)
@@ -308,7 +313,12 @@ def _refused_in(directory: Path, owner: os.stat_result, sizes: dict[str, list[in
 def _owner_may(status: os.stat_result, owner: os.stat_result, bits: int) -> bool:
     """Whether the owner of the data directory has rights (bits as of chmod, 6: read and write).
 
-    Root has all. Of groups only the directory's own counts.
+    Root has all rights. Only the group of the data directory counts as the owner's group.
+
+    Args:
+        status: the file.
+        owner: the data directory.
+        bits: the rights that are needed.
     """
     if owner.st_uid == 0:
         return True
@@ -328,18 +338,18 @@ class Node:
     """This node: its data directories, its part in the quorum, and its partitions.
 
     Attributes:
-        release: of Kafka, as it was asked for.
+        release: the release of Kafka that would start.
         directories: the data directories.
         server: the settings of `server.properties`.
-        settings: of the partitions.
-        loads: the load of each partition, by path.
+        settings: the settings of the partitions.
+        loads: the load of each partition, keyed by path.
         log: the directory of its metadata log; None where none was found.
         is_controller: None where neither the configuration nor the log says it.
         voters: the size of the quorum; None where that is not known.
-        before: the content of the metadata log as it is, after damage too; None without one.
-        cluster: the part of `before` that a start leaves, by which the node judges its partitions;
-            None where that is not known.
-        node_id: None where it is not known.
+        before: the state by the whole metadata log, even after damage; None if there is no log.
+        cluster: the state by the part of the log that a start keeps, by which the node decides
+            about its partitions; None where that is not known.
+        node_id: the id of the node; None where it is not known.
         logs: the partitions in the directories.
         assignments: the partitions that the metadata log gives to this node, each with its
             topic's id.
@@ -467,11 +477,11 @@ class Node:
         return None if directory_id is None else id_text(directory_id)
 
     def directory_of(self, assigned: Assigned) -> BrokerDirectory | None:
-        """The data directory in which a partition is, or would be made; None for another one."""
+        """The data directory in which a partition is, or would be made; None if it is not here."""
         directory_id = self.directory_id_of(assigned)
-        loaded = [home for home in self.directories if home.loads_logs] or self.directories
-        by_id = {home.meta.directory_id: home for home in loaded if home.meta is not None}
-        paths = {home.path.resolve() for home in loaded}
+        loaded = [part for part in self.directories if part.loads_logs] or self.directories
+        by_id = {part.meta.directory_id: part for part in loaded if part.meta is not None}
+        paths = {part.path.resolve() for part in loaded}
         configured = {path.resolve() for path in self.server.directories}
         # All configured directories are here, with ids: a directory of another id is one of them
         # that was replaced, and its partitions are made again in the first.
@@ -500,7 +510,7 @@ class Node:
         )
 
     def strangers(self) -> dict[str, list[str]]:
-        """Partitions of this node that are not here, by the id of their data directory."""
+        """This node's partitions in directories that are not here, keyed by directory id."""
         names: dict[str, list[str]] = {}
         for partition, (_, assigned) in self.assignments.items():
             directory_id = self.directory_id_of(assigned)
@@ -521,14 +531,14 @@ def name_of(partition: TopicPartition) -> str:
 
 
 def refusal(load: PartitionOutlook, cluster: Cluster | None) -> KsegError | None:
-    """The fault of a metadata log that loading leaves as it is, and no broker can read."""
+    """The fault of a metadata log that loading does not repair, and that no broker can read."""
     if cluster is None or cluster.cut_at is None or cluster.cut_at >= load.log_end_offset:
         return None
     return cluster.findings[-1]
 
 
 def understood(cluster: Cluster | None) -> Cluster | None:
-    """The cluster, if all about partitions was understood up to the log's end, or to a cut."""
+    """The cluster if its records about partitions are understood up to the end or the cut."""
     if cluster is None or not (cluster.trusted or cluster.cut_at is not None):
         return None
     return cluster
@@ -540,13 +550,13 @@ def _all_assignments(
     """Each partition with a replica on this broker, the topic's id, and its replicas."""
     if cluster is None or not cluster.knows_replicas:
         return
-    for topic_id, of_topic in cluster.partitions.items():
+    for topic_id, partitions in cluster.partitions.items():
         topic = cluster.topics.get(topic_id)
-        for number, assigned in of_topic.items():
+        for number, assigned in partitions.items():
             if topic is not None and node_id in assigned.replicas:
                 yield TopicPartition(topic, number), (topic_id, assigned)
 
 
 def records_in(loads: Iterable[PartitionOutlook]) -> int:
-    """Offsets, each of which may have a record."""
+    """The number of offsets of logs, each of which may have a record."""
     return sum(max(load.log_end_offset - load.log_start_offset, 0) for load in loads)

@@ -38,18 +38,18 @@ _SUFFIXES: Final = tuple(
 
 
 def of_snapshots(path: str) -> Iterator[BrokerFinding]:
-    """Names in a metadata log that no node can parse, and the newest snapshot."""
+    """Findings about names in a metadata log that no node can parse, and its newest snapshot."""
     for name in sorted(os.listdir(path)):
         if name.endswith(_SUFFIXES) and not _is_snapshot(name):
-            sentence = "metadata-snapshot.name"
-            yield finding(sentence, Path(path, name), exception="NumberFormatException")
+            message_code = "metadata-snapshot.name"
+            yield finding(message_code, Path(path, name), exception="NumberFormatException")
     listing = list_partition(path)
     first = listing.segments[0].base_offset if listing.segments else None
     if not listing.kraft_snapshots:
         return
     *older, newest = listing.kraft_snapshots
     offsets = (snapshot.name.base_offset or 0 for snapshot in older)
-    # Without the newest snapshot the log, or an older snapshot and the log, still tell all.
+    # Without the newest snapshot, the log (with or without an older snapshot) may have everything.
     is_replayed = first is not None and (first == 0 or any(offset >= first for offset in offsets))
     try:
         check_snapshot(newest.path)
@@ -67,12 +67,12 @@ def _is_snapshot(name: str) -> bool:
     return file is not None and file.kind is FileKind.CHECKPOINT_KRAFT
 
 
-def _of_bootstrap(home: Path, release: str) -> Iterator[BrokerFinding]:
-    """Findings about the file from which a node takes the first records of a new cluster.
+def _of_bootstrap(data_directory: Path, release: str) -> Iterator[BrokerFinding]:
+    """Findings about the file with the first records of a new cluster.
 
     It cannot be read, or its metadata version is one that the release does not support.
     """
-    bootstrap = home / FileKind.BOOTSTRAP.value
+    bootstrap = data_directory / FileKind.BOOTSTRAP.value
     if not bootstrap.exists():
         return
     try:
@@ -84,7 +84,7 @@ def _of_bootstrap(home: Path, release: str) -> Iterator[BrokerFinding]:
 
 
 def _of_level(path: Path, level: int, release: str) -> Iterator[BrokerFinding]:
-    """A finding for a metadata version that a release does not support; none if not known."""
+    """A finding if a release does not support a metadata version; nothing if that is unknown."""
     versions = metadata_versions().get(".".join(release.split(".")[:2]))
     if versions is None or versions[0] <= level <= versions[1]:
         return
@@ -102,7 +102,7 @@ def _of_level(path: Path, level: int, release: str) -> Iterator[BrokerFinding]:
 
 
 def _unreadable_file(path: Path, error: KsegError | OSError, remedy: str) -> BrokerFinding:
-    """A file that cannot be read, with Kafka's exception."""
+    """The finding about a snapshot or bootstrap file that cannot be read."""
     reason = reason_of(error)
     exception = "UncheckedIOException"
     if isinstance(error, KsegError):
@@ -120,8 +120,8 @@ def _unreadable_file(path: Path, error: KsegError | OSError, remedy: str) -> Bro
 def _of_missing_log(node: Node) -> Iterator[BrokerFinding]:
     """Findings for a KRaft node of which no data directory holds the metadata log.
 
-    A broker alone fetches it. A controller begins an empty one, and puts each partition aside; less
-    is sure where its roles are not known, or where there may be other voters.
+    A node that is only a broker fetches it. A controller begins an empty one, and puts each
+    partition aside; less is certain where its roles are not known, or other voters may exist.
     """
     directories = node.directories
     server = node.server
@@ -137,15 +137,15 @@ def _of_missing_log(node: Node) -> Iterator[BrokerFinding]:
         return
     paths = [str(entry.path) for directory in directories for entry in directory.logs]
     lost_event = {0: "forgotten", 1: "one-stray"}.get(len(paths), "all-stray")
-    sentence, start_event, remedy = "metadata-missing", "begins", "metadata-missing"
+    message_code, start_event, remedy = "metadata-missing", "begins", "metadata-missing"
     if not server.roles:
         has_place = home is not None or node.log is not None
-        sentence = "metadata-missing.perhaps" if has_place else "metadata-missing.alone"
+        message_code = "metadata-missing.perhaps" if has_place else "metadata-missing.alone"
     elif server.voters_max != 1:
         start_event = "may-begin"
         remedy = "metadata-missing.others"
     yield finding(
-        sentence,
+        message_code,
         path,
         remedy,
         records=records_in(node.loads[log] for log in paths if log in node.loads),
@@ -169,7 +169,7 @@ def of_damage(
     voters = {None: "", 1: ".only"}.get(node.voters, ".others")
     remedy = "metadata-log" + (".broker" if node.is_controller is False else voters)
     mend = advice(remedy, load.path)
-    # Of one file, beside the log's records, these have their own advice.
+    # Findings about single files, not about the log's records, keep their own advice.
     findings = [
         item
         if item.code == "metadata-snapshot" or item.exception == "NumberFormatException"
@@ -204,7 +204,7 @@ def of_damage(
 def _truncation_finding(
     node: Node, load: PartitionOutlook, strays: Sequence[PartitionOutlook], remedy: str
 ) -> BrokerFinding:
-    """The finding for a metadata log that a start truncates: what goes with its last records.
+    """The finding for a metadata log that a start truncates: what is lost with its last records.
 
     Other voters still have the records, so no records count as lost then.
     """
@@ -238,7 +238,7 @@ def _truncation_finding(
 
 
 def _changed_settings(node: Node) -> list[str]:
-    """The owners of settings that differ after the start, by name; no forgotten topics."""
+    """The topics and brokers whose settings a start changes, without topics that it forgets."""
     if node.before is None or node.cluster is None:
         return []
     before = node.before.configs
@@ -255,7 +255,7 @@ def _changed_settings(node: Node) -> list[str]:
 
 
 def of_kraft_files(node: Node) -> Iterator[BrokerFinding]:
-    """Faults of the files of KRaft, for a broker that has them."""
+    """Findings about the files of KRaft of a node."""
     if node.is_kraft and node.lacks_log:
         yield from _of_missing_log(node)
     if node.is_kraft and node.metadata_directory is not None:
@@ -266,7 +266,7 @@ def of_kraft_files(node: Node) -> Iterator[BrokerFinding]:
 
 
 def of_metadata_elsewhere(node: Node) -> Iterator[BrokerFinding]:
-    """Metadata logs in other data directories than the one that the node reads."""
+    """Findings about metadata logs in other data directories than the one that the node reads."""
     home = node.metadata_directory
     for directory in node.directories:
         if directory.metadata_log is not None and directory.path.resolve() != home:

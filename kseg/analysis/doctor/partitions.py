@@ -52,7 +52,7 @@ from kseg.log.data_directory import EntryKind, entry_of
 from kseg.log.tier import Tier, tiered, unreferenced, with_tier_epochs
 from kseg.reports import RecoveryPlan
 
-#: The exceptions of Kafka for errors of kseg; the first that fits counts.
+#: Error of kseg -> Kafka's exception; the first that fits counts.
 _EXCEPTIONS: Final = (
     (CorruptRecordError, "CorruptRecordException"),
     (OffsetsOutOfOrderError, "InvalidOffsetException"),
@@ -82,12 +82,12 @@ class PartitionUnit:
 
     Attributes:
         path: its directory.
-        clean, recovery_point, log_start_offset: of the mark and the checkpoints.
-        config: of its log.
+        clean, recovery_point, log_start_offset: as the mark and the checkpoints say.
+        config: the configuration of its log.
         now_ms: the clock.
-        cost: bytes of log, roughly.
-        known_end: up to which the checkpoints know of records; None where they do not say.
-        known_start: whether the checkpoint of log starts has it, or is not there.
+        cost: the bytes of log to read, roughly.
+        known_end: the largest offset that the checkpoints have of it; None if they have none.
+        known_start: whether the checkpoint of log starts has it, or does not exist.
         compacted: whether its topic is known to be compacted, or internal.
     """
 
@@ -178,7 +178,7 @@ def _plan(unit: PartitionUnit, *, as_broker: bool) -> RecoveryPlan:
 
 
 def _outlook_fields(plan: RecoveryPlan) -> dict[str, Any]:
-    """The fields of an outlook that tell what a load reads, cuts and writes."""
+    """The fields of an outlook about the bytes that a load reads, cuts off and writes."""
     walked = [segment for segment in plan.segments if segment.walked]
     logs = [file for file in plan.seen if file.name.endswith(f".{FileKind.LOG.value}")]
     deletions = (action for action in plan.actions if action.action == "delete")
@@ -201,7 +201,7 @@ def _outlook_fields(plan: RecoveryPlan) -> dict[str, Any]:
 
 
 def _lowest_cut(plan: RecoveryPlan) -> int | None:
-    """The lowest offset at which a segment is cut; several may be."""
+    """The lowest offset at which a segment is cut, as several may be; None if none is."""
     if plan.truncated_at is None:
         return None
     begins = (lost.first_offset for lost in plan.lost)
@@ -212,7 +212,14 @@ def _lowest_cut(plan: RecoveryPlan) -> int | None:
 def _failure(
     error: KsegError | OSError, path: str, name: str = "load-fails", **more: Any
 ) -> BrokerFinding:
-    """The finding for an error, at its own path if it has one; `more` replaces usual values."""
+    """The finding about an error of a load.
+
+    Args:
+        error: the error; its own path counts if it has one.
+        path: the path otherwise.
+        name: the key of the message.
+        more: values in place of the usual outcome, exception, reason or position.
+    """
     exception = exception_of(error)
     usual: dict[str, Any] = {"outcome": outcome_of(exception), "exception": exception}
     if isinstance(error, OSError):
@@ -223,7 +230,7 @@ def _failure(
 
 
 def _of_load(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]:
-    """The outcome of Kafka's steps."""
+    """The findings about a load: damage that it cuts off, bytes that it reads again, its error."""
     damaged_log = _damaged_message(plan)
     if damaged_log is not None:
         yield finding("not-imitated", damaged_log)
@@ -270,7 +277,13 @@ def _of_load(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]
 def _of_failed_load(
     unit: PartitionUnit, plan: RecoveryPlan, error: KsegError, *, inflates: bool
 ) -> BrokerFinding:
-    """A load that Kafka does not finish; where it inflates damage, it may have come no further."""
+    """The finding about a load that Kafka does not finish.
+
+    Args:
+        unit, plan: the partition, and its load as Kafka does it.
+        error: why it ends.
+        inflates: whether it inflates a damaged message; it may end there with another exception.
+    """
     failed = _failure(error, plan.path)
     if isinstance(error, OffsetOverflowError) and (inflates or failed.exception is None):
         unknown: dict[str, Any] = {
@@ -290,7 +303,7 @@ def _of_failed_load(
 
 
 def _damaged_message(plan: RecoveryPlan) -> str | None:
-    """The log with a damaged message that Kafka inflates during the load; None without one."""
+    """The log with a damaged message that Kafka inflates during the load; None if there is none."""
     for path, position in plan.inflated:
         try:
             opened = Segment.open(path)
@@ -324,7 +337,7 @@ def _may_inflate(path: str, position: int) -> bool:
 
 
 def _of_hidden(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]:
-    """After a clean stop Kafka leaves a torn end as it is, and later loses the next appends."""
+    """A torn end that Kafka keeps after a clean stop, so that it later loses the next appends."""
     careful = _plan(unit, as_broker=False)
     if careful.error is not None or not careful.truncated_bytes:
         return
@@ -334,7 +347,7 @@ def _of_hidden(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFindin
 
 
 def _of_tier(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]:
-    """Leader epochs that do not reach back to the start of the tier."""
+    """Leader epochs that do not reach back to the tier's start, so that its copies are lost."""
     epochs = plan.epochs
     start = unit.log_start_offset  # of the tier
     if epochs and epochs[0].start_offset <= start:
@@ -369,10 +382,10 @@ def _of_tier(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]
 
 
 def _of_unused_times(unit: PartitionUnit) -> Iterator[BrokerFinding]:
-    """The first time index with unused entries that Kafka trusts.
+    """A finding about the first time index with unused entries that Kafka trusts.
 
     After a clean stop it trusts every index, otherwise only those of segments below the recovery
-    point. A running broker has unused entries in its indexes, so nothing is looked at then. In an
+    point. A running broker has unused entries in its indexes, so nothing is reported then. In an
     offset index they do no harm: each lookup leads to a position at or before the right one.
     """
     if held_by_another(os.path.join(unit.path, FileKind.PARTITION_METADATA.value)):
@@ -389,10 +402,10 @@ def _of_unused_times(unit: PartitionUnit) -> Iterator[BrokerFinding]:
 
 
 def _of_missing(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]:
-    """Records that no segment has, though the files beside the segments know of them."""
+    """Records that no segment has, although files beside the segments refer to them."""
     listing = list_partition(unit.path)
     epochs: tuple[EpochEntry, ...] = ()
-    with suppress(KsegError, FileNotFoundError):  # the finding about its load says so
+    with suppress(KsegError, FileNotFoundError):  # a finding about the load reports the error
         epochs_path = os.path.join(unit.path, FileKind.LEADER_EPOCHS.value)
         epochs = checkpoints.assign_epochs(checkpoints.read_leader_epochs(epochs_path))
     ranges = [*_gaps(listing.segments, unit), *_missing_at_end(unit, plan, listing, epochs)]
@@ -415,17 +428,17 @@ def _of_missing(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFindi
 def _missing_at_end(
     unit: PartitionUnit, plan: RecoveryPlan, listing: PartitionFiles, epochs: Sequence[EpochEntry]
 ) -> Iterator[_Missing]:
-    """Find the offsets beyond the end of the log that other files know of: one range or none.
+    """The offsets beyond the end of the log that other files refer to: one range or none.
 
-    Records that the load will cut are still in a file, so they are not missing. Where it is not
-    known up to which offset it cuts, they may be all that the other files know of: then no offset
-    is missing for certain.
+    Records that the load will cut off are still in a file, so they are not missing. If it is not
+    known up to which offset it cuts, the other files may refer only to these records: then no
+    offset is missing for certain.
     """
     lasts = [lost.last_offset for lost in plan.lost]
     end = max([plan.log_end_offset, *(last + 1 for last in lasts if last is not None)])
     if unit.recovery_point == end:  # the log ended there when it was closed, or repaired
         return
-    known_end = unit.known_end or 0  # without a line in a checkpoint, other files may know more
+    known_end = unit.known_end or 0  # 0 if no checkpoint has the partition: other files may know
     why = "and the checkpoints of the data directory know of them"
     if known_end < end:
         snapshots = [snapshot.name.base_offset or 0 for snapshot in listing.snapshots]
@@ -436,9 +449,9 @@ def _missing_at_end(
 
 
 def _gaps(segments: Sequence[SegmentFiles], unit: PartitionUnit) -> Iterator[_Missing]:
-    """Offsets between two segments, each of which has a record for each of its offsets.
+    """Offsets missing between two segments that both have a record for each of their offsets.
 
-    A segment or an index that cannot be read is no gap; its load says so.
+    A segment or an index that cannot be read is no gap; a finding about the load reports it.
     """
     for before, after in pairwise(segments) if not unit.compacted else ():
         with suppress(KsegError, OSError), Segment.open(before.log) as segment:
@@ -458,10 +471,10 @@ def _is_dense(files: SegmentFiles) -> bool:
 
 
 def _of_old_messages(plan: RecoveryPlan) -> Iterator[BrokerFinding]:
-    """Find a damaged compressed message of magic 0 or 1 at the end of a log.
+    """A finding if the end of a log has a damaged compressed message of magic 0 or 1.
 
-    Kafka inflates such messages on its way to the end. What its load then makes of damaged ones is
-    not imitated, so the finding says that the prediction may be wrong; one is enough.
+    Kafka inflates such messages on its way to the end. Its reaction to a damaged one is not
+    imitated, so the finding says that the prediction may be wrong.
     """
     log = os.path.join(plan.path, segment_name(plan.segments[-1].base_offset, FileKind.LOG))
     try:
@@ -478,7 +491,15 @@ def _of_old_messages(plan: RecoveryPlan) -> Iterator[BrokerFinding]:
 
 
 def _of_file(path: str, kind: FileKind, read: Callable[[str], object]) -> Iterator[BrokerFinding]:
-    """Check a file that Kafka reads when a log is loaded, and creates again if it is missing."""
+    """A finding if a file that Kafka reads when it loads a log is malformed.
+
+    A missing file is no fault: Kafka creates it again.
+
+    Args:
+        path: the partition directory.
+        kind: the kind of the file.
+        read: reads it.
+    """
     file = os.path.join(path, kind.value)
     try:
         read(file)

@@ -1,8 +1,8 @@
 """The rules about data directories, and about the directories of a broker together.
 
-A rule is a function that takes facts and gives findings. `of_directory` applies the rules of a data
-directory, `of_node` those of all of them and of the machine. `kseg.analysis.doctor.words` has the
-sentences.
+A rule, such as `_of_lock`, takes facts and yields the findings about its subject. `of_directory`
+applies the rules of a data directory, `of_node` those of all directories together and of the
+machine. `kseg.analysis.doctor.words` has the messages, which a rule names by a code.
 
 A start puts aside a partition that is not this node's, and makes an empty log for each of its
 partitions that no directory has. So records under a wrong topic id, or on a disk that is not
@@ -91,7 +91,7 @@ _SET_ASIDE: Final = {
 def of_directory(
     node: Node, directory: BrokerDirectory, loads: Sequence[PartitionOutlook]
 ) -> Findings:
-    """The findings about a data directory beside its partitions.
+    """The findings about a data directory itself, not about its partitions.
 
     Args:
         node: the node.
@@ -126,7 +126,7 @@ def _of_file_system(directory: BrokerDirectory, _loads: object) -> Findings:
 
 
 def _of_lock(directory: BrokerDirectory, _loads: object) -> Findings:
-    """Another process that holds the directory."""
+    """Another process that holds the lock of the directory."""
     holder, error = directory.holder
     if error is not None:
         yield _unreadable(directory.path, error)
@@ -161,30 +161,30 @@ def _of_checkpoints(directory: BrokerDirectory, loads: Sequence[PartitionOutlook
 def _of_checkpoint(
     error: CorruptIndexError, path: Path, loads: Sequence[PartitionOutlook]
 ) -> BrokerFinding:
-    """The finding about a malformed checkpoint: it is read over, or a directory or a broker stops.
+    """The finding about a malformed checkpoint: it is ignored, or stops a directory or a broker.
 
     A malformed line takes the directory offline; a bad number may only be a warning. A directory
     that a checkpoint takes offline is loaded nevertheless. A load that then deletes a segment, or
     reads where an open transaction begins, stops the broker.
 
     Args:
-        error: of reading the file.
-        path: of the file.
-        loads: of the partitions of its directory.
+        error: the error of reading the checkpoint.
+        path: the checkpoint.
+        loads: the loads of the partitions of its directory.
 
     Source: Kafka `LogManager.loadLogs`, `LocalLog.maybeHandleIOException`.
     """
-    sentence, outcome, stopping = "checkpoint-format", Outcome.OFFLINE, None
-    usual = f"{sentence}.{path.name}"
+    message_code, outcome, stopping = "checkpoint-format", Outcome.OFFLINE, None
+    usual = f"{message_code}.{path.name}"
     is_read_first = usual in SENTENCES
     if error.kafka_exception != CorruptIndexError.kafka_exception:
         outcome = Outcome.STARTS if is_read_first else Outcome.UNKNOWN
-        sentence = usual if is_read_first else sentence
+        message_code = usual if is_read_first else message_code
     elif is_read_first and any(load.reads_itself for load in loads):
         stopping = next(load.path for load in loads if load.reads_itself)
         outcome = Outcome.FAILS
     return finding(
-        sentence,
+        message_code,
         path,
         usual,
         outcome=outcome,
@@ -203,23 +203,23 @@ def _of_mark(directory: BrokerDirectory, _loads: object) -> Findings:
 
 
 def _of_missing_checkpoints(directory: BrokerDirectory, _loads: object) -> Findings:
-    """A broker of KRaft writes each checkpoint of its logs within a minute."""
-    has_led = any((log.path / FileKind.LEADER_EPOCHS.value).exists() for log in directory.logs)
+    """Missing or empty checkpoints of a KRaft broker, which writes each within a minute."""
+    has_epochs = any((log.path / FileKind.LEADER_EPOCHS.value).exists() for log in directory.logs)
     is_of_kraft = directory.meta is not None and directory.meta.version == 1
     for kind in CHECKPOINTS:
         path = directory.path / kind.value
-        sentence = f"checkpoint-missing.{kind.value}"
+        message_code = f"checkpoint-missing.{kind.value}"
         size = path.lstat().st_size if path.exists() else None
-        # Kafka takes an empty one for no lines.
-        if sentence in SENTENCES and is_of_kraft and has_led and not size:
-            yield finding(sentence, path, state="not here" if size is None else "empty")
+        # To Kafka, an empty checkpoint is one without lines.
+        if message_code in SENTENCES and is_of_kraft and has_epochs and not size:
+            yield finding(message_code, path, state="not here" if size is None else "empty")
 
 
 def _of_set_aside(directory: BrokerDirectory, _loads: object) -> Findings:
     for entry in directory.entries:
-        if (sentence := _SET_ASIDE.get(entry.kind)) is not None:
+        if (message_code := _SET_ASIDE.get(entry.kind)) is not None:
             is_of_mount = entry.path.name == LOST_AND_FOUND
-            yield finding(sentence, entry.path, "set-aside.mount" if is_of_mount else None)
+            yield finding(message_code, entry.path, "set-aside.mount" if is_of_mount else None)
 
 
 def _of_rights(directory: BrokerDirectory, _loads: object) -> Findings:
@@ -238,7 +238,7 @@ def _of_rights(directory: BrokerDirectory, _loads: object) -> Findings:
 
 
 def _of_disk_room(directory: BrokerDirectory, loads: Sequence[PartitionOutlook]) -> Findings:
-    """Find a disk that has less free room than the loads at a start will write."""
+    """A disk that has less free room than the loads at a start will write."""
     written = sum(load.written_bytes for load in loads)
     disk = directory.disk
     assert disk is not None
@@ -263,10 +263,10 @@ _OF_DIRECTORY: Final[
 
 
 def _in_the_way(node: Node, directory: BrokerDirectory) -> Findings:
-    """Findings about paths that a broker needs for itself when it starts.
+    """Findings about paths where a starting broker has to make a directory, but something exists.
 
-    Where it has to make an assigned partition is something that is no log; or a log is where it has
-    to rename a `-future` directory to.
+    It makes the directory of an assigned partition, and renames a `-future` directory to the name
+    of its partition.
 
     Source: Kafka `LogManager.createLogDirectory`, `LogManager.recoverAbandonedFutureLogs`.
     """
@@ -282,15 +282,15 @@ def _in_the_way(node: Node, directory: BrokerDirectory) -> Findings:
         if log is None:
             yield finding("unreadable.in-the-way", path, exception=_STORAGE_ERROR)
         elif future is not None and log.path == path and topic_id_in(future) == topic_id:
-            sentence = "duplicate-partition.future"
-            yield finding(sentence, future, exception=_STORAGE_ERROR, name=path.name)
+            message_code = "duplicate-partition.future"
+            yield finding(message_code, future, exception=_STORAGE_ERROR, name=path.name)
 
 
 # ---- the partitions that are here ----------------------------------------------------------------
 
 
 def judged(node: Node) -> Iterator[PartitionOutlook]:
-    """The load of each partition, with the consequences of the metadata log."""
+    """The load of each partition, with the findings that follow from the metadata log."""
     strays = node.strays
     for entry in (entry for directory in node.directories for entry in directory.entries):
         load = node.loads.get(os.fspath(entry.path))
@@ -302,14 +302,14 @@ def judged(node: Node) -> Iterator[PartitionOutlook]:
 
 
 def _of_partition(node: Node, load: PartitionOutlook, entry: DirectoryEntry) -> PartitionOutlook:
-    """Add whether a start puts a partition aside, and makes an empty one in its place."""
+    """The load of a partition, with a finding if a start puts it aside or makes an empty one."""
     cluster = understood(node.cluster)
     partition = entry.partition
     is_copy = entry.kind is EntryKind.FUTURE
     if not (is_copy or entry.kind is EntryKind.LOG) or partition is None or not cluster:
         return load
     topic_id = topic_id_in(entry.path)
-    # The log of a copy is elsewhere.
+    # A `-future` directory is a copy: the partition's log is elsewhere.
     assignment = None if is_copy else node.assignments.get(partition)
     is_there = os.path.lexists(entry.path / _METADATA)
     if topic_id is None and not is_there and load.outcome is Outcome.OFFLINE:
@@ -335,7 +335,7 @@ def _of_partition(node: Node, load: PartitionOutlook, entry: DirectoryEntry) -> 
 
 
 def _with_topic_id(load: PartitionOutlook, path: Path, topic_id: UUID) -> PartitionOutlook:
-    """The load with the advice for its partition.metadata."""
+    """The load, its findings about `partition.metadata` with the command that writes this id."""
     mend = advice("topic-id", path, **_topic_id_command(path, topic_id))
     findings = (
         replace(item, mend=mend) if os.path.basename(item.path) == _METADATA else item
@@ -359,7 +359,7 @@ def _topic_id_command(path: Path, topic_id: UUID) -> dict[str, str | Path]:
 
 
 def _of_absent(node: Node) -> Findings:
-    """Partitions of this node that no directory has."""
+    """Partitions assigned to this node that no directory has."""
     for partition, (_, assigned) in node.assignments.items():
         home = node.directory_of(assigned)
         if home is None or partition in node.logs:
@@ -382,7 +382,7 @@ def _of_absent(node: Node) -> Findings:
 
 
 def _known_records(node: Node, partition: TopicPartition) -> int | None:
-    """How many offsets a partition had by the checkpoints; None where they do not say."""
+    """The number of offsets of a partition according to the checkpoints; None if unknown."""
     for directory in node.directories:
         if (end := directory.known_end(partition)) is not None:
             return max(end - directory.checkpointed(partition).log_start_offset, 0)
@@ -398,7 +398,7 @@ def _without_records(
     records: int | None,
     **values: Any,
 ) -> BrokerFinding:
-    """The consequence of a start that begins a partition of this node without records."""
+    """The finding about a start that begins a partition of this node without records."""
     in_sync = [number for number in assigned.isr if number != node.node_id]
     nodes = ", ".join(map(str, in_sync)) or None
     if node.cluster is not None and not node.is_controller:  # its metadata log may be old
@@ -426,7 +426,7 @@ def _in_words(names: Sequence[str]) -> str:
 
 _Key = TypeVar("_Key")
 MAPS_MAX: Final = Path("/proc/sys/vm/max_map_count")
-#: A broker has some for itself, its connections among them.
+#: Open files of a broker besides those of segments: its connections, for example.
 _FILES_BESIDE: Final = 1_000
 #: A directory that is not there is made.
 _NO_ERROR: Final = (type(None), FileNotFoundError)
@@ -439,7 +439,7 @@ def of_node(node: Node, outcomes: Mapping[Path, Outcome]) -> Findings:
 
     Args:
         node: the node.
-        outcomes: of each data directory.
+        outcomes: the outcome of each data directory, keyed by its path.
     """
     for rule in (*_FIRST, *(_OF_KRAFT if node.is_kraft else ()), *_LAST):
         yield from rule(node)
@@ -464,9 +464,9 @@ def _of_same_directory(node: Node) -> Findings:
 
 
 def _of_ids(node: Node) -> Findings:
-    """Ids in `meta.properties` that differ between directories, or that one has from another.
+    """Ids in `meta.properties` that should be equal but differ, or should differ but are equal.
 
-    All have the cluster and the node in common; each has a directory id of its own.
+    Directories have the same cluster id and node id; each has a directory id of its own.
     """
     meta_files = [
         (directory.path / _META, directory.meta)
@@ -491,7 +491,7 @@ def _of_ids(node: Node) -> Findings:
 
 
 def _repeated_places(places: Iterable[tuple[_Key, Path]]) -> Iterator[tuple[Path, Path, _Key]]:
-    """The places of a key after its first place, each with the first place and the key."""
+    """Each repetition of a key: its path, the path where the key occurs first, and the key."""
     first: dict[_Key, Path] = {}
     for key, path in places:
         other = first.setdefault(key, path)
@@ -513,7 +513,7 @@ def _of_formatting(node: Node) -> Findings:
 
 
 def _of_unformatted(node: Node, directory: BrokerDirectory) -> BrokerFinding:
-    """The likely history of a directory without ids, and the advice."""
+    """The finding about a directory without ids: what it probably is, and the advice."""
     path = directory.path / _META
     partitions = [name for name, entry in node.logs.items() if entry.path.parent == directory.path]
     ids = Counter(
@@ -541,7 +541,7 @@ def _of_unformatted(node: Node, directory: BrokerDirectory) -> BrokerFinding:
 
 
 def _of_missing_ids(node: Node) -> Findings:
-    """Directories whose file lacks ids that a start wants."""
+    """Directories whose `meta.properties` lacks ids that a start needs."""
     for directory in node.directories if _is_formatted_first(node) or node.is_kraft else ():
         meta = directory.meta
         if meta is not None and None in (meta.node_id, meta.cluster_id):
@@ -555,7 +555,7 @@ def _of_missing_ids(node: Node) -> Findings:
 
 
 def _of_duplicates(node: Node) -> Findings:
-    """Partitions that lie in two data directories; a link to the other one is none."""
+    """Partitions that are in two data directories; a link from one to the other does not count."""
     entries = (
         ((entry.kind, entry.partition), entry.path)
         for directory in node.directories
@@ -568,7 +568,7 @@ def _of_duplicates(node: Node) -> Findings:
 
 
 def _of_machine(node: Node) -> Findings:
-    """Limits of a process, as this shell has them: a broker's may be others."""
+    """Limits of this process that are too low for the segments; a broker's may be others."""
     segments = sum(directory.log_count for directory in node.directories)
     limit, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and segments + _FILES_BESIDE > limit:
@@ -594,7 +594,7 @@ _LAST: Final = (_of_duplicates, _of_machine, _of_not_given, of_kraft_files)
 
 
 def _of_outcomes(node: Node, outcomes: Mapping[Path, Outcome]) -> Findings:
-    """The consequences for the broker if directories do not come up."""
+    """The consequences for the broker of directories that a start takes offline."""
     offline = [
         directory for directory in node.directories if outcomes[directory.path] is Outcome.OFFLINE
     ]
@@ -606,7 +606,7 @@ def _of_outcomes(node: Node, outcomes: Mapping[Path, Outcome]) -> Findings:
 
 
 def _of_settings(node: Node) -> Findings:
-    """The settings that Kafka refuses or ignores; a lone controller makes no logs of topics."""
+    """The settings that Kafka refuses or ignores; a controller that is no broker has no topics."""
     properties = node.server.properties
     path = node.settings.broker_config
     if properties is not None and path is not None:
@@ -630,15 +630,15 @@ def _of_properties(path: str, properties: Mapping[str, str], release: str) -> Fi
     """The settings of a broker's file that Kafka refuses, ignores or misses.
 
     Args:
-        path: of the file.
-        properties: everything in it.
-        release: of Kafka.
+        path: the file.
+        properties: the settings in it.
+        release: the release of Kafka.
     """
     broker_definitions = definitions("broker", release)
     has_provider = any(_PROVIDER.fullmatch(name) for name in properties)
     plain = {
         name: text for name, text in properties.items() if not (has_provider and "${" in text)
-    }  # the others are known to the provider alone
+    }  # only the provider knows the others
     for name, allowed in refused_settings("broker", plain, release).items():
         text = properties.get(name, "")
         is_shown = name in BROKER_NAMES and _SHOWN.fullmatch(text)
@@ -668,9 +668,9 @@ def _of_topics(
 
     Args:
         log: the directory of the metadata log.
-        cluster: what it says.
-        properties: of the broker's file; None without one.
-        release: of Kafka.
+        cluster: the cluster according to this log.
+        properties: the settings in the broker's file; None if there is no such file.
+        release: the release of Kafka.
     """
     tiered = []
     refused: dict[tuple[str, str], dict[str, str]] = {}

@@ -23,21 +23,21 @@ class PartitionOutlook(Documented):
 
     Attributes:
         path: its directory.
-        topic, partition: by the directory's name.
+        topic, partition: parsed from the directory's name.
         kind: log, future, delete, stray or cluster metadata.
-        outcome: of its load.
-        segments, bytes: of log before the load.
-        swept_segments, swept_bytes: that the load reads again.
-        log_start_offset, log_end_offset: afterwards; -1 where it cannot be loaded.
-        cut_offset: the lowest offset that goes; None if the log is not cut. A sealed segment that
-            has lost its index may be cut before others that stay.
-        truncated_bytes: of log that go.
-        written_bytes: that the load writes.
-        lost: the stretches that go, with offsets and numbers of records.
-        seconds: that reading took here.
+        outcome: the outcome of its load.
+        segments, bytes: the number and the size of log files before the load.
+        swept_segments, swept_bytes: the segments that the load reads again.
+        log_start_offset, log_end_offset: after the load; -1 where it cannot be loaded.
+        cut_offset: the lowest offset that is cut off; None if the log is not cut. A sealed segment
+            that has lost its index may be cut before others that stay.
+        truncated_bytes: the bytes of log that are cut off.
+        written_bytes: the bytes that the load writes.
+        lost: the ranges that are cut off, with offsets and numbers of records.
+        seconds: the time that reading took here.
         findings: the findings.
-        reads_itself: the load deletes a segment, or reads where an open transaction begins, which
-            it cannot in a directory that is offline by then.
+        reads_itself: whether the load deletes a segment, or reads where an open transaction begins,
+            which it cannot in a directory that is offline by then.
     """
 
     DOCUMENT = (
@@ -77,14 +77,14 @@ class DirectoryOutlook(Documented):
 
     Attributes:
         path: the directory.
-        outcome: of the directory.
+        outcome: the outcome for the directory.
         clean: whether it has the mark of a clean stop.
-        cluster_id, node_id, directory_id: of `meta.properties`; None where they are not known.
-        threads: that load its partitions, as configured.
-        swept_bytes: that loading reads again.
-        seconds: that loading takes about, at the rate measured here; None if it is not known.
-        partitions: one value each, by name.
-        findings: findings beside them.
+        cluster_id, node_id, directory_id: the ids in `meta.properties`; None if not known.
+        threads: the number of threads that load its partitions, as configured.
+        swept_bytes: the bytes that loading reads again.
+        seconds: the time that loading takes about, at the rate measured here; None if not known.
+        partitions: one value each, sorted by name.
+        findings: the findings about the directory itself.
     """
 
     path: str
@@ -105,9 +105,9 @@ class DoctorReport(VerbReport, Table):
     """The answer for a broker: a table with a row for each finding.
 
     Attributes:
-        release: the release in question.
-        outcome: of the broker: it starts, perhaps without some directories, or fails.
-        rate: bytes a second that were read again here; None if too few were.
+        release: the release of Kafka that would start.
+        outcome: the outcome for the broker: it starts, perhaps without some directories, or fails.
+        rate: bytes a second that were read again here; None if too few bytes were.
         directories: one value each, as given.
         findings: about the broker or the machine.
         as_of_ms: the time of the last record of the metadata log; None without one.

@@ -33,7 +33,7 @@ class Outcome(Enum):
 
     @classmethod
     def worst(cls, outcomes: Iterable[Outcome]) -> Outcome:
-        """The worst of several outcomes; `STARTS` without any."""
+        """The worst of several outcomes; `STARTS` if there are none."""
         order = list(cls)
         return max(outcomes, key=order.index, default=cls.STARTS)
 
@@ -430,8 +430,8 @@ class BrokerFinding(Documented):
         code: a word of `CODES`.
         path: the file or directory.
         message: the fault, with the values that show it.
-        outcome: its consequence by itself.
-        exception: of Kafka; None where Kafka raises nothing.
+        outcome: the consequence of this finding alone.
+        exception: Kafka's exception; None where Kafka raises nothing.
         mend: the advice, in lines; a command has a line of its own.
         records: number of records that a start takes from their readers; None if not known.
         partitions: the names of the partitions with these records; empty for the path itself.
@@ -455,7 +455,12 @@ class BrokerFinding(Documented):
 
 
 def event(name: str, /, **values: Any) -> str:
-    """A part of a sentence; see `EVENTS`."""
+    """A part of a message, with its values.
+
+    Args:
+        name: a key of `EVENTS`.
+        values: fill the text.
+    """
     return filled(EVENTS[name], values)
 
 
@@ -471,16 +476,16 @@ def finding(
     partitions: tuple[str, ...] = (),
     **values: Any,
 ) -> BrokerFinding:
-    """A finding in its words.
+    """A finding with its message and advice.
 
     Args:
-        name: of the sentence; its code is up to the dot.
+        name: the key of its message in `SENTENCES`; the code is the part up to the dot.
         path: the file or directory.
-        remedy: of `REMEDIES`, in place of that of the sentence or else of its code; empty for none.
-        outcome: in place of the usual one of the code.
-        exception: in place of the usual one of the code; None for none.
+        remedy: the key of its advice in `REMEDIES`, in place of `name`; "" for no advice.
+        outcome: in place of the usual outcome of the code.
+        exception: in place of the usual exception of the code; None if Kafka raises nothing.
         records, partitions: see `BrokerFinding`.
-        values: fill the sentence and the remedy.
+        values: fill the message and the advice.
     """
     code = name.partition(".")[0]
     usual = CODES[code]
@@ -497,12 +502,12 @@ def finding(
 
 
 def advice(name: str, path: str | Path, /, **values: Any) -> str | None:
-    """A remedy in its words; None where there is none.
+    """The advice for a finding; None if there is none.
 
     Args:
-        name: of the remedy, or of a sentence.
+        name: a key of `REMEDIES`, or of `SENTENCES`; of the latter, the code may be the key.
         path: the file or directory.
-        values: fill the remedy; a path among them is quoted.
+        values: fill the advice; a path among them is quoted.
     """
     text = REMEDIES.get(name, REMEDIES.get(name.partition(".")[0]))
     if text is None:

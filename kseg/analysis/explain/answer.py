@@ -53,14 +53,22 @@ if TYPE_CHECKING:
 Words = tuple[str, ...]
 #: The settings that decide on deletion.
 _DECIDING: Final = ("cleanup.policy", "retention.bytes", "retention.ms")
-#: Directories that are no partition by their names; `list_data_directory` may have one for a copy.
+#: Directories whose names are not those of partitions; `list_data_directory` may take one for a
+#: copy of a partition.
 _NO_PARTITION: Final = (EntryKind.UNKNOWN, EntryKind.CACHE)
 _TopicConfig = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(slots=True)
 class _Directory:
-    """A data directory, or one partition of it."""
+    """A data directory, or one partition of it.
+
+    Attributes:
+        path: the data directory.
+        entries: its partitions, or the one that was named.
+        of_one_log: whether a partition was named.
+        rows: the files beside the partitions.
+    """
 
     path: Path
     entries: tuple[DirectoryEntry, ...]
@@ -70,17 +78,18 @@ class _Directory:
 
 @frozen_dataclass
 class _Question:
-    """The partitions to look at, and the settings by which they are judged.
+    """The partitions to examine, and the settings that decide about their files.
 
     Attributes:
-        homes: data directories, or partitions of them.
-        sources: where the settings are looked for.
+        directories: data directories, or partitions of them.
+        sources: where the settings come from.
         now_ms: the clock.
-        what_if, topic_what_if: settings to suppose: for all topics, under their own; and by topic.
-        tier: as of `explain`.
+        what_if, topic_what_if: settings to suppose: for all topics that do not have their own, and
+            for single topics.
+        tier: as for `explain`.
     """
 
-    homes: Sequence[_Directory]
+    directories: Sequence[_Directory]
     sources: SettingSources
     now_ms: int
     what_if: Mapping[str, str]
@@ -88,24 +97,24 @@ class _Question:
     tier: TierLike | None
 
     def units(self) -> tuple[KeepUnit, ...]:
-        """The partitions to look at, each once."""
-        settings = KnownSettings(self.sources, [home.path for home in self.homes])
+        """The partitions to examine, each once."""
+        settings = KnownSettings(self.sources, [directory.path for directory in self.directories])
         shown = tuple(sorted({*_DECIDING, *self.what_if}))
         units: dict[str, KeepUnit] = {}
-        for home in self.homes:
-            for entry in home.entries:
+        for directory in self.directories:
+            for entry in directory.entries:
                 path = str(entry.path)
                 cost = 0
                 with suppress(OSError):
                     cost = sum(log_sizes(path))
                 of_partition = settings.of(entry.path)
                 units[path] = KeepUnit(
-                    path, of_partition, home.of_one_log, shown, self.now_ms, cost, self.tier
+                    path, of_partition, directory.of_one_log, shown, self.now_ms, cost, self.tier
                 )
         return tuple(units.values())
 
     def supposed(self) -> _Question | None:
-        """The question with the settings of `what_if` in place of today's; None without any."""
+        """The question with the settings of `what_if`; None if there are none."""
         if not (self.what_if or self.topic_what_if):
             return None
         joined = {topic: dict(words) for topic, words in self.sources.topic_config.items()}
@@ -115,7 +124,7 @@ class _Question:
         return replace(self, sources=sources)
 
     def supposed_for(self, partition: PartitionKeeps) -> bool:
-        """Whether settings are supposed for a partition, as it is by the settings that are."""
+        """Whether settings are supposed for a partition, given its answer by today's settings."""
         return partition.topic in self.topic_what_if or (
             partition.is_known and not partition.is_internal
         )
@@ -123,7 +132,7 @@ class _Question:
     def topics_with_values(
         self, partitions: Iterable[PartitionKeeps]
     ) -> dict[str, tuple[str, ...]]:
-        """The topics with a value of their own of a supposed setting, by setting."""
+        """Supposed setting -> the topics that have a value of their own for it."""
         topics: dict[str, set[str]] = {}
         for partition in partitions:
             for name in (
@@ -138,7 +147,7 @@ class _Question:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The settings to suppose, as a command line has them."""
+        """The settings to suppose, as on a command line."""
         plain = [f"{name}={text}" for name, text in self.what_if.items()]
         of_topics = [
             f"{topic}:{name}={text}"
@@ -208,28 +217,28 @@ def explain(
     what_if = other_words.pop("")
     topic_what_if = {topic: words for topic, words in other_words.items() if words}
     SettingSources(config=what_if, topic_config=topic_what_if).check()
-    homes = _choose_partitions([_directory_at(path) for path in directories], selection)
+    chosen = _choose_partitions([_directory_at(path) for path in directories], selection)
     question_now = _Question(
-        homes, replace(sources, supposed={}), now_of(now), what_if, topic_what_if, tier
+        chosen, replace(sources, supposed={}), now_of(now), what_if, topic_what_if, tier
     )
 
     def run(question: _Question) -> tuple[PartitionKeeps, ...]:
         answers = run_units(question.units(), examine, threads=threads, progress=progress)
         return tuple(sorted(answers, key=lambda partition: path_order(partition.path)))
 
-    keeps, places = run(question_now), [home.path for home in homes]
-    deleted, unknown = open_deleted(() if selection else places)
-    rows = [row for home in homes for row in home.rows]
+    keeps = run(question_now)
+    deleted, unknown = open_deleted(() if selection else [directory.path for directory in chosen])
+    rows = [row for directory in chosen for row in directory.rows]
     report = ExplainReport(question_now.now_ms, keeps, (*rows, *deleted), tuple(unknown))
     supposed = question_now.supposed()
     if supposed is not None:
-        taken = [partition for partition in keeps if question_now.supposed_for(partition)]
-        paths = {partition.path for partition in taken}
+        affected = [partition for partition in keeps if question_now.supposed_for(partition)]
+        paths = {partition.path for partition in affected}
         then = [partition for partition in run(supposed) if partition.path in paths]
         report = replace(
             report,
             what_if=_differences(
-                keeps, then, question_now.words, question_now.topics_with_values(taken)
+                keeps, then, question_now.words, question_now.topics_with_values(affected)
             ),
         )
     cores = threads if isinstance(threads, int) else 1
@@ -239,7 +248,10 @@ def explain(
 def _split_by_effect(
     words: _TopicConfig,
 ) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]]]:
-    """By topic, the settings whose effect is estimated from a sample, checked; and the others.
+    """Split supposed settings into those whose effect is estimated from a sample, and the others.
+
+    Args:
+        words: topic -> settings; "" stands for all topics.
 
     Raises:
         ValueError: a value is invalid.
@@ -249,7 +261,7 @@ def _split_by_effect(
             topic: {name: text for name, text in of_topic.items() if (name in values.WORDS) is part}
             for topic, of_topic in words.items()
         }
-        for part in (True, False)  # whether it is of a codec
+        for part in (True, False)  # whether the setting is about a codec
     )
     for settings in of_codecs.values():
         values.choices_of(settings)
@@ -259,37 +271,47 @@ def _split_by_effect(
 def _estimates(
     keeps: Sequence[PartitionKeeps], words: Mapping[str, Mapping[str, str]], threads: int
 ) -> Iterator[values.CodecEstimate]:
-    """Estimates for other codecs; Kafka's own topics only if they are named."""
-    places: dict[str, list[Path]] = {}
+    """Estimates for other codecs; for Kafka's own topics only if they are named.
+
+    Args:
+        keeps: the partitions.
+        words: topic -> settings about codecs; "" stands for all topics.
+        threads: the number of threads.
+    """
+    paths_by_topic: dict[str, list[Path]] = {}
     for partition in keeps:
         if partition.topic is not None and partition.kind == EntryKind.LOG.value:
-            places.setdefault(partition.topic, []).append(Path(partition.path))
-    for topic, paths in places.items():
+            paths_by_topic.setdefault(partition.topic, []).append(Path(partition.path))
+    for topic, paths in paths_by_topic.items():
         general = {} if is_internal(topic) else words[""]
         choices = values.choices_of({**general, **words.get(topic, {})})
         if choices:
             yield from values.estimate(topic, paths, choices, threads=threads)
 
 
-def _choose_partitions(homes: list[_Directory], selection: Selection) -> list[_Directory]:
-    """The directories with the chosen partitions alone.
+def _choose_partitions(directories: list[_Directory], selection: Selection) -> list[_Directory]:
+    """The directories with only the chosen partitions.
 
     Raises:
         ValueError: no partition is chosen.
     """
     if not selection:
-        return homes
-    entries = [entry for home in homes for entry in home.entries]
-    taken = {entry.path for entry in entries if selection.takes(*(entry.partition or (None, None)))}
-    if not taken:
+        return directories
+    entries = [entry for directory in directories for entry in directory.entries]
+    chosen = {
+        entry.path for entry in entries if selection.takes(*(entry.partition or (None, None)))
+    }
+    if not chosen:
         raise ValueError(
             selection.why_nothing(entry.partition for entry in entries if entry.partition)
         )
     return [
         replace(
-            home, entries=tuple(entry for entry in home.entries if entry.path in taken), rows=()
+            directory,
+            entries=tuple(entry for entry in directory.entries if entry.path in chosen),
+            rows=(),
         )
-        for home in homes
+        for directory in directories
     ]
 
 
@@ -353,9 +375,9 @@ def _differences(
 
     Args:
         before: the partitions by the present settings.
-        then: the partitions by the supposed ones, as far as these are for them.
+        then: the affected partitions by the supposed settings.
         words: the supposed settings.
-        own_values: as `WhatIf.own`.
+        own_values: see `WhatIf.own`.
     """
     was = {(row.path, row.cause): row for partition in before for row in partition.rows}
     dates = {row.path: row.until_ms for partition in before for row in partition.rows}
@@ -373,5 +395,5 @@ def _differences(
 
 
 def _is_later(one_ms: int | None, other_ms: int) -> bool:
-    """Whether a date is later than another; no date is never."""
+    """Whether a date is later than another one; None means never."""
     return one_ms is None or one_ms > other_ms

@@ -61,7 +61,13 @@ _GONE: Final = " (deleted)"
 
 @frozen_dataclass
 class Disk:
-    """The room of a file: bytes on the disk up to its end, its size, and bytes beyond its end."""
+    """The disk space of a file.
+
+    Attributes:
+        bytes: the bytes on the disk up to its end.
+        size: its size.
+        ahead: the bytes on the disk beyond its end.
+    """
 
     bytes: int = 0
     size: int = 0
@@ -69,13 +75,13 @@ class Disk:
 
     @classmethod
     def of(cls, status: os.stat_result) -> Disk:
-        """The room of a file, by its status."""
+        """The disk space of a file, from its status."""
         taken = status.st_blocks * _SECTOR_BYTES
         used = min(taken, _round_up_to_block(status.st_size, max(status.st_blksize, _BLOCK_BYTES)))
         return cls(used, status.st_size, taken - used)
 
     def up_to(self, used: int) -> Disk:
-        """The same, where only so much of the file is in use."""
+        """The same file, if only `used` bytes of it are in use: the rest counts as `ahead`."""
         used_bytes = min(self.bytes, _round_up_to_block(used, _BLOCK_BYTES))
         return Disk(used_bytes, min(self.size, used), self.ahead + self.bytes - used_bytes)
 
@@ -85,10 +91,10 @@ def _round_up_to_block(size: int, block: int) -> int:
 
 
 def disk_of(path: StrPath) -> Disk:
-    """The room of a file.
+    """The disk space of a file; 0 if it does not exist.
 
     Raises:
-        OSError: it cannot be looked at.
+        OSError: its status cannot be read.
     """
     try:
         return Disk.of(os.lstat(path))
@@ -97,9 +103,9 @@ def disk_of(path: StrPath) -> Disk:
 
 
 def disk_below(path: Path) -> Disk:
-    """The room of all files below a directory; a file with several names there counts once.
+    """The disk space of all files below a directory; a file with several names there counts once.
 
-    A file with a name elsewhere, too, does not count: its bytes stay when this name goes.
+    A file that also has a name elsewhere does not count: its bytes stay when this name is removed.
 
     Raises:
         OSError: a directory cannot be listed.
@@ -130,7 +136,7 @@ def _files_below(path: StrPath) -> Iterator[os.stat_result]:
 
 
 def whole(path: Path, cause: str) -> KeptFile:
-    """A file, or a directory with all files below it, that one cause keeps."""
+    """The row of a file, or of a directory with all files below it, that one cause keeps."""
     try:
         disk = disk_below(path) if path.is_dir() and not path.is_symlink() else disk_of(path)
     except OSError as error:
@@ -139,13 +145,15 @@ def whole(path: Path, cause: str) -> KeptFile:
 
 
 def unknown(path: StrPath, error: KsegError | OSError) -> KeptFile:
-    """A file or directory that cannot be read."""
+    """The row of a file or directory that cannot be read."""
     return KeptFile(str(path), UNKNOWN, 0, 0, why=text_of(error))
 
 
-def open_deleted(homes: Sequence[Path], proc: Path = _PROC) -> tuple[list[KeptFile], list[str]]:
+def open_deleted(
+    data_directories: Sequence[Path], proc: Path = _PROC
+) -> tuple[list[KeptFile], list[str]]:
     """Deleted files of data directories that a process has open; and the gaps in this answer."""
-    inside = tuple(f"{os.path.realpath(home)}{os.sep}" for home in homes)
+    inside = tuple(f"{os.path.realpath(home)}{os.sep}" for home in data_directories)
     rows: dict[tuple[int, int], KeptFile] = {}
     hidden = 0
     try:
@@ -172,9 +180,9 @@ def _note_deleted(
 
     Args:
         link: the process's descriptor under /proc.
-        process: its name, in words.
+        process: the id of the process, as text.
         inside: the beginnings of paths that count.
-        rows: takes the file, by device and inode: several processes may have it open.
+        rows: receives the file, keyed by device and inode: several processes may have it open.
     """
     try:
         target = os.readlink(link)
@@ -196,13 +204,13 @@ def _note_deleted(
 
 #: The settings of a topic with a tier that decide on deletion, besides those of all topics.
 _LOCAL: Final = ("local.retention.bytes", "local.retention.ms")
-#: A whole directory with one cause.
+#: Kinds of directories that have one cause as a whole.
 _WHOLE: Final = {
     EntryKind.DELETE: "delete-directory",
     EntryKind.STRAY: "stray-directory",
     EntryKind.FUTURE: "future-directory",
 }
-#: The cleaner's words for segments that it does not touch.
+#: Why the cleaner does not touch a segment, in its words -> the cause.
 _UNCLEANED: Final = {
     "active": "active",
     "high-watermark": "high-watermark",
@@ -213,7 +221,7 @@ _UNCLEANED: Final = {
 }
 _TEMPORARY: Final = {".deleted": "deleted-file"}
 _SMALL_BYTES: Final = 4096
-#: So many closed segments are worth a word, if most have less than half of segment.bytes.
+#: With fewer closed segments, small ones (below half of segment.bytes) are not reported.
 _SMALL_FROM: Final = 10
 
 
@@ -224,11 +232,11 @@ class KeepUnit:
     Attributes:
         path: its directory.
         settings: its settings; the reason in words where they cannot be read.
-        of_one_log: as of `PartitionSettings.retention_rules`.
-        shown: names of the settings for the answer.
+        of_one_log: see `PartitionSettings.retention_rules`.
+        shown: the names of the settings to show in the answer.
         now_ms: the clock.
-        cost: bytes of log, roughly.
-        tier: has further segments.
+        cost: the bytes of log to read, roughly.
+        tier: the tier that has further segments; None if there is none.
     """
 
     path: str
@@ -257,7 +265,7 @@ def examine(unit: KeepUnit) -> PartitionKeeps:
             files = list_partition(path)
             rows.extend(_of_log(unit, files))
             if known_settings is not None:
-                with suppress(KsegError, OSError):  # what cannot be read is a row
+                with suppress(KsegError, OSError):  # an unreadable file is a row already
                     rolls = _why_segments_ended(files, known_settings.config)
     except OSError as error:
         rows.append(unknown(unit.path, error))
@@ -276,7 +284,7 @@ def examine(unit: KeepUnit) -> PartitionKeeps:
 
 
 def _why_segments_ended(files: PartitionFiles, config: LogConfig) -> dict[str, int]:
-    """Why the segments of a partition ended, if most of them are small.
+    """Reason -> the number of small segments that ended for it; empty if most are not small.
 
     Source: Kafka `LogSegment.shouldRoll`.
     """
@@ -300,7 +308,14 @@ def _why_segments_ended(files: PartitionFiles, config: LogConfig) -> dict[str, i
 def _roll_of(
     info: SegmentInfo, first: BatchHeader, following: BatchHeader, config: LogConfig
 ) -> str:
-    """Why a segment ended, a word of `ROLLS`, by its first batch and that of the next one."""
+    """Why a segment ended: a word of `ROLLS`.
+
+    Args:
+        info: the segment.
+        first: its first batch.
+        following: the first batch of the next segment.
+        config: the configuration of the log.
+    """
     waited = following.max_timestamp - first.max_timestamp
     has_times = min(following.max_timestamp, first.max_timestamp) >= 0
     if has_times and waited > config.segment_ms:
@@ -315,7 +330,7 @@ def _roll_of(
 
 
 def _of_log(unit: KeepUnit, files: PartitionFiles) -> Iterator[KeptFile]:
-    """The files of a partition that a broker serves, each with its cause."""
+    """The rows of the files of a partition that a broker serves."""
     sizes = _Sizes(files)
     if files.segments:
         yield from _of_segments(unit, files, sizes)
@@ -325,7 +340,7 @@ def _of_log(unit: KeepUnit, files: PartitionFiles) -> Iterator[KeptFile]:
 
 
 def _of_segments(unit: KeepUnit, files: PartitionFiles, sizes: _Sizes) -> tuple[KeptFile, ...]:
-    """The segments; all of them are unknown if one cannot be read, so that none counts twice."""
+    """The rows of the segments; all are unknown if one is unreadable: none counts twice."""
     if isinstance(unit.settings, str):
         why = unit.settings
     else:
@@ -339,7 +354,7 @@ def _of_segments(unit: KeepUnit, files: PartitionFiles, sizes: _Sizes) -> tuple[
 
 
 def _of_files(files: PartitionFiles) -> Iterator[KeptFile]:
-    """The files outside of segments."""
+    """The rows of the files outside of segments."""
     small = (path for path in (files.leader_epochs, files.metadata) if path is not None)
     pairs = (
         *((file.path, "snapshot") for file in (*files.snapshots, *files.kraft_snapshots)),
@@ -355,14 +370,14 @@ def _of_files(files: PartitionFiles) -> Iterator[KeptFile]:
 
 
 class _Sizes:
-    """The room on the disk of the files of segments.
+    """The disk space of the files of segments.
 
     Attributes:
-        ahead: bytes of room that were taken in advance, as for indexes of an active segment.
+        ahead: the bytes that are allocated ahead, as for the indexes of an active segment.
     """
 
     def __init__(self, files: PartitionFiles) -> None:
-        """Ask the disk about the files of all segments."""
+        """Read the status of the files of all segments."""
         self.ahead = 0
         self._logs: dict[int, Disk] = {}
         self._indexes: dict[int, int] = {}
@@ -377,7 +392,7 @@ class _Sizes:
             self.ahead += sum(disk.ahead for disk in (log, *indexes))
 
     def row(self, path: Path, cause: str, base_offset: int, **more: Any) -> KeptFile:
-        """A row of the answer: all files of a segment stay for one cause."""
+        """The row of a segment, whose files all stay for one cause."""
         disk = self._logs.get(base_offset, Disk())
         indexes = self._indexes.get(base_offset, 0)
         return KeptFile(
@@ -386,7 +401,7 @@ class _Sizes:
 
 
 def _index_disk(files: SegmentFiles, path: Path, *, is_last: bool) -> Disk:
-    """The room of an index; of an active segment, up to the entries in use if these are known."""
+    """The disk space of an index; in an active segment, unused entries count as `ahead`."""
     disk = disk_of(path)
     if is_last and disk.bytes > _SMALL_BYTES and path != files.txn_index:
         kind = OffsetIndex if path == files.index else TimeIndex
@@ -402,7 +417,7 @@ def _index_disk(files: SegmentFiles, path: Path, *, is_last: bool) -> Disk:
 def _segments_by_cause(
     unit: KeepUnit, settings: PartitionSettings, sizes: _Sizes
 ) -> Iterator[KeptFile]:
-    """The segments that retention takes, then the others, each with its cause."""
+    """The rows of the segments that retention deletes, then those of the others."""
     retention = settings.retention_rules(of_one_log=unit.of_one_log)
     compaction = settings.compaction_rules()
     with Log.open(unit.path) as log:
@@ -453,15 +468,15 @@ def _files_left_to_cleaner(
     end_offset: int,
     sizes: _Sizes,
 ) -> Iterator[KeptFile]:
-    """The segments that retention leaves to the cleaner, each with its cause.
+    """The rows of the segments that retention leaves to the cleaner.
 
     Args:
         unit: the partition.
-        rules: by which it is compacted.
+        rules: the rules of its compaction.
         log: the log.
         left: the segments.
-        end_offset: of the log.
-        sizes: of the files.
+        end_offset: the end of the log.
+        sizes: the disk space of the files.
     """
     if not left:
         return
@@ -492,7 +507,15 @@ def _files_left_to_cleaner(
 def _cause_of(
     segment: StayingSegment, end: int, plan: CompactionPlan, why_untouched: str, *, is_last: bool
 ) -> str:
-    """The cause for which the cleaner leaves a segment."""
+    """The cause for which the cleaner keeps a segment.
+
+    Args:
+        segment: the segment.
+        end: the offset after it.
+        plan: the next pass of the cleaner.
+        why_untouched: the plan's reason for not touching it.
+        is_last: whether it is the active segment.
+    """
     if is_last:
         return "active"
     if segment.base_offset >= plan.first_uncleanable_offset:
@@ -516,7 +539,7 @@ def _why(cause: str, plan: CompactionPlan) -> str:
 
 
 def _young_until(log: Log, plan: CompactionPlan) -> int | None:
-    """The time in ms from which the first segment that is too young to be compacted is not."""
+    """When the first segment that is too young for compaction is old enough, in ms; else None."""
     lag = plan.config.min_compaction_lag_ms
     if lag <= 0 or plan.first_uncleanable_offset >= plan.log_end_offset:
         return None
@@ -531,7 +554,12 @@ def _young_until(log: Log, plan: CompactionPlan) -> int | None:
 
 
 def _in_two_parts(row: KeptFile, saved: int) -> Iterator[KeptFile]:
-    """A segment that the next pass makes smaller, in two parts: one goes, one stays."""
+    """A segment as two rows if the next pass makes it smaller: the part that goes, and the rest.
+
+    Args:
+        row: the row of the segment.
+        saved: the bytes that the pass saves.
+    """
     if not saved:
         yield row
         return

@@ -402,8 +402,9 @@ def _doctor(
     if fleet and broker_config is not None:
         raise ValueError("a server.properties is of one broker, and these are of a fleet")
     sources = SettingSources(metadata_directory, broker_config, config or {}, topic_config or {})
-    homes = paths_of(paths)
-    return doctor_of(group_by_broker(homes) if fleet else [homes], sources, **options)
+    data_directories = paths_of(paths)
+    brokers = group_by_broker(data_directories) if fleet else [data_directories]
+    return doctor_of(brokers, sources, **options)
 
 
 def _run(

@@ -410,7 +410,7 @@ def _change(
 
     Args:
         spark: the session.
-        sizes: plans, and how large each partition is.
+        sizes: each plan, with the size of its partition.
         act: applies the plans of one data directory.
         progress: called now and then with tasks done and tasks in all.
 
@@ -418,12 +418,12 @@ def _change(
         The plans that were carried out, by path; and the `tasks`, `backups` and `kept_bytes` of the
         result.
     """
-    homes: dict[Path, list[tuple[Any, int]]] = {}
+    plans_by_directory: dict[Path, list[tuple[Any, int]]] = {}
     for plan, size in sizes:
-        homes.setdefault(home_of(plan.path), []).append((plan, size))
+        plans_by_directory.setdefault(home_of(plan.path), []).append((plan, size))
     items = [
         Item(tuple(plan for plan, _size in plans), sum(size for _plan, size in plans))
-        for _home, plans in sorted(homes.items())
+        for _home, plans in sorted(plans_by_directory.items())
     ]
     ran = run(spark, items, partial(_apply, act=act), progress=progress)
     reports = [done for answer, _size in ran.answers for done in answer]
@@ -435,12 +435,20 @@ def _change(
 
 
 def _apply(
-    homes: Sequence[Sequence[Any]], *, act: Callable[[Sequence[Any]], list[Report]]
+    plans_by_directory: Sequence[Sequence[Any]], *, act: Callable[[Sequence[Any]], list[Report]]
 ) -> tuple[list[Report], int]:
-    """Change some data directories, in a worker; an error of one does not stop the others."""
+    """Change some data directories, in a worker; an error in one does not stop the others.
+
+    Args:
+        plans_by_directory: the plans for each data directory.
+        act: carries out the plans for one data directory.
+
+    Returns:
+        The reports, and the bytes of the backups.
+    """
     reports: list[Report] = []
     failed: list[KsegError | OSError] = []
-    for plans in homes:
+    for plans in plans_by_directory:
         try:
             reports += act(plans)
         except (KsegError, OSError) as error:
