@@ -70,7 +70,7 @@ def describe_overlap(earlier: SegmentSummary, later: SegmentSummary) -> str:
 
 
 def _stretch(path: str, first: int, last: int) -> _Stretch:
-    """The bytes of a log from its first batch with offsets of a range to its last one."""
+    """The bytes of a log from its first batch to its last one with offsets of a range."""
     start = end = 0
     with LogFile.open(path, "never") as log:
         for table in log.headers():
@@ -83,12 +83,14 @@ def _stretch(path: str, first: int, last: int) -> _Stretch:
 
 
 def _has_same_bytes(earlier: _Stretch, later: _Stretch) -> bool:
+    """Whether two ranges of bytes are equal."""
     if earlier.end - earlier.start != later.end - later.start:
         return False
     return all(a == b for a, b in zip_longest(_windows(earlier), _windows(later)))
 
 
 def _windows(stretch: _Stretch) -> Iterator[bytes]:
+    """The bytes of a range, a bounded part at a time."""
     path, start, end = stretch
     with MappedFile.open(path, "never") as file:
         for at in range(start, end, _WINDOW_BYTES):
@@ -133,8 +135,8 @@ def check_across(examined: Examined, findings: Findings) -> None:
 
 
 def _check_segments(segments: Sequence[SegmentSummary], findings: Findings) -> None:
-    """Compare each segment with those before it: offsets that overlap, epochs that fall."""
-    farthest = segments[0]  # of those before: it may go on past more than one
+    """Report segments whose offsets overlap earlier ones, or whose leader epochs decrease."""
+    farthest = segments[0]  # the earlier segment that ends last: it may overlap several others
     for before, segment in pairwise(segments):
         if (before.last_offset or -1) >= (farthest.last_offset or -1):
             farthest = before
@@ -164,9 +166,10 @@ def _check_segments(segments: Sequence[SegmentSummary], findings: Findings) -> N
 
 
 def _check_gaps(partition: str, segments: Sequence[SegmentSummary], findings: Findings) -> None:
-    """Offsets that no segment has, and compaction did not take.
+    """Report offsets that no segment has, unless compaction may have removed their records.
 
-    Either the policy is known, or the segments on both sides have a record for each offset.
+    It has not if the policy is known and says so; or else if the segments on both sides have a
+    record for each offset.
     """
     gaps = [
         (before, segment)
@@ -175,8 +178,8 @@ def _check_gaps(partition: str, segments: Sequence[SegmentSummary], findings: Fi
     ]
     policy = _known_policy(partition) if gaps else None
     for before, segment in gaps:
-        # Compaction leaves gaps, too. Without a known policy, records for each offset say that the
-        # log was not compacted.
+        # Compaction leaves gaps, too. If the policy is not known, a record for each offset shows
+        # that the log was not compacted.
         if COMPACT in policy if policy else not (before.dense and segment.dense):
             continue
         last = segment.base_offset - 1
@@ -185,11 +188,11 @@ def _check_gaps(partition: str, segments: Sequence[SegmentSummary], findings: Fi
 
 def _known_policy(partition: str) -> str | None:
     """The cleanup policy of a partition's topic; None where it is not known."""
-    home = os.path.dirname(os.path.realpath(partition))
+    directory = os.path.dirname(os.path.realpath(partition))
     if os.path.basename(partition).startswith("__"):
         return COMPACT
     try:
-        values = settings.settings(home).of(partition).values
+        values = settings.settings(directory).of(partition).values
     except (KsegError, OSError, ValueError):
         return None
     policy = values.get("cleanup.policy")
@@ -218,10 +221,18 @@ def _check_epochs(
     *,
     is_start_known: bool,
 ) -> None:
-    """Each change of epoch in the log must agree with the checkpoint's entry for that offset.
+    """Report leader epochs of the log that contradict its checkpoint of epochs.
 
-    Kafka moves the first entry with the log's start. So no entry lies below the first segment where
-    `is_start_known` says that the log begins there. Elsewhere it may begin in a tier.
+    Each change of epoch in the log must agree with the checkpoint's entry for that offset. Kafka
+    moves the first entry with the log's start, so no entry is below the start.
+
+    Args:
+        partition: the facts beside the segments.
+        end: the end of the log; None if it is not known.
+        segments: its segments.
+        findings: receives the findings.
+        is_start_known: whether the log begins with its first segment; otherwise it may begin in a
+            tier.
     """
     # As in Kafka: a change of epoch displaces later entries that contradict it.
     entries = (EpochEntry(*change) for segment in segments for change in segment.epochs)
@@ -274,22 +285,23 @@ def _check_offsets(
     partitions: Iterable[PartitionSummary],
     findings: Findings,
 ) -> None:
-    """Report offsets of a checkpoint that lie beyond the ends of their logs.
+    """Report offsets of a checkpoint that are beyond the ends of their logs.
 
-    A start deletes all of a log whose start lies beyond its end, so that is an error in any case.
-    A recovery point is one unless the log is being written; the other checkpoints may run ahead.
+    A start deletes all of a log whose start is beyond its end, so that is an error in any case. A
+    recovery point beyond the end is an error unless the log is being written; the offsets of the
+    other checkpoints may be ahead of a log.
 
     Args:
-        checkpoint: the file.
-        ends: of the logs, by partition directory.
-        partitions: of all data directories.
+        checkpoint: the checkpoint.
+        ends: the ends of the logs, keyed by partition directory.
+        partitions: the partitions of all data directories.
         findings: receives the findings.
     """
-    home = checkpoint.directory.rstrip(os.sep)
+    directory = checkpoint.directory.rstrip(os.sep)
     by_key = {
         partition.key: partition
         for partition in partitions
-        if os.path.dirname(partition.path) == home
+        if os.path.dirname(partition.path) == directory
     }
     starts = checkpoint.name == FileKind.LOG_START.value
     is_flushed = checkpoint.name == FileKind.RECOVERY_POINT.value
@@ -313,7 +325,7 @@ def _check_offsets(
 OFFSET_CHECKPOINTS = frozenset(
     (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REPLICATION, FileKind.CLEANER)
 )
-#: The code of a small file that breaks its format, and the function that reads it.
+#: Kind of a small file -> the code if it breaks its format, and the function that reads it.
 _FORMATS: Final[dict[FileKind, tuple[str, Callable[[str], Any]]]] = {
     FileKind.LEADER_EPOCHS: ("epochs-format", checkpoints.read_leader_epochs),
     FileKind.PARTITION_METADATA: ("metadata-format", metadata.read_partition_metadata),
@@ -383,7 +395,7 @@ def examine_data_directory(listing: DataDirectory) -> Examined:
 
 
 def examine_file(path: str, kind: FileKind, base_offset: int | None) -> Examined:
-    """Examine a small file by itself: an index without its log, a snapshot, a checkpoint."""
+    """Examine a single small file: an index without its log, a snapshot, a checkpoint."""
     findings = Findings()
     size = io.size_at(path)
     if kind in CHECKED:
@@ -400,7 +412,7 @@ def examine_file(path: str, kind: FileKind, base_offset: int | None) -> Examined
 def check_snapshot(
     path: str, offset: int | None, findings: Findings
 ) -> tuple[ProducerSnapshotEntry, ...]:
-    """Check a producer snapshot: its checksum and shape, and that no entry lies past its offset.
+    """Check a producer snapshot: its checksum and format, and that no entry is past its offset.
 
     Returns:
         The entries, as far as they can be read.
@@ -453,13 +465,13 @@ def check_offset_checkpoint(
 
 
 def _check_leftover(entry: NamedFile, findings: Findings) -> None:
-    """Note a file of interrupted work; what is being written is no fault, and is replaced."""
+    """Report a file of interrupted work, but not a `.tmp` file, which is being written."""
     if entry.name.suffix != "tmp":
         findings.say("leftover", name_of(entry.path), suffix=entry.name.suffix)
 
 
 def _check_names(files: PartitionFiles, findings: Findings) -> None:
-    """Report names that a broker does not take as they are, and files of unfinished work."""
+    """Report names that a broker does not expect, and files of interrupted work."""
     for entry in files.temporary_files:
         _check_leftover(entry, findings)
     for entry in files.orphans:

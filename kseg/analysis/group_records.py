@@ -1,4 +1,4 @@
-"""Groups out of their last records: states, members, assignments, and the state of shares.
+"""Groups put together from their last records: states, members, assignments, and shares.
 
 | type | state by |
 |---|---|
@@ -6,7 +6,7 @@
 | Consumer (KIP-848), Streams (KIP-1071) | members, and their epochs beside the target's |
 | Share (KIP-932) | members |
 
-A group of commits alone is Classic and Empty, as for Kafka's tools.
+A group that has only commits is Classic and Empty, as for Kafka's tools.
 
 Source: Kafka `GroupMetadataManager`, `ConsumerGroup.maybeUpdateGroupState`, `StreamsGroup`,
 `ShareCoordinatorShard`, `PersisterStateBatchCombiner`.
@@ -27,7 +27,7 @@ from kseg.internal import InternalRecord
 
 _KINDS: Final = {"CONSUMER_GROUP": "Consumer", "SHARE_GROUP": "Share", "STREAMS_GROUP": "Streams"}
 _CLASSIC: Final = "GROUP_METADATA"
-#: Kafka's number of the state of a member that has all of its assignment, by type of group.
+#: Type of group -> Kafka's number for the state of a member that has its whole assignment.
 _STABLE: Final = {"Consumer": 0, "Share": 0, "Streams": 1}
 _TASKS: Final = {"activeTasks": "active", "standbyTasks": "standby", "warmupTasks": "warmup"}
 #: `StateBatch.deliveryState`.
@@ -41,20 +41,20 @@ class Group(NamedTuple):
 
     Attributes:
         group: its id.
-        type: Classic, Consumer, Share or Streams; "" for a group of which tombstones are left.
+        type: Classic, Consumer, Share or Streams; "" for a group that has only tombstones.
         state: Stable, Empty, Dead; of the newer protocols also Assigning, Reconciling, NotReady.
         protocol_type: consumer, share or streams; for a classic group also others, such as connect,
-            and "" for commits alone.
+            and "" for a group that has only commits.
         protocol: of a classic group, the assignor; of a consumer group, the server's.
         epoch: the generation of a classic group, else the group epoch.
         assignment_epoch: of the target assignment; None for a classic group.
         state_timestamp_ms: of the last change of state; None where records do not say.
-        members: how many there are.
-        commits: how many offsets are committed.
-        pending: how many commits wait for the end of a transaction.
-        lag: the sum over the commits, or share partitions, whose log is here; None without any,
-            where a partition of a member has no commit, and where a commit is beyond the end.
-        expires_ms: the first of its commits to expire; None for none.
+        members: the number of members.
+        commits: the number of committed offsets.
+        pending: the number of commits that wait for the end of a transaction.
+        lag: the sum over the commits, or share partitions, whose log is here; None if there are
+            none, if a partition of a member has no commit, or if a commit is beyond the end.
+        expires_ms: when the first of its commits expires; None if none does.
         log_partition: the partition of `__consumer_offsets` that has it.
     """
 
@@ -79,10 +79,10 @@ class Member(NamedTuple):
 
     Attributes:
         group, member_id, instance_id, client_id, host, rack: names.
-        epoch: of the member; None in a classic group.
-        state: of the member, Kafka's number; None in a classic group.
-        topics: that it subscribes to; None where they cannot be read.
-        regex: that it subscribes to.
+        epoch: the member's epoch; None in a classic group.
+        state: Kafka's number of the member's state; None in a classic group.
+        topics: the topics that it subscribes to; None where they cannot be read.
+        regex: the regular expression that it subscribes to.
         assignment: its `topic` (for a streams group, the subtopology), `partitions`, and `role`
             (active, standby or warmup, for a streams group).
         target: the assignment to reach; None in a classic group.
@@ -108,7 +108,8 @@ class ShareState(NamedTuple):
     """How far a share group has come in a partition.
 
     Attributes:
-        group, topic, partition: which; the topic's id where its name is not known.
+        group, topic, partition: the group and the partition; the topic's id if it has no known
+            name.
         start_offset: the first offset that may be delivered; -1 before the first one.
         end_offset, end_from: as for commits.
         lag: records to the end that are not yet done.
@@ -139,7 +140,12 @@ class ShareState(NamedTuple):
 
 @dataclass(slots=True)
 class GroupRecords:
-    """The last records of one group: values by the record's name, then by member or expression."""
+    """The last records of one group.
+
+    Attributes:
+        log_partition: the partition of `__consumer_offsets` that has them.
+        values: name of a record -> member id or regular expression ("" if neither) -> value.
+    """
 
     log_partition: int
     values: dict[str, dict[str, Fields | None]] = field(
@@ -147,13 +153,13 @@ class GroupRecords:
     )
 
     def live(self, name: str) -> dict[str, Fields]:
-        """The values of a record that is not a tombstone."""
+        """The values of the records of a name, keyed as in `values`, without tombstones."""
         return {key: value for key, value in self.values.get(name, {}).items() if value is not None}
 
 
 @frozen_dataclass
 class Built:
-    """A group out of its records.
+    """A group put together from its records.
 
     Attributes:
         group, members: the group, without its commits.
@@ -179,7 +185,13 @@ def file_record(record: InternalRecord, log_partition: int, into: dict[str, Grou
 
 
 def build(name: str, records: GroupRecords, names: Names) -> Built:
-    """The group of a name."""
+    """Put a group together.
+
+    Args:
+        name: its id.
+        records: its last records.
+        names: topic ids -> names of topics.
+    """
     for prefix, kind in _KINDS.items():
         if records.live(f"{prefix}_METADATA"):
             return _modern_group(name, kind, prefix, records, names)
@@ -192,9 +204,9 @@ def build(name: str, records: GroupRecords, names: Names) -> Built:
 def _classic(name: str, value: Fields, log_partition: int) -> Built:
     """A group of the classic protocol.
 
-    Its commits expire, as Kafka has it, by their own time if it is a consumer group whose
-    subscriptions are known, those of subscribed topics not; by the time of its last change if it is
-    empty; and else not at all.
+    As in Kafka, the commits of an empty group expire by the time of its last change; those of a
+    consumer group whose subscriptions are known by their own time, except for subscribed topics;
+    and those of other groups not at all.
     """
     members = tuple(_classic_member(name, member) for member in value["members"])
     kind = value["protocolType"] or ""
@@ -225,7 +237,7 @@ def _classic(name: str, value: Fields, log_partition: int) -> Built:
 
 
 def _classic_member(group: str, value: Fields) -> Member:
-    """A member out of the value of its group; subscription and assignment are bytes if unread."""
+    """A member, from the value of its group; an undecoded subscription or assignment is bytes."""
     subscription = value["subscription"]
     assignment = value["assignment"]
     parts = None
@@ -252,7 +264,7 @@ def _classic_member(group: str, value: Fields) -> Member:
 
 
 def _user_bytes(part: Fields | bytes) -> int:
-    """The size of the user data of a subscription or assignment; of all where it is unread."""
+    """The size of the user data of a subscription or assignment; of all of it if undecoded."""
     return len(part if isinstance(part, bytes) else part["userData"] or b"")
 
 
@@ -262,8 +274,8 @@ def _modern_group(name: str, kind: str, prefix: str, records: GroupRecords, name
     Args:
         name: its id.
         kind, prefix: from `_KINDS`.
-        records: of the group.
-        names: of topics.
+        records: its last records.
+        names: topic ids -> names of topics.
     """
     value = records.live(f"{prefix}_METADATA")[""]
     target = records.live(f"{prefix}_TARGET_ASSIGNMENT_METADATA").get("", {})
@@ -363,20 +375,21 @@ class Delivery:
     """The last snapshot of a share partition, and the updates after it.
 
     Attributes:
-        last: fields of the snapshot, with the changes of the updates.
-        batches: first and last offset, delivery count and state, of all of these records.
+        last: the fields of the snapshot, changed by the updates.
+        batches: first offset, last offset, delivery count and state of all batches in the snapshot
+            and the updates.
     """
 
     last: Fields
     batches: list[tuple[int, int, int, int]]
 
     def counts(self) -> dict[str, int]:
-        """The records from the start offset on in each state.
+        """The number of records from the start offset on in each state.
 
         Where batches overlap, the higher delivery count is right, then the higher state.
         """
         start = self.last["startOffset"]
-        # Numbers are negative, so that the batch that is right is the smallest one of the heap.
+        # Counts and states are negated, so that the smallest batch of the heap is the right one.
         batches = sorted(
             (max(first, start), last, -count, -state)
             for first, last, count, state in self.batches
@@ -425,9 +438,13 @@ class Delivery:
 
 
 def deliver(record: InternalRecord, into: dict[tuple[str, UUID, int], Delivery]) -> None:
-    """Apply a record of `__share_group_state`, in the order of the log.
+    """Apply a record of `__share_group_state`; records come in the order of the log.
 
     An update after a snapshot adds batches; -1 stands for a field that it does not change.
+
+    Args:
+        record: the record.
+        into: (group, topic id, partition) -> its state so far; is updated.
     """
     key: Any = record.key
     value: Any = record.value

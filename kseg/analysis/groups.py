@@ -45,9 +45,6 @@ from kseg.internal.registry import SchemaFinding
 from kseg.log.clock import now_of
 from kseg.log.reader import LogView
 
-# ---- share groups --------------------------------------------------------------------------------
-
-
 # ---- the answer ----------------------------------------------------------------------------------
 
 #: `offsets.retention.minutes`, by default.
@@ -66,10 +63,10 @@ class GroupChange(NamedTuple):
     """A difference from the state at `since`.
 
     Attributes:
-        group: which.
+        group: the id of the group.
         topic, partition: of a commit, or of a share group's state; None for the group.
         field: the changed field: state, epoch, members, offset or start_offset.
-        before, after: None where it was not there, or is not there any more.
+        before, after: the values; None where the object did not exist then.
     """
 
     group: str
@@ -190,7 +187,15 @@ def groups(
 
 @frozen_dataclass
 class _Question:
-    """A question about the groups under some paths."""
+    """A question about the groups under some paths.
+
+    Attributes:
+        home: the partitions and the files beside them.
+        glob: only groups with matching ids.
+        lag_to: a word of `LAG_TO`.
+        readable: count only records that a consumer of committed records gets.
+        retention_ms: how long the broker keeps commits.
+    """
 
     home: Home
     glob: str
@@ -247,14 +252,15 @@ class _Question:
 
         Args:
             parts: columns of commits.
-            assigned: partitions of members: those without a commit get a row.
-            at: the time of the ends.
+            assigned: the partitions of members: those without a commit get a row.
+            at: the time at which the logs end for the lag, in ms; None for now.
         """
         columns = joined(parts or [NO_COMMITS])
         group, names = _codes(columns["group"])
-        live = {partition[0] for partition in assigned}
-        of_live = np.flatnonzero(np.array([name in live for name in names], np.bool_)[group])
-        committed = (columns[name][of_live].tolist() for name in ("group", "topic", "partition"))
+        with_members = {partition[0] for partition in assigned}
+        has_members = np.array([name in with_members for name in names], np.bool_)
+        rows = np.flatnonzero(has_members[group])
+        committed = (columns[name][rows].tolist() for name in ("group", "topic", "partition"))
         without_commit = sorted(assigned.difference(zip(*committed, strict=True)))
         if without_commit:
             columns = joined([columns, _without_offsets(without_commit)])
@@ -292,11 +298,11 @@ class _Question:
         """Fill in the lag of the commits of one partition whose log is here.
 
         Args:
-            directory: of the partition.
-            at: the time of the end.
-            rows: of its commits.
-            offsets: the committed ones, of all rows; `NONE` where nothing is committed.
-            into: the columns to fill, of all rows.
+            directory: the directory of the partition.
+            at: the time at which the log ends for the lag, in ms; None for now.
+            rows: the rows of its commits.
+            offsets: the committed offsets of all rows; `NONE` where nothing is committed.
+            into: the columns of all rows, which receive the values.
         """
         view = LogView.open(directory)
         start = view.log_start_offset
@@ -313,7 +319,7 @@ class _Question:
         into["outside"][rows[offsets[rows] < start]] = "before-start"
         into["outside"][rows[is_beyond]] = "behind-end"
         last = _last_time(view, end)
-        times = dict[int, int]()  # of the next record, by committed offset; many groups share one
+        times = dict[int, int]()  # committed offset -> time of the next record, read once
         for row, offset in zip(rows.tolist(), offsets[rows].tolist(), strict=True):
             if offset >= end or last is None:
                 into["lag_ms"][row] = 0 if offset >= end else NONE
@@ -334,7 +340,13 @@ class _Question:
         return (view.log_end_offset, "log-end") if end is None else (end, self.lag_to)
 
     def _share(self, at: int | None, progress: Progress | None, logs: list[LogTaken]) -> Rows:
-        """The states of share groups."""
+        """The states of the partitions of share groups.
+
+        Args:
+            at: the time of the state, in ms; None for now.
+            progress: called with the bytes that are read.
+            logs: receives the partitions of the internal topic.
+        """
         deliveries: dict[tuple[str, UUID, int], Delivery] = {}
         for log, chunks in self.home.values(InternalTopic.SHARE, at, progress):
             logs.append(log)
@@ -379,7 +391,7 @@ _COLUMNS: Final = (
 )
 _COMMITS: Final = ("OFFSET_COMMIT", "LEGACY_OFFSET_COMMIT")
 _NOT_MODERN: Final = (*_COMMITS, _CLASSIC)
-#: The fields of a commit's value, by their columns.
+#: Column -> field of a commit's value.
 _FIELDS: Final = {
     "leader_epoch": "leaderEpoch",
     "commit_timestamp": "commitTimestamp",
@@ -388,7 +400,7 @@ _FIELDS: Final = {
 
 
 def _assigned_places(built: Built) -> Iterator[_Place]:
-    """The partitions that the members of a group have; none for the tasks of a streams group."""
+    """The partitions that the members of a group have; nothing for tasks of a streams group."""
     for member in built.members:
         for part in member.assignment or ():
             if part["role"] is None and built.group.type != "Share":
@@ -417,7 +429,13 @@ def _with_share(group: Group, lags: Sequence[int | None]) -> Group:
 
 
 def _unusual_commit(row: InternalRow, producer_id: int, log_partition: int) -> list[_Columns]:
-    """A commit whose form `commit_rows` does not read; none for a tombstone."""
+    """The columns of a commit that `commit_rows` does not read; empty for a tombstone.
+
+    Args:
+        row: its record.
+        producer_id: the producer whose open transaction it is part of; -1 if it is not.
+        log_partition: the partition of `__consumer_offsets` that has it.
+    """
     key: Any = row.record.key
     value: Any = row.record.value
     if value is None:
@@ -437,14 +455,14 @@ def _unusual_commit(row: InternalRow, producer_id: int, log_partition: int) -> l
 
 
 def _codes(texts: Any) -> tuple[Any, list[str]]:
-    """The rank of each text among the different ones, and these in order."""
+    """int64[n], the rank of each text among the distinct texts; and the distinct texts, sorted."""
     names = sorted(set(texts.tolist()))
     ranks = {name: rank for rank, name in enumerate(names)}
     return np.array([ranks[text] for text in texts.tolist()], np.int64), names
 
 
 def _readable_records(view: LogView, offsets: Any, end: int) -> Any:
-    """How many committed records a consumer gets from each offset to an end."""
+    """int64[n]: the number of committed records that a consumer gets from each offset to an end."""
     counts = np.zeros(len(offsets), np.int64)
     begin = max(int(offsets.min(initial=end)), view.log_start_offset)
     if begin < end:
@@ -455,7 +473,7 @@ def _readable_records(view: LogView, offsets: Any, end: int) -> Any:
 
 
 def _last_time(view: LogView, end: int) -> int | None:
-    """The time of the batch before an offset; None for none."""
+    """The time of the batch before an offset; None if there is no such batch."""
     try:
         return view.lookup(end - 1).max_timestamp
     except KsegError:
@@ -463,7 +481,7 @@ def _last_time(view: LogView, end: int) -> int | None:
 
 
 def _time_from(view: LogView, offset: int) -> int:
-    """The time of the first record from an offset on; `NONE` where it has none."""
+    """The time of the first record from an offset on; `NONE` if it is not known."""
     try:
         for columns in view.read(offset=(offset, None), columns=("timestamp",), max_rows=1):
             time = int(columns["timestamp_ms"][0])
@@ -476,7 +494,13 @@ def _time_from(view: LogView, offset: int) -> int:
 def _with_commits(
     built: Mapping[str, Built], commits: _Columns, retention_ms: int
 ) -> tuple[Group, ...]:
-    """The groups with the sums over their commits; fills in when each commit expires."""
+    """The groups with the sums over their commits.
+
+    Args:
+        built: group id -> the group from its records.
+        commits: the columns of all commits; receives `expires_ms`.
+        retention_ms: how long the broker keeps commits.
+    """
     code, names = _codes(commits["group"])
     pending = commits["pending"] != NONE
     lag = commits["lag"]
@@ -485,7 +509,7 @@ def _with_commits(
     for rank, name in enumerate(names):
         recorded = groups.get(name)
         if recorded is None or recorded.group.state == "Dead":
-            # A group of commits alone.
+            # A group that has commits, but no records of its own.
             place = int(commits["log_partition"][first[rank]])
             groups[name] = Built(Group(name, "Classic", "Empty", "", log_partition=place))
     expires = commits["expires_ms"] = _expiry([groups[name] for name in names], code, commits)
@@ -494,7 +518,7 @@ def _with_commits(
     expires[has_expiry] = commits["expire_timestamp"][has_expiry]
     bounds = [*first.tolist(), len(code)]
     has_none = commits["offset"] == NONE
-    is_unknown = has_none | (commits["outside"] == "behind-end")  # no sum of lags tells anything
+    is_unknown = has_none | (commits["outside"] == "behind-end")  # then the sum of lags is unknown
     for rank, name in enumerate(names):
         rows = slice(bounds[rank], bounds[rank + 1])
         counts = ~pending[rows] & (lag[rows] != NONE)
@@ -517,9 +541,9 @@ def _expiry(built: Sequence[Built], code: Any, commits: _Columns) -> Any:
     A commit is kept while its topic is subscribed to, and while it is pending.
 
     Args:
-        built: the groups by their codes.
+        built: the groups; `code` is an index of them.
         code: int64[n], the group of each commit.
-        commits: its columns.
+        commits: the columns of the commits.
     """
     states = [
         group.group.state_timestamp_ms if group.expires_from == "state" else None for group in built
@@ -556,7 +580,7 @@ def _changes(before: Groups, after: Groups) -> Iterator[GroupChange]:
 
 
 def _by_place(rows: Iterable[Mapping[str, Any]], field: str) -> dict[tuple[str, str, int], int]:
-    """A field of rows by group, topic and partition, without pending commits."""
+    """(group, topic, partition) -> a field of its row; pending commits are left out."""
     return {
         (row["group"], row["topic"], row["partition"]): row[field]
         for row in rows

@@ -40,15 +40,16 @@ _Value = TypeVar("_Value")
 
 @dataclass(slots=True)
 class Summary:
-    """The headers of some batches in sum.
+    """Sums over the headers of some batches.
 
     Attributes:
-        batches: how many.
-        records: how many, control records among them; None where compressed messages of magic 0
-            and 1 do not say how many they hold.
-        min_timestamp, max_timestamp: ms, as headers state them; None where no header does.
-        codecs, magics: the codecs and magics in it.
-        first_offset, last_offset: of the batches in order of feeding; None without batches.
+        batches: the number of batches.
+        records: the number of records, with control records; None where compressed messages of
+            magic 0 and 1 do not say how many they hold.
+        min_timestamp, max_timestamp: in ms, as headers state them; None where no header does.
+        codecs, magics: the codecs and magics of the batches.
+        first_offset, last_offset: of the first and the last batch that was fed; None if there are
+            no batches.
     """
 
     batches: int = 0
@@ -61,7 +62,7 @@ class Summary:
     last_offset: int | None = None
 
     def feed(self, table: BatchTable) -> None:
-        """Take the next headers of a walk."""
+        """Add the next headers of a walk."""
         if not len(table):
             return
         self.batches += len(table)
@@ -79,10 +80,13 @@ class Summary:
         self._feed_times(table)
 
     def _feed_times(self, table: BatchTable) -> None:
-        """Smallest and largest time. A base timestamp may be a delete horizon."""
+        """Update the smallest and the largest time.
+
+        A base timestamp does not count where it is a delete horizon, or not the records' time.
+        """
         largest = table.max_timestamp
-        stated = (table.delete_horizon_ms == -1) & (table.timestamp_type == 0)
-        smallest = np.where(stated, table.base_timestamp, largest)
+        is_of_records = (table.delete_horizon_ms == -1) & (table.timestamp_type == 0)
+        smallest = np.where(is_of_records, table.base_timestamp, largest)
         has_time = (largest != NO_TIMESTAMP) & (table.record_count != 0) & (table.magic > 0)
         if table.kafka07 or not has_time.any():
             return
@@ -92,7 +96,7 @@ class Summary:
         self.max_timestamp = _of_both(max, high, self.max_timestamp)
 
     def merge(self, other: Summary) -> Summary:
-        """The sums of both, which are of different batches."""
+        """The sums over the batches of both."""
         both = self.records is not None and other.records is not None
         return Summary(
             self.batches + other.batches,
@@ -128,18 +132,18 @@ def _of_both(choose: Callable[[int, int], int], first: int | None, other: int | 
 
 @frozen_dataclass
 class SegmentFacts:
-    """One segment, by its headers and indexes.
+    """The facts of one segment, from its headers and indexes.
 
     Attributes:
-        file: name of the log file.
-        base_offset: from the name.
-        last_offset: of its last batch; None without batches.
-        bytes: how long it is.
+        file: the name of the log file.
+        base_offset: parsed from the name.
+        last_offset: the last offset of its last batch; None if it has no batches.
+        bytes: the size of the log file.
         summary: counts, times, codecs and formats of its batches.
-        index_entries, time_index_entries, txn_index_entries: in use; None without such a file, or
-            for a broken one.
+        index_entries, time_index_entries, txn_index_entries: the entries in use; None if the file
+            is missing or broken.
         end_position: where the walk ended.
-        stop: why it ended, by the name of a `StopReason`.
+        stop: why it ended: the name of a `StopReason`.
     """
 
     file: str
@@ -169,18 +173,18 @@ class PartitionInfo:
 
     Attributes:
         dir: the directory's name; None for a file by itself.
-        topic, partition: as the name says; None for a file, or a copy under another name.
+        topic, partition: parsed from the name; None for a file, or a copy under another name.
         log_start_offset, log_end_offset: the first offset to be read, and the next to be written.
-        bytes: of all log files.
+        bytes: the size of all log files.
         summary: counts, times, codecs and formats of all batches.
-        segments: rising.
+        segments: the segments, in ascending order.
         leader_epochs: as the checkpoint has them; None for a file, or a broken checkpoint.
-        leftovers: names of files that interrupted work has left.
+        leftovers: the names of files that interrupted work has left.
         faults: the reasons for missing facts; the numbers leave these parts out.
         path: the directory or the file, as it was given.
-        remote_start_offset: where the log of a tiered topic began whose first segments are not on
-            this disk; None else.
-        notes: in words, facts that cannot be known here.
+        remote_start_offset: where the log of a tiered topic began if its first segments are not on
+            this disk; otherwise None.
+        notes: facts that cannot be known here, in words.
         last_stable_offset: where committed records end; None for a file, or where damage hides it.
     """
 
@@ -314,14 +318,15 @@ def info_of(
         Unit(UnitKind.BATCHES if partition.is_file else UnitKind.PARTITION, name_of(partition.path))
         for partition in catalog
     ]
-    answers = run_units(units, _of_unit, threads=threads, progress=progress, skipped=skipped)
+    answers = run_units(units, _info_of_unit, threads=threads, progress=progress, skipped=skipped)
     by_path = {answer.path: answer for answer in answers}
     return tuple(by_path[unit.path] for unit in units if unit.path in by_path)
 
 
-def _of_unit(unit: Unit) -> PartitionInfo:
-    look = info_of_file if unit.kind is UnitKind.BATCHES else info_of_partition
-    return look(path_at(unit.path))
+def _info_of_unit(unit: Unit) -> PartitionInfo:
+    """The facts of a unit: of a file of batches, or of a partition directory."""
+    describe_path = info_of_file if unit.kind is UnitKind.BATCHES else info_of_partition
+    return describe_path(path_at(unit.path))
 
 
 def info_of_file(path: Path) -> PartitionInfo:
@@ -395,7 +400,7 @@ def info_of_partition(path: Path) -> PartitionInfo:
 
 
 def _segment(segment: Segment, faults: list[KsegError]) -> SegmentFacts:
-    """The facts of a segment, out of its headers and the sizes of its indexes; adds its faults."""
+    """The facts of a segment, from its headers and its indexes; `faults` receives its faults."""
     summary = Summary()
     for table in segment.headers():
         summary.feed(table)
@@ -417,7 +422,7 @@ def _segment(segment: Segment, faults: list[KsegError]) -> SegmentFacts:
 
 
 def _value_or_fault(get: Callable[[], _Value], faults: list[KsegError]) -> _Value | None:
-    """A value; None, and a fault, where its file is broken."""
+    """A value; None if its file is broken, and then `faults` receives the error."""
     try:
         return get()
     except KsegError as error:
@@ -426,6 +431,7 @@ def _value_or_fault(get: Callable[[], _Value], faults: list[KsegError]) -> _Valu
 
 
 def _count(index: Any) -> int | None:
+    """The number of entries of an index; None if it is missing."""
     return None if index.missing else int(index.entry_count)
 
 
@@ -440,8 +446,8 @@ class TopicSize:
         topic: its name.
         partitions: the number of its directories.
         segments, bytes: of their logs.
-        offsets: from the start to the end of each log; compaction and transactions leave gaps, so
-            the records may be fewer.
+        offsets: the number of offsets from the start to the end of each log; compaction and
+            transactions leave gaps, so the records may be fewer.
     """
 
     topic: str
@@ -452,7 +458,7 @@ class TopicSize:
 
 
 class Topics(Listed[TopicSize]):
-    """The topics by name; a table with a row for each."""
+    """The topics, sorted by name; a table with a row for each."""
 
     __slots__ = ()
     COLUMNS = "topic partitions segments bytes offsets"
@@ -548,7 +554,7 @@ def _sums(segments: Sequence[Any]) -> dict[str, int]:
 
 
 def traffic(tier: Tier) -> dict[str, int]:
-    """Requests that a store was sent so far, and bytes that it gave; 0 for a directory."""
+    """The requests sent to a tier's store so far, and the bytes read from it; 0 for a directory."""
     if not is_remote(tier.root):
         return {"requests": 0, "bytes_read": 0}
     store = Store.of(tier.root)

@@ -54,11 +54,11 @@ from kseg.format.times import Time, iso_text
 from kseg.frames import Row, Table, TableRows
 from kseg.log.clock import now_of
 
-#: Passes over the logs.
+#: The number of passes over the logs.
 _PASSES: Final = 4
 #: Most bytes of a file beside this module.
 _STORED_BYTES_MAX: Final = 4 << 20
-#: Rows of a table of the page; segments of a partition; topics whose timelines are drawn.
+#: The most rows of a table of the page; segments of a partition; topics with a drawn timeline.
 _ROWS: Final = 200
 _SEGMENTS: Final = 40
 _LINES: Final = 12
@@ -76,8 +76,8 @@ class BrokerReport(VerbReport, Table):
         paths: the data directories.
         now_ms: the time that counts.
         stats, explain, verify, doctor: the answers of the verbs with these names.
-        transactions: the answer of `kseg transactions`; None without any partition.
-        subjects: of schemas by id, from a topic `_schemas` in the directories.
+        transactions: the answer of `kseg transactions`; None if no partition is here.
+        subjects: id of a schema -> its subjects, from a topic `_schemas` in the directories.
         has_keys: whether the keys with most bytes are shown.
     """
 
@@ -139,18 +139,18 @@ class BrokerReport(VerbReport, Table):
             "CHARTS": charts,
             "DATA": data,
         }
-        # One pass: the text of a part is not looked at again.
+        # One pass, so that nothing is replaced inside the text of a part.
         return re.sub("@([A-Z]+)@", lambda match: parts[match[1]], template)
 
     def write(self, path: StrPath) -> None:
         """Write the page into a new file.
 
         Args:
-            path: of the file.
+            path: the path of the file.
 
         Raises:
-            ValueError: the file lies in a data directory.
-            MissingExtraError: as of `to_html`.
+            ValueError: the file would be in a data directory.
+            MissingExtraError: as for `to_html`.
             OSError: the file is there already, or cannot be written.
         """
         refuse_in_data_directory(path)
@@ -235,9 +235,9 @@ def _stats_and_verify(
     threads: int,
     progress: Progress | None,
 ) -> tuple[StatsReport, Report]:
-    """Both answers, of units that are examined for one directly after the other.
+    """The answers of stats and verify; each unit is examined for one directly after the other.
 
-    So the disk gives the bytes of a log once.
+    So the bytes of a log are read from the disk only once.
     """
     catalog = Catalog.of(paths, replicas="all", on_error="skip", files="all")
     skipped = list(catalog.skipped)
@@ -254,7 +254,7 @@ def _stats_and_verify(
 def _count_and_check(
     unit: Unit, *, counting: StatsOptions, checking: VerifyOptions
 ) -> tuple[counter.Stats | LeftOut, Examined]:
-    """The numbers of a unit, or its error, and what verify finds in it."""
+    """The numbers of a unit for stats, or its error; and the answer of verify about it."""
     examined = checks.examine(unit, checking)
     try:
         return counter.examine(unit, counting), examined
@@ -270,7 +270,7 @@ def _transactions(paths: Sequence[str], now: int, progress: Progress | None) -> 
 
 
 def _subjects(paths: Sequence[str]) -> dict[str, str]:
-    """The subjects of each id in the default context; other contexts have their own ids."""
+    """Schema id -> its subjects in the default context; other contexts have ids of their own."""
     subjects: defaultdict[str, list[str]] = defaultdict(list)
     try:
         for schema in schemas(paths):
@@ -282,7 +282,7 @@ def _subjects(paths: Sequence[str]) -> dict[str, str]:
 
 
 def _part(progress: Progress | None, passed: int) -> Progress | None:
-    """The progress of one of several passes; each counts as much."""
+    """The progress of one pass over the logs, after `passed` passes of equal weight."""
     if progress is None:
         return None
     return lambda done, total: progress(passed * total + done, _PASSES * total)
@@ -305,7 +305,7 @@ def _with_texts(partition: PartitionReport, *, has_keys: bool) -> Row:
 
 def _numbers(report: BrokerReport) -> dict[str, Any]:
     """The document that the page's script draws; its size is bounded."""
-    topics = report.stats.topics  # sums that take time, so they are made once
+    topics = report.stats.topics  # computed once, as it takes time
     return {
         "now": report.now_ms,
         "made": iso_text(report.now_ms),
@@ -326,7 +326,7 @@ def _numbers(report: BrokerReport) -> dict[str, Any]:
 
 
 def _tree(report: BrokerReport) -> dict[str, Any]:
-    """Topics with their partitions, with their files: the largest of each, and the rest."""
+    """The tree of topics, partitions and files: the largest of each, and a sum for the rest."""
     topics: dict[str, list[Row]] = defaultdict(list)
     room = _ROWS * _SEGMENTS
     for partition in sorted(report.explain.partitions, key=lambda row: -row.bytes):
@@ -362,7 +362,7 @@ def _note(row: Any) -> str:
 
 
 def _largest_rows(rows: list[Row], count: int) -> list[Row]:
-    """The rows with most bytes, and one for the others."""
+    """The `count` rows with most bytes, and one row for the sum of the others."""
     rows = sorted(rows, key=lambda row: (-row["bytes"], row["name"]))
     largest = rows[:count]
     rest = rows[count:]
@@ -424,7 +424,7 @@ def _keys(topics: StatsByTopic) -> list[Row]:
 
 
 def _expiring_bytes(explained: ExplainReport) -> list[Row]:
-    """Bytes that expire, by day and cause, the next days first."""
+    """The bytes that expire on each day for each cause, the next days first."""
     days = Counter[tuple[str, str]]()
     for row in explained.rows():
         day = iso_text(row.until_ms)
@@ -437,7 +437,7 @@ def _expiring_bytes(explained: ExplainReport) -> list[Row]:
 
 
 def _transaction_facts(answer: Transactions | None) -> Row:
-    """The numbers of transactions by status, and those without a marker, the oldest first."""
+    """The number of transactions of each status; and those without a marker, the oldest first."""
     if answer is None:
         return {"counts": {}, "rows": []}
     words = (
@@ -470,7 +470,7 @@ def _all_findings(report: BrokerReport) -> Iterator[Row]:
 
 
 def _first_findings(rows: Iterable[Row]) -> list[Row]:
-    """The findings, the worst first; of many the first ones, and a row that counts the others."""
+    """The first findings, the worst first; and a row that counts the others, if any."""
     order = {"error": 0, "warning": 1}
     findings = sorted(rows, key=lambda row: order.get(row["severity"], 2))
     if len(findings) > _ROWS:
@@ -481,6 +481,7 @@ def _first_findings(rows: Iterable[Row]) -> list[Row]:
 
 
 def _shorten_texts(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows with long texts cut off."""
     for row in rows:
         yield {
             name: cell[: 4 * _TEXT] if isinstance(cell, str) else cell for name, cell in row.items()

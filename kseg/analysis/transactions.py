@@ -84,11 +84,11 @@ class TransactionalId(NamedTuple):
         transactional_id: the name.
         state: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, Dead or
             PrepareEpochFence.
-        producer_id, producer_epoch: of its producer.
-        timeout_ms: of its transactions.
-        partitions: of the unfinished transaction, as `topic-0`.
-        start_ms: when that began; None for none.
-        update_ms: of the last change.
+        producer_id, producer_epoch: the id and the epoch of its producer.
+        timeout_ms: the timeout of its transactions.
+        partitions: the partitions of the unfinished transaction, as `topic-0`.
+        start_ms: when that transaction began; None if there is none.
+        update_ms: the time of the last change.
         client_transaction_version: 2 for KIP-890; 0 and 1 are older.
         log_partition: the partition of `__transaction_state` that has it.
     """
@@ -109,15 +109,15 @@ class Undecided(NamedTuple):
     """A transaction without a marker.
 
     Attributes:
-        topic, partition, producer_id, producer_epoch: whose.
+        topic, partition, producer_id, producer_epoch: its partition and its producer.
         status: hanging, open or prepared.
-        first_offset, last_offset, records, bytes: of its batches.
+        first_offset, last_offset, records, bytes: the numbers of its batches.
         start_ms, last_ms: the times of its first and last batch.
-        transactional_id: None where no record names one.
-        holds: things that wait for it: "last-stable-offset", and "cleaner" if the log is compacted;
-            "" if another transaction is before it.
-        why: the reason of the status.
-        command: ends it; None where nothing is to be typed.
+        transactional_id: the id of the producer; None where no record names one.
+        holds: what waits for it: "last-stable-offset", and "cleaner" if the log is compacted; "" if
+            another transaction is before it.
+        why: the reason for the status.
+        command: the command that ends it; None if the user has nothing to do.
     """
 
     topic: str
@@ -160,10 +160,10 @@ class Transactions(Listed[Undecided]):
     """The answer of `kseg.transactions`; a table with a row for each undecided transaction.
 
     Attributes:
-        transactions: all of them, see `TransactionRows`.
+        transactions: all transactions, see `TransactionRows`.
         ids: a table of `TransactionalId`.
-        logs: how much of each partition of `__transaction_state` was taken.
-        findings: the oddities.
+        logs: how much of each partition of `__transaction_state` was read.
+        findings: what is odd in the logs.
     """
 
     COLUMNS = " ".join(Undecided._fields)
@@ -270,8 +270,8 @@ def transactions(
 
 # ---- batches -------------------------------------------------------------------------------------
 
-#: The header fields by which transactions are followed.
-_TAKEN: Final = (
+#: The header fields from which transactions are put together: the columns of `_batches`.
+_KEPT_COLUMNS: Final = (
     "producer_id",
     "base_offset",
     "last_offset",
@@ -283,9 +283,9 @@ _TAKEN: Final = (
     "control_type",
     "coordinator_epoch",
 )
-_INDEX: Final = [COLUMN[name] for name in _TAKEN]
-#: `control_type` of data.
-_DATA: Final = -2
+_KEPT_COLUMN_NUMBERS: Final = [COLUMN[name] for name in _KEPT_COLUMNS]
+#: The `control_type` of batches of data, in rows of `_batches`.
+_NOT_A_MARKER: Final = -2
 NO_TRANSACTIONS: Final[dict[str, Any]] = {
     **{name: np.empty(0, object) for name in ("topic", "transactional_id", "status")},
     **{
@@ -311,94 +311,110 @@ NO_TRANSACTIONS: Final[dict[str, Any]] = {
 
 
 def _batches(view: LogView, at: int | None, notes: Notes) -> Int64s | None:
-    """int64[n, 10]: columns as in `_TAKEN` of data in transactions and markers; None for none."""
+    """The batches of a log that are data in transactions, or markers of their ends.
+
+    Args:
+        view: the log.
+        at: the time of the last batches that count, in ms; None for all.
+        notes: receives damage as findings.
+
+    Returns:
+        int64[n, 10] with the columns `_KEPT_COLUMNS`; None if there are no such batches.
+    """
     tables = list[Int64s]()
-    reached = view.log_start_offset
+    next_offset = view.log_start_offset
     for info in view.segments:
         with view.open_segment(info) as segment:
             for table in segment.headers():
                 if len(table):
-                    tables += _relevant_rows(table, reached, at)
-                    reached = max(reached, int(table.last_offset.max()) + 1)
+                    tables += _relevant_rows(table, next_offset, at)
+                    next_offset = max(next_offset, int(table.last_offset.max()) + 1)
             fault = segment.stop_fault(table)
         if fault is not None:
             notes.note("log-damaged", fault.path or info.path, fault.reason, fault.offset)
     return np.concatenate(tables) if tables else None
 
 
-def _relevant_rows(table: BatchTable, reached: int, at: int | None) -> list[Int64s]:
-    """The rows of `_batches` out of one table; none, or one array.
+def _relevant_rows(table: BatchTable, next_offset: int, at: int | None) -> list[Int64s]:
+    """The rows of `_batches` from one table: a list of one array, or empty if there are none.
 
     Args:
-        table: headers.
-        reached: offsets before it were in segments before.
-        at: no later batches, in ms; None for all.
+        table: the headers of batches.
+        next_offset: batches that end before this offset were in earlier tables.
+        at: the time of the last batches that count, in ms; None for all.
     """
     if not table.attributes_seen & (TRANSACTIONAL | CONTROL):
         return []
     control = table.is_control
     kind = table.control_type
-    marks = control & ((kind == ControlType.COMMIT) | (kind == ControlType.ABORT))
-    chosen = (table.producer_id >= 0) & (marks | (table.is_transactional & ~control))
-    chosen &= table.last_offset >= reached
+    is_marker = control & ((kind == ControlType.COMMIT) | (kind == ControlType.ABORT))
+    chosen = (table.producer_id >= 0) & (is_marker | (table.is_transactional & ~control))
+    chosen &= table.last_offset >= next_offset
     chosen &= table.max_timestamp <= (INT64_MAX if at is None else at)
-    rows = table.rows[chosen][:, _INDEX]
-    rows[~control[chosen], _TAKEN.index("control_type")] = _DATA
+    rows = table.rows[chosen][:, _KEPT_COLUMN_NUMBERS]
+    rows[~control[chosen], _KEPT_COLUMNS.index("control_type")] = _NOT_A_MARKER
     return [rows] if len(rows) else []
 
 
 def _part(view: LogView, rows: Int64s, notes: Notes) -> dict[str, Any]:
-    """The transactions of one partition, by first offset: the columns of `TransactionRows`.
+    """The transactions of one partition, sorted by first offset: the columns of `TransactionRows`.
 
-    In place of a status they have `outcome`: the type of the marker, -1 without one.
+    In place of a status they have `outcome`: the type of the marker, -1 if there is none.
+
+    Args:
+        view: the log.
+        rows: its batches, as `_batches` returns them.
+        notes: receives markers without data as a finding.
     """
     producer_id, base_offset, *_ = rows.T
     rows = rows[np.lexsort((base_offset, producer_id))]
-    taken = dict(zip(_TAKEN, rows.T, strict=True))
-    is_data = taken["control_type"] == _DATA
+    batches = dict(zip(_KEPT_COLUMNS, rows.T, strict=True))
+    is_data = batches["control_type"] == _NOT_A_MARKER
     # A transaction begins with a producer's first row, and after each marker.
-    begins = (taken["producer_id"][1:] != taken["producer_id"][:-1]) | ~is_data[:-1]
+    begins = (batches["producer_id"][1:] != batches["producer_id"][:-1]) | ~is_data[:-1]
     starts = np.flatnonzero(np.concatenate(([True], begins)))
     ends = np.append(starts[1:], len(rows)) - 1
-    alone = ~is_data[starts]
-    if alone.any():
-        offset = int(taken["base_offset"][starts[alone]].min())
-        message = f"{int(alone.sum())} markers have no data, which compaction or retention removed"
+    lacks_data = ~is_data[starts]
+    if lacks_data.any():
+        offset = int(batches["base_offset"][starts[lacks_data]].min())
+        count = int(lacks_data.sum())
+        message = f"{count} markers have no data, which compaction or retention removed"
         notes.note("marker-alone", view.path, message, offset)
     records, sizes = (
-        np.add.reduceat(np.where(is_data, taken[name], 0), starts)
+        np.add.reduceat(np.where(is_data, batches[name], 0), starts)
         for name in ("record_count", "size")
     )
     has_marker = ~is_data[ends]
-    last = ends - has_marker
+    last = ends - has_marker  # the last batch of data
     marker = {
-        name: np.where(has_marker, taken[name][ends], NONE)
+        name: np.where(has_marker, batches[name][ends], NONE)
         for name in ("base_offset", "max_timestamp", "producer_epoch", "coordinator_epoch")
     }
-    outcome = np.where(has_marker, taken["control_type"][ends], -1)
+    outcome = np.where(has_marker, batches["control_type"][ends], -1)
     part: dict[str, Any] = {
         "partition": np.full(len(starts), view.partition or 0, np.int64),
-        "producer_id": taken["producer_id"][starts],
-        "producer_epoch": taken["producer_epoch"][last],
-        "first_offset": taken["base_offset"][starts],
-        "last_offset": taken["last_offset"][last],
+        "producer_id": batches["producer_id"][starts],
+        "producer_epoch": batches["producer_epoch"][last],
+        "first_offset": batches["base_offset"][starts],
+        "last_offset": batches["last_offset"][last],
         "records": records,
         "bytes": sizes,
-        "start_ms": taken["base_timestamp"][starts],
-        "last_ms": taken["max_timestamp"][last],
+        "start_ms": batches["base_timestamp"][starts],
+        "last_ms": batches["max_timestamp"][last],
         "marker_offset": marker["base_offset"],
         "marker_ms": marker["max_timestamp"],
         "marker_epoch": marker["producer_epoch"],
         "coordinator_epoch": marker["coordinator_epoch"],
         "outcome": outcome,
     }
-    order = np.flatnonzero(~alone)
+    order = np.flatnonzero(~lacks_data)
     order = order[np.argsort(part["first_offset"][order], kind="stable")]
     part = {name: column[order] for name, column in part.items()}
     return {"topic": np.full(len(order), view.topic, object), **part}
 
 
 def _durations(part: Mapping[str, Any], clock_ms: int) -> Int64s:
+    """int64[n]: the ms from the first batch to the marker, or to the clock if there is none."""
     ends = np.where(part["marker_ms"] == NONE, clock_ms, part["marker_ms"])
     return np.where(part["start_ms"] < 0, NONE, np.maximum(ends - part["start_ms"], 0))
 
@@ -407,14 +423,14 @@ def _durations(part: Mapping[str, Any], clock_ms: int) -> Int64s:
 
 
 class _Coordinator:
-    """The contents of `__transaction_state`, and their meaning for transactions."""
+    """The contents of `__transaction_state`, and the status of transactions according to it."""
 
     def __init__(self, home: Home, at: int | None, old_ms: int) -> None:
         """Read the topic.
 
         Args:
             home: the partitions.
-            at: only records up to this time, ms; all of them if None.
+            at: the time of the last records that count, in ms; None for all.
             old_ms: an open transaction may hang if its last batch is older than this time.
         """
         self._old_ms = old_ms
@@ -433,13 +449,18 @@ class _Coordinator:
         }
 
     def judge(self, view: LogView, part: dict[str, Any]) -> list[Undecided]:
-        """Fill in the status of each transaction of a partition; returns the undecided ones."""
+        """Fill in the status of each transaction of a partition; returns the undecided ones.
+
+        Args:
+            view: the log.
+            part: the transactions, as `_part` returns them.
+        """
         states = [self._by_producer.get(producer) for producer in part["producer_id"].tolist()]
         outcome = part.pop("outcome")
         names = [None if state is None else state.transactional_id for state in states]
         part["transactional_id"] = np.array(names, object)
         # With transaction version 2 each marker raises the epoch by one. An abort that raises it
-        # further comes from fencing; of an unknown producer that is never said.
+        # further comes from fencing. If the producer is unknown, no transaction counts as fenced.
         epoch_bumps = part["marker_epoch"] - part["producer_epoch"]
         versions = [0 if state is None else state.client_transaction_version for state in states]
         is_unknown = [state is None for state in states]
@@ -447,17 +468,22 @@ class _Coordinator:
         status = np.where(outcome == ControlType.COMMIT, "committed", "aborted").astype(object)
         status[(outcome == ControlType.ABORT) & (epoch_bumps > normal_bump)] = "fenced"
         undecided = list[Undecided]()
-        for at in np.flatnonzero(outcome == -1).tolist():
-            row: dict[str, Any] = {name: part[name][[at]].tolist()[0] for name in _OPEN_FIELDS}
-            # The earliest open transaction alone holds the last stable offset back.
+        for number in np.flatnonzero(outcome == -1).tolist():
+            row: dict[str, Any] = {name: part[name][[number]].tolist()[0] for name in _OPEN_FIELDS}
+            # Only the earliest open transaction holds the last stable offset back.
             row["holds"] = "" if undecided else _consequences(view.path)
-            undecided.append(self._open_transaction(row, states[at]))
-            status[at] = undecided[-1].status
+            undecided.append(self._open_transaction(row, states[number]))
+            status[number] = undecided[-1].status
         part["status"] = status
         return undecided
 
     def _open_transaction(self, row: dict[str, Any], state: TransactionalId | None) -> Undecided:
-        """An open transaction, by the rules of `find-hanging`."""
+        """The status of an open transaction, by the rules of `find-hanging`.
+
+        Args:
+            row: its fields so far.
+            state: the coordinator's state of its producer; None if it has none.
+        """
         status = "open"
         why = "its last batch is younger than transactions may take"
         words: tuple[str, ...] = ()
@@ -484,7 +510,7 @@ class _Coordinator:
 
 
 def _transactional_id(record: Any, log_partition: int) -> TransactionalId:
-    """The last state of a transactional id, out of its record."""
+    """The state of a transactional id, from its last record."""
     value = record.value
     start = record.value["transactionStartTimestampMs"]
     status = value["transactionStatus"]
@@ -507,6 +533,6 @@ def _transactional_id(record: Any, log_partition: int) -> TransactionalId:
 
 
 def _consequences(directory: Path) -> str:
-    """The consequences of the first open transaction of a partition, in words."""
+    """What the first open transaction of a partition holds back; see `Undecided.holds`."""
     is_cleaned = read_clean_offset(directory, partition_of(directory)) is not None
     return "last-stable-offset, cleaner" if is_cleaned else "last-stable-offset"

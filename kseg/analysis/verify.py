@@ -140,9 +140,9 @@ def verify_of(
 
     Args:
         catalog: the partitions and files.
-        options: how to look.
+        options: what to examine.
         threads, progress: as for `verify`; or a runner for the work.
-        skipped: what could not be read; takes more of it. None to raise the error.
+        skipped: the paths that could not be read so far; receives more. None to raise the error.
         more: further answers for the same report.
 
     Raises:
@@ -165,29 +165,29 @@ def report_of(
 ) -> Report:
     """The report of all answers about units, and of the units that could not be read.
 
-    It has also the records over their topic's limit, which only the settings beside them tell.
+    It also has the records over the limit of their topic, which needs the metadata log.
     """
     answer = report(merge_all([*answers, _examined_skipped(units, skipped), *_over_limits(units)]))
     return replace(answer, skipped=tuple(skipped))
 
 
 def _examined_skipped(units: Iterable[Unit], skipped: Iterable[LeftOut]) -> Examined:
-    """The examination of what was skipped: its segments exist, and no log ends before them."""
+    """The findings about skipped paths; skipped segments count, as no log ends before them."""
     findings = Findings()
-    reasons = set[str]()
+    skipped_paths = set[str]()
     for path, reason, error in skipped:
-        reasons.add(str(path))
+        skipped_paths.add(str(path))
         findings.add("unreadable", str((error and error.filename) or path), reason)
     segments = tuple(
         _not_read(unit)
         for unit in units
-        if unit.kind is UnitKind.SEGMENT and unit.partition and unit.path in reasons
+        if unit.kind is UnitKind.SEGMENT and unit.partition and unit.path in skipped_paths
     )
     return Examined(findings=findings.finish(), segments=segments)
 
 
 def _odd_sequences(path: str) -> Examined:
-    """Gaps and doubles in the sequences of each producer; a walk begins anew after damage."""
+    """Gaps and doubles in the sequences of each producer; after damage, sequences start anew."""
     findings = Findings()
     expected = dict[int, tuple[int, int]]()  # epoch and next sequence of each producer
     view = LogView.open(path)
@@ -204,10 +204,16 @@ def _odd_sequences(path: str) -> Examined:
 def _check_sequences(
     table: BatchTable, path: str, expected: dict[int, tuple[int, int]], findings: Findings
 ) -> None:
-    """Compare batches with the epoch and the sequence that each producer goes on with.
+    """Report batches that do not continue the sequence of their producer.
 
-    Sequences begin anew with an epoch. A sequence that lies in the half below the expected one, as
-    numbers go round, was there before.
+    Sequences start at 0 with each epoch, and after `_SEQUENCES - 1`. A sequence in the half below
+    the expected one was there before.
+
+    Args:
+        table: the batches.
+        path: their log file.
+        expected: producer id -> its epoch and its next sequence; is updated.
+        findings: receives the findings.
     """
     for header in table[(table.producer_id >= 0) & (table.base_sequence >= 0)]:
         producer, epoch, offset = header.producer_id, header.producer_epoch, header.base_offset
@@ -235,10 +241,10 @@ def _check_sequences(
 
 
 def _over_limits(units: Iterable[Unit]) -> Iterator[Examined]:
-    """Records that are too large for the limit of their topic, by the metadata log beside them."""
+    """Records larger than the limit of their topic, where the metadata log is beside them."""
     partitions = [Path(unit.path) for unit in units if unit.kind is UnitKind.PARTITION]
     data_directories = {path.absolute().parent for path in partitions if not is_remote(str(path))}
-    with_log = [home for home in data_directories if (home / f"{CLUSTER_METADATA}-0").is_dir()]
+    with_log = [path for path in data_directories if (path / f"{CLUSTER_METADATA}-0").is_dir()]
     settings = KnownSettings(SettingSources(), with_log)
     for path in partitions:
         of_topic = settings.of(path) if path.absolute().parent in with_log else ""
@@ -276,7 +282,7 @@ def _larger_records(path: Path, limit: int) -> tuple[Finding, ...]:
 
 
 def _not_read(unit: Unit) -> SegmentSummary:
-    """A segment whose name alone is known."""
+    """The summary of a segment of which only the name is known."""
     return SegmentSummary(unit.partition or "", unit.path, unit.base_offset or 0)
 
 
@@ -285,7 +291,7 @@ def examine(unit: Unit, options: VerifyOptions, listings: Listings | None = None
 
     Args:
         unit: the unit to examine.
-        options: how.
+        options: what to examine.
         listings: the directories as `plan` listed them; entries are removed as they are used.
 
     Raises:
@@ -297,7 +303,7 @@ def examine(unit: Unit, options: VerifyOptions, listings: Listings | None = None
         answers.append(_examine(unit, options, findings, {} if listings is None else listings))
     if answers:
         return answers[0]
-    # It could not be read; a segment still says that the log goes on there.
+    # It could not be read; the name of a segment still says that the log has later offsets.
     in_log = unit.kind is UnitKind.SEGMENT and unit.partition
     return Examined(findings=findings.finish(), segments=(_not_read(unit),) if in_log else ())
 
@@ -305,7 +311,7 @@ def examine(unit: Unit, options: VerifyOptions, listings: Listings | None = None
 def _examine(
     unit: Unit, options: VerifyOptions, findings: Findings, listings: Listings
 ) -> Examined:
-    """Examine a unit by its kind; a segment that is gone by now is a finding of its own."""
+    """Examine a unit according to its kind; a segment that was deleted meanwhile is a finding."""
     if unit.kind is UnitKind.PARTITION:
         examined = _examine_directory(unit, listings, list_partition, examine_partition)
         return merge_all((examined, _odd_sequences(unit.path))) if unit.walked else examined
@@ -319,7 +325,8 @@ def _examine(
     except FileNotFoundError:
         if unit.partition is None:
             raise
-        # It was there when the directory was listed: retention, most likely; not in a store.
+        # It existed when the directory was listed. Most likely retention deleted it; that is an
+        # error in a store, where no broker deletes.
         findings.add(
             "changed",
             unit.path,
@@ -335,9 +342,9 @@ def _examine_directory(
     list_files: Callable[[str], Any],
     examine_listed: Callable[[Any], Examined],
 ) -> Examined:
-    """Examine a directory by its listing: that of the plan, or else a new one."""
+    """Examine a directory from the plan's listing of it, or else from a new one."""
     if unit.path in listings:
-        with suppress(FileNotFoundError):  # retention was faster: look again
+        with suppress(FileNotFoundError):  # retention deleted a file meanwhile: list it again
             return examine_listed(listings.pop(unit.path))
     return examine_listed(list_files(unit.path))
 
@@ -379,7 +386,7 @@ def report(examined: Examined) -> Report:
     )
 
 
-#: What a batch may inflate to with `deep`.
+#: The most bytes that a batch of a tier may inflate to with `deep`.
 _TIER_INFLATED_MAX = 1 << 30
 
 
@@ -394,10 +401,10 @@ def examine_tier(log: TierLog, *, deep: bool, now_ms: int, threads: int = 1) -> 
     """Examine every copy of a partition's segments in a tier, whether it is read or not.
 
     Args:
-        log: of the partition.
+        log: the log of the partition.
         deep: decode every record.
-        now_ms: times ahead of it are found.
-        threads: segments that are read at a time.
+        now_ms: times more than a day after it are reported.
+        threads: the number of segments that are read at a time.
     """
     findings = Findings()
     for fault in log.faults:
@@ -424,7 +431,7 @@ def _examine_copy(log: TierLog, id_: str, options: VerifyOptions) -> Examined:
     path = TierPath.of(objects, "log")
     names = ("index", "timeindex", "txnindex")
     try:
-        size = objects.size("log")  # this reads the manifest, which says the indexes that there are
+        size = objects.size("log")  # reads the manifest, which `objects.has` needs
         index, time_index, txn_index = (
             name_of(TierPath.of(objects, name)) if objects.has(name) else None for name in names
         )

@@ -1,12 +1,13 @@
 """The answer of `explain` as values; the fields are those of `kseg explain --json`.
 
-The sizes of topics with another codec are estimates, from a sample of each. A topic's log is cut
-into strata of equal size, in the order of its segments, so that all times are in the sample. In
-each, the batches that begin in a stretch at a random place are taken. The ratio of new bytes to old
-ones in the sample, times the bytes of the topic, is the estimate; the spread of the runs around
-that ratio gives its error. A topic no larger than the sample is measured whole: its error is 0.
+The sizes of topics with another codec are estimates from samples. The segments of a topic, one
+after the other, are divided into parts (strata) of equal size, so that all times are in the sample.
+Each part gives one run: the batches that begin in a range of bytes at a random position. The
+estimate is the size of the topic times the ratio of new bytes to old bytes in the sample; the
+spread of the runs around that ratio gives its error. A topic no larger than the sample is measured
+as a whole: its error is 0.
 
-The estimate is of the changes by `kseg convert --codec`: batches of magic 2, each by itself.
+The estimate is for the changes by `kseg convert --codec`: batches of magic 2, each by itself.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ CAUSES: Final[dict[str, str]] = {
     "unknown": "it cannot be read",
 }
 
-#: What makes a cause so, where a number says more about it.
+#: Cause, or gap -> an explanation with a number.
 WHY: Final = {
     "open-transaction": "the first offset that is not decided is {offset}",
     "high-watermark": "the high watermark is {offset}",
@@ -108,7 +109,13 @@ UNKNOWN: Final = "unknown"
 
 @frozen_dataclass
 class NewestRecord(Documented):
-    """The record that decides a date: its offset (-1 where its file's time counts), time, file."""
+    """The record that decides a date.
+
+    Attributes:
+        offset: its offset; -1 where the time of its file counts instead.
+        timestamp: its time in ms.
+        path: its file.
+    """
 
     offset: int
     timestamp: int
@@ -122,16 +129,16 @@ class KeptFile(Documented):
     Attributes:
         path: the log of a segment, another file, or a directory.
         cause: a word of `CAUSES`.
-        bytes: on the disk, by its blocks.
-        size: of the file; of a part of it, that part.
-        base_offset: of a segment; None for anything else.
-        index_bytes: on the disk, of the segment's indexes, which go with it.
-        until_ms: when it goes if nothing changes; None for never, or not known.
-        why: more about it, in words.
+        bytes: the bytes on the disk, counted in blocks.
+        size: the size of the file, or of the part that the cause keeps.
+        base_offset: the base offset of a segment; None for anything else.
+        index_bytes: the bytes on the disk of the segment's indexes, which are deleted with it.
+        until_ms: when it is deleted if nothing changes; None for never, or if not known.
+        why: more about the cause, in words.
         holder: the record that decides `until_ms`.
-        grows_bytes: bytes that the log has to grow before it expires by size.
-        is_held: whether a segment reaches above the high watermark, or is not in its tier, and so
-            could not go anyway.
+        grows_bytes: the bytes that the log has to grow before this expires by size.
+        is_held: whether a segment has offsets above the high watermark, or is not in its tier yet,
+            so that it cannot be deleted.
     """
 
     path: str
@@ -148,7 +155,7 @@ class KeptFile(Documented):
 
     @property
     def all_bytes(self) -> int:
-        """On the disk, with the indexes of a segment."""
+        """The bytes on the disk, with those of the segment's indexes."""
         return self.bytes + self.index_bytes
 
 
@@ -158,12 +165,12 @@ class PartitionKeeps(Documented):
 
     Attributes:
         path: its directory.
-        topic, partition: by the directory's name; None for another name.
-        kind: as of `kseg.log.data_directory.EntryKind`.
-        rows: by cause; a file whose parts have several causes has several.
-        settings: those that decide on deletion, and those of `what_if`, where known.
-        rolls: if most segments are small: how many ended for each reason, a word of `ROLLS`.
-        remote: its segments in a tier; None without a tier.
+        topic, partition: parsed from the directory's name; None for another name.
+        kind: a value of `kseg.log.data_directory.EntryKind`.
+        rows: one for each file and cause; a file whose parts have several causes has several rows.
+        settings: the settings that decide on deletion, and those of `what_if`, where known.
+        rolls: if most segments are small: reason (a word of `ROLLS`) -> number of segments.
+        remote: its segments in a tier; None if it has no tier.
     """
 
     DOCUMENT = "path topic partition kind bytes settings rolls rows remote"
@@ -194,13 +201,19 @@ class PartitionKeeps(Documented):
 
     @property
     def totals(self) -> tuple[Total, ...]:
-        """By cause, the largest first."""
+        """The sums for each cause, the largest first."""
         return totals_of(self.rows)
 
 
 @frozen_dataclass
 class Total(Documented):
-    """All that one cause keeps; `next_ms` is the earliest date at which some of it goes."""
+    """The sum of the files that one cause keeps.
+
+    Attributes:
+        cause: a word of `CAUSES`.
+        bytes, count: their bytes on the disk, and their number.
+        next_ms: the earliest date at which one of them is deleted; None if none is known.
+    """
 
     DOCUMENT = "cause bytes count next_ms meaning"
 
@@ -221,11 +234,11 @@ class WhatIf(Documented):
 
     Attributes:
         settings: `[TOPIC:]NAME=VALUE`, as they were supposed.
-        goes: files that would go at once, unlike by the present settings.
-        sooner: files that would go later, but sooner than by the present settings.
-        stays: files that go or have a date by the present settings, and would stay longer.
-        own: by setting, topics that have their own value of it, which a change for all topics would
-            not touch; so it was not supposed for them.
+        goes: files that would be deleted at once, unlike by the present settings.
+        sooner: files that would be deleted later, but sooner than by the present settings.
+        stays: files that are due or have a date by the present settings, and would stay longer.
+        own: setting -> the topics that have their own value of it, which a change for all topics
+            would not touch; so it was not supposed for them.
     """
 
     DOCUMENT = "settings bytes goes sooner stays own"
@@ -248,8 +261,8 @@ class ExplainReport(VerbReport, Table):
 
     Attributes:
         now_ms: the time that counts.
-        partitions: one value each, by path.
-        elsewhere: files beside them, backups, and deleted files that are open.
+        partitions: one value each, sorted by path.
+        elsewhere: files beside the partitions, backups, and deleted files that are open.
         unknown: the gaps in the answer, in words.
         what_if, codecs: answers to further questions.
     """
@@ -301,7 +314,7 @@ class ExplainReport(VerbReport, Table):
 
     @property
     def totals(self) -> tuple[Total, ...]:
-        """By cause, the largest first; indexes of segments are a cause of their own."""
+        """The sums for each cause, the largest first; indexes are a cause of their own."""
         return totals_of(self.rows())
 
     @property
@@ -311,7 +324,7 @@ class ExplainReport(VerbReport, Table):
 
 
 def totals_of(rows: Iterable[KeptFile]) -> tuple[Total, ...]:
-    """Sums by cause, the largest first."""
+    """The sums for each cause, the largest first."""
     parts: dict[str, list[tuple[int, int | None]]] = {}
     for row in rows:
         parts.setdefault(row.cause, []).append((row.bytes, row.until_ms))
@@ -329,7 +342,7 @@ def totals_of(rows: Iterable[KeptFile]) -> tuple[Total, ...]:
     return tuple(sorted(totals, key=lambda total: (-total.bytes, total.cause)))
 
 
-#: Bytes of log in the sample of a topic, and the runs of batches that they come in.
+#: The bytes of log in the sample of a topic, and the number of runs of batches in it.
 SAMPLE_BYTES: Final = 16 << 20
 RUNS: Final = 64
 #: The error in standard deviations: few runs, and runs that are far from the others, need more
@@ -337,7 +350,7 @@ RUNS: Final = 64
 _DEVIATIONS: Final = 3
 #: The least error, as a part of the estimate, for contents outside the sample.
 _ERROR_MIN: Final = 0.001
-#: A batch that inflates to more is taken as it is.
+#: A batch that inflates to more is counted with its present size.
 _INFLATED_MAX: Final = 256 << 20
 _TYPE: Final = "compression.type"
 _LEVELS: Final = {
@@ -356,11 +369,11 @@ class CodecEstimate(Documented):
     Attributes:
         topic: its name.
         compression: the codec.
-        level: the codec's; None for Kafka's default.
-        bytes: of the topic's segments.
-        sampled_bytes: the part of them that was compressed again.
-        new_bytes: their size with the new codec.
-        error_bytes: how far that may be off, in either direction.
+        level: the level of the codec; None for Kafka's default.
+        bytes: the size of the topic's segments.
+        sampled_bytes: the part of these bytes that was compressed again.
+        new_bytes: the estimated size of the segments with the new codec.
+        error_bytes: by how much `new_bytes` may be wrong, in either direction.
     """
 
     topic: str
@@ -380,7 +393,7 @@ class Choice(NamedTuple):
 
 
 def choices_of(words: Mapping[str, str]) -> list[Choice]:
-    """The codecs that settings name; several have commas between them.
+    """The codecs that settings name; several are separated by commas.
 
     Raises:
         ValueError: a value is invalid, or `compression.type` is missing.
@@ -417,7 +430,7 @@ def estimate(
         partitions: its directories.
         choices: the codecs to estimate.
         threads: the number of runs that are compressed side by side.
-        seed: of the random places.
+        seed: the seed of the random positions.
         sample_bytes: the size of the sample.
 
     Raises:
@@ -430,24 +443,33 @@ def estimate(
         if not info.files.kafka07
     ]
     total = sum(size for _, size in logs)
-    places = _places(logs, total, random.Random(seed), sample_bytes)
-    works = (At(run[0][0], partial(_measure, run, choices)) for run in places)
-    runs = list(in_order(works, threads=threads))
-    old = np.array([size for size, _ in runs], np.float64)
+    runs = _choose_runs(logs, total, random.Random(seed), sample_bytes)
+    works = (At(run[0][0], partial(_measure, run, choices)) for run in runs)
+    measured = list(in_order(works, threads=threads))
+    old = np.array([size for size, _ in measured], np.float64)
     return [
-        _estimate(topic, choice, old, np.array([made[n] for _, made in runs]), total, sample_bytes)
+        _estimate(
+            topic, choice, old, np.array([new[n] for _, new in measured]), total, sample_bytes
+        )
         for n, choice in enumerate(choices)
     ]
 
 
-def _places(
+def _choose_runs(
     logs: Sequence[tuple[Path, int]], total: int, rng: random.Random, sample_bytes: int
 ) -> Iterator[list[tuple[Path, int, int]]]:
-    """The stretches of each run: log file, first position, end; whole segments if all have room.
+    """Choose the runs of a sample: each is a list of (log file, first position, end).
 
-    All stretches have the same length, on into the next segment and from the last one to the first,
-    and the batches that begin in one are taken. So each batch is in the sample with the same
-    probability, whatever its size.
+    If the topic is no larger than the sample, each segment is a run. Otherwise all runs have the
+    same length, may go on into the next segment and from the last one to the first, and have the
+    batches that begin in them. So each batch is in the sample with the same probability, whatever
+    its size.
+
+    Args:
+        logs: the log files and their sizes.
+        total: the sum of these sizes.
+        rng: chooses the positions.
+        sample_bytes: the size of the sample.
     """
     if total <= sample_bytes:
         yield from ([(path, 0, size)] for path, size in logs)
@@ -456,9 +478,9 @@ def _places(
     for number in range(RUNS):
         position, left, run = int((number + rng.random()) * total / RUNS), sample_bytes // RUNS, []
         while left > 0:
-            at = int(np.searchsorted(ends, position % total, "right"))
-            path, size = logs[at]
-            start = position % total - (int(ends[at]) - size)
+            number_of_log = int(np.searchsorted(ends, position % total, "right"))
+            path, size = logs[number_of_log]
+            start = position % total - (int(ends[number_of_log]) - size)
             stop = min(size, start + left)
             run.append((path, start, stop))
             position = position + stop - start
@@ -467,9 +489,9 @@ def _places(
 
 
 def _measure(run: list[tuple[Path, int, int]], choices: Sequence[Choice], put: Put) -> None:
-    """Compress the batches that begin in the stretches of a run.
+    """Compress the batches that begin in a run.
 
-    Puts their bytes, and float64[choices], their bytes with each of the choices.
+    Puts the sum of their sizes, and float64[choices], the sum of their sizes with each choice.
     """
     old = 0
     sums = np.zeros(len(choices))
@@ -487,7 +509,10 @@ def _measure(run: list[tuple[Path, int, int]], choices: Sequence[Choice], put: P
 
 
 def _first_from(segment: Segment, position: int, limit: int) -> int:
-    """The position of the first batch from a place on, by the index and headers; else the limit."""
+    """The position of the first batch that begins at a position or later; the limit if none does.
+
+    The offset index gives the position from which headers are walked.
+    """
     positions = np.zeros(1, np.int64)
     with suppress(KsegError, OSError):  # without an index it walks
         # An entry is a relative offset and a position.
@@ -503,7 +528,7 @@ def _first_from(segment: Segment, position: int, limit: int) -> int:
 
 
 def _bytes_by_choice(data: memoryview, table: BatchTable, base: int, choice: Choice) -> int:
-    """The bytes of batches by a choice."""
+    """The size of batches after compression with a choice."""
     limit = LogConfig().max_message_bytes
     size = 0
     converter = Converter(
@@ -519,34 +544,34 @@ def _bytes_by_choice(data: memoryview, table: BatchTable, base: int, choice: Cho
 
 
 def _estimate(
-    topic: str, choice: Choice, old: Floats, made: Floats, total: int, sample_bytes: int
+    topic: str, choice: Choice, old: Floats, new: Floats, total: int, sample_bytes: int
 ) -> CodecEstimate:
     """The estimate for a topic from its runs.
 
     Args:
-        topic, choice: of the answer.
-        old: float64[n], the bytes of each run.
-        made: float64[n], the new bytes of each run.
-        total: bytes of the topic.
+        topic, choice: the topic and the codec.
+        old: float64[n], the present bytes of each run.
+        new: float64[n], the bytes of each run with the codec.
+        total: the bytes of the topic.
         sample_bytes: the size of the sample.
     """
     sampled = float(old.sum())
     count = len(old)
     scale = total / sampled if sampled else 0.0
-    new = float(made.sum()) * scale
+    new_total = float(new.sum()) * scale
     error = 0.0
     if total > sample_bytes:
         # The standard deviation of a ratio estimate; `rest` is the share that was not sampled.
-        ratio = new / total
+        ratio = new_total / total
         rest = max(0.0, 1 - sampled / total) * count / (count - 1)
-        deviation = sqrt(rest * float(((made - ratio * old) ** 2).sum())) * scale
-        error = _DEVIATIONS * deviation + _ERROR_MIN * new if sampled else float(total)
+        deviation = sqrt(rest * float(((new - ratio * old) ** 2).sum())) * scale
+        error = _DEVIATIONS * deviation + _ERROR_MIN * new_total if sampled else float(total)
     return CodecEstimate(
         topic,
         choice.codec.label,
         choice.level,
         total,
         int(sampled),
-        round(new),
+        round(new_total),
         round(error),
     )
