@@ -1,7 +1,7 @@
 """Records of logs into files: the part that `kseg export` and `Scan.to_parquet` share.
 
-An `Export` is one file, or one file of each directory of Hive's layout; `lake` knows how these
-look. Where pieces end does not depend on the threads, so the files do not either.
+An `Export` is one file, or one file in each directory of Hive's layout; `lake` writes them. The
+pieces do not depend on the number of threads, so the files do not either.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Export:
 
     Attributes:
         name: the name of the file, relative to the output, without an extension.
-        scan: the records, those of one source after the other.
-        size: bytes of log.
+        scan: the records of its sources, one source after the other.
+        size: the bytes of log.
         has_bounds: whether the caller leaves out records of the sources.
         is_segment: whether the source is one segment of a partition.
     """
@@ -52,14 +52,14 @@ class Export:
 
     @property
     def path(self) -> Path:
-        """The partition or the segment that is first."""
+        """The path of the first source, a partition or a segment."""
         return self.scan.sources[0].path
 
     def refuse_loss(self, target: Path, form: str) -> None:
-        """Refuse an existing file that may have records which this export does not take.
+        """Refuse to replace a file that may have records which this export does not have.
 
         Raises:
-            FileExistsError: it may.
+            FileExistsError: it may have such records.
         """
         if target.exists():
             refuse_loss(target, form, self._selection(self.scan._views_now()))
@@ -68,8 +68,8 @@ class Export:
         """Write the file, or the files of Hive's layout.
 
         Args:
-            target: as `Files` takes it.
-            look: how files are to look.
+            target: the path of the file; see `Files`.
+            look: the format of the files.
 
         Raises:
             FileExistsError: the file is there, and the new one might lack some of its records.
@@ -79,7 +79,7 @@ class Export:
         selected = self._selection(views)
         columns = (*look.fields, *(("timestamp",) if "day" in look.by else ()))
         scan = self.scan.at(views, tuple(dict.fromkeys(columns)))
-        log_path = self.path if os.path.lexists(self.path) else None  # else all is in a store
+        log_path = self.path if os.path.lexists(self.path) else None  # None: all is in a store
         is_file = scan.sources[0].is_file and not self.is_segment
         look = replace(look, source=log_path, selected=selected, is_file=is_file)
         files = Files(target, look, scan.errors)
@@ -114,7 +114,12 @@ class Export:
 
 
 def _offsets(request: Request, view: LogView | None) -> tuple[int | None, int | None]:
-    """The offsets that a source gives, by its log as it is now; by the request without a log."""
+    """The bounds of the offsets that an export gets from a source.
+
+    Args:
+        request: the request for the source.
+        view: its log as it is now; None for a single file, whose end is not looked up.
+    """
     start, end = request.bounds[0]
     if view is None:
         return start, end
@@ -127,10 +132,10 @@ def exports_of(scan: Scan, per: str, out: Path, look: FileFormat) -> list[tuple[
     """The files of an export of all records of a scan, with the path of each.
 
     Args:
-        scan: its limit, its number of threads and its progress are those of `write_all`.
+        scan: the scan; its limit, threads and progress are left to `write_all`.
         per: a file for each "partition", for each "segment", or for each "topic".
         out: the directory of all these files, or the only file.
-        look: how files are to look.
+        look: the format of the files.
 
     Raises:
         ValueError: segments cannot be told apart, or several files would have one name.
@@ -138,20 +143,25 @@ def exports_of(scan: Scan, per: str, out: Path, look: FileFormat) -> list[tuple[
     """
     exports: list[Export] = []
     for source in scan.sources:
-        alone = replace(scan, sources=(source,), _limit=None, _progress=None)
+        source_scan = replace(scan, sources=(source,), _limit=None, _progress=None)
         if per == "segment" and not source.is_file:
-            exports += _of_segments(alone, scan._has_bounds)
+            exports += _of_segments(source_scan, scan._has_bounds)
             continue
         name = Path(source.path.stem if source.is_file else source.path.resolve().name)
         size = sum(size for _path, size in scan._files(source))
-        exports.append(Export(name, alone, size, scan._has_bounds))
+        exports.append(Export(name, source_scan, size, scan._has_bounds))
     exports = _by_topic(exports) if per == "topic" else exports
-    places = targets([export.name for export in exports], out, look.form, look.by)
-    return list(zip(exports, places, strict=True))
+    paths = targets([export.name for export in exports], out, look.form, look.by)
+    return list(zip(exports, paths, strict=True))
 
 
 def _of_segments(scan: Scan, has_bounds: bool) -> Iterator[Export]:
-    """A file for each segment, with the records that a reader of the partition gets from it."""
+    """A file for each segment, with the records that a reader of the partition gets from it.
+
+    Args:
+        scan: a scan of one partition.
+        has_bounds: see `Export`.
+    """
     (source,), request = scan.sources, scan._request_for(scan.sources[0])
     if source.tier is not None or request.isolation != "read_uncommitted":
         raise ValueError("per segment is for local segments, without tier and read_committed")
@@ -160,23 +170,23 @@ def _of_segments(scan: Scan, has_bounds: bool) -> Iterator[Export]:
     firsts = {info.path: first for info, first in first_offsets(view, start)}
     for info in view.segments:
         first = max(firsts.get(info.path, OFFSET_MAX + 1), request.offset_start)
-        alone = replace(
+        segment_scan = replace(
             scan,
             sources=(replace(source, path=info.path, file=file_name(info.path)),),
             _offsets={},
             _request=replace(request, offset=(first, request.offset_end)),
         )
-        yield Export(name / info.path.stem, alone, info.size, has_bounds, is_segment=True)
+        yield Export(name / info.path.stem, segment_scan, info.size, has_bounds, is_segment=True)
 
 
 class Written(NamedTuple):
     """The result of an export.
 
     Attributes:
-        records: their number.
-        files: path, number of records, and bytes of each.
-        faults: the damage that was passed over.
-        undecoded: keys and values of other kinds.
+        records: the number of records.
+        files: path, number of records, and bytes of each file.
+        faults: the damage that was skipped.
+        undecoded: the numbers of keys and values that did not decode.
     """
 
     records: int
@@ -195,12 +205,12 @@ def write_all(
     """Write the files of an export, side by side.
 
     Args:
-        scan: has the number of threads that share the work, and of records of all files together;
-            the first ones have them. New files after them are not written.
-        pairs: of `exports_of`.
-        look: how files are to look.
+        scan: its threads share the work; its limit is the number of records in all files together,
+            so the first files get them, and no new files are written after that.
+        pairs: as `exports_of` returns them.
+        look: the format of the files.
         out: the directory of all these files, or the only file.
-        on_file: is called in order with each file that is written, its path and its result.
+        on_file: is called, in order, with each written export, its path and its result.
 
     Raises:
         FileExistsError: another run writes to the directory; or a file is there with records that
@@ -241,7 +251,7 @@ def write_scan(
 ) -> Written:
     """Write the files of a scan; `progress` is called after each with the bytes of log so far.
 
-    Args and errors as of `exports_of` and `write_all`.
+    Arguments and errors are those of `exports_of` and `write_all`.
     """
     pairs = exports_of(scan, per, out, look)
     note = sum_progress(progress, sum(export.size for export, _target in pairs))
@@ -251,10 +261,10 @@ def write_scan(
 def _write_in_order(
     pairs: Sequence[tuple[Export, Path]], look: FileFormat, threads: int, limit: int | None
 ) -> Generator[Written]:
-    """The results in order: files side by side, or with a limit one after the other.
+    """Write the files side by side, or with a limit one after the other; yields results in order.
 
-    Once the limit is reached, a file that is there is replaced by one without records, and no new
-    one begins but the first.
+    Once the limit is reached, a file that exists is replaced by one without records, and no new
+    file is written except the first.
     """
     if limit is None:
         works = [
@@ -279,8 +289,8 @@ def _with_limits(export: Export, *, threads: int = 0, limit: int | None = None) 
 
     Args:
         export: a file.
-        threads: how many share each source; 0 for as many as before.
-        limit: of records; None for none.
+        threads: the number of threads that share each source; 0 keeps the number.
+        limit: the most records; None for all.
     """
     scan = export.scan
     request = replace(scan._request, threads=threads or scan._request.threads)
@@ -294,7 +304,7 @@ def _put_export(export: Export, target: Path, look: FileFormat, put: Put) -> Non
 def _by_topic(exports: Iterable[Export]) -> list[Export]:
     """Join the exports of partitions, so that a topic has one file.
 
-    A partition that is deleted, stray or moving has a file of its own.
+    A partition that is deleted, stray or being moved has a file of its own.
     """
     groups: dict[tuple[str | None, Path], list[Export]] = {}
     for export in exports:

@@ -6,10 +6,10 @@ a file.
 Parquet and Arrow files say which records they have in the metadata of their schema, under
 `kseg.export`. JSON lines and CSV have no place for it: an export with bounds does not replace them.
 
-With `by` they stand in Hive's layout: `day=2026-11-23/topic=t/part-t-0.parquet`. The names of
-directories hold values that the files leave out. Few files are open at a time: records are mostly
-in order of time, so a day is done once many others have followed; if it comes again, it gets one
-more file.
+With `by` the files are in Hive's layout: `day=2026-11-23/topic=t/part-t-0.parquet`. The names of
+directories have values that the files leave out. Few files are open at a time: records are mostly
+in order of time, so the file of a day is completed once many other days have followed; if the day
+occurs again, it gets one more file.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ ALL: Final[Range] = (None, None)
 #: Days of the years 1 to 9999, from 1970 on; other programs read no others.
 _FIRST_DAY: Final = -719_162
 _LAST_DAY: Final = 2_932_896
-#: Files of one partition or segment: more than these are times that mean nothing.
+#: The most files of one partition or segment: with more, the records have meaningless times.
 _FILES_MAX: Final = 10_000
 #: Ends of names that people give to files of records, and to no directory.
 _OTHERS: Final = {"json", "ndjson", "pq", "feather", "ipc", "orc", "avro", "tsv", "txt", "xlsx"}
@@ -66,7 +66,7 @@ _OTHERS: Final = {"json", "ndjson", "pq", "feather", "ipc", "orc", "avro", "tsv"
 
 #: The key in the metadata of a schema.
 _KEY: Final = b"kseg.export"
-#: Of a file's end that has its schema, and those of its row groups.
+#: The most bytes that are read of a file's end, which has its schema and its row groups.
 _END_BYTES_MAX: Final = 64 << 20
 _WAYS_OUT: Final = (
     "export all of that, choose another output, or replace the file (--replace, replace=True)"
@@ -74,17 +74,17 @@ _WAYS_OUT: Final = (
 
 
 class Selected(NamedTuple):
-    """The records that an export takes into a file.
+    """The records that an export writes into a file.
 
     Attributes:
-        offsets: half open; None where the log was not asked for its end.
-        times: likewise, in ms.
+        offsets: the bounds of offsets, half open; None on a side without a bound.
+        times: the bounds of times in ms, likewise.
         isolation: "read_committed" leaves records out.
         has_bounds: whether the user gave bounds, so that a part of the log is left out.
         key: only records with this key, in hexadecimal digits.
-        limit: only so many records, the first ones.
-        last: only so many records, the last ones of each log.
-        logs: name and offsets of each, in a file of several partitions.
+        limit: only the first `limit` records.
+        last: only the last `last` records of each log.
+        logs: the name and the offsets of each log, in a file of several partitions.
     """
 
     offsets: Range = ALL
@@ -105,9 +105,9 @@ class Selected(NamedTuple):
         return {_KEY: json.dumps(further).encode()}
 
     def covers(self, other: Selected) -> bool:
-        """Whether a new export of this has all records that a file of the other has.
+        """Whether a new file with this selection has all records of a file with the `other` one.
 
-        The other may be older: retention and appends have changed the logs since.
+        The other file may be older: retention and appends have changed the logs since.
         """
         mine, logs = dict(self.logs), dict(other.logs)
         same_logs = bool(mine) == bool(logs) and mine.keys() >= logs.keys()
@@ -118,14 +118,17 @@ class Selected(NamedTuple):
             and _within(other.times, self.times)
             and self.isolation in (other.isolation, "read_uncommitted")
             and self.key in (other.key, None)
-            and self.last is None  # the last records of a log are others once it has grown
-            and (self.limit is None or self._begins_as(other))
+            and self.last is None  # a log that has grown has other last records
+            and (self.limit is None or self._extends(other))
         )
 
-    def _begins_as(self, other: Selected) -> bool:
-        """Whether the first records of this are those of the other, and no fewer."""
+    def _extends(self, other: Selected) -> bool:
+        """Whether this selection of the first records starts with all records that `other` selects.
+
+        Never for several logs: a log that has grown shifts the records of the logs after it.
+        """
         if self.logs or self.limit is None or other.limit is None or other.limit > self.limit:
-            return False  # the partitions before the last one may have grown since
+            return False
         mine = (self.times, self.isolation, self.key, self.offsets[0])
         return mine == (other.times, other.isolation, other.key, other.offsets[0])
 
@@ -147,7 +150,7 @@ class Selected(NamedTuple):
         return ", ".join(parts)
 
 
-#: All of any log.
+#: All records of any log.
 EVERYTHING: Final = Selected()
 #: Fields that most files lack in their metadata.
 _FURTHER: Final = ("key", "limit", "last", "logs")
@@ -155,7 +158,7 @@ _DEFAULTS: Final = Selected._field_defaults
 
 
 def _within(inner: Range, outer: Range) -> bool:
-    """Whether bounds lie in others; None on a side of the outer ones is no bound there."""
+    """Whether the inner bounds are within the outer ones; None means no bound on that side."""
     return (outer[0] is None or (inner[0] is not None and inner[0] >= outer[0])) and (
         outer[1] is None or (inner[1] is not None and inner[1] <= outer[1])
     )
@@ -167,15 +170,15 @@ def _text(bounds: Range) -> str:
 
 
 def refuse_loss(target: Path, form: str, selected: Selected) -> None:
-    """Refuse to replace a file that may have records which this export does not take.
+    """Refuse to replace a file that may have records which the new file will not have.
 
     Args:
-        target: of the new file.
-        form: of both files.
+        target: the path of both files.
+        form: the format of both files.
         selected: the selection of the new file.
 
     Raises:
-        FileExistsError: the file may have others.
+        FileExistsError: the file may have such records.
     """
     if not target.exists():
         return
@@ -193,7 +196,7 @@ def refusal(target: Path, why: str) -> FileExistsError:
 
 
 def _selected_of(target: Path, form: str) -> Selected | None:
-    """The records in a file, by its metadata; None if it lacks this metadata."""
+    """The records in a file according to its metadata; None if it lacks this metadata."""
     if form not in ("parquet", "arrow"):
         return None
     pyarrow: Any = require("pyarrow", extra="arrow")
@@ -220,8 +223,8 @@ def _end_of(target: RemotePath, form: str) -> bytes:
         OSError: the store refuses.
     """
     with closing(target.open_elsewhere()) as file:
-        # Last come the size of the metadata, four bytes, and `PAR1` or `ARROW1`. pyarrow wants to
-        # see more than that: as many bytes again.
+        # The file ends with the size of the metadata in four bytes, and `PAR1` or `ARROW1`. pyarrow
+        # needs as many further bytes before the metadata.
         tail = 8 if form == "parquet" else 10
         size = int.from_bytes(file.read(max(file.size - tail, 0), 4), "little") + 2 * tail
         start = max(file.size - size, 0)
@@ -229,7 +232,11 @@ def _end_of(target: RemotePath, form: str) -> bytes:
 
 
 def _range(extremes: list[int | None]) -> Range:
-    """Bounds out of JSON; an error if they are none."""
+    """Bounds from JSON.
+
+    Raises:
+        ValueError, TypeError: they are not bounds.
+    """
     start, end = extremes
     return (None if start is None else int(start), None if end is None else int(end))
 
@@ -242,15 +249,15 @@ class FileFormat:
     """The form, columns and records of exported files.
 
     Attributes:
-        form: "parquet" or "arrow", or another form that a subclass writes.
-        columns: names, in order.
+        form: "parquet" or "arrow", or another format that a subclass writes.
+        columns: the names of the columns, in order.
         kinds: the kinds that keys and values are decoded as.
         by: the columns in the names of directories, which files leave out.
-        keep_bytes: also the bytes of values that do not decode.
+        keep_bytes: also write the bytes of values that do not decode.
         selected: the records that the file has.
         replace: replace any file, whatever its contents.
         source: the log or partition directory whose owner and permissions the file gets.
-        is_file: whether the source is a single file that was asked for.
+        is_file: whether the source is a single file that was named.
     """
 
     form: str
@@ -265,7 +272,7 @@ class FileFormat:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The columns of a file in order, decoded ones with their reasons after them.
+        """The columns of a file in order; a decoded column is followed by that of its errors.
 
         Raises:
             ValueError: the columns do not match the decoded kinds.
@@ -274,10 +281,10 @@ class FileFormat:
         return decoded_fields(names, self.kinds, keep_bytes=self.keep_bytes)
 
     def check(self) -> None:
-        """Refuse a format that nothing can be written in.
+        """Refuse a format in which no file can be written.
 
         Raises:
-            ValueError: it has no columns, or a directory that there is not.
+            ValueError: it has no columns, or `by` has an unknown column.
         """
         unknown = [name for name in self.by if name not in PARTITION_KEYS]
         if unknown or len(set(self.by)) < len(self.by):
@@ -292,7 +299,7 @@ class FileFormat:
             raise ValueError("the columns are all left out by partition_by")
 
     def opened(self, sink: Sink) -> AbstractContextManager[Write]:
-        """A function that writes pieces to a new file; the block ends the file."""
+        """A function that writes pieces to a new file, which the end of the block completes."""
         return _parquet(sink, self) if self.form == "parquet" else _arrow(sink, self)
 
 
@@ -300,12 +307,12 @@ class FileFormat:
 def open_target(
     target: Path, file_format: FileFormat, faults: Sequence[KsegError]
 ) -> Iterator[Write]:
-    """A function that writes pieces; the file takes its name when the block ends well.
+    """A function that writes pieces; the file gets its name when the block ends without an error.
 
     Args:
-        target: the file.
-        file_format: how it is to look.
-        faults: the damage that was passed over so far; more may come.
+        target: the path of the file.
+        file_format: its format.
+        faults: the damage that was skipped so far; the reader may add more.
 
     Raises:
         FileExistsError: there is a file with records that the new one may not have.
@@ -329,6 +336,7 @@ def open_target(
 
 @contextmanager
 def _parquet(sink: Sink, file_format: FileFormat) -> Iterator[Write]:
+    """A function that writes pieces to a Parquet file."""
     parquet: Any = require("kseg.parquet", extra="arrow")
     metadata = file_format.selected.metadata()
     with parquet.ParquetFile(sink, file_format.fields, file_format.kinds, metadata) as file:
@@ -355,13 +363,14 @@ def hive_files(out: Path, by: Sequence[str], begin: Begin) -> Iterator[Write]:
     Args:
         out: the directory of the layout.
         by: the columns in the names of directories.
-        begin: takes a directory and its first records, and begins a file in it.
+        begin: begins a file in a directory, given the directory and its first records.
     """
-    files: dict[Path, tuple[ExitStack, Write]] = {}  # by directory, the last one used at the end
+    # Directory -> its open file; the most recently used one comes last.
+    files: dict[Path, tuple[ExitStack, Write]] = {}
     with ExitStack() as every:
 
         def write(columns: RecordColumns) -> None:
-            """Write a piece to the files of its directories, each row by its day if that counts."""
+            """Write a piece to the files of its directories; with "day", rows are split by day."""
             for day, part in split_days(columns) if "day" in by else [(None, columns)]:
                 names = {
                     "day": day_text(day) or HIVE_NULL,
@@ -384,7 +393,7 @@ def hive_files(out: Path, by: Sequence[str], begin: Begin) -> Iterator[Write]:
 
 
 def day_text(day: int | None) -> str | None:
-    """The date of a day since 1970; None for none, and outside of the years 1 to 9999."""
+    """The date of a day since 1970; None if `day` is None or outside of the years 1 to 9999."""
     has_date = day is not None and _FIRST_DAY <= day <= _LAST_DAY
     return str(np.datetime64(day, "D")) if has_date else None
 
@@ -401,11 +410,11 @@ class Files:
 
         Args:
             target: the path of a file, with any names in place of the directories of the layout.
-            file_format: how files are to look; `file_format.by` are the directories.
-            faults: the damage that was passed over so far; more may come.
+            file_format: the format of the files; `file_format.by` are the directories.
+            faults: the damage that was skipped so far; the reader may add more.
         """
         self._target = target
-        self._look = file_format
+        self._format = file_format
         self._faults = faults
         self._parts: Counter[Path] = Counter()
         self.records: dict[Path, int] = {}
@@ -413,23 +422,23 @@ class Files:
     @contextmanager
     def opened(self) -> Iterator[Write]:
         """A function that writes pieces; the block completes the files, or removes open ones."""
-        by = self._look.by
+        by = self._format.by
         layout = hive_files(self._target.parents[len(by)], by, self._begin)
         with layout if by else self._begin(self._target.parent) as write:
             yield write
 
     @contextmanager
     def _begin(self, directory: Path, _first: RecordColumns | None = None) -> Iterator[Write]:
-        """A new file in a directory; one more if it has a file of this source."""
+        """Begin a file in a directory; its name has a number if the source has a file there."""
         if len(self.records) == _FILES_MAX:
             reason = f"more than {_FILES_MAX} files; --time leaves out times that mean nothing"
             raise LimitExceededError(reason, path=self._target)
         self._parts[directory] += 1
         part = self._parts[directory]
-        # No partition's directory has a name with this end.
+        # No directory of a partition has a name that ends like this.
         number = "" if part == 1 else f".{part}"
         path = directory / fitting_name(self._target.stem + number, self._target.suffix)
-        with open_target(path, self._look, self._faults) as write:
+        with open_target(path, self._format, self._faults) as write:
             self.records[path] = 0
 
             def write_counted(columns: RecordColumns) -> None:
@@ -460,10 +469,14 @@ class WrittenFiles(Table):
 
 
 class Undecoded:
-    """Counts of keys and values that are null because their bytes are of another kind."""
+    """Counts keys and values that are null because their bytes are of another kind.
+
+    Attributes:
+        counts: "key" or "value" -> number.
+    """
 
     def __init__(self) -> None:
-        """Start without any records."""
+        """Start without records."""
         self.counts: Counter[str] = Counter()
         self._first: dict[str, str] = {}
 
@@ -486,7 +499,7 @@ class Undecoded:
         """A line for keys, and one for values, if they are decoded.
 
         Args:
-            file_format: of the files.
+            file_format: the format of the files.
             way: the option that keeps the bytes.
         """
         for name, count in self.counts.items():
@@ -507,7 +520,7 @@ def targets(names: Sequence[Path], out: Path, form: str, by: tuple[str, ...]) ->
     """The file for each name; with `by`, names of directories are patterns such as `day=*`.
 
     Args:
-        names: relative to the output, without an extension.
+        names: paths relative to the output, without an extension.
         out: a file or a directory.
         form: one of `EXTENSIONS`.
         by: the columns in the names of directories.

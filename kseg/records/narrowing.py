@@ -1,8 +1,8 @@
-"""The part of logs that a scan need not read: by a lazy frame's conditions, by the last records.
+"""The part of logs that a scan need not read: because of a lazy frame's conditions, or of `last`.
 
 Headers, indexes and directories answer conditions on the topic, the partition, the offset and the
-time. The narrowed request may give more records than the conditions take, and never fewer. Headers
-alone tell where the last records of a log begin.
+time. The narrowed request may give more records than the conditions select, and never fewer. Only
+headers are read to find where the last records of a log begin.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _COMPARED: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 def can_have(source: Partition, conditions: Sequence[Condition]) -> bool:
-    """Whether a source can have a record that conditions take.
+    """Whether a source can have a record that conditions select.
 
     Args:
         source: its topic and partition are those of all of its records.
-        conditions: all hold; a comparison with null never does.
+        conditions: a record must meet all of them; a comparison with null is never met.
     """
     for column, word, value in conditions:
         kind = {"topic": str, "partition": int}.get(column)
@@ -64,8 +64,8 @@ def narrowed(request: Request, conditions: Sequence[Condition]) -> Request:
     """A request for those records of another request that conditions can select.
 
     Args:
-        request: gives more.
-        conditions: all hold.
+        request: the other request.
+        conditions: a record must meet all of them.
     """
     offsets, times = request.bounds
     for column, word, value in conditions:
@@ -79,11 +79,11 @@ def narrowed(request: Request, conditions: Sequence[Condition]) -> Request:
 
 
 def wanted_key(conditions: Sequence[Condition], kinds: Kinds) -> bytes | None:
-    """The bytes of the only key that conditions select; None without such a condition.
+    """The bytes of the only key that conditions select; None if they select other keys as well.
 
     Args:
-        conditions: all hold.
-        kinds: of decoded columns. Of numbers, equal values may have different bytes.
+        conditions: a record must meet all of them.
+        kinds: the kinds of decoded columns. Equal numbers may have different bytes.
     """
     kind = kinds.get("key")
     for column, word, value in conditions:
@@ -96,12 +96,18 @@ def wanted_key(conditions: Sequence[Condition], kinds: Kinds) -> bytes | None:
 
 
 def _is_of(kind: type, value: Any) -> bool:
-    """Whether a value, or each of a list, is of a type itself, not of one below it."""
+    """Whether a value, or each value of a list, is of exactly this type, not of a subclass."""
     return all(type(item) is kind for item in (value if isinstance(value, list) else [value]))
 
 
 def _bounds(word: str, value: Any, unit: int) -> Range:
-    """The half-open range, in units, that a comparison takes; the ends are rounded outwards."""
+    """The half-open range that a comparison selects, its ends rounded outwards.
+
+    Args:
+        word: the comparison.
+        value: the value or values that it compares with.
+        unit: the range counts in this many units of the value.
+    """
     values = value if isinstance(value, list) else [value]
     if not values:
         return 0, 0
@@ -122,9 +128,9 @@ def _both(first: Range, other: Range) -> Range:
 
 
 def start_of_tail(view: LogView, count: int, *, control: bool) -> int | None:
-    """The offset from which on at least the last `count` records lie; None if headers do not say.
+    """The offset from which on a log has at least its last `count` records.
 
-    They do not where segments overlap, or where the batch that would be first is damaged.
+    None if headers do not tell: segments overlap, or the batch at that offset is damaged.
     """
     number, position = tail_of([info.path for info in view.segments], count, control=control)
     infos = view.segments[number:]
@@ -140,7 +146,7 @@ def start_of_tail(view: LogView, count: int, *, control: bool) -> int | None:
 
 
 def _overlap(view: LogView, infos: tuple[SegmentInfo, ...]) -> bool:
-    """Whether a segment reaches past the next one's base, so that records would count twice."""
+    """Whether a segment has offsets past the next one's base, so that records would count twice."""
     for info, following in pairwise(infos):
         with view.open_segment(info) as segment:
             end = believed_end(segment, following.base_offset)
@@ -152,18 +158,18 @@ def _overlap(view: LogView, infos: tuple[SegmentInfo, ...]) -> bool:
 def tail_of(
     paths: Sequence[Path], count: int, *, control: bool = True, mapping: Mapping = "auto"
 ) -> tuple[int, int]:
-    """The file and position from which on at least the last `count` records lie.
+    """The number of the file and the position from which on files have at least `count` records.
 
-    Compressed messages of magic 0 and 1, which do not say how many they hold, count as one.
+    A compressed message of magic 0 or 1 does not say how many records it holds, and counts as one.
 
     Args:
-        paths: logs in order.
-        count: records wanted.
+        paths: log files in order.
+        count: the number of records.
         control: control records count too.
-        mapping: how to open them.
+        mapping: how to open the files.
 
     Raises:
-        UnreadableError: the disk cannot read bytes of one of them.
+        UnreadableError: the disk cannot read bytes of a file.
     """
     needed = count
     for number in range(len(paths) - 1, -1, -1):
@@ -171,16 +177,16 @@ def tail_of(
             tables = _last_tables(segment, needed, control=control)
         for position, records in reversed(tables):
             from_end = np.cumsum(records[::-1])
-            enough = int(np.searchsorted(from_end, needed))
-            if enough < len(from_end):
-                return number, int(position[len(position) - 1 - enough])
+            batches_after = int(np.searchsorted(from_end, needed))
+            if batches_after < len(from_end):
+                return number, int(position[len(position) - 1 - batches_after])
             needed -= int(from_end[-1])
     return 0, 0
 
 
 def _last_tables(segment: Segment, count: int, *, control: bool) -> list[tuple[Int64s, Int64s]]:
     """Positions and record counts of the last tables that together hold `count` records."""
-    held: deque[tuple[Int64s, Int64s, int]] = deque()  # positions, record counts and their sum
+    last_tables: deque[tuple[Int64s, Int64s, int]] = deque()  # positions, record counts, their sum
     total = 0
     for table in segment.headers():
         if not len(table):
@@ -189,8 +195,8 @@ def _last_tables(segment: Segment, count: int, *, control: bool) -> list[tuple[I
         if not control:
             records = np.where(table.is_control, 0, records)
         count_here = int(records.sum())
-        held.append((table.position, records, count_here))
+        last_tables.append((table.position, records, count_here))
         total += count_here
-        while total - held[0][2] >= count and len(held) > 1:
-            total -= held.popleft()[2]
-    return [(position, records) for position, records, _ in held]
+        while total - last_tables[0][2] >= count and len(last_tables) > 1:
+            total -= last_tables.popleft()[2]
+    return [(position, records) for position, records, _ in last_tables]

@@ -95,7 +95,7 @@ def key_column(keys: Any) -> BinaryColumn:
 
 
 def _key_bytes(key: Any) -> bytes | None:
-    """A key as bytes: text in UTF-8; None stays."""
+    """A key as bytes: text in UTF-8; None stays None."""
     if key is None or type(key) is bytes:
         return key
     if isinstance(key, str):
@@ -112,9 +112,9 @@ def _refusal(key: object) -> str:
     )
 
 
-#: Keys of one scan that are compared with the partitions in which they lie.
+#: The number of keys of one scan that are compared with the partitions in which they are.
 SAMPLE_KEYS: Final = 1_000
-#: Records that are looked through for each of these, where many keys are null.
+#: The most records that are read for each of these keys, where many keys are null.
 _ROWS_PER_KEY: Final = 16
 
 
@@ -123,7 +123,7 @@ class KeyPlaces(NamedTuple):
 
     Attributes:
         partitioner: "murmur2" or "crc32".
-        counts: by topic, each number of partitions that it has had. Other topics are read whole.
+        counts: topic -> each number of partitions that it has had. Other topics are read whole.
     """
 
     partitioner: str
@@ -137,12 +137,13 @@ class KeyPlaces(NamedTuple):
         sources: Sequence[Partition],
         paths: Iterable[Path],
     ) -> KeyPlaces:
-        """Take the caller's options, and the metadata logs beside the sources and in the paths.
+        """Find the numbers of partitions in the caller's options, or else in metadata logs.
 
         Args:
-            partitioner: of all topics.
-            counts: each number of partitions that the topics have had; the logs say it if empty.
-            sources: of the topics.
+            partitioner: the partitioner of all topics.
+            counts: each number of partitions that the topics have had; if empty, the metadata logs
+                beside the sources and in `paths` say it.
+            sources: the partitions of the topics.
             paths: data directories.
 
         Raises:
@@ -160,13 +161,13 @@ class KeyPlaces(NamedTuple):
             path.resolve().parent for copies in directories.values() for path in copies
         }
         data_directories |= {path.resolve() for path in paths}
-        logs = [home / f"{CLUSTER_METADATA}-0" for home in sorted(data_directories)]
+        logs = [path / f"{CLUSTER_METADATA}-0" for path in sorted(data_directories)]
         clusters = [_cluster_with_counts(log) for log in logs if log.is_dir()]
         counts_of_topics = {
             topic: frozenset(
-                count for cluster in clusters for count in _counts_of(cluster, topic, places)
+                count for cluster in clusters for count in _counts_of(cluster, topic, copies)
             )
-            for topic, places in directories.items()
+            for topic, copies in directories.items()
         }
         return cls(partitioner, counts_of_topics)
 
@@ -175,7 +176,7 @@ class KeyPlaces(NamedTuple):
 
         Args:
             source: the partition, or a file of it.
-            key: its bytes.
+            key: the bytes of the key.
         """
         counts = self._counts_at(source)
         partitions = {partition_for(key, count, self.partitioner) for count in counts}
@@ -186,14 +187,15 @@ class KeyPlaces(NamedTuple):
         sources: Iterable[Partition],
         read: Callable[[Partition, int], Iterator[Any]],
     ) -> None:
-        """Compare a sample of keys with the partitions in which they lie.
+        """Compare a sample of keys with the partitions in which they are.
 
         Args:
-            sources: of the scan.
-            read: gives the offsets and keys at some places of a source, in pieces of so many rows.
+            sources: the sources of the scan.
+            read: yields the offsets and keys in several parts of a source, in pieces of at most the
+                given number of rows.
 
         Raises:
-            MisplacedKeyError: the first key that lies elsewhere, with its file and its offset.
+            MisplacedKeyError: the first key that should be elsewhere, with its file and its offset.
         """
         counted = [source for source in sources if self._counts_at(source)]
         share = -(-SAMPLE_KEYS // max(len(counted), 1))
@@ -207,11 +209,12 @@ class KeyPlaces(NamedTuple):
                         break
 
     def _counts_at(self, source: Partition) -> frozenset[int]:
+        """Each number of partitions that the topic of a source has had; empty if not known."""
         counts = self.counts.get(source.topic, frozenset())
         return counts if source.partition is not None else frozenset()
 
     def _check(self, source: Partition, columns: RecordColumns) -> None:
-        """Refuse keys that the partitioner sends to other partitions than the one they lie in."""
+        """Refuse keys that the partitioner sends to other partitions than that of the source."""
         counts = sorted(self.counts[source.topic])
         expected = [partition_for(columns.key, count, self.partitioner) for count in counts]
         fits = np.isin(expected, [source.partition or 0, NO_PARTITION]).any(axis=0)
@@ -231,7 +234,7 @@ class KeyPlaces(NamedTuple):
 
 
 def _cluster_with_counts(log: Path) -> Cluster:
-    """The state of a metadata log, from as long ago as it can be read."""
+    """The state of a metadata log, with as much of its history as can be read."""
     with suppress(KsegError):
         cluster = read_cluster(log, history=True)
         if cluster.trusted:
@@ -240,7 +243,13 @@ def _cluster_with_counts(log: Path) -> Cluster:
 
 
 def _counts_of(cluster: Cluster, topic: str | None, directories: Iterable[Path]) -> Iterable[int]:
-    """Each number of partitions that a topic has had; none if that is not known."""
+    """Each number of partitions that a topic has had; empty if that is not known.
+
+    Args:
+        cluster: the state of the metadata log.
+        topic: the name of the topic.
+        directories: partitions of the topic; an id other than the cluster's is another topic.
+    """
     topic_id = cluster.ids.get(topic or "")
     if topic_id is None or not (cluster.trusted and cluster.knows_replicas):
         return ()

@@ -22,9 +22,10 @@ from kseg.format.values import BinaryColumn, RecordColumns
 
 #: The fields that are searched.
 SEARCHED: Final = ("key", "value", "headers")
-#: The column that says of a record whether it matched, beside its context.
+#: The column that says whether a record matched or is only context.
 MATCHED: Final = "matched"
-#: Letters that have no other case than that of ASCII. (k and s have: the sign of Kelvin, long s.)
+#: Bytes of ASCII whose letters have no other case outside of ASCII. (k and s have one: the sign of
+#: Kelvin, and the long s.)
 _PLAIN_RUNS: Final = re.compile(rb"[\x00-jl-rt-\x7f]+")
 
 
@@ -33,13 +34,13 @@ class Pattern:
     """A condition on one field of a record.
 
     Attributes:
-        data: the bytes that are looked for; of a regular expression, its UTF-8.
-        fields: some of `SEARCHED`. Headers are searched by name and by value.
-        regex: it is a regular expression of RE2.
+        data: the bytes to search for, or the regular expression in UTF-8.
+        fields: some of `SEARCHED`. Headers are searched in their names and their values.
+        regex: whether the pattern is a regular expression of RE2.
         ignore_case: ignore the case of letters: those of ASCII if the pattern is ASCII, else all of
             Unicode.
-        whole: a field has to be exactly that.
-        invert: the records that do not hold it are wanted.
+        whole: a field has to be the pattern, rather than to contain it.
+        invert: select the records that do not match.
     """
 
     data: bytes
@@ -62,13 +63,14 @@ class Pattern:
             from kseg import arrow
 
             empty = BinaryColumn(np.zeros(2, np.int32), np.empty(0, np.uint8))
-            alone = self.data.decode() if self.regex else ""  # "a)|(b" is none by itself
-            for expression in (alone, self._expression):
+            # "a)|(b" is valid only inside the parentheses of `_expression`, so it is refused here.
+            as_given = self.data.decode() if self.regex else ""
+            for expression in (as_given, self._expression):
                 arrow.matching(empty, expression, ignore_case=self.ignore_case)
 
     @property
     def _expression(self) -> str | None:
-        """The regular expression that RE2 looks for; None where the kernel looks for bytes."""
+        """The regular expression for RE2; None where the kernel searches for bytes."""
         if not self.regex and (not self.ignore_case or self.data.isascii()):
             return None
         try:
@@ -82,32 +84,32 @@ class Pattern:
 
     @property
     def key(self) -> bytes | None:
-        """The key that records have to have, where that is the pattern."""
+        """The only key that records can have; None if the pattern is another condition."""
         plain = not (self.regex or self.ignore_case or self.invert)
         return self.data if plain and self.whole and self.fields == ("key",) else None
 
     @property
     def needle(self) -> Needle:
-        """The least bytes of a batch with such a record; see `kseg.format.request.Request`."""
+        """Bytes that each batch with a matching record has; see `kseg.format.request.Request`."""
         if self.regex or self.invert:
             return ANY_RECORD
         if self.key is not None:
             return key_needle(self.key)
         if self._expression is None:
-            return Needle(self._small, self.ignore_case)
+            return Needle(self._kernel_bytes, self.ignore_case)
         plain = max(_PLAIN_RUNS.findall(self.data.lower()), key=len, default=b"")
         return Needle(plain, folds=True)
 
     @property
-    def _small(self) -> bytes:
-        """The bytes as the kernel takes them."""
+    def _kernel_bytes(self) -> bytes:
+        """The bytes that the kernel searches for: in lower case if case is ignored."""
         return self.data.lower() if self.ignore_case else self.data
 
     def matches(self, columns: RecordColumns) -> Bools:
-        """bool[n]: the records that are wanted.
+        """bool[n]: the selected records.
 
         Args:
-            columns: with the fields of the pattern.
+            columns: n records, with the fields of the pattern.
         """
         marks = np.zeros(len(columns), np.bool_)
         for name in self.fields:
@@ -130,36 +132,36 @@ class Pattern:
         if not self.data:
             return column.sizes() == 0 if self.whole else column.is_valid()
         marks = np.zeros(len(column), np.uint8)
-        mark_holding(column.data, column.offsets, self._small, self.ignore_case, marks)
-        held = marks.view(np.bool_)
-        return held & (column.sizes() == len(self.data)) if self.whole else held
+        mark_holding(column.data, column.offsets, self._kernel_bytes, self.ignore_case, marks)
+        contains = marks.view(np.bool_)
+        return contains & (column.sizes() == len(self.data)) if self.whole else contains
 
     def mark(self, columns: RecordColumns) -> RecordColumns:
-        """The same records with a further column, `matched`: whether each is wanted."""
+        """The same records with a further column, `matched`: whether each is selected."""
         return replace(columns, arrays={**columns.arrays, MATCHED: self.matches(columns)})
 
     def take(self, columns: RecordColumns) -> RecordColumns:
-        """The records that are wanted."""
+        """The selected records."""
         matched = self.matches(columns)
         return columns if matched.all() else take_rows(columns, np.flatnonzero(matched))
 
 
 def with_context(pieces: Iterable[RecordColumns], count: int) -> Iterator[RecordColumns]:
-    """The records that matched, with some before each and after it, of the same partition.
+    """The records that matched, and some records before and after each, of the same partition.
 
     Args:
         pieces: records of partitions in order, with the column `matched`; a piece without a source
             follows those of each partition.
-        count: the number of records before, and after.
+        count: the number of records before a match, and after it.
     """
-    before: list[RecordColumns] = []  # the last records that were not given
-    owed = 0  # records of the next piece that follow a match
+    before: list[RecordColumns] = []  # the last records, which were not yielded
+    owed = 0  # the number of records of the next piece that follow a match
     for columns in pieces:
         if columns.source is None:  # the end of a partition
             before, owed = [], 0
             continue
         rows, size = np.flatnonzero(columns[MATCHED]), len(columns)
-        steps = np.zeros(size + 1, np.int64)  # where stretches begin, and where they end
+        steps = np.zeros(size + 1, np.int64)  # +1 where a range to keep begins, -1 where it ends
         np.add.at(steps, np.maximum(rows - count, 0), 1)
         np.add.at(steps, np.minimum(rows + count + 1, size), -1)
         keep = np.cumsum(steps[:-1]) > 0

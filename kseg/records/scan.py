@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from kseg.log.tier.tier import Tier
 
-#: The questions that a `Request` answers, but for its bounds of offsets and its clock.
+#: The arguments of a scan that are fields of its `Request`, except for the offsets and the clock.
 _OF_REQUEST: Final = (
     "time",
     "max_rows",
@@ -197,15 +197,19 @@ def _catalog(
     tier: StrPath | Tier | None,
     isolation: str,
 ) -> Catalog:
-    """The partitions to read; single files are not searched for transactions."""
+    """The partitions and files to read.
+
+    Raises:
+        ValueError: committed records are wanted of single files, whose transactions are unknown.
+    """
     check_word("replicas", replicas, REPLICAS)
     if isinstance(tier, str | PathLike):
-        from kseg.log.tier.tier import Tier  # most logs have none
+        from kseg.log.tier.tier import Tier  # imported late: few logs have a tier
 
         tier = Tier.of(tier)
     choice: str | Callable[[Path], Any] = replicas
     if replicas == "newest":
-        from kseg.log.reader.view import age_of  # only replicas are compared
+        from kseg.log.reader.view import age_of  # imported late: only replicas are compared
 
         choice = age_of
     catalog = Catalog.of(paths, selection, tier=tier, replicas=choice, on_error=on_error)
@@ -231,7 +235,13 @@ def dataset(paths: StrPaths, **query: Unpack[QueryArgs]) -> pyarrow.dataset.Data
 def _kinds(
     decode: Any, of_schemas: tuple[Any, ...], sources: tuple[Partition, ...], mapping: Mapping
 ) -> Kinds:
-    """The kinds of keys and values, by the schemas that the caller names."""
+    """The kinds that keys and values are decoded as.
+
+    Args:
+        decode: the caller's kinds.
+        of_schemas: the caller's answers to `OF_SCHEMAS`.
+        sources, mapping: the partitions from which a sample of values is read.
+    """
     if not has_schemas(decode):
         return kinds_of(decode)
     from kseg.decode.registry import SAMPLE_ROWS, Choice, decodings
@@ -247,7 +257,13 @@ def _kinds(
 def _columns(
     columns: str | Iterable[str] | None, kinds: Kinds, *, with_directory: bool
 ) -> tuple[str, ...]:
-    """The columns of a scan in order; those of decoded fields have their reasons after them."""
+    """The columns of a scan in order; a decoded column is followed by that of its errors.
+
+    Args:
+        columns: the caller's columns; None for the default columns.
+        kinds: the kinds of decoded keys and values.
+        with_directory: whether the default columns have the directory.
+    """
     if columns is None:
         place_fields = (*PLACE_FIELDS, DIRECTORY) if with_directory else PLACE_FIELDS
         columns = (*place_fields, *FIELDS_DEFAULT)

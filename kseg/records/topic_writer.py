@@ -29,7 +29,7 @@ from kseg.records.partitioners import NO_PARTITION, key_column, partition_for
 from kseg.stores.path import local_path_at
 
 _RECORD_OVERHEAD: Final = 10
-#: Retention that takes records within so short a time is worth a warning.
+#: Warn if retention would delete records within this time.
 _SOON_MS: Final = DAY_MS
 
 _Path = StrPath
@@ -141,7 +141,7 @@ def write_topic(
 
 # ---- records -------------------------------------------------------------------------------------
 
-#: Columns by Kafka's names: arrays that kseg has made, or lists of Python values.
+#: Kafka's name of a field -> its column: an array that kseg has made, or a list of Python values.
 _Piece = Mapping[str, Any]
 
 
@@ -152,22 +152,31 @@ def _write(
     options: OptionsLike | None,
     batch_bytes: int,
 ) -> dict[int, AppendResult]:
-    """Append pieces, each record to its partition; the results by partition.
+    """Append each record of pieces to its partition.
 
-    Records without a key go to one partition for `batch_bytes`, then to the next, as a producer's
-    do.
+    As with a producer, records without a key go to one partition until `batch_bytes` are full, then
+    to the next one.
+
+    Args:
+        pieces: the records.
+        logs: the partitions, by number.
+        partitioner: chooses the partition of a key.
+        options, batch_bytes: of the batches.
+
+    Returns:
+        Number of a partition -> the result of its appends.
     """
     results: dict[int, AppendResult] = {}
     keyless_bytes = 0
     for piece in pieces:
-        places = _partitions(piece, len(logs), partitioner)
-        keyless = np.flatnonzero(places == NO_PARTITION)
+        partitions = _partitions(piece, len(logs), partitioner)
+        keyless = np.flatnonzero(partitions == NO_PARTITION)
         if len(keyless):
             ends = keyless_bytes + np.cumsum(_sizes(piece)[keyless])
-            places[keyless] = ends // max(batch_bytes, 1) % len(logs)
+            partitions[keyless] = ends // max(batch_bytes, 1) % len(logs)
             keyless_bytes = int(ends[-1])
-        for number in np.unique(places).tolist():
-            rows = _take(piece, np.flatnonzero(places == number))
+        for number in np.unique(partitions).tolist():
+            rows = _take(piece, np.flatnonzero(partitions == number))
             result = logs[number].append(rows, options=options, batch_bytes=batch_bytes)
             results[number] = merged(results[number], result) if number in results else result
     for number in results:
@@ -176,13 +185,14 @@ def _write(
 
 
 def _partitions(piece: _Piece, count: int, partitioner: str) -> Int32s:
+    """int32[n]: the partition of each record; `NO_PARTITION` for one without a key."""
     if "key" in piece:
         return partition_for(key_column(piece["key"]), count, partitioner)
     return np.full(len(next(iter(piece.values()))), NO_PARTITION, np.int32)
 
 
 def _sizes(piece: _Piece) -> Int32s:
-    """Bytes of each record, about."""
+    """int32[n]: the bytes of each record, roughly."""
     if "value" not in piece:
         return np.full(len(next(iter(piece.values()))), _RECORD_OVERHEAD, np.int32)
     return key_column(piece["value"]).sizes() + _RECORD_OVERHEAD
@@ -199,20 +209,19 @@ def _take(piece: _Piece, index: Intps) -> Mapping[str, Any]:
 def _warn_of_retention(
     broker_settings: Settings, topic: str, logs: Sequence[Log], results: Mapping[int, AppendResult]
 ) -> None:
-    """Warn of partitions whose oldest segment goes within a day of the start."""
+    """Warn of partitions whose oldest segment retention deletes within a day of the start."""
     soon_ms = int(time.time() * 1000) + _SOON_MS
-    going = []
+    expiring = []
     for number in results:
         log = logs[number]
-        log.update_high_watermark(
-            log.log_end_offset
-        )  # as the broker does that has the only replica
+        # As a broker does that has the only replica.
+        log.update_high_watermark(log.log_end_offset)
         if plan_retention(log, config=usual_rules(broker_settings, log.path), now=soon_ms).segments:
-            going.append(number)
-    if going:
+            expiring.append(number)
+    if expiring:
         warnings.warn(
             f"kseg: retention of {topic} deletes records of partitions "
-            f"{', '.join(map(str, going))} within a day of the broker's start. Set retention.ms "
+            f"{', '.join(map(str, expiring))} within a day of the broker's start. Set retention.ms "
             "and retention.bytes of the topic first; broker_config= reads the broker's defaults",
             UserWarning,
             stacklevel=3,
