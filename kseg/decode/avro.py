@@ -41,12 +41,12 @@ from kseg.errors import SchemaError
 from kseg.format.times import DATETIMES_MS, DAY_MS
 from kseg.internal.registry import Schema
 
-#: Limits of one schema: columns, steps of a program.
+#: The most columns of a schema, and the most nodes: steps of its program.
 COLUMNS_MAX: Final = 10_000
 NODES_MAX: Final = 100_000
 #: Arrow numbers the types of a union in 7 bits.
 BRANCHES_MAX: Final = 127
-#: Longer fixed values are Arrow's values of any size.
+#: Longer fixed values become Arrow's binary values of any size.
 FIXED_BYTES_MAX: Final = 32
 _INT32: Final = (-INT32_MAX - 1, INT32_MAX)
 _INT64: Final = (INT64_MIN, INT64_MAX)
@@ -58,7 +58,7 @@ _UTC: Final = "UTC"
 _SKIP: Final = -1
 #: The code of a writer's symbol that the reader's enum does not have.
 _NO_SYMBOL: Final = -1
-#: Of each type, and of logical ones: Arrow's, the kind of column, bytes of a value (0 where they
+#: (type, logical type) -> Arrow's type, the kind of column, the bytes of a value (0 where they
 #: differ), the least and the largest value.
 _SCALARS: Final[dict[tuple[str, str | None], tuple[pa.DataType, int, int, tuple[int, int]]]] = {
     ("null", None): (pa.null(), kernel.K_NULL, 0, _INT64),
@@ -93,7 +93,7 @@ _OPS: Final = {
     "bytes": kernel.BYTES,
     "string": kernel.STRING,
 }
-#: The reader's types that each of the writer's types may become.
+#: Type of the writer -> the reader's types that its values may become.
 _PROMOTED: Final = {
     "int": ("long", "float", "double"),
     "long": ("float", "double"),
@@ -127,8 +127,7 @@ def decoder(
     Args:
         writer: the schema of the payloads.
         reader: the schema of the values; the writer's if None.
-        references: the schemas that the writer refers to, by name, in the order of their
-            dependencies.
+        references: name -> a schema that the writer refers to, in the order of their dependencies.
         reader_references: the same for the reader; the writer's if None.
         record: the name of the wanted type in the reader's schema.
 
@@ -160,7 +159,13 @@ def decoder(
 def _make_decoder(
     label: Schema, writer: Any, names: Any, reader: Any, reader_names: Any
 ) -> AvroDecoder:
-    """A decoder; SchemaError also for parts of wrong types, which fastavro does not refuse."""
+    """A decoder; raises SchemaError also for parts of wrong types, which fastavro does not refuse.
+
+    Args:
+        label: the schema that errors name.
+        writer, names: the writer's type, and the named types in it.
+        reader, reader_names: the same for the reader.
+    """
     try:
         return AvroDecoder(writer, names, reader, reader_names)
     except SchemaError:
@@ -173,9 +178,9 @@ class AvroDecoder:
     """A `Decoder` of one pair of schemas.
 
     Attributes:
-        type: of the reader's schema.
+        type: the Arrow type of the reader's schema.
         program: the kernel's steps, and the arrays for its columns.
-        takes_prefix: `decode` takes payloads with the bytes before them.
+        takes_prefix: tells callers that `decode` skips the bytes before payloads itself.
     """
 
     takes_prefix: Final = True
@@ -192,7 +197,7 @@ class AvroDecoder:
     def decode(
         self, payloads: pa.BinaryArray | pa.LargeBinaryArray, prefix: int = 0
     ) -> tuple[pa.Array, Reasons]:
-        """Decode payloads after so many bytes; see `Decoder`."""
+        """Decode payloads that begin after `prefix` bytes of each value; see `Decoder`."""
         if self._is_raw:
             return pc.binary_slice(payloads.cast(pa.binary()), prefix, INT32_MAX), {}
         program = self.program
@@ -201,7 +206,7 @@ class AvroDecoder:
         first = payloads.offset
         offsets = np.frombuffer(ends or bytes(8), wide)[first : first + len(payloads) + 1]
         is_valid = payloads.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
-        # By row: why it does not decode, at which node of the schema, and at which byte.
+        # Row -> why it does not decode, at which node of the schema, and at which byte.
         columns, faults = kernel.Columns(*program.tables), dict[int, tuple[int, int, int]]()
         columns.decode(
             offsets.astype(np.int64), np.frombuffer(data or b"", np.uint8), is_valid, faults, prefix
@@ -214,13 +219,14 @@ class _Program:
     """The steps of the kernel for a pair of schemas, and the arrays for its columns.
 
     Attributes:
-        tables: nodes, kids, codes and columns, as the kernel takes them, when all is compiled.
-        types: of the columns.
+        tables: the kernel's tables of nodes, kids, codes and columns, once all is compiled.
+        types: the Arrow types of the columns.
     """
 
-    # By the number of a column: its row of the table, the numbers of the columns in it, its
-    # symbols, its default where a writer lacks it, and those columns in it that a writer fills.
-    # By the number of a node: its row of the table, and its place in the schema, for errors.
+    # Indexed by the number of a column: `_columns`, its row of the table; `_children`, the numbers
+    # of the columns in it; `_symbols`; `_defaults`, its default where a writer lacks it; `_filled`,
+    # those columns in it that a writer fills. Indexed by the number of a node: `_nodes`, its row of
+    # the table; `_paths`, its path in the schema, for errors.
 
     def __init__(self, names: Mapping[str, Any], reader_names: Mapping[str, Any]) -> None:
         """Begin without steps, and with the named types of the writer and of the reader."""
@@ -238,7 +244,7 @@ class _Program:
         self._codes: list[int] = []
 
     def compile(self, writer: Any, reader: Any) -> None:
-        """Make the tables of a writer's and a reader's schema."""
+        """Make the kernel's tables for a writer's and a reader's type."""
         self._column(reader, (), nullable=True)
         self._node(writer, reader, 0, (), "")
         for number, row in enumerate(self._columns):
@@ -252,7 +258,7 @@ class _Program:
         )
 
     def _list(self, kids: list[int]) -> tuple[int, int]:
-        """Add the numbers of kids to the table of all kids; returns the first place and a count."""
+        """Add the numbers of kids to the table of kids; returns the first index and the count."""
         self._kids += kids
         return len(self._kids) - len(kids), len(kids)
 
@@ -262,8 +268,13 @@ class _Program:
         """Add the column of a type, with those in it; returns its number.
 
         A union of null and one type has the column of that type. Any other union has null as its
-        type 0, also without null in the schema: rows that do not decode need one, and Arrow's
-        unions have no bits for null.
+        type 0, even if the schema has no null: rows that do not decode need it, as Arrow's unions
+        have no bits for null.
+
+        Args:
+            schema: the reader's type.
+            above: the names of the types around it.
+            nullable: whether its values may be null.
         """
         schema, above = enter_type(schema, self._reader_names, above)
         number = len(self._columns)
@@ -295,15 +306,15 @@ class _Program:
             kind, size, bounds, made = self._compile_nested(number, schema, above)
         else:
             kind, size, bounds, made = self._scalar(number, schema)
-        # The kids, a place and a count, follow when all columns are there: see `compile`.
+        # `compile` adds the kids, as an index and a count, once all columns exist.
         self._columns[number] = [kind, size, int(nullable), 0, 0, *bounds]
         self.types[number] = made
         return number
 
     def _scalar(self, number: int, schema: Any) -> tuple[int, int, tuple[int, int], pa.DataType]:
-        """Kind, bytes of a value, bounds and Arrow type of a column without others in it.
+        """The kind, bytes of a value, bounds and Arrow type of a column without others in it.
 
-        The upper bound of a decimal is a place in `_codes`, where its largest number begins.
+        The upper bound of a decimal is the index in `_codes` where its largest number begins.
         """
         kind, logical = type_of(schema), logical_of(schema)
         if logical == "decimal":
@@ -312,9 +323,9 @@ class _Program:
                 precision, schema.get("scale", 0)
             )
             largest = (10**precision - 1).to_bytes(32, "little")
-            at = len(self._codes)
+            first_code = len(self._codes)
             self._codes += np.frombuffer(largest, "<i4").tolist()
-            return kernel.K_DECIMAL, made.byte_width, (0, at), made
+            return kernel.K_DECIMAL, made.byte_width, (0, first_code), made
         if kind == "fixed":
             size = fixed_bytes(schema)
             if size > FIXED_BYTES_MAX:  # a null of a fixed size takes that size
@@ -331,7 +342,7 @@ class _Program:
         """Add the inner columns of a record, array or map.
 
         Returns:
-            Of the outer column: the kernel's kind, a width, a range of integers, the Arrow type.
+            The outer column: its kind in the kernel, bytes of a value, bounds, and Arrow type.
         """
         # All fields are nullable: engines differ in what NOT NULL means in a nullable struct.
         kids = self._children[number]
@@ -366,11 +377,11 @@ class _Program:
         """Add the node of a type, with those in it; returns its number.
 
         Args:
-            writer: the type.
-            reader: the type of its column; None if it is skipped.
-            column: takes its values; `_SKIP` for none.
+            writer: the writer's type.
+            reader: the reader's type of its column; None if its values are skipped.
+            column: the number of the column for its values; `_SKIP` if they are skipped.
             above: the names of the types around it.
-            path: its place in the schema.
+            path: its path in the schema, for errors.
         """
         writer, above = enter_type(writer, self._names, above)
         number = self._add(path, _node_row(kernel.REFUSE, _SKIP))
@@ -391,10 +402,11 @@ class _Program:
         return number
 
     def _choice(self, writer: Any, reader: Any) -> tuple[Any, int | None]:
-        """The reader's type for values of a type, None without one; and its branch.
+        """Choose the reader's type for values of a writer's type.
 
-        The branch is the type's number in a column that is a union, where null is 0 (see
-        `_column`); None for another column.
+        Returns:
+            The type, or None if the reader has none for them. And its number in the union of the
+            column, in which null is 0 (see `_column`); None if the column is not a union.
         """
         reader = look_up_name(reader, self._reader_names)
         if not isinstance(reader, list):
@@ -413,9 +425,9 @@ class _Program:
         return None, None
 
     def _can_read(self, writer: Any, reader: Any, *, is_same: bool = False) -> bool:
-        """Whether a value of the writer's type can be one of the reader's.
+        """Whether values of the writer's type can be read as values of the reader's type.
 
-        With `is_same` only one of the same type and name: a union takes this before any other.
+        With `is_same`, only if both have the same type and name: a union prefers such a branch.
         """
         kind, reader_kind = type_of(writer), type_of(reader)
         if kind != reader_kind:
@@ -434,7 +446,7 @@ class _Program:
     def _row(
         self, writer: Any, reader: Any, column: int, above: tuple[str, ...], path: str
     ) -> list[int]:
-        """The row of a node whose type is no union; see `_node` for the arguments."""
+        """The row of a node whose type is not a union; see `_node` for the arguments."""
         kind = type_of(writer)
         if kind in ("record", "error"):
             return self._record(writer, reader, column, above, path)
@@ -450,7 +462,7 @@ class _Program:
         if kind == "enum":
             symbols, symbol_numbers, default = symbols_of(writer), dict[str, int](), _NO_SYMBOL
             if column != _SKIP:
-                symbol_numbers = {word: at for at, word in enumerate(symbols_of(reader))}
+                symbol_numbers = {word: number for number, word in enumerate(symbols_of(reader))}
                 default = symbol_numbers.get(reader.get("default"), default)
             first_code = len(self._codes)
             self._codes += [symbol_numbers.get(word, default) for word in symbols]
@@ -476,12 +488,12 @@ class _Program:
             ]
             return _node_row(kernel.RECORD, _SKIP, self._list(kids))
         fields = dict(zip(self._children[struct], reader["fields"], strict=True))
-        by_name, taken, column_of = _by_name(fields), set[int](), dict[int, int]()
-        for at, field in enumerate(writer["fields"]):
+        by_name, used, column_of = _columns_by_name(fields), set[int](), dict[int, int]()
+        for number, field in enumerate(writer["fields"]):
             column = by_name.get(field["name"])
-            if column is not None and column not in taken:
-                column_of[at] = column
-                taken.add(column)
+            if column is not None and column not in used:
+                column_of[number] = column
+                used.add(column)
         missing = fields.keys() - column_of.values()
         filled = sorted(column_of.values())
         if any("default" not in fields[column] for column in missing) or (
@@ -496,19 +508,25 @@ class _Program:
         kids = [
             self._node(
                 field["type"],
-                fields[column_of[at]]["type"] if at in column_of else None,
-                column_of.get(at, _SKIP),
+                fields[column_of[number]]["type"] if number in column_of else None,
+                column_of.get(number, _SKIP),
                 above,
                 _inner_path(path, field["name"]),
             )
-            for at, field in enumerate(writer["fields"])
+            for number, field in enumerate(writer["fields"])
         ]
         return _node_row(kernel.RECORD, struct, self._list(kids))
 
     # ---- values ----------------------------------------------------------------------------------
 
     def reason(self, why: int, node: int, position: int) -> str:
-        """Why a payload does not decode."""
+        """Why a payload does not decode, in words.
+
+        Args:
+            why: the kernel's code.
+            node: the number of the node where it failed.
+            position: the byte of the payload where it failed.
+        """
         path = self._paths[node]
         return f"{_WHY[why]}{f', in {path}' if path else ''}, at byte {position} of the payload"
 
@@ -516,10 +534,10 @@ class _Program:
         """The values of a column.
 
         Args:
-            columns: filled.
-            number: of the column.
-            parents: the number of values of the struct around it; None without one. A column that
-                the writer lacks has its default in each of these.
+            columns: the kernel's columns, filled.
+            number: the number of the column.
+            parents: the number of values of the struct around it; None if there is none. A column
+                that the writer lacks has its default in each of these.
         """
         if parents is not None and number in self._defaults:
             return self._defaults[number].take(pa.array(np.zeros(parents, np.int32)))
@@ -534,15 +552,15 @@ class _Program:
         if kind == kernel.K_NULL:
             return pa.nulls(count)
         if number in self._symbols:
-            places = pa.Array.from_buffers(pa.int32(), count, [nulls, pa.py_buffer(data)])
-            return pa.array(self._symbols[number], pa.string()).take(places)
+            numbers = pa.Array.from_buffers(pa.int32(), count, [nulls, pa.py_buffer(data)])
+            return pa.array(self._symbols[number], pa.string()).take(numbers)
         kids = [
             self.array(columns, kid, count if kind == kernel.K_STRUCT else None)
             for kid in self._children[number]
         ]
         if kind == kernel.K_BOOL:
             data = np.packbits(np.frombuffer(data, np.uint8), bitorder="little").tobytes()
-        # The buffers that Arrow has for each kind, in its order.
+        # The buffers of each kind of array, in Arrow's order.
         parts = {
             kernel.K_STRUCT: [nulls],
             kernel.K_LIST: [nulls, pa.py_buffer(ends)],
@@ -561,9 +579,13 @@ class _Program:
 
 
 def _node_row(op: int, column: int, kids: tuple[int, int] = (0, 0), argument: int = 0) -> list[int]:
-    """A node in the kernel's table: see `kseg._kernels.avro` for the meaning of its argument.
+    """The row of a node in the kernel's table.
 
-    `kids` are the first of the kids and their count, as `_Program._list` returns them.
+    Args:
+        op: the step.
+        column: the column that it fills; `_SKIP` if none.
+        kids: the index of the first kid and their count, as `_Program._list` returns them.
+        argument: see `kseg._kernels.avro` for its meaning in each step.
     """
     return [op, column, *kids, argument]
 
@@ -572,8 +594,8 @@ def _inner_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _by_name(fields: Mapping[int, Any]) -> dict[str, int]:
-    """The reader's columns by the names that a writer may have for them: its own, and aliases."""
+def _columns_by_name(fields: Mapping[int, Any]) -> dict[str, int]:
+    """Name of a field, or an alias that a writer may use for it -> the reader's column."""
     columns = {field["name"]: column for column, field in fields.items()}
     for column, field in fields.items():
         for alias in field.get("aliases", ()):

@@ -1,7 +1,7 @@
-"""Schemas of Avro: parsed by fastavro, and the questions about their types.
+"""Schemas of Avro: parsed by fastavro, and functions that examine their types.
 
-A type is what JSON has for it: a name, a dict, or a list for a union. `parsed` returns the table in
-which names of types are looked up.
+A type is the JSON value that stands for it: a name, a dict, or a list for a union. `parsed` returns
+the table in which names of types are looked up.
 
 Source: Apache Avro 1.12, "Schema Declaration".
 """
@@ -19,9 +19,9 @@ from kseg.errors import SchemaError
 from kseg.extras import require
 from kseg.internal.registry import RefusedError, Schema, parse
 
-#: The most types in types.
+#: The most levels of types inside each other.
 LEVELS_MAX: Final = 200
-#: Digits of Arrow's larger decimals.
+#: The most digits of Arrow's larger decimals.
 DECIMAL_DIGITS_MAX: Final = 76
 _PRIMITIVES: Final = frozenset(
     ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
@@ -39,7 +39,7 @@ NOT_A_SCHEMA: Final = (
 
 
 def type_names(schema: Schema, references: Mapping[str, Schema]) -> list[str]:
-    """The full name of a schema's type; of a union, that of each branch. Errors as of `decoder`."""
+    """The full name of a schema's type, or of each branch of a union; errors as for `decoder`."""
     parsed_schema, names = parsed(schema, references)
     branches = parsed_schema if isinstance(parsed_schema, list) else [parsed_schema]
     kinds = [look_up_name(branch, names) for branch in branches]
@@ -47,10 +47,10 @@ def type_names(schema: Schema, references: Mapping[str, Schema]) -> list[str]:
 
 
 def parsed(schema: Schema, references: Mapping[str, Schema]) -> tuple[Any, dict[str, Any]]:
-    """A schema as JSON has it, with full names, and the named types in it and in its references.
+    """A schema in its JSON form with full names; and the named types in it and its references.
 
     Raises:
-        SchemaError: one is damaged, or names a type that there is not.
+        SchemaError: a schema is damaged, or names a type that does not exist.
     """
     fastavro: Any = require("fastavro", extra="avro")
     names: dict[str, Any] = {}
@@ -75,10 +75,18 @@ def not_a_schema(schema: Schema, error: Exception) -> SchemaError:
 def enter_type(
     schema: Any, names: Mapping[str, Any], above: tuple[str, ...]
 ) -> tuple[Any, tuple[str, ...]]:
-    """A type, looked up if it is a name; and the names of the types around the types in it.
+    """Enter a type, to go on to the types in it.
+
+    Args:
+        schema: the type, or its name.
+        names: the named types.
+        above: the names of the types around it.
+
+    Returns:
+        The type itself; and `above` with its name added, for the types in it.
 
     Raises:
-        SchemaError: it is in itself, or too deep.
+        SchemaError: it contains itself, or is too deep.
     """
     entered = look_up_name(schema, names)
     name = entered.get("name", "") if isinstance(entered, dict) else ""
@@ -93,7 +101,7 @@ def enter_type(
 
 
 def look_up_name(schema: Any, names: Mapping[str, Any]) -> Any:
-    """The type that a name stands for; another type as it is, without a dict around it."""
+    """The type that a name stands for; another type unchanged, without a dict around it."""
     kind = schema.get("type") if isinstance(schema, dict) else schema
     if isinstance(kind, str) and kind in names and kind not in _PRIMITIVES:
         return names[kind]
@@ -101,7 +109,7 @@ def look_up_name(schema: Any, names: Mapping[str, Any]) -> Any:
 
 
 def type_of(schema: Any) -> Any:
-    """The name of a type, or the type itself where it has none."""
+    """The word for a type ("record", "int"); a union, which has none, is returned unchanged."""
     return schema["type"] if isinstance(schema, dict) else schema
 
 
@@ -111,7 +119,7 @@ def without_null(union: list[Any]) -> list[Any]:
 
 
 def logical_of(schema: Any) -> str | None:
-    """The logical type, if it is one that its values can have."""
+    """The logical type of a type; None if it has none, or one that its values cannot have."""
     logical = schema.get("logicalType") if isinstance(schema, dict) else None
     if logical == "decimal":
         precision, scale = schema.get("precision"), schema.get("scale", 0)
@@ -128,7 +136,7 @@ def fixed_bytes(schema: Any) -> int:
     """The size of a fixed type.
 
     Raises:
-        SchemaError: it is no size, or larger than any record.
+        SchemaError: it is not a size, or larger than any record.
     """
     size = schema["size"]
     if type(size) is not int or not 0 <= size <= INT32_MAX:
@@ -140,7 +148,7 @@ def symbols_of(schema: Any) -> list[str]:
     """The symbols of an enum.
 
     Raises:
-        SchemaError: they are no list of texts.
+        SchemaError: they are not a list of texts.
     """
     symbols = schema["symbols"]
     if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
@@ -151,6 +159,11 @@ def symbols_of(schema: Any) -> list[str]:
 def default_of(field: Any, kind: pa.DataType, names: Mapping[str, Any]) -> pa.Array:
     """The default of a field, as an array of one value.
 
+    Args:
+        field: a field of the reader's schema.
+        kind: the Arrow type of its column.
+        names: the named types of the schema.
+
     Raises:
         SchemaError: it is not a value of its type.
     """
@@ -160,8 +173,8 @@ def default_of(field: Any, kind: pa.DataType, names: Mapping[str, Any]) -> pa.Ar
             return pa.array([value], kind)
         # A default is of the first type of its union, and type 0 of the column is null.
         parts = [
-            pa.array([value] if at == 1 else [], kind.field(at).type)
-            for at in range(kind.num_fields)
+            pa.array([value] if number == 1 else [], kind.field(number).type)
+            for number in range(kind.num_fields)
         ]
         types, places = pa.array([1], pa.int8()), pa.array([0], pa.int32())
         return pa.UnionArray.from_dense(
@@ -172,7 +185,7 @@ def default_of(field: Any, kind: pa.DataType, names: Mapping[str, Any]) -> pa.Ar
 
 
 def _arrow_value(schema: Any, value: Any, names: Mapping[str, Any]) -> Any:
-    """A default, as JSON has it, in the form that Arrow takes."""
+    """A default in JSON's form, converted to a value for `pa.array`."""
     schema = look_up_name(schema, names)
     if isinstance(schema, list):
         return _arrow_value(schema[0], value, names)

@@ -28,13 +28,13 @@ from kseg.decode.payloads import ODD, Block, Reasons, block_at, decode_blocks
 from kseg.errors import SchemaError
 from kseg.internal.registry import RefusedError, Schema, parse
 
-#: In the kernel's row of a column: its first kid and their count; its least value.
+#: Fields of the kernel's row of a column: its first kid and the number of kids; its least value.
 _KIDS: Final = slice(3, 5)
 _LEAST: Final = 5
 
 #: The text of any value: the type from `infer` where values have no type in common.
 JSON_TEXT: Final = pa.json_(pa.string())
-#: So many values of a sample are looked at.
+#: The most values of a sample that are used.
 SAMPLE_MAX: Final = 10_000
 
 _SCALARS: Final = {
@@ -72,7 +72,7 @@ def decoder_of_schema(
 
     Args:
         schema: its text, or the parsed JSON.
-        references: other schemas, by the names under which `$ref` asks for them.
+        references: name in `$ref` -> another schema.
 
     Raises:
         SchemaError: it is not JSON, too large, or refers to a place that does not exist.
@@ -86,11 +86,11 @@ def decoder_of_type(kind: pa.DataType) -> JsonDecoder:
     """A decoder of one type.
 
     Args:
-        kind: of structs, lists, strings, booleans, int32, int64, float32, float64, null, and
-            `JSON_TEXT`.
+        kind: a type made of structs, lists, strings, booleans, int32, int64, float32, float64,
+            null, and `JSON_TEXT`.
 
     Raises:
-        SchemaError: it has other types, or is too large.
+        SchemaError: it has other types in it, or is too large.
     """
     return JsonDecoder(kind)
 
@@ -99,11 +99,11 @@ def infer(sample: pa.BinaryArray) -> pa.DataType:
     """The common type of all values of a sample; values that are not JSON are ignored.
 
     Args:
-        sample: payloads; the first `SAMPLE_MAX` are looked at.
+        sample: payloads, of which the first `SAMPLE_MAX` are used.
 
     Returns:
-        A type for `decoder_of_type`. Where values have no type in common, or none, it has
-        `JSON_TEXT`.
+        A type for `decoder_of_type`, with `JSON_TEXT` where values have no type in common, or all
+        are null.
     """
     merged = pa.null()
     for payload in sample.slice(0, SAMPLE_MAX).to_pylist():
@@ -118,7 +118,7 @@ class JsonDecoder:
     """A `Decoder` of JSON.
 
     Attributes:
-        type: in it, the text of a value is a string.
+        type: the Arrow type of the values, with strings in place of `JSON_TEXT`.
     """
 
     def __init__(self, kind: pa.DataType) -> None:
@@ -134,7 +134,7 @@ class JsonDecoder:
         order = np.zeros(len(kids), np.int32)
         for first, count in columns[:, _KIDS].tolist():
             names = [self._names[kid] for kid in kids[first : first + count]]
-            ranks = sorted(range(count), key=lambda at: (len(names[at]), names[at]))
+            ranks = sorted(range(count), key=lambda number: (len(names[number]), names[number]))
             if len(set(names)) < count:
                 raise SchemaError("a struct has two fields of one name")
             order[first : first + count] = ranks
@@ -143,7 +143,13 @@ class JsonDecoder:
         self._order = np.frombuffer(b"".join(self._names), np.uint8), ends, order
 
     def _avro(self, kind: pa.DataType, name: bytes, level: int) -> Any:
-        """The type as Avro has it; columns are numbered in the order in which this goes."""
+        """An Arrow type as a type of Avro; adds the name of each column in the columns' order.
+
+        Args:
+            kind: the Arrow type.
+            name: the name of the field that has it; empty for an item, or the whole value.
+            level: how many types are around it.
+        """
         self._names.append(name)
         self._is_text.append(kind == JSON_TEXT)
         # Each level of JSON is two of Avro: a union with null around a record or an array.
@@ -169,16 +175,17 @@ class JsonDecoder:
 
     def decode(self, payloads: pa.BinaryArray | pa.LargeBinaryArray) -> tuple[pa.Array, Reasons]:
         """Decode payloads; see `Decoder`."""
-        return decode_blocks(payloads, self.type, self._fast, self._decode_exactly)
+        return decode_blocks(payloads, self.type, self._decode_fast, self._decode_exactly)
 
-    def _fast(self, block: Block) -> tuple[pa.Array, Uint8s]:
+    def _decode_fast(self, block: Block) -> tuple[pa.Array, Uint8s]:
+        """The values of a block; rows that do not decode are marked `ODD`. See `Fast`."""
         values, faults = self._run(block)
         marks = np.zeros(len(values), np.uint8)
         marks[list(faults)] = ODD
         return values, marks
 
     def _decode_exactly(self, payload: bytes) -> Any:
-        """The value of a payload alone, if it decodes; else raises ValueError with the reason."""
+        """The value of one payload; raises ValueError with the reason if it does not decode."""
         values, faults = self._run(block_at(pa.array([payload], pa.binary()), 0))
         for why, column, position in faults.values():
             name = self._names[column].decode()
@@ -187,7 +194,11 @@ class JsonDecoder:
         return values[0].as_py()
 
     def _run(self, block: Block) -> tuple[pa.Array, dict[int, tuple[int, int, int]]]:
-        """The values; and for each row that fails why, in which column, and at which byte."""
+        """Decode a block.
+
+        Returns:
+            The values; and row that failed -> (why, in which column, at which byte).
+        """
         columns, faults = Columns(*self._tables), dict[int, tuple[int, int, int]]()
         names, ends, order = self._order
         offsets, is_valid = block.offsets.astype(np.int64), block.valid.view(np.uint8)
@@ -201,6 +212,7 @@ class JsonDecoder:
 
 
 def _parse_schema(text: str) -> Any:
+    """The parsed text of a JSON Schema; raises SchemaError."""
     try:
         return parse(text.encode("utf-8", "surrogatepass"), "schema-json")
     except RefusedError as error:
@@ -208,14 +220,23 @@ def _parse_schema(text: str) -> Any:
 
 
 class _Types:
-    """Arrow types for schemas."""
+    """Finds the Arrow types of JSON Schemas.
+
+    Its documents are the schema itself, under the name "", and the schemas that it refers to.
+    """
 
     def __init__(self, documents: Mapping[str, Any]) -> None:
         self._documents = documents
         self._count = 0
 
     def of(self, schema: Any, document: str, above: tuple[int, ...]) -> pa.DataType:
-        """The type of a schema in a document, within the places above it."""
+        """The type of a schema.
+
+        Args:
+            schema: the schema, or a part of one.
+            document: the name of the document that has it, in which `$ref` is looked up.
+            above: the ids of the schemas around it: one that contains itself becomes text.
+        """
         if not isinstance(schema, Mapping) or id(schema) in above:
             return JSON_TEXT
         self._count += 1
@@ -276,7 +297,7 @@ class _Types:
 
 
 def _type_of(value: Any) -> pa.DataType:
-    """The type of one parsed value; null where it tells nothing."""
+    """The Arrow type of one parsed value; null for None and for the items of an empty list."""
     match value:
         case None:
             return pa.null()
@@ -297,7 +318,7 @@ def _type_of(value: Any) -> pa.DataType:
 
 
 def _common_type(first: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """The type of values of both types."""
+    """The narrowest type for values of both types; `JSON_TEXT` where they have none in common."""
     if first == other or pa.types.is_null(other):
         return first
     if pa.types.is_null(first):
@@ -315,7 +336,7 @@ def _common_type(first: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 
 def _with_text_for_unknown(kind: pa.DataType) -> pa.DataType:
-    """The type with text where the sample tells nothing: later values may have any type."""
+    """The type with text in place of unknown parts, in which later values may have any type."""
     if pa.types.is_list(kind):
         return pa.list_(_with_text_for_unknown(kind.value_type))
     if pa.types.is_struct(kind) and kind.num_fields:

@@ -10,8 +10,8 @@ A schema is named in a header, or in a prefix:
 After the id or GUID of a Protobuf schema stand the indexes of the message: a count and numbers, as
 zigzag varints; a single 00 is the first message. NumPy finds all of them at once.
 
-Most payloads of a block are decoded at once, by a fast reader; it marks the rows that it leaves
-alone. An exact reader takes each of these, or says why it is not a value.
+Most payloads of a block are decoded at once, by a fast reader, which marks the rows that it does
+not decode. An exact reader decodes each of these, or says why it is not a value.
 
 Source: Confluent's `SchemaId`, `HeaderSchemaIdSerializer`, `MessageIndexes`; Apicurio's
 `DefaultHeadersHandler`.
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
 else:
     pa = require("pyarrow", extra="arrow")
 
-#: Bytes of the mark with an id, with a GUID; of an id of Apicurio, which has no mark.
+#: Bytes of a mark with an id; of a mark with a GUID; of an id of Apicurio, which has no mark.
 _ID: Final = 5
 _GUID: Final = 17
 _WIDE_ID: Final = 8
-#: Messages within messages, and bytes of one index.
+#: The most messages within messages, and bytes of one index.
 INDEXES_MAX: Final = 64
 _INDEX_BYTES_MAX: Final = 5
 
 
 class Group(NamedTuple):
-    """The rows that name one schema in one way.
+    """The rows that name one schema in the same way.
 
     Attributes:
-        schema: an id, or a GUID.
-        indexes: of the message of a Protobuf schema; empty for others.
-        prefix: bytes before each payload.
-        rows: int64[k], ascending.
+        schema: the id or GUID of the schema.
+        indexes: the indexes of the message of a Protobuf schema; empty for other schemas.
+        prefix: the number of bytes before each payload.
+        rows: int64[k], the rows, ascending.
     """
 
     schema: int | UUID
@@ -60,7 +60,14 @@ class Group(NamedTuple):
 
 
 class SchemaNames(NamedTuple):
-    """Bytes that begin with the name of a schema: `starts` to `ends` in `data`, for each row."""
+    """For some rows, the bytes that begin with the name of a schema.
+
+    Attributes:
+        data: the bytes of the column.
+        rows: int64[k], the rows.
+        starts, ends: int64[k], the bytes of each row in `data`.
+        is_prefix: whether these are the payloads, not headers.
+    """
 
     data: Uint8s
     rows: Int64s
@@ -76,12 +83,12 @@ def split_by_schema(
 
     Args:
         column: keys or values.
-        headers: of the same records; None if they were not read.
+        headers: the headers of the same records; None if they were not read.
         name: "key" or "value".
 
     Returns:
-        Groups without indexes, each with the bytes after the name of the schema, and a reason for
-        each value that names none. Nulls are in no group.
+        Groups without indexes, each with the bytes after the name of the schema; and a reason for
+        each value that names no schema. Nulls are in no group.
     """
     left = column.is_valid() if column.null_count else np.ones(len(column), np.bool_)
     groups: list[tuple[Group, SchemaNames]] = []
@@ -107,7 +114,7 @@ def split_by_schema(
 
 
 def _in_headers(headers: HeadersColumn, name: bytes, left: Bools) -> SchemaNames:
-    """The first header of a name, of the rows that are left and have one."""
+    """The values of the first header with a name, of those rows in `left` that have it."""
     keys, values = headers.keys, headers.values
     header_rows = np.flatnonzero(keys.sizes() == len(name))
     letters = _bytes_at(keys.data, keys.offsets[header_rows].astype(np.int64), len(name))
@@ -121,11 +128,11 @@ def _in_headers(headers: HeadersColumn, name: bytes, left: Bools) -> SchemaNames
 
 
 def _bytes_at(data: Uint8s, starts: Int64s, width: int) -> Uint8s:
-    """uint8[n, width]: the bytes from each start on, all of which are there."""
+    """uint8[n, width]: `width` bytes from each start on, which must be within `data`."""
     if not len(starts):
         return np.zeros((0, width), np.uint8)
-    every = np.ndarray(len(data) - width + 1, f"V{width}", np.ascontiguousarray(data), 0, (1,))
-    chosen: Uint8s = every[starts].view(np.uint8).reshape(-1, width)
+    windows = np.ndarray(len(data) - width + 1, f"V{width}", np.ascontiguousarray(data), 0, (1,))
+    chosen: Uint8s = windows[starts].view(np.uint8).reshape(-1, width)
     return chosen
 
 
@@ -133,21 +140,21 @@ def _groups_of(schema_names: SchemaNames, bare_bytes: int) -> Iterator[tuple[Gro
     """Group rows by the bytes of their schema names.
 
     Args:
-        schema_names: of the rows; rows whose bytes name no schema are in no group.
+        schema_names: the bytes of the rows; rows whose bytes name no schema are in no group.
         bare_bytes: the size of ids without a mark; 0 for names with the mark of an id or a GUID.
     """
     sizes = schema_names.ends - schema_names.starts
     marks = np.full(len(sizes), -1, np.int64)
-    some = sizes > 0
-    marks[some] = schema_names.data[schema_names.starts[some]]
+    has_bytes = sizes > 0
+    marks[has_bytes] = schema_names.data[schema_names.starts[has_bytes]]
     forms = [(marks == 0, _ID), (marks == 1, _GUID)]
     if bare_bytes:
         forms = [(sizes == bare_bytes, bare_bytes)]
     for is_form, width in forms:
-        at = np.flatnonzero(is_form & (sizes >= width))
-        if not len(at):
+        in_form = np.flatnonzero(is_form & (sizes >= width))
+        if not len(in_form):
             continue
-        names = _bytes_at(schema_names.data, schema_names.starts[at], width)
+        names = _bytes_at(schema_names.data, schema_names.starts[in_form], width)
         for chosen in _equal_rows(names):
             schema_name = names[chosen[0]].tobytes()
             schema = (
@@ -155,19 +162,19 @@ def _groups_of(schema_names: SchemaNames, bare_bytes: int) -> Iterator[tuple[Gro
                 if width == _GUID
                 else int.from_bytes(schema_name, "big")
             )
-            mine = at[chosen]
+            of_group = in_form[chosen]
             rows, starts, ends = (
-                schema_names.rows[mine],
-                schema_names.starts[mine] + width,
-                schema_names.ends[mine],
+                schema_names.rows[of_group],
+                schema_names.starts[of_group] + width,
+                schema_names.ends[of_group],
             )
             group = Group(schema, (), width * schema_names.is_prefix, rows)
             yield group, schema_names._replace(rows=rows, starts=starts, ends=ends)
 
 
 def _equal_rows(names: Uint8s) -> Iterator[Int64s]:
-    """The row numbers of each different row of bytes."""
-    if names.tobytes() == names[:1].tobytes() * len(names):  # NumPy compares rows one by one
+    """The numbers of equal rows of bytes, for each distinct row."""
+    if names.tobytes() == names[:1].tobytes() * len(names):  # faster if all rows are equal
         yield np.arange(len(names))
         return
     keys = np.ascontiguousarray(names).view(f"V{names.shape[1]}")[:, 0]
@@ -180,12 +187,13 @@ def _equal_rows(names: Uint8s) -> Iterator[Int64s]:
 def with_indexes(
     group: Group, schema_names: SchemaNames, *, has_sign: bool = True
 ) -> tuple[list[Group], Reasons]:
-    """The groups of a Protobuf schema by the indexes of messages.
+    """Split the rows of a Protobuf schema according to the indexes of their messages.
 
     Args:
-        group: of the schema.
+        group: the rows that name the schema.
         schema_names: the bytes after its name.
-        has_sign: numbers are zigzag varints; Confluent's serializers before 5.5.1 wrote others.
+        has_sign: whether numbers are zigzag varints; Confluent's serializers before 5.5.1 wrote
+            plain ones.
 
     Returns:
         Groups, and a reason for each row with invalid indexes.
@@ -217,7 +225,17 @@ def with_indexes(
 def _varints(
     schema_names: SchemaNames, at: Int64s, is_wanted: Bools, has_sign: bool
 ) -> tuple[Int64s, Bools]:
-    """A varint of each row that is wanted, and whether it is there; moves `at` after it."""
+    """Read a varint in some rows.
+
+    Args:
+        schema_names: the bytes of the rows.
+        at: int64[k], the position of the varint of each row; is moved to its end.
+        is_wanted: bool[k], the rows in which to read.
+        has_sign: whether it is a zigzag varint.
+
+    Returns:
+        int64[k], the numbers; and bool[k], whether the row has a whole varint.
+    """
     numbers, done = np.zeros(len(at), np.int64), np.zeros(len(at), np.bool_)
     rows = np.flatnonzero(is_wanted)
     for shift in range(0, 7 * _INDEX_BYTES_MAX, 7):
@@ -230,22 +248,22 @@ def _varints(
     return (numbers >> 1) ^ -(numbers & 1) if has_sign else numbers, done
 
 
-#: Why rows are null, by row.
+#: Row -> why it is null.
 Reasons = dict[int, str]
-#: So many payloads, and so many of their bytes if there is more than one, are decoded at once.
+#: The most payloads, and the most bytes of several payloads, that are decoded at once.
 BLOCK_ROWS: Final = 1 << 18
 BLOCK_BYTES: Final = 32 << 20
-#: So many values of the exact reader are Python's at once.
+#: The most values of the exact reader that are Python objects at once.
 EXACT_ROWS: Final = 1024
-#: A block has at most so many values in columns: a few bytes may mean very many.
+#: The most values of a block in all columns: a few bytes of a payload may stand for very many.
 VALUES_MAX: Final = 1 << 24
 #: Marks of a fast reader: a row for the exact reader, and a row with too many values.
 ODD: Final = 1
 LARGE: Final = 2
-#: Marks rows of a block from the first on, and gives the values of so many; the values of marked
-#: rows are ignored.
+#: A fast reader: returns the values of the first rows of a block, and as many marks; the values of
+#: marked rows are ignored.
 Fast = Callable[["Block"], tuple["pa.Array", Uint8s]]
-#: Gives a value as `pa.array` takes it; ValueError with the reason if it does not decode.
+#: An exact reader: returns a value for `pa.array`, or raises ValueError with the reason.
 Exact = Callable[[bytes], Any]
 
 
@@ -253,10 +271,10 @@ class Block(NamedTuple):
     """Some payloads in Arrow's layout.
 
     Attributes:
-        payloads: n of them, of type binary.
-        offsets: int32[n + 1].
-        data: uint8, the bytes that the offsets refer to.
-        valid: bool[n]: which are not null.
+        payloads: n payloads of type binary.
+        offsets: int32[n + 1], the bounds of the payloads in `data`.
+        data: uint8, the bytes of all payloads.
+        valid: bool[n], which payloads are not null.
     """
 
     payloads: pa.BinaryArray
@@ -271,7 +289,7 @@ def decode_blocks(
     """Decode payloads, most of them by `fast`.
 
     Args:
-        payloads: n of them; null stays null.
+        payloads: n payloads; null stays null.
         kind: the type of the values.
         fast: the reader of blocks.
         exact: the reader for rows that `fast` marks as `ODD`.
@@ -299,7 +317,7 @@ def decode_blocks(
                 arrays.append(pa.array(exact_values, kind))
                 exact_values = []
         if rows:
-            # The values of the exact reader lie after those of the fast one.
+            # The values of the exact reader come after those of the fast one.
             order = np.arange(len(marks))
             order[rows] = len(marks) + np.arange(len(rows))
             values = pa.concat_arrays([*arrays, pa.array(exact_values, kind)]).take(pa.array(order))
@@ -311,24 +329,24 @@ def decode_blocks(
 
 
 def block_at(payloads: pa.BinaryArray | pa.LargeBinaryArray, first: int) -> Block:
-    """The payloads from one on that make a block.
+    """The largest block that begins with a payload.
 
     Args:
-        payloads: more than `first` of them.
-        first: the row.
+        payloads: more than `first` payloads.
+        first: the row of the first payload of the block.
     """
     width = np.int64 if pa.types.is_large_binary(payloads.type) else np.int32
     ends = np.frombuffer(payloads.buffers()[1], width)[payloads.offset :][: len(payloads) + 1]
     fitting = int(np.searchsorted(ends, ends[first] + BLOCK_BYTES, "right")) - 1 - first
     count = min(max(fitting, 1), BLOCK_ROWS)
-    # A copy, so that it has bytes of its own from 0 on.
-    some = pa.concat_arrays([payloads.slice(first, count).cast(pa.binary()), _NONE])
-    _, offsets, data = some.buffers()
+    # A copy, whose offsets begin at 0.
+    copied = pa.concat_arrays([payloads.slice(first, count).cast(pa.binary()), _NONE])
+    _, offsets, data = copied.buffers()
     return Block(
-        some,
+        copied,
         np.frombuffer(offsets, np.int32)[: count + 1],
         np.frombuffer(data or b"", np.uint8),
-        some.is_valid().to_numpy(zero_copy_only=False),
+        copied.is_valid().to_numpy(zero_copy_only=False),
     )
 
 

@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 else:
     pa = require("pyarrow", extra="protobuf")
 
-#: A compilation takes milliseconds.
+#: The longest compilation; most take milliseconds.
 COMPILE_SECONDS: Final = 30
-#: Compiled schemas that are kept.
+#: The number of compiled schemas that are kept.
 COMPILED_MAX: Final = 256
 #: File systems have no longer names.
 NAME_BYTES_MAX: Final = 255
-#: All fields of a type and of its messages; rows of ptars' table of field numbers.
+#: The most fields of a type and of the messages in it; rows of ptars' table of field numbers.
 FIELDS_MAX: Final = 10_000
 NUMBERS_MAX: Final = 1 << 16
 
@@ -54,7 +54,7 @@ _UTC: Final = pa.timestamp("us", tz="UTC")
 #: Lines of the compiler's log that are not errors.
 _NOISE: Final = re.compile(r"WARNING: |[A-Z]\d{4} ")
 _WELL_KNOWN: Final = "google/protobuf/"
-#: Types for which ptars uses another type.
+#: Messages that ptars does not decode as a struct of their fields.
 _OTHERS: Final = ("google.type.Date", "google.type.TimeOfDay")
 #: Seconds and nanoseconds of the first and the last one. Source: timestamp.proto, duration.proto.
 _TIMES: Final = {
@@ -70,8 +70,8 @@ _INT32: Final = (-(2**31), INT32_MAX)
 _UINT32: Final = (0, 2**32 - 1)
 #: Kinds of the kernel.
 _VARINT, _FIXED32, _FIXED64, _STRING, _BYTES, _MESSAGE, _ENTRY = range(1, 8)
-#: By the number of a type in descriptor.proto: Arrow's type, the kernel's kind, least and largest
-#: varint (zigzag ones are not negative).
+#: Number of a type in descriptor.proto -> Arrow's type, the kernel's kind, the least and the
+#: largest varint (zigzag varints are not negative).
 _SCALARS: Final[dict[int, tuple[pa.DataType, int, tuple[int, int]]]] = {
     1: (pa.float64(), _FIXED64, _INT64),
     2: (pa.float32(), _FIXED32, _INT64),
@@ -92,7 +92,7 @@ _SCALARS: Final[dict[int, tuple[pa.DataType, int, tuple[int, int]]]] = {
 }
 #: The type of texts in descriptor.proto.
 _TEXT: Final = 9
-#: Messages that an error names.
+#: The number of messages that an error names.
 _LISTED_MAX: Final = 20
 #: The type of groups, the oldest form of messages, in descriptor.proto.
 _GROUP: Final = 10
@@ -109,7 +109,7 @@ def decoder(
 
     Args:
         schema: the text of a `.proto` file, or its descriptor in base64.
-        references: all schemas that it needs, by the names of its imports.
+        references: name of an import -> its schema, for all imports.
         message: the name of the type, with its package or without; or indexes of messages, each
             within the one before, where entries of maps do not count; None for the first message.
 
@@ -134,12 +134,12 @@ class ProtobufDecoder:
     """A `Decoder` of messages.
 
     Attributes:
-        name: of the message, with its package.
-        type: a struct.
+        name: the full name of the message, with its package.
+        type: the Arrow type of the values, a struct.
     """
 
     def __init__(self, descriptor: Any) -> None:
-        """Take a descriptor of protobuf."""
+        """Prepare both readers for the messages of a protobuf descriptor."""
         self.name: str = descriptor.full_name
         self.type = _Types().struct_of(descriptor, ())
         self._parse = require("google.protobuf.message_factory").GetMessageClass(descriptor)
@@ -152,7 +152,7 @@ class ProtobufDecoder:
         return decode_blocks(payloads, self.type, self._decode_fast, self.exact)
 
     def _decode_fast(self, block: Block) -> tuple[pa.Array, Uint8s]:
-        """All values of a block at once, with marks for those that the slow way has to decode."""
+        """The values of a block, and marks on the rows that the exact reader has to decode."""
         marks = self._table.mark(block)
         if self._bulk is None:
             marks[marks == 0] = ODD
@@ -160,7 +160,7 @@ class ProtobufDecoder:
         return self._bulk(block, block.valid[: len(marks)] & (marks == 0)), marks
 
     def exact(self, payload: bytes) -> dict[str, Any]:
-        """One value by protobuf itself; raises ValueError if it does not decode."""
+        """One value, decoded by protobuf itself; raises ValueError if it does not decode."""
         try:
             return _object_of(self._parse.FromString(payload))
         except self._error as error:
@@ -189,9 +189,15 @@ def _compile_file(subject: str, text: str, references: tuple[tuple[str, str], ..
 
 
 def _run_compiler(subject: str, text: str, references: Mapping[str, str]) -> Any:
-    """The descriptor of a file: the text goes through the compiler, in a process of its own.
+    """Compile a file, in a process of its own; returns its descriptor.
 
-    References lie beside it under the names of their imports, which must not lead out of there.
+    The references are files in the same directory, under the names of their imports, which must not
+    lead out of it.
+
+    Args:
+        subject: names the schema in errors.
+        text: the text of the file.
+        references: name of an import -> its text.
     """
     import subprocess
 
@@ -244,7 +250,7 @@ def _run_compiler(subject: str, text: str, references: Mapping[str, str]) -> Any
 
 
 def _add_stored(stored: Any, name: str, text: str) -> bool:
-    """Add a text that is a descriptor in base64, as some clients register it; False for another."""
+    """Add a text that is a descriptor in base64, as some clients register it; else False."""
     try:
         data = b64decode(text, validate=True)
         file = stored.file.add()
@@ -279,6 +285,7 @@ def _message_of(file: Any, message: str | tuple[int, ...] | None) -> Any:
 
 
 def _messages_in(messages: Iterable[Any]) -> Iterator[Any]:
+    """All messages among these and inside them, without the entries of maps."""
     for message in messages:
         if not message.GetOptions().map_entry:
             yield message
@@ -303,7 +310,7 @@ def _is_map(field: Any) -> bool:
 
 
 class _Types:
-    """Arrow's types of messages, of bounded size."""
+    """Finds the Arrow types of messages, and refuses types that are too large."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -322,21 +329,19 @@ class _Types:
                 f" or is more than {DEPTH_MAX} messages deep"
             )
         inner = (*above, descriptor)
-        return pa.struct([(field.name, self._of(field, inner)) for field in _fields_of(descriptor)])
+        fields = _fields_of(descriptor)
+        return pa.struct([(field.name, self._type_of_field(field, inner)) for field in fields])
 
-    def _of(self, field: Any, above: tuple[Any, ...]) -> pa.DataType:
+    def _type_of_field(self, field: Any, above: tuple[Any, ...]) -> pa.DataType:
         """The type of a field: a map, a list, or a single value."""
         if _is_map(field):
             key, value = _fields_of(field.message_type)
-            return pa.map_(self._type_of(key, above), self._type_of(value, above))
-        return (
-            pa.list_(self._type_of(field, above))
-            if field.is_repeated
-            else self._type_of(field, above)
-        )
+            return pa.map_(self._type_of_value(key, above), self._type_of_value(value, above))
+        single = self._type_of_value(field, above)
+        return pa.list_(single) if field.is_repeated else single
 
-    def _type_of(self, field: Any, above: tuple[Any, ...]) -> pa.DataType:
-        """The type of a single value; of a wrapper such as `Int32Value`, that of its content."""
+    def _type_of_value(self, field: Any, above: tuple[Any, ...]) -> pa.DataType:
+        """The type of one value of a field; for a wrapper such as `Int32Value`, of its content."""
         inner = field.message_type
         if inner is None:
             return _SCALARS[field.type][0]
@@ -351,12 +356,12 @@ class _Types:
 
 
 def _object_of(message: Any) -> dict[str, Any]:
-    """A message as Arrow takes it."""
+    """A message as a value for `pa.array`."""
     return {field.name: _field_of(message, field) for field in message.DESCRIPTOR.fields}
 
 
 def _field_of(message: Any, field: Any) -> Any:
-    """The value of a field as Arrow takes it; None where it is not set."""
+    """A field of a message as a value for `pa.array`; None if it is not set."""
     if field.has_presence and not message.HasField(field.name):
         return None
     value = getattr(message, field.name)
@@ -369,7 +374,10 @@ def _field_of(message: Any, field: Any) -> Any:
 
 
 def _value_of(value: Any, field: Any) -> Any:
-    """A value as Arrow takes it: times in microseconds, names of enum members, dicts."""
+    """One value of a field as a value for `pa.array`.
+
+    Times become microseconds, members of enums their names, messages dicts.
+    """
     inner = field.message_type
     if field.enum_type is not None:
         named = field.enum_type.values_by_number.get(value)
@@ -389,14 +397,14 @@ def _value_of(value: Any, field: Any) -> Any:
 
 
 class _Table:
-    """The fields of a type and of all its messages, for the kernel.
+    """The kernel's table of the fields of a type and of all messages in it.
 
     Attributes:
         is_plain: whether ptars decodes this type as protobuf does.
     """
 
-    # `_messages` are the type and all messages in it, `_positions` their places by their names;
-    # `_closed` are the numbers of closed enums, which have no others.
+    # `_messages` has the type and all messages in it; `_positions` maps the name of each to its
+    # index there. `_closed` has the numbers of closed enums, which can have no other numbers.
 
     def __init__(self, descriptor: Any) -> None:
         """Number the messages, and make the kernel's row of each field."""
@@ -419,10 +427,12 @@ class _Table:
         self._numbers = np.array(self._closed, np.int64)
 
     def _row(self, message: Any, field: Any) -> tuple[int, ...]:
-        """The kernel's row for a field; a message in it gets a place in `_messages`.
+        """The kernel's row for a field; a message in the field is added to `_messages`.
 
-        Number, kind, slot (fields of one slot exclude each other; -1 for none), place of the inner
-        message, least and largest varint, and which of `_closed` are the numbers of its enum.
+        Returns:
+            Its number; its kind; its slot (fields of one slot exclude each other; -1 for none); the
+            index of the inner message; the least and the largest varint; and the range of
+            `_closed` that has the numbers of its enum.
         """
         inner, enum, first = field.message_type, field.enum_type, len(self._closed)
         if inner is not None:
@@ -441,19 +451,19 @@ class _Table:
             self._closed += numbers if enum.is_closed else ()
         if message.GetOptions().map_entry and field.number == 1:
             self.is_plain &= kind in (_VARINT, _STRING)
-        once = field.containing_oneof
-        slot = -1 if field.is_repeated else once.fields[0].index if once else field.index
+        oneof = field.containing_oneof
+        slot = -1 if field.is_repeated else oneof.fields[0].index if oneof else field.index
         slot = -1 if slot >= SLOTS_MAX else slot
         target = 0 if inner is None else self._positions[inner.full_name]
         return field.number, kind, slot, target, low, high, first, len(self._closed)
 
     def _width(self, message: Any) -> int:
-        """How many values a message takes; absent ones within it take as many."""
+        """The number of values of a message in columns; absent messages in it count as well."""
         inner = [field.message_type for field in message.fields if not field.is_repeated]
         return 1 + len(message.fields) + sum(self._width(message) for message in inner if message)
 
     def mark(self, block: Block) -> Uint8s:
-        """Mark the rows of a block, or the first of them."""
+        """Marks of the rows of a block, or of as many first rows as have few enough values."""
         marks = np.zeros(len(block.payloads), np.uint8)
         tables = (self._rows, self._firsts, self._widths, self._numbers)
         done = mark_messages(block.offsets, block.data.data, *tables, VALUES_MAX, marks)
@@ -461,9 +471,9 @@ class _Table:
 
 
 def _bulk_of(descriptor: Any, kind: pa.DataType) -> Callable[[Block, Bools], pa.Array] | None:
-    """A function that decodes plain messages by ptars; None if that does not take the type.
+    """A function that decodes messages by ptars; None if ptars does not support the type.
 
-    The function takes a block, and which rows of it are plain; the others become null.
+    The function takes a block, and bool[n], the rows to decode; the other rows become null.
     """
     ptars = require("ptars", extra="protobuf")
     files = [descriptor.file]
@@ -487,11 +497,11 @@ def _bulk_of(descriptor: Any, kind: pa.DataType) -> Callable[[Block, Bools], pa.
         return None
 
     def bulk(block: Block, plain: Bools) -> pa.Array:
-        """Decode the values of a block that are plain; the others are null."""
+        """Decode the rows of a block that are plain; the other rows become null."""
         bits = pa.py_buffer(np.packbits(plain, bitorder="little"))
         buffers = [bits, pa.py_buffer(block.offsets), pa.py_buffer(block.data)]
-        some = pa.Array.from_buffers(pa.binary(), len(plain), buffers)
-        decoded = convert.array_to_record_batch(some).columns
+        payloads = pa.Array.from_buffers(pa.binary(), len(plain), buffers)
+        decoded = convert.array_to_record_batch(payloads).columns
         # ptars has its own flags for nullable fields.
         columns = [column.cast(field.type) for column, field in zip(decoded, kind, strict=True)]
         return pa.StructArray.from_arrays(columns, fields=[*kind], mask=pa.array(~plain))

@@ -40,20 +40,21 @@ from kseg.internal.registry import Schema, Schemas
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The kind of schema that a word of `decode` is for; the other words take any, or none.
+#: Word of `decode` -> the kind of schema it needs; the other words take any kind, or no schema.
 _TYPES: Final = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
 _WORDS: Final = {kind: word for word, kind in _TYPES.items()}
-#: References of references, each as often as it is referred to; names that a message lists.
+#: The most references of a schema, indirect ones and repetitions included; and the most names that
+#: a message lists.
 REFERENCES_MAX: Final = 10_000
 _NAMES_MAX: Final = 20
-#: The first values of a column, whose types are those of all.
+#: The number of first values of a column from which the type of all is inferred.
 SAMPLE_ROWS: Final = 1_000
-#: Schemas and messages of Protobuf that are looked up: each takes a compiler's time.
+#: The most schemas and messages of Protobuf that are looked up: each takes a run of the compiler.
 MESSAGES_MAX: Final = 2_000
-#: Ids without a schema that are named in warnings.
+#: The most ids without a schema that are named in warnings.
 _UNKNOWN_MAX: Final = 100
 _MICROSECOND: Final = timedelta(microseconds=1)
-#: What the caller can do where no one schema is a column's.
+#: What the caller can do where a column has no schema, or several.
 _WAYS: Final = (
     "name a subject, a schema or one record type, read one topic at a time, or decode as "
     "registry-json"
@@ -64,9 +65,9 @@ class Choice(NamedTuple):
     """The caller's choice of schemas for a scan.
 
     Attributes:
-        schemas: of the registry; None without one.
-        subject, schema_version: of the column's schema; the latest version that is not deleted of
-            the subject `<topic>-value` or `<topic>-key` if both are None.
+        schemas: the schemas of the registry; None if there is no registry.
+        subject, schema_version: the column's schema; if both are None, the latest version of the
+            subject `<topic>-value` or `<topic>-key` that is not deleted.
         schema: the column's schema, or its id.
         record: the wanted record type, or message; the message that payloads name if None.
         indexes: how payloads of Protobuf name a message: in zigzag varints (""), in others
@@ -87,16 +88,16 @@ def decodings(
     topics: Iterable[str | None],
     sample: Callable[[str], Any],
 ) -> Kinds:
-    """The kinds in a `decode=`, those of schemas with their types.
+    """The kinds that a `decode=` asks for; kinds with schemas have their Arrow types.
 
     Args:
-        decode: a kind by "key" and "value"; or one, for values.
+        decode: "key" or "value" -> a kind; or only a kind, which is for values.
         choice: the schemas.
-        topics: of the records.
-        sample: the first payloads of a column, by its name.
+        topics: the topics of the records.
+        sample: returns the first payloads of a column, given its name.
 
     Raises:
-        SchemaError: no schema is the column's, or several are; or it has no Arrow type.
+        SchemaError: a column has no schema, or several; or its schema has no Arrow type.
         ValueError, TypeError: a word, or an argument, has a value that it cannot have.
     """
     named = dict(decode) if isinstance(decode, Mapping) else {"value": decode}
@@ -116,11 +117,12 @@ def _resolved_decoding(
     """The decoding that the `decode` of one column asks for.
 
     Args:
-        spec: a spec, a schema of the registry, a type of Arrow, or a JSON schema.
+        spec: a word of `decode`, a schema of the registry, a type of Arrow, or a JSON schema.
         choice: the schemas, and the record in them.
         column_name: the column.
         topics: the names of the topics that are read.
-        sample: returns payloads of a column, which tell types and the message of Protobuf.
+        sample: returns payloads of a column, from which types and the message of Protobuf are
+            found.
     """
     if spec == "json:struct":
         structs: Any = require("kseg.decode.json_struct", extra="arrow")
@@ -187,11 +189,12 @@ def _messages(choice: Choice, column: Schema, payloads: Any, name: str) -> list[
 
 
 def _without_schema(word: str, made: Decoder) -> Decoding:
+    """The decoding of payloads that name no schema, by a decoder with a type from elsewhere."""
     return Decoding(word, made.type, Choice(), None, made)
 
 
 def _struct_of(schema: Any) -> Any:
-    """The type of a schema of Arrow."""
+    """A struct with the fields of an Arrow schema; any other value unchanged."""
     pyarrow: Any = require("pyarrow", extra="arrow")
     return pyarrow.struct(list(schema)) if isinstance(schema, pyarrow.Schema) else schema
 
@@ -236,14 +239,15 @@ class Decoding:
     """Decodes a column whose payloads have schemas; for `kseg.format.typed`.
 
     Attributes:
-        value: the word for it.
-        type: of every value, in Arrow.
+        value: the word of `decode` for it.
+        type: the Arrow type of every value.
         choice: the schemas.
         column: the schema of the column; None for JSON of any schema.
         bare: decodes payloads that name no schema, by a type from elsewhere; None if they do.
     """
 
-    # `_made` keeps schemas, names and decoders, or reasons in their place, by what they are for.
+    # `_made` caches schemas, names, and decoders or the reasons why there are none; see its uses
+    # for the keys.
 
     value: str
     type: Any
@@ -255,21 +259,25 @@ class Decoding:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The fields that are read besides: headers name schemas, too."""
+        """The other fields that it needs: headers may name schemas."""
         return ("headers",) if self.value in ("registry", "registry-json") else ()
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but decoders, which are made again."""
+        """The fields without the cache, which is filled again."""
         return {**self.__dict__, "_made": {}}
 
     def decode(
         self, columns: RecordColumns, name: str
     ) -> tuple[tuple[TypedColumn, ...], Bools | None]:
-        """The values of a column, the reasons, the ids and names of schemas; and the rows to keep.
+        """Decode a column.
 
         Args:
-            columns: with the column, and with what it `needs`.
+            columns: the records, with the column and the fields that it `needs`.
             name: "key" or "value".
+
+        Returns:
+            The values, the reasons of nulls, the ids and the names of schemas; and bool[n], the
+            rows to keep, or None for all.
         """
         column, count = columns[name], len(columns)
         arrow: Any = require("kseg.arrow", extra="arrow")
@@ -302,17 +310,18 @@ class Decoding:
         ids: Any,
         types: _Types,
     ) -> tuple[pa.Array, Reasons]:
-        """The values of payloads that name their schemas, each read by its own.
+        """The values of payloads that name their schemas, each decoded by its own; and reasons.
 
         Args:
-            payloads: n of them.
-            parts: the groups of the rows, and the reasons of rows in no group, as of `wire.split`.
-            ids, types: take the schema's id and the name of the type of each row.
+            payloads: n payloads.
+            parts: the groups of the rows, and the reasons of rows in no group, as
+                `split_by_schema` returns them.
+            ids, types: receive the schema's id and the name of the type of each row.
         """
         pyarrow: Any = require("pyarrow", extra="arrow")
         arrow: Any = require("kseg.arrow", extra="arrow")
         groups, reasons = parts
-        # Where the value of each row lies in the values of all groups, one after the other.
+        # The index of each row's value in the concatenated values of all groups.
         places, done = np.full(len(payloads), -1, np.int64), 0
         made: list[pa.Array] = []
         for group, decoder in self._groups(groups, reasons, ids, types):
@@ -332,9 +341,9 @@ class Decoding:
             places[group.rows] = np.arange(done, done + len(values))
             done += len(values)
             made.append(values)
-        # Rows without a decoder take the null that lies after the values.
-        every = pyarrow.concat_arrays([*made, pyarrow.nulls(1, self.type)])
-        return every.take(pyarrow.array(np.where(places < 0, done, places))), reasons
+        # Rows without a decoder get the null after all values.
+        all_values = pyarrow.concat_arrays([*made, pyarrow.nulls(1, self.type)])
+        return all_values.take(pyarrow.array(np.where(places < 0, done, places))), reasons
 
     def _groups(
         self,
@@ -343,7 +352,10 @@ class Decoding:
         ids: Any,
         types: _Types,
     ) -> Iterator[tuple[Group, Decoder]]:
-        """The groups that have a decoder; the others have reasons."""
+        """The groups that have a decoder; `reasons` receives why the others have none.
+
+        Warns of ids without a schema. For the arguments see `_decode_framed`.
+        """
         new: list[int | UUID] = []
         for group, schema_names in groups:
             named = group.schema
@@ -395,13 +407,13 @@ class Decoding:
         return self._made[key]  # type: ignore[no-any-return]
 
     def by_message(self, group: Group, schema_names: SchemaNames) -> tuple[list[Group], Reasons]:
-        """The rows of a Protobuf schema by their messages, and reasons of damaged ones."""
+        """Split the rows of a Protobuf schema by message; and the reasons of damaged rows."""
         if self.choice.indexes == "no-indexes":
             return [group], {}
         return with_indexes(group, schema_names, has_sign=not self.choice.indexes)
 
     def _type_names(self, schema: Schema, indexes: tuple[int, ...]) -> list[str]:
-        """The name of the record, message or JSON schema; those of a union of Avro, in order."""
+        """The name of the record, message or JSON schema, or of each branch of a union of Avro."""
         key = ("names", schema.type, schema.subject, schema.text, indexes)
         if key not in self._made:
             self._made[key] = _type_names(schema, self.choice.schemas, indexes)
@@ -412,8 +424,8 @@ class Decoding:
         """The decoder of a schema, or why it has none.
 
         Args:
-            schema: of payloads.
-            indexes: of the message of a Protobuf schema.
+            schema: the schema of payloads.
+            indexes: the indexes of the message of a Protobuf schema; empty for others.
         """
         key = (schema.type, schema.text, indexes)
         if key not in self._made:
@@ -427,7 +439,7 @@ class Decoding:
         return made
 
     def _new_decoder(self, schema: Schema, indexes: tuple[int, ...]) -> Decoder:
-        """As `decoder_of`, for a schema that comes for the first time.
+        """As `decoder_of`, for a schema that is not in the cache.
 
         Raises:
             SchemaError: it has no decoder, or none for the column's type.
@@ -458,7 +470,7 @@ class Decoding:
 
 
 def _type_names(schema: Schema, schemas: Schemas | None, indexes: tuple[int, ...]) -> list[str]:
-    """See `Decoding._type_names`; the subject where a schema has no name, or is damaged."""
+    """As `Decoding._type_names`, without the cache; the subject if a schema is damaged or has no name."""
     with suppress(SchemaError, LimitExceededError, ValueError):
         if schema.type == "JSON":
             parsed = json.loads(schema.text)
@@ -473,11 +485,11 @@ def _type_names(schema: Schema, schemas: Schemas | None, indexes: tuple[int, ...
 
 
 class _Types:
-    """The type of each row.
+    """The name of the type of each row.
 
     Attributes:
-        codes: int32[n], places in `names`; -1 where no type is known.
-        names: of types.
+        codes: int32[n], indexes of `names`; -1 where no type is known.
+        names: the names of types.
     """
 
     def __init__(self, payloads: BinaryColumn) -> None:
@@ -487,9 +499,15 @@ class _Types:
         self.names: list[str] = []
 
     def add(self, part: Group, names: list[str]) -> None:
-        """Note the types of some rows: of a union, by the branch that each payload names."""
+        """Note the types of some rows.
+
+        Args:
+            part: the rows.
+            names: the name of their type; or those of the branches of a union, one of which each
+                payload selects.
+        """
         branches: Any = 0
-        if len(names) > 1:  # the first byte of a value has the number of a branch: there are few
+        if len(names) > 1:  # the first byte of a value is enough for the number of its branch
             payloads = self._payloads
             has_value = payloads.sizes()[part.rows] > part.prefix
             firsts = payloads.offsets[part.rows[has_value]] + part.prefix
@@ -500,11 +518,11 @@ class _Types:
         self.names.extend(names)
 
     def others(self, record: str | None) -> Bools:
-        """Rows of another type than the one with this name, in its package or without."""
+        """bool[n]: rows of another type than `record`, a name with or without its package."""
         if record is None:
             return np.zeros(len(self.codes), np.bool_)
         is_record = np.array([f".{name}".endswith(f".{record}") for name in self.names] + [True])
-        others: Bools = ~is_record[self.codes]  # the code -1 is the place of the last one
+        others: Bools = ~is_record[self.codes]  # the code -1 refers to the last entry, True
         return others
 
     def column(self, name: str) -> TypedColumn:
@@ -521,10 +539,10 @@ def _id(group: Group) -> str:
 
 
 def references_of(schema: Schema, schemas: Schemas | None) -> dict[str, Schema]:
-    """The schemas that one refers to, by name, in the order of their dependencies.
+    """Name -> a schema that a schema refers to, also indirectly, in the order of dependencies.
 
     Raises:
-        SchemaError: one is missing, or refers to itself.
+        SchemaError: a referenced schema is missing, or refers to itself.
     """
     by_name: dict[str, Schema] = {}
     waiting, seen = [("", schema)], 0
@@ -559,6 +577,7 @@ def json_columns(values: pa.Array) -> BinaryColumn:
 
 
 def _json(value: Any) -> str:
+    """A value as JSON text."""
     try:
         return json.dumps(value, default=_jsonable, allow_nan=False)
     except ValueError:  # a float that JSON does not have
@@ -569,13 +588,13 @@ def _jsonable(value: Any) -> str:
     """A value that JSON lacks as text: bytes as base64, times in ISO 8601, exact decimals."""
     if isinstance(value, bytes):
         return b64encode(value).decode()
-    if isinstance(value, timedelta):  # as JSON has a Duration of Protobuf
+    if isinstance(value, timedelta):  # as Protobuf's JSON writes a Duration
         return f"{Decimal(value // _MICROSECOND).scaleb(-6).normalize():f}s"
     return str(value) if isinstance(value, Decimal) else value.isoformat()
 
 
 def _with_texts_for_floats(value: Any) -> Any:
-    """A value with the floats as text that JSON does not have."""
+    """A value in which the floats that JSON lacks (NaN, infinity) are texts."""
     if isinstance(value, dict):
         return {key: _with_texts_for_floats(member) for key, member in value.items()}
     if isinstance(value, list):

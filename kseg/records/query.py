@@ -81,15 +81,15 @@ class Option(NamedTuple):
     Attributes:
         flag: how it is spelled.
         help: one or two sentences.
-        name: of its value; that of the question if empty.
-        parse: makes the value of its text, and raises ValueError.
+        name: the name of its value; that of the question if empty.
+        parse: makes the value from its text, or raises ValueError.
         metavar: stands for the value in the help.
-        among: its words, if it has no other; the first is the default, if the question has one.
-        low: the least whole number, if its values are such numbers.
-        is_flag: it has no value.
-        repeated: it may be repeated.
+        among: the only words it accepts; the first is the default if the question has one.
+        low: the least value, if its values are whole numbers.
+        is_flag: whether it has no value.
+        repeated: whether it may be repeated.
         completed: the function of `kseg.cli.completion` that knows its values.
-        short: one letter for it, of `kseg grep`.
+        short: its one-letter form in `kseg grep`.
     """
 
     flag: str
@@ -114,11 +114,11 @@ class Question(NamedTuple):
     """One question, at every door.
 
     Attributes:
-        name: of the argument in Python.
-        default: the answer for a caller who does not ask.
-        options: of the command line.
-        spark: the options of Spark's source.
-        refused: the doors at which it has no meaning, with spaces between, and the reason.
+        name: the name of the argument in Python.
+        default: the answer if the caller gives none.
+        options: its options on the command line.
+        spark: its options in Spark's source.
+        refused: doors that do not have it, separated by spaces -> the reason.
     """
 
     name: str
@@ -597,8 +597,8 @@ def check(query: Mapping[str, Any], door: str) -> None:
     """Refuse questions that exclude each other, and those that need another one.
 
     Args:
-        query: the answers by the names of questions; None, or no entry, for others.
-        door: says how a message spells the questions.
+        query: name of a question -> the caller's answer; None, or missing, if there is none.
+        door: the door, which decides how a message spells the questions.
 
     Raises:
         ValueError: two of them do not go together.
@@ -614,7 +614,7 @@ def check(query: Mapping[str, Any], door: str) -> None:
     of_schemas = [name for name in OF_SCHEMAS if name in names]
     if not of_schemas:
         return
-    from kseg.format.typed import has_schemas  # few queries ask for it, and help does without
+    from kseg.format.typed import has_schemas  # imported late: few queries need it
 
     if not has_schemas(query.get("decode")):
         needed = f"{spelled('decode')} with a word for schemas, such as registry"
@@ -672,7 +672,7 @@ def asks(function: _FunctionT) -> _FunctionT:
 
 
 def count_of(name: str, count: int | None) -> int | None:
-    """A number of records; None stays None.
+    """The value of an argument that is a number of records; None stays None.
 
     Raises:
         TypeError: `count` is not a whole number.

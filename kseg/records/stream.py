@@ -176,7 +176,7 @@ class Scan(Frames):
         return narrowing == ((ALL, ALL), None, None, {})
 
     def _counts(self) -> Iterator[tuple[Partition, int]]:
-        """The number of records of each source."""
+        """Each source with the number of its records."""
         from kseg.log.reader.visible import WholeBatches
 
         request, memory = replace(self._new_request(), columns=("offset",)), Workspace()
@@ -199,15 +199,15 @@ class Scan(Frames):
 
     @property
     def counts(self) -> tuple[int | None, int | None]:
-        """The limits `limit` and `last`; None for none."""
+        """The bounds `limit` and `last` of the scan, each None if it is not set."""
         return self._limit, self._last
 
     def at(self, views: MappingOf[Path, LogView], columns: tuple[str, ...] = ()) -> Scan:
         """The same scan of partitions at an earlier moment.
 
         Args:
-            views: the partitions, by their paths.
-            columns: in place of those of the scan.
+            views: path of a partition -> its log at that moment.
+            columns: columns in place of those of the scan.
         """
         return replace(self, columns=columns or self.columns, errors=[], _views=views)
 
@@ -220,12 +220,12 @@ class Scan(Frames):
         return replace(request, on_corrupt=self.errors.append)
 
     def _pieces(self, use: Use, piece_bytes: int = 0) -> Generator[RecordColumns]:
-        """The chosen records, of which a caller takes as many as the scan's limit allows.
+        """The chosen records, whose number the caller cuts off at the scan's limit.
 
         Args:
-            use: what becomes of the pieces, which decides their size.
-            piece_bytes: so many bytes of bodies in a piece, for any number of threads; 0 leaves
-                the size to `use`, and is `STREAMED_BYTES` with several threads.
+            use: the use of the pieces, which decides their size.
+            piece_bytes: the bytes of bodies in a piece, for any number of threads; 0 leaves the
+                size to `use`, and is `STREAMED_BYTES` with several threads.
         """
         request = self._new_request()
         self.pieces = 0  # `_read_sources` counts them
@@ -245,7 +245,7 @@ class Scan(Frames):
     ) -> Iterator[RecordColumns]:
         """The chosen records of all sources, in order.
 
-        If context is asked for, the records that do not match come too, and matches have a mark.
+        With context, it yields the records that do not match as well, and marks those that do.
         Arguments are those of `_pieces`.
         """
         if request.threads > 1 or piece_bytes:
@@ -265,9 +265,9 @@ class Scan(Frames):
 
     @property
     def _source_ends(self) -> tuple[RecordColumns, ...]:
-        """A piece without records, which ends each source; none where no rule needs it.
+        """A piece without records, which marks the end of a source; empty where it is not needed.
 
-        Context and the last records are those of each source alone.
+        It is needed for context and for the last records, which are found in each source by itself.
         """
         is_needed = bool(self._context) or self._last is not None
         return (RecordColumns(0, {}),) if is_needed else ()
@@ -276,13 +276,13 @@ class Scan(Frames):
         """The chosen records of a piece, decoded, with the names of their partition.
 
         Args:
-            source: of the piece.
-            columns: with the columns of `request`, within its bounds.
+            source: the source of the piece.
+            columns: the piece: the columns of `request`, records within its bounds.
         """
         if self._key is not None:
             columns = take_equal(columns, self._key)
         if self._pattern is not None:
-            # Beside context all records stay, with a mark on those that match.
+            # With context all records stay, and those that match get a mark.
             filtered = self._pattern.mark if self._context else self._pattern.take
             columns = filtered(columns)
         if self._key is not None or self._pattern is not None:
@@ -308,12 +308,12 @@ class Scan(Frames):
     def works(
         self, request: Request | None = None, piece_bytes: int = STREAMED_BYTES
     ) -> Iterator[Results]:
-        """The records as pieces of work for threads; faults are among them if these are taken.
+        """Works for threads, whose results are the records; and faults, if faults are skipped.
 
         Args:
-            request: the records, but for the bounds of single partitions, the key and the pattern;
-                those of the scan if None.
-            piece_bytes: bytes of bodies in a piece of columns.
+            request: the records, without the bounds of single partitions, the key and the pattern;
+                the scan's own request if None.
+            piece_bytes: the bytes of bodies in a piece of columns.
         """
         from kseg.log.reader.view import log_pieces
 
@@ -323,7 +323,7 @@ class Scan(Frames):
             view, source_request = self._view_and_request(source, request)
             for work in log_pieces(view, memory, source_request):
                 results = work.through(partial(_or_fault, partial(self.chosen, source)))
-                # A piece without a record tells how far a search has come.
+                # A piece without records shows the progress of a search that finds nothing.
                 mark = RecordColumns(0, {}, str(work.path))
                 yield results if self._source_ends or self._progress is None else results.then(mark)
             if self._source_ends:
@@ -334,8 +334,8 @@ class Scan(Frames):
 
         Args:
             source: has the topic and the partition of the records.
-            segment: is read.
-            part: arguments of `Segment.read` beside the request.
+            segment: the segment.
+            part: arguments of `Segment.read` besides the request.
 
         Raises:
             KsegError, OSError: as `Segment.read` raises them.
@@ -355,7 +355,7 @@ class Scan(Frames):
         yield from view.read(source_request, workspace=workspace, whole=whole)
 
     def _place_keys(self, partitioner: str, counts: Any, paths: Iterable[Path]) -> Scan:
-        """The same scan, which reads a key from its partition alone."""
+        """The same scan, which reads a key only from its partition; see `KeyPlaces.of`."""
         from kseg.records.partitioners import KeyPlaces
 
         numbers = several("partitions", counts, int, "a number, or several")
@@ -365,7 +365,7 @@ class Scan(Frames):
         return self
 
     def _with_key(self, sources: Sequence[Partition], key: bytes) -> tuple[Partition, ...]:
-        """The sources that can have a key; a sample of keys is compared with their partitions."""
+        """The sources that can have a key, after a check of a sample of keys in each source."""
         places = self._key_places
         if places is None:
             return tuple(sources)
@@ -388,7 +388,7 @@ class Scan(Frames):
         yield view.read(replace(request, offset=(start, request.offset_end)))
 
     def _request_for(self, source: Partition, request: Request | None = None) -> Request:
-        """The request with the offsets of one partition, if each has its own."""
+        """The request for one source: with its own bounds of offsets, and the bytes to search."""
         request = self._request if request is None else request
         key = self._key
         if self._pattern is not None and not self._context:
@@ -402,7 +402,7 @@ class Scan(Frames):
         return request if bounds is None else replace(request, offset=bounds)
 
     def _view_and_request(self, source: Partition, request: Request) -> tuple[LogView, Request]:
-        """A source at this moment, and what is read of it.
+        """The log of a source at this moment, and the request for it.
 
         Warns of records that a reader does not get.
         """
@@ -443,9 +443,9 @@ class Scan(Frames):
                 yield str(info.path), info.size
 
     def batches(self) -> Iterator[BatchTable]:
-        """Headers alone, at most 65,536 a table; wrong checksums are noted, not refused.
+        """The headers of all batches in the files, also of segments that overlap.
 
-        These are all batches in the files, also in segments that overlap.
+        A table has at most 65,536 of them. Wrong checksums are noted, not refused.
         """
         for _source, _path, table in self._tables():
             yield table
@@ -580,7 +580,7 @@ class Scan(Frames):
         return self.pushed.to_reader().cast(kind.empty_table().select(names).schema)
 
     def _places(self) -> Iterator[RecordColumns]:
-        """Pieces without a record's own columns, as many rows as there are records."""
+        """Pieces with as many rows as there are records, and only columns of their source."""
         for source, count in self._counts():
             for start in range(0, count, ROWS_MAX):
                 yield self.chosen(source, RecordColumns(min(ROWS_MAX, count - start), {}))
@@ -667,7 +667,7 @@ class Scan(Frames):
         return f"<p>{escape(repr(self))}</p>{table}"
 
     def __arrow_c_schema__(self) -> object:
-        """The schema alone: DuckDB then opens one stream for each query."""
+        """Only the schema, so that DuckDB opens one stream for each query."""
         self._check_types("DuckDB and Polars", "use to_arrow(), or ")
         schema: object = self.schema.__arrow_c_schema__()
         return schema
@@ -681,16 +681,16 @@ class Scan(Frames):
 
 
 def _is_closed(source: Partition) -> bool:
-    """Whether no log appends to a source: to a file with a segment after it."""
+    """Whether a source no longer changes: it is a segment that has a segment after it."""
     logs = source.directory.glob("*.log")
     return source.is_file and any(other.name > source.path.name for other in logs)
 
 
 def _or_fault(
-    change: Callable[[RecordColumns], RecordColumns], got: RecordColumns | KsegError
+    change: Callable[[RecordColumns], RecordColumns], result: RecordColumns | KsegError
 ) -> RecordColumns | KsegError:
-    """Columns, changed; faults pass."""
-    return got if isinstance(got, KsegError) else change(got)
+    """The changed columns of a piece; a fault is returned as it is."""
+    return result if isinstance(result, KsegError) else change(result)
 
 
 def _view(source: Partition, mapping: Mapping) -> LogView:
