@@ -470,7 +470,7 @@ class Decoding:
 
 
 def _type_names(schema: Schema, schemas: Schemas | None, indexes: tuple[int, ...]) -> list[str]:
-    """As `Decoding._type_names`, without the cache; the subject if a schema is damaged or has no name."""
+    """As `Decoding._type_names`, uncached; the subject if a schema is damaged or nameless."""
     with suppress(SchemaError, LimitExceededError, ValueError):
         if schema.type == "JSON":
             parsed = json.loads(schema.text)

@@ -57,7 +57,7 @@ def code_of(error: KsegError) -> str:
 
 
 def named(error: KsegError, path: str) -> KsegError:
-    """The error with file and code in its message, for the driver to show."""
+    """The error with its file and code in the message, which the driver shows."""
     error.reason = f"{error.reason} [{code_of(error)}]"
     return at_path(error, path)
 
@@ -77,12 +77,12 @@ def passing_over(
 
 
 def text_of(damage: Finding) -> str:
-    """One line: the code, the place in the file, the rule."""
+    """A line about a damage: the code, the place in the file, the reason."""
     return str(replace(damage, offset=None))
 
 
 def fault(error: KsegError, on_error: Callable[[KsegError], None] | None) -> None:
-    """Hand a fault to `on_error`, or raise it without one."""
+    """Call `on_error` with a fault; raise the fault if `on_error` is None."""
     if on_error is None:
         raise error
     on_error(error)
@@ -90,6 +90,11 @@ def fault(error: KsegError, on_error: Callable[[KsegError], None] | None) -> Non
 
 def report(damages: list[Finding], task: tuple[Split, ...], directory: str | None) -> None:
     """Write the damage of one task to the log and to the report.
+
+    Args:
+        damages: the damage.
+        task: the splits of the task, which decide the name of its file.
+        directory: the directory of the report; None if there is no report.
 
     Raises:
         OSError: the report cannot be written.
@@ -110,7 +115,7 @@ def report(damages: list[Finding], task: tuple[Split, ...], directory: str | Non
 
 
 def read_report(directory: StrPath) -> list[Finding]:
-    """All damage that the tasks of a job met, by file and position.
+    """All damage that the tasks of a job met, sorted by file and position.
 
     Raises:
         OSError: a report cannot be read.

@@ -301,7 +301,7 @@ def _decoded_as(text: str) -> str:
 
 
 def options_given(options: Mapping[str, str]) -> dict[str, str]:
-    """The options that the user gave, by their names in lower case.
+    """The options that the user gave, keyed by their names in lower case.
 
     When Spark makes a table, its catalog adds properties such as `owner` and `provider`. It repeats
     each option under the name `option.NAME`, so only those count, and the table's location.
@@ -316,14 +316,15 @@ def options_given(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_of_catalog(texts: Mapping[str, str]) -> bool:
+    """Whether options are the properties of a table in Spark's catalog."""
     return texts.get("provider", "").lower() == "kseg"
 
 
 def table_comment(options: Mapping[str, str]) -> str | None:
     """The comment that keeps the options of a table that Spark makes; None for a plain load.
 
-    Spark hands a source no options when a query reads a table of the catalog. It hands over the
-    columns with their comments.
+    When a query reads a table of the catalog, Spark passes a source no options, but the columns
+    with their comments.
     """
     if not _is_of_catalog({name.lower(): value for name, value in options.items()}):
         return None
@@ -331,11 +332,11 @@ def table_comment(options: Mapping[str, str]) -> str | None:
 
 
 def with_comments(options: Mapping[str, str], comments: Iterable[str | None]) -> dict[str, str]:
-    """The options of a query: those of its table too, if it names no path itself.
+    """The options of a query, with those of its table if it names no path itself.
 
     Args:
-        options: of the query.
-        comments: of its columns.
+        options: the options of the query.
+        comments: the comments of its columns, one of which may have the options of a table.
     """
     texts = {name.lower(): value for name, value in options.items()}
     if "path" in texts or "paths" in texts:
@@ -364,7 +365,7 @@ def parse_table(table: OptionTable, texts: Mapping[str, str]) -> dict[str, Any]:
 
     Args:
         table: the options that exist.
-        texts: by lower-case names.
+        texts: the option values as text, keyed by option name in lower case.
 
     Raises:
         ValueError: an unknown name, two options for one field, or a value out of its domain.
@@ -388,7 +389,10 @@ def parse_table(table: OptionTable, texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _paths(texts: dict[str, str]) -> tuple[str, ...]:
-    """`load(p)` arrives as `path`, `load([p, q])` as `paths`, a JSON array."""
+    """The paths of a load, removed from `texts`.
+
+    `load(p)` arrives as `path`, `load([p, q])` as `paths`, a JSON array.
+    """
     single, many = texts.pop("path", None), texts.pop("paths", None)
     paths = [] if single is None else [single]
     if many is not None:
@@ -408,10 +412,10 @@ def _paths(texts: dict[str, str]) -> tuple[str, ...]:
 
 
 def check_topic_name(name: str) -> str:
-    """The name, if Kafka takes it for a topic; so it leads out of no directory.
+    """Return a name that Kafka accepts for a topic; it is safe as a part of a path.
 
     Raises:
-        ValueError: Kafka does not.
+        ValueError: Kafka does not accept it.
     """
     if not is_topic_name(name):
         raise ValueError(f"{name!r} is not a name that Kafka accepts for a topic")
@@ -527,7 +531,11 @@ def parse_size(text: str) -> int:
 
 
 def _offsets(text: str, *, ends: bool) -> Offsets:
-    """A word, one offset for every partition, or Spark's JSON `{"topic": {"0": 23}}`.
+    """Parse a word, one offset for every partition, or Spark's JSON `{"topic": {"0": 23}}`.
+
+    Args:
+        text: the value of the option.
+        ends: whether these are ends, not starts.
 
     Source: Spark `JsonUtils.partitionOffsets`, `KafkaOffsetRangeLimit`.
     """
@@ -572,7 +580,7 @@ def _keys(text: str) -> tuple[tuple[str, str], ...]:
 
 _time = partial(time_ms, round_up=True)
 _positive = partial(parse_integer, low=1, high=INT64_MAX)
-#: How Spark writes the answers to questions, by the names of its options.
+#: Name of an option -> a parser of its text, for options that answer questions.
 _QUERY: Final[Mapping[str, Callable[[str], Any]]] = {
     "topic": _topic,
     "subscribe": _subscribe,
@@ -602,7 +610,7 @@ _QUERY: Final[Mapping[str, Callable[[str], Any]]] = {
     "tierKeys": _keys,
     "topicId": str,
 }
-#: Options of Spark alone.
+#: Options that only Spark's source has.
 _OTHERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "mode": parse_word("records", "batches", "segments"),
     "includeHeaders": _flag,

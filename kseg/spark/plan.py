@@ -1,17 +1,18 @@
-"""The tasks of a query: segments pruned, big ones cut at batch starts, small ones packed.
+"""The tasks of a query: segments pruned, big ones split at batch starts, small ones packed.
 
-The driver makes a plan for every action and for `explain`, so it must be quick. Names and sizes do
-most of the work. An index is opened for a segment that is to be cut, or might be pruned by time. It
-is also opened once for the end of a segment: records past the next segment's base come from the
-first of the two only. Unless the option `index` is `use`, each index entry is checked against the
-log. A cut counts only where a whole batch with a right checksum starts. A segment is pruned by its
-time index only if the log's tail agrees with it. A reader fails when a cut turns out to lie inside
-a batch after all. Where an index is wrong or missing, headers are walked.
+A *cut* is the start of a batch at which a segment is split. A plan is made for every action and for
+`explain`, so it must be quick: mostly from names and sizes. An index is opened for a segment that
+is to be split, or might be pruned by time. It is also opened once for the end of a segment: records
+past the next segment's base come only from the first of the two. Unless the option `index` is
+`use`, each index entry is checked against the log. A cut counts only where a whole batch with a
+right checksum starts. A segment is pruned by its time index only if the log's tail agrees with it.
+A reader fails if a cut turns out to be inside a batch. Where an index is wrong or missing, headers
+are walked.
 
 A split owns the batches that start within `[start_position, end_position)`. Plans are values,
 the same for the same files.
 
-Options narrow a plan, and Spark's filters do not: it keeps the plan of a filtered query at the
+Options narrow a plan, and Spark's filters do not: Spark keeps the plan of a filtered query at the
 DataFrame, so the next query of the same DataFrame would lack rows. Nothing here imports pyspark.
 """
 
@@ -65,9 +66,9 @@ class ListedLog(NamedTuple):
     """A partition of the catalog, and its log at this moment.
 
     Attributes:
-        partition: the directory; of segments that were named by themselves, the first of these.
-        view: the log, or these segments alone; no segment of a directory that cannot be read.
-        unreadable: why it cannot be, for a query that takes damage as rows.
+        partition: the directory; or the first of its segments that were named by themselves.
+        view: the log, or only the named segments; without segments if it cannot be read.
+        unreadable: why it cannot be read, for a query that has rows for damage.
     """
 
     partition: Partition
@@ -76,11 +77,11 @@ class ListedLog(NamedTuple):
 
     @property
     def start_offset(self) -> int:
-        """Where the records start; segments that were named by themselves are read whole."""
+        """The first offset to read; segments that were named by themselves are read whole."""
         return INT64_MIN if self.partition.is_file else self.view.log_start_offset
 
     def segments(self) -> Iterator[tuple[SegmentInfo, int]]:
-        """The segments to read; with each the base offset of the one after it, or `NO_END`."""
+        """Each segment to read, with the base offset of the next one; `NO_END` for the last."""
         all_segments = self.view.files.segments if self.partition.is_file else self.view.segments
         bases = [segment.base_offset for segment in all_segments]
         for info in self.view.segments:
@@ -93,7 +94,7 @@ class ListedLog(NamedTuple):
 
 
 def plan_line(logs: Iterable[ListedLog], tasks: Iterable[tuple[Split, ...]]) -> str:
-    """One line about a plan: how many segments it reads."""
+    """A line about a plan: how many of all segments it reads."""
     in_all = sum(len(log.view.segments) for log in logs)
     read = len({split.path for task in tasks for split in task if split.unreadable is None})
     return f"kseg: {read} of {in_all} segments"
@@ -141,7 +142,7 @@ def check_paths(options: SourceOptions) -> None:
 
 
 def list_logs(options: SourceOptions) -> tuple[ListedLog, ...]:
-    """Every log that the options ask for, by topic, partition and directory.
+    """Every log that the options ask for, sorted by topic, partition and directory.
 
     The paths of the logs have no symbolic links, since a worker may have another directory.
 
@@ -178,7 +179,11 @@ def list_logs(options: SourceOptions) -> tuple[ListedLog, ...]:
 
 
 def _catalog(options: SourceOptions) -> Catalog:
-    """The partitions of the options; replicas are refused where rows do not tell them apart."""
+    """The partitions that the options ask for.
+
+    Raises:
+        ValueError: a partition has several directories, which the rows would not tell apart.
+    """
     tier = None
     if options.tier is not None:
         tier = Tier.of(options.tier, keys=dict(options.tier_keys), topic_id=options.topic_id)
@@ -205,7 +210,7 @@ def _catalog(options: SourceOptions) -> Catalog:
 
 
 def _why_nothing(catalog: Catalog, options: SourceOptions) -> str:
-    """Why no log is left."""
+    """Why a query reads no log, in words."""
     if not catalog.partitions and catalog.not_chosen:
         of_topic = [x for x in catalog.not_chosen if options.topics.wants_topic(x.topic)]
         if of_topic:
@@ -217,6 +222,7 @@ def _why_nothing(catalog: Catalog, options: SourceOptions) -> str:
 
 
 def _log_order(log: ListedLog) -> tuple[str, int, str]:
+    """The key by which logs are sorted: topic, partition, path."""
     partition = log.partition
     number = -1 if partition.partition is None else partition.partition
     return partition.topic or "", number, str(log.view.path)
@@ -227,7 +233,13 @@ def _list_log(
     entries: list[Partition],
     starts: Callable[[Path], Mapping[TopicPartition, int]],
 ) -> ListedLog:
-    """The log of a partition directory, or those of its segments that were named."""
+    """The log of a partition directory, or only those of its segments that were named.
+
+    Args:
+        directory: the directory.
+        entries: its partition, or the files in it, from the catalog.
+        starts: reads the log starts of a data directory.
+    """
     partition = entries[0]
     if partition.tier is not None:
         return ListedLog(partition, LogView.at(partition))
@@ -248,14 +260,14 @@ def _list_log(
     return ListedLog(partition, LogView(directory, tuple(infos), "auto", files=view.files))
 
 
-#: A task lists no more segments than this, however small they are.
+#: The most splits of a task, however small they are.
 SPLITS_PER_TASK_MAX: Final = 4096
-#: To check a time index, at most so many bytes of a log's tail are walked.
+#: The most bytes of a log's tail that are walked to check a time index.
 _TAIL_BYTES_MAX: Final = 1 << 20
 #: The size up to which the driver walks a segment without an index to find its end.
 _WALKED_BYTES_MAX: Final = 16 << 20
-#: Ends of segments that are kept, to look them up once: a plan is made for each action, and for
-#: each batch of a stream.
+#: The number of ends of segments that are cached: a plan is made for each action, and for each
+#: batch of a stream.
 _ENDS_KEPT: Final = 65_536
 
 
@@ -263,23 +275,23 @@ _ENDS_KEPT: Final = 65_536
 class Split:
     """The batches of one segment that start in `[start_position, end_position)`.
 
-    A split of no bytes, whose path is a partition directory, holds the bounds of a whole log.
+    A split of no bytes, whose path is a partition directory, has the bounds of a whole log; see
+    `_whole_split`.
 
     Attributes:
         path: the log file.
-        topic: of every record, or None if the directory does not say.
-        partition: likewise.
+        topic, partition: of every record; None if the directory's name does not say them.
         start_position: where a batch starts.
         end_position: where a later batch starts, or `size`.
-        size: bytes of the file that count, without later appends.
-        is_last: the segment is the last of its log, so that an unfinished tail is not damage.
-        start_offset: of the first record wanted; `INT64_MIN` for no bound.
-        end_offset: of the first record after the wanted ones; `NO_END` for no bound.
-        start_timestamp: of the oldest record wanted, in milliseconds; likewise.
-        end_timestamp: milliseconds; records of this time or newer are left out; likewise.
-        aborted: transactions to leave out, for a reader of committed records.
+        size: the size of the file at the time of the plan; later appends do not count.
+        is_last: whether it is the last segment of its log, whose unfinished tail is not damage.
+        start_offset: the offset of the first wanted record; `INT64_MIN` for no bound.
+        end_offset: the offset after the wanted records; `NO_END` for no bound.
+        start_timestamp: the time of the oldest wanted record in ms; `INT64_MIN` for no bound.
+        end_timestamp: records of this time in ms or later are left out; `NO_END` for no bound.
+        aborted: the transactions to leave out, for a reader of committed records.
+        base_offset: the base offset of the segment; None for a copy whose name has none.
         unreadable: why the partition directory `path` cannot be read; its only row reports that.
-        base_offset: of the segment; None for a copy whose name carries none.
     """
 
     path: str
@@ -314,13 +326,13 @@ class Split:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no record can lie within the bounds."""
+        """Whether no record can be within the bounds."""
         return self.start_offset >= self.end_offset or self.start_timestamp >= self.end_timestamp
 
 
 @frozen_dataclass
 class Cut:
-    """A batch start inside a segment.
+    """The start of a batch at which a segment can be split.
 
     Attributes:
         position: where the batch starts.
@@ -343,12 +355,12 @@ def make_plan(
 
     Args:
         logs: as `list_logs` gives them.
-        options: bounds, `index` and `target_partition_bytes`.
-        ranges: for a stream, the offsets `[start, end)` to read by the names of directories, in
-            place of the offsets of the options; no other log is read.
+        options: the bounds, `index` and `target_partition_bytes`.
+        ranges: for a stream, name of a directory -> the offsets `[start, end)` to read, in place of
+            those of the options; no other log is read.
 
     Returns:
-        The tasks, one for each Spark partition: splits, in the order of reading.
+        The tasks, one for each Spark partition: each has its splits in the order of reading.
 
     Raises:
         OSError: an index or a log that the plan needs cannot be read.
@@ -369,13 +381,22 @@ def make_plan(
 
 
 def _whole_split(log: ListedLog, options: SourceOptions, bounds: tuple[int, int] | None) -> Split:
-    """The bounds of a log; of an unreadable one, its row of damage."""
+    """A split that has the bounds of a whole log, from which the splits of its segments are made.
+
+    Its positions and its size are 0, as it names a directory. The split of an unreadable log stays
+    in the plan as it is, and becomes a row of damage.
+
+    Args:
+        log: the log.
+        options: the bounds of offsets and times.
+        bounds: for a stream, the offsets `[start, end)` in place of those of the options.
+    """
     topic, partition = log.partition.topic, log.partition.partition
     request = Request(
         offset=bounds or (options.start_of(topic, partition), options.end_of(topic, partition)),
         time=(options.starting_timestamp, options.ending_timestamp),
     )
-    # Deleted records do not count, but their batches are still in the file.
+    # Records before the log's start do not count; the other modes show their batches as well.
     first = log.start_offset if options.mode == "records" and bounds is None else INT64_MIN
     return Split(
         path=str(log.view.path),
@@ -394,9 +415,9 @@ def _whole_split(log: ListedLog, options: SourceOptions, bounds: tuple[int, int]
 
 
 def _end_at_last_stable(log: ListedLog, bounds: Split, open_transactions: str) -> Split:
-    """End the range at the last stable offset, and name the aborted transactions in it.
+    """The bounds for committed records: they end at the last stable offset, and have `aborted`.
 
-    Open transactions may be taken as aborted; then the range ends with the log.
+    If open transactions count as aborted, they end with the log.
     """
     view = log.view
     if view.remote is None and isinstance(view.path, RemotePath):
@@ -411,11 +432,11 @@ def _end_at_last_stable(log: ListedLog, bounds: Split, open_transactions: str) -
 
 
 def _of_log(log: ListedLog, bounds: Split, options: SourceOptions) -> Iterator[Split]:
-    """The splits of each segment, without the records that an earlier segment gives.
+    """The splits of each segment, without the records that an earlier segment has.
 
-    So no two tasks give the same record; the rule is in `kseg.log.reader.visible`.
+    So no two tasks read the same record; the rule is in `kseg.log.reader.visible`.
     """
-    remaining = bounds  # without offsets that segments have given
+    remaining = bounds  # without the offsets of earlier segments
     for info, following in log.segments():
         if info.end_offset is not None:
             end = min(remaining.end_offset, info.end_offset)
@@ -428,14 +449,14 @@ def _of_log(log: ListedLog, bounds: Split, options: SourceOptions) -> Iterator[S
         if log.partition.is_file or options.mode != "records":
             continue
         if following < bounds.end_offset and not _is_outside(info, following, bounds):
-            reached = _end_of(info, following) or 0
-            remaining = replace(remaining, start_offset=max(remaining.start_offset, reached))
+            end_offset = _end_of(info, following) or 0
+            remaining = replace(remaining, start_offset=max(remaining.start_offset, end_offset))
 
 
 def _end_of(info: SegmentInfo, following: int) -> int | None:
     """The offset after a segment's last batch; None where only a walk over all of it would tell.
 
-    Looked up once: a segment that others follow is not written to any more.
+    It is cached: a segment that others follow is not written to any more.
     """
     if info.files.index is None and info.size > _WALKED_BYTES_MAX:
         return None
@@ -456,14 +477,21 @@ def _split(
     bounds: Split,
     options: SourceOptions,
 ) -> Iterator[Split]:
-    """The splits of one segment: none where it is pruned, one where it is small."""
+    """The splits of one segment: nothing if it is pruned, one split if it is small.
+
+    Args:
+        log, info: the log, and the segment.
+        following: the base offset of the next segment; `NO_END` for the last one.
+        bounds: the bounds of the log, without the offsets of earlier segments.
+        options: the options of the query.
+    """
     is_last = following == NO_END
     if _is_outside(info, following, bounds):
         return
     if not is_last and _too_old(info, bounds.start_timestamp, options.index):
         return
     target, cuts = options.target_partition_bytes, list[Cut]()
-    if options.mode != "segments":  # there each file is a row, empty ones too
+    if options.mode != "segments":  # that mode has a row for each file, also for empty ones
         if info.size == 0:
             return
         cuts = find_cuts(info, target, options.index) if info.size > target else []
@@ -486,12 +514,12 @@ def _split(
 
 
 def _is_outside(info: SegmentInfo, following: int, bounds: Split) -> bool:
-    """Whether the names alone show that no offset of the segment is wanted."""
+    """Whether the names of the segments show that no offset of this one is wanted."""
     return bounds.start_offset >= following or info.base_offset >= bounds.end_offset
 
 
 def _too_old(info: SegmentInfo, start: int, index: str) -> bool:
-    """Whether every record is older than wanted, by a time index that the log's tail confirms.
+    """Whether every record is older than wanted, according to a confirmed time index.
 
     Times need not ascend, so only the newest time of a segment is known without a walk. No segment
     is pruned for being too new. A broker makes the last time entry when it rolls a segment, so the
@@ -510,29 +538,33 @@ def _too_old(info: SegmentInfo, start: int, index: str) -> bool:
 
 
 def _tail_agrees(info: SegmentInfo, newest: TimeIndexEntry) -> bool:
-    """Whether the log, from the batch of the newest time to a whole end, has just that time."""
+    """Whether the newest time in the tail of a log is that of the time index's last entry.
+
+    The tail begins with the batch of that entry, and has to end with a whole batch.
+    """
     if info.files.index is None:
         return False
     with OffsetIndex.open(info.files.index, info.base_offset) as offsets:
         position = offsets.lookup(newest.offset).position
     if not 0 < info.size - position <= _TAIL_BYTES_MAX:
         return False
-    seen = NO_TIMESTAMP
+    newest_of_tail = NO_TIMESTAMP
     with LogFile.open(info.path) as log:
         for tile in log.walk(start=position, end=info.size, on_bad_crc="stop"):
             stop = tile.table.stop
-            seen = max(seen, int(tile.table.max_timestamp.max(initial=NO_TIMESTAMP)))
+            newest_of_tile = int(tile.table.max_timestamp.max(initial=NO_TIMESTAMP))
+            newest_of_tail = max(newest_of_tail, newest_of_tile)
             if not tile.table.bounds_time.all():
                 return False
-    return stop is StopReason.END and seen == newest.timestamp
+    return stop is StopReason.END and newest_of_tail == newest.timestamp
 
 
 def find_cuts(info: SegmentInfo, target_bytes: int, index: str = "auto") -> list[Cut]:
-    """Batch starts that cut a segment into pieces of about the target size.
+    """Batch starts that split a segment into pieces of about the target size.
 
     Args:
         info: a segment larger than `target_bytes`.
-        target_bytes: bytes of a piece, which goes on to the end of its last batch.
+        target_bytes: the bytes of a piece, which goes on to the end of its last batch.
         index: "auto" takes cuts from the offset index and checks each against the log, "use" does
             not check, "ignore" walks headers.
 
@@ -549,7 +581,13 @@ def find_cuts(info: SegmentInfo, target_bytes: int, index: str = "auto") -> list
 
 
 def _cuts_from_index(info: SegmentInfo, goals: list[int], *, trusted: bool) -> list[Cut] | None:
-    """Cuts at the entry after each goal; None where the index is missing, sparse or wrong."""
+    """Cuts at the first index entry after each goal; None if the index is missing, sparse or wrong.
+
+    Args:
+        info: the segment.
+        goals: the positions near which to cut.
+        trusted: do not check the entries against the log.
+    """
     if info.files.index is None:
         return None
     try:
@@ -575,12 +613,13 @@ def _cuts_from_index(info: SegmentInfo, goals: list[int], *, trusted: bool) -> l
 
 
 def _batch_at(log: LogFile, position: int) -> Cut | None:
-    """The batch that starts at a position, if a whole one with a right checksum does."""
+    """A cut at a position; None unless a whole batch with a right checksum starts there."""
     table = log.batch_at(position)
     return _cut_at(table[0]) if len(table) == 1 and table.crc_ok[0] == 1 else None
 
 
 def _cut_at(batch: BatchHeader) -> Cut:
+    """The cut before a batch."""
     is_first = batch.base_offset >= 0
     return Cut(batch.position, batch.base_offset if is_first else batch.last_offset, is_first)
 
@@ -601,7 +640,7 @@ def _cuts_from_walk(info: SegmentInfo, goals: list[int]) -> list[Cut]:
 
 
 def _pack(splits: Iterable[Split], target_bytes: int) -> Iterator[tuple[Split, ...]]:
-    """Neighbours share a task until it is full."""
+    """Join neighbouring splits into tasks of at most the target size, where splits allow it."""
     task: list[Split] = []
     task_bytes = 0
     for split in splits:

@@ -1,8 +1,8 @@
 """The work of a task: read its splits and turn them into Arrow batches. Needs no pyspark.
 
-A split that ends at a cut must find a batch that starts at the cut. If its last batch reaches past
-it, the index that gave the cut was wrong. Then the task fails, rather than give rows twice or
-never.
+The split after a cut begins with the batch that starts at the cut. If the last batch before the cut
+ends after it, the index that gave the cut was wrong. Then the task fails, rather than return rows
+twice or never.
 """
 
 from __future__ import annotations
@@ -58,25 +58,26 @@ _CONTROL_NAMES: Final = {int(kind): kind.name for kind in ControlType}
 
 
 def _labels(codes: Array, label: Callable[[int], str]) -> pa.Array:
-    """Small codes as words."""
+    """Numbers as words; `label` is called once for each distinct number."""
     distinct, slots = np.unique(codes, return_inverse=True)
     return texts_array([label(int(code)) for code in distinct]).take(numbers_array(slots))
 
 
 def _control_type(columns: RecordColumns, kind: pa.DataType) -> pa.Array:
+    """The name of the type of each control record; null for other records."""
     words = _labels(columns["control_type"], lambda code: _CONTROL_NAMES.get(code, str(code)))
     return pa.array(np.asarray(words), kind, mask=~columns["control"])
 
 
 def _timestamp(columns: RecordColumns, kind: pa.DataType) -> pa.Array:
-    """Microseconds; null for no time, and for a time that does not fit."""
+    """The times in microseconds; null for a record without a time, or one that does not fit."""
     times = columns["timestamp_ms"]
     valid = (times != NO_TIMESTAMP) & (times <= _MS_MAX) & (times >= -_MS_MAX)
     return numbers_array(np.where(valid, times, 0) * _US_PER_MS, kind, valid)
 
 
 def _headers(columns: RecordColumns, kind: pa.DataType) -> pa.Array:
-    """A list of name and value; null without headers, as Spark's Kafka source has it."""
+    """Lists of names and values; null for a record without headers, as in Spark's Kafka source."""
     lists = headers_array(columns["headers"], kind)
     has_headers = validity_bits(np.diff(columns["headers"].offsets) != 0)
     return pa.Array.from_buffers(
@@ -84,13 +85,13 @@ def _headers(columns: RecordColumns, kind: pa.DataType) -> pa.Array:
     )
 
 
-#: Columns of records that are made of a field in a way of their own.
+#: Columns of records -> functions that make them, where it takes more than a conversion.
 _OF_RECORDS: Final[dict[str, Callable[[RecordColumns, pa.DataType], pa.Array]]] = {
     "controlType": _control_type,
     "timestamp": _timestamp,
     "headers": _headers,
 }
-#: The attributes of a table of batches whose columns have other names.
+#: Columns of batches -> the attributes of a table of batches, where the names differ.
 _OF_BATCHES: Final = {
     "count": "record_count",
     "transactional": "is_transactional",
@@ -99,11 +100,11 @@ _OF_BATCHES: Final = {
 
 
 def _array(name: str, rows: Rows, split: Split, kind: pa.DataType) -> pa.Array:
-    """A column of Spark, whose memory is that of the rows where the types allow it.
+    """A column for Spark, without a copy where the types allow it.
 
     Args:
-        name: of the column.
-        rows: of the split.
+        name: the name of the column.
+        rows: rows of the split.
         split: has the topic, the partition and the path of all rows.
         kind: Spark's type of the column, which may be wider than the field.
     """
@@ -137,8 +138,8 @@ def build(rows: Rows, split: Split, projection: Projection) -> pa.RecordBatch:
     """A batch with a row for each of `rows`.
 
     Args:
-        rows: of a mode.
-        split: their place.
+        rows: the rows, of any mode.
+        split: the split that they are in.
         projection: the columns of the query.
     """
     schema = projection.schema
@@ -146,9 +147,9 @@ def build(rows: Rows, split: Split, projection: Projection) -> pa.RecordBatch:
         _array(column.name, rows, split, field.type)
         for column, field in zip(projection.columns, schema, strict=True)
     ]
-    if not arrays:  # a structure without fields counts its rows, a list of no columns does not
-        none = pa.Array.from_buffers(pa.struct([]), len(rows), [None])
-        return pa.RecordBatch.from_struct_array(none)
+    if not arrays:  # a batch of no columns keeps its number of rows only if made from a struct
+        no_columns = pa.Array.from_buffers(pa.struct([]), len(rows), [None])
+        return pa.RecordBatch.from_struct_array(no_columns)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -158,7 +159,7 @@ def build_damaged(
     """A batch with a row for each damage: its place and its text, and null in all other columns.
 
     Args:
-        damages: of the split.
+        damages: the damage in the split.
         split: has the topic and the partition.
         projection: the columns of the query.
     """
@@ -180,16 +181,16 @@ def build_damaged(
 # ---- rows ----------------------------------------------------------------------------------------
 
 
-#: Batches of fewer rows are joined: each costs Spark as much as some thousand rows.
+#: Batches of fewer rows are joined: a batch costs Spark as much time as some thousand rows.
 _SMALL_ROWS: Final = 4096
 
 
 @cache
 def settle() -> None:
-    """Freeze the imported objects for the garbage collector, once in a worker process.
+    """Exclude the imported objects from garbage collection, once in a worker process.
 
-    Spark's worker collects garbage after every task, and most of a short task's time goes into
-    looking at modules that will never be garbage.
+    Spark's worker collects garbage after every task, and most of a short task's time would be spent
+    on modules that are never garbage.
     """
     gc.collect()
     gc.freeze()
@@ -215,7 +216,7 @@ def read_task(
 def _batches(
     task: tuple[Split, ...], projection: Projection, options: SourceOptions, damages: list[Finding]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a task as record batches, with rows for damage if the user wants these."""
+    """The rows of a task as record batches, with rows for damage if the options ask for them."""
     read = _READ[options.mode]
     for split in task:
         before = len(damages)
@@ -251,7 +252,7 @@ def _segments(
     split: Split, _fields: tuple[str, ...], _options: SourceOptions, on_error: OnError | None
 ) -> Iterator[list[dict[str, Any]]]:
     """One row for the log file of a split, summed up over all its batches."""
-    from kseg.analysis.info import Summary  # only this mode needs the analyses
+    from kseg.analysis.info import Summary  # imported late: only this mode needs it
 
     summary, last = Summary(), None
     for last in _headers_of(split, verify_crc=False, on_error=on_error):
@@ -268,7 +269,7 @@ def _segments(
     yield [row]
 
 
-#: The rows of a split, by the mode.
+#: Mode -> the function that reads the rows of a split.
 _READ: Final[dict[str, Callable[..., Iterator[Rows]]]] = {
     "records": _records,
     "batches": _tables,
@@ -278,17 +279,17 @@ _READ: Final[dict[str, Callable[..., Iterator[Rows]]]] = {
 
 def _headers_of(split: Split, verify_crc: bool, on_error: OnError | None) -> Iterator[BatchTable]:
     """The headers of the batches that start within a split."""
-    where: dict[str, Any] = {
+    bounds: dict[str, Any] = {
         "start": split.start_position,
         "limit": split.end_position,
         "on_unreadable": on_error,
     }
     with _open_split(split, on_error) as segment:
         if verify_crc:
-            walk = segment.walk(on_bad_crc="note", **where)
+            walk = segment.walk(on_bad_crc="note", **bounds)
             tables: Iterator[BatchTable] = (tile.table for tile in walk)
         else:
-            tables = segment.headers(**where)
+            tables = segment.headers(**bounds)
         for table in tables:
             yield table
         stop_fault = segment.stop_fault(table)
@@ -301,7 +302,7 @@ def _open_split(split: Split, on_error: OnError | None) -> Iterator[Segment]:
     """The segment of a split; an error inside names its file and its code.
 
     Raises:
-        CorruptRecordError: it has fewer bytes than the plan saw, and there is no `on_error`.
+        CorruptRecordError: it has fewer bytes than at the time of the plan, and `on_error` is None.
     """
     try:
         with Segment.open(place(split.path), size=split.size, is_last=split.is_last) as segment:
@@ -326,10 +327,10 @@ def read_split(
 
     Args:
         split: the batches to read.
-        fields: names of the columns, as a `kseg.scan` has them.
-        options: for checksums, control records, the key and the size of a piece.
-        on_error: takes each fault, which is then passed over; None raises it.
-        kinds: of decoded keys and values.
+        fields: the names of the columns, as in `kseg.scan`.
+        options: say whether checksums are compared, control records, the key, the size of a piece.
+        on_error: receives each fault, which is then skipped; None raises it.
+        kinds: the kinds of decoded keys and values.
 
     Raises:
         KsegError: damage, with file, position and code in the message.
@@ -355,10 +356,10 @@ def read_split(
     with _open_split(split, on_error) as segment:
         segment.expect(cut)
         start = split.start_position
-        if options.index != "ignore":  # they may know a place further on
+        if options.index != "ignore":  # the indexes may allow a later start
             start = max(start, min(segment.start_of(request), cut))
-        how = keep if is_cut or aborted is not None else None
-        yield from scan.of_part(split, segment, start_position=start, end_position=cut, keep=how)
+        choose = keep if is_cut or aborted is not None else None
+        yield from scan.of_part(split, segment, start_position=start, end_position=cut, keep=choose)
         if overran:
             fault(
                 CorruptIndexError(
@@ -373,7 +374,7 @@ def read_split(
 def _join_small_batches(
     batches: Iterator[pa.RecordBatch], rows_max: int
 ) -> Iterator[pa.RecordBatch]:
-    """The same rows with small neighbours in one batch."""
+    """Join neighbouring small batches."""
     small = min(_SMALL_ROWS, rows_max)
     waiting: list[pa.RecordBatch] = []
     count = 0

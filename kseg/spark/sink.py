@@ -11,8 +11,8 @@ Everything lies in `<data-dir>.kseg-sink/`, beside the data directory and never 
     intent, lasting     from here on the write will happen
     adopt               partition by partition; a staged segment moves into its log
     record, lasting     from here on it has happened
-    clean mark          as it was before; then the staged files go, and the intent, and the staged
-                        files of killed jobs: those that have written nothing for a week
+    clean mark          as it was before; then the staged files and the intent are removed, and the
+                        staged files of killed jobs: those that have written nothing for a week
 
 Before the intent a write changes no log. If a driver dies after the intent, the next commit
 completes that write first. A commit whose record is there changes nothing.
@@ -94,7 +94,10 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
 
 
 def _job_of(tasks: list[StagedTask]) -> str | None:
-    """The job whose name the tasks used; a stream's committer does not know it."""
+    """The name of the job that the tasks used, which a stream's committer does not know.
+
+    It is in the paths of their segments; None if they wrote none.
+    """
     for task in tasks:
         for segments in task.partitions.values():
             return Path(segments[0].directory).parent.parent.name
@@ -171,10 +174,10 @@ def writer_of(
     """A writer of rows.
 
     Args:
-        options: as Spark hands them over.
-        schema: of the rows.
+        options: the options as Spark passes them.
+        schema: the schema of the rows.
         overwrite: whether Spark asks for another mode than append.
-        append: the call that asks for append.
+        append: the call that asks for append, for the error.
 
     Raises:
         ValueError: an unknown option or column, or another mode than append.
@@ -188,9 +191,9 @@ def writer_of(
 
 _VERSION: Final = 1
 _INTENT: Final = ".intent.json"
-#: No live job goes so long without writing: its staged files are left over.
+#: A job that has not written for so long was killed: its staged files are removed.
 _ABANDONED_S: Final = 7 * 24 * 3600
-#: Of a stream, Spark repeats the last micro-batch at most.
+#: The records of a stream's commits that are kept; Spark repeats only the last micro-batch.
 _RECORDS_KEPT: Final = 100
 
 
@@ -202,7 +205,7 @@ class SinkPaths:
 
     @classmethod
     def of(cls, options: SinkOptions) -> SinkPaths:
-        """Beside the data directory of some options."""
+        """The directories for the data directory of some options."""
         return cls(Path(local_path(options.path)).absolute())
 
     @property
@@ -228,7 +231,7 @@ class SinkPaths:
         return self.commits / f"{commit}.json"
 
     def intent(self, commit: str) -> Path:
-        """The record that it will happen."""
+        """The record that a commit will happen."""
         return self.commits / f"{commit}{_INTENT}"
 
 
@@ -237,15 +240,15 @@ def commit(tasks: Iterable[StagedTask], job: str, name: str, options: SinkOption
 
     Args:
         tasks: the results of its tasks.
-        job: under which they staged it.
-        name: of the commit; the same name again changes nothing.
-        options: of the sink.
+        job: the name of the job under which they staged the segments.
+        name: the name of the commit; the same name again changes nothing.
+        options: the options of the sink.
 
     Returns:
         True if the commit happened now; False if it had happened before.
 
     Raises:
-        AppendError: offsets to be kept overlap, or lie before a log's end; or the leader epoch is
+        AppendError: offsets to be kept overlap, or are before a log's end; or the leader epoch is
             older than a log's latest; or a topic has another id; or a log is on another file
             system. Nothing has changed.
         UncleanShutdownError: a log was not closed in good order.
@@ -262,8 +265,8 @@ def commit(tasks: Iterable[StagedTask], job: str, name: str, options: SinkOption
         io.make_directories(directory)
     with lock.acquire(paths.data):
         done = _commit(paths, tasks, job, name, options)
-        # An intent that is still there says that a clean mark may be missing for our sake; so it
-        # goes when the mark is back.
+        # An intent explains a missing clean mark to later commits, so it is removed only after the
+        # mark was restored.
         for path in _intents(paths):
             _clear(paths, path)
         _sweep_abandoned(paths, time.time() - _ABANDONED_S)
@@ -277,10 +280,10 @@ def _commit(
 ) -> bool:
     """See `commit`; the data directory is locked.
 
-    The intent is lasting before a segment moves, and the record is written after the last one: a
-    commit that is interrupted between them is finished by the next.
+    The intent is durable before a segment moves, and the record is written after the last segment:
+    a commit that is interrupted in between is finished by the next one.
     """
-    home, clean = data_directory.enter(paths.data), False
+    entered, clean = data_directory.enter(paths.data), False
     try:
         _finish_begun(paths)
         done = not paths.record(name).exists()
@@ -294,7 +297,7 @@ def _commit(
         clean = True  # refused, with nothing changed
         raise
     finally:
-        home.leave(clean=clean)
+        entered.leave(clean=clean)
     return done
 
 
@@ -322,7 +325,7 @@ def sweep(job: str, options: SinkOptions) -> None:
 def _sweep_abandoned(paths: SinkPaths, since: float) -> None:
     """Remove the staged files of killed jobs: trees with no write after `since`."""
     for job in sorted(paths.root.glob("jobs/*")):
-        with suppress(FileNotFoundError):  # it lives: it has just removed something itself
+        with suppress(FileNotFoundError):  # the job is alive: it has just removed something
             if _last_write_time(job) < since:
                 _remove(job)
 
@@ -348,6 +351,7 @@ def _finish_begun(paths: SinkPaths) -> None:
 
 
 def _intents(paths: SinkPaths) -> list[Path]:
+    """The files of commits that have begun and were not cleared."""
     return sorted(paths.commits.glob(f"*{_INTENT}"))
 
 
@@ -369,12 +373,12 @@ def _check(paths: SinkPaths, intent: dict[str, Any]) -> None:
 
 def _check_movable(paths: SinkPaths, directory: Path) -> None:
     """Refuse a log on another file system, to which no rename can move a segment."""
-    home = directory if directory.is_dir() else paths.data
-    if _device(paths.root) != _device(home):
+    existing = directory if directory.is_dir() else paths.data
+    if _device(paths.root) != _device(existing):
         raise AppendError(
             f"this is on another file system than {paths.root}, where segments are staged; "
             "a data directory below the mount point has both on one",
-            path=home,
+            path=existing,
         )
 
 
@@ -394,11 +398,11 @@ def _logs_of(
 
 
 def _intent(tasks: Iterable[StagedTask], job: str, options: SinkOptions) -> dict[str, Any]:
-    """Which segments become part of which log, in order."""
+    """The document of an intent: which segments become part of which log, in order."""
     logs: dict[tuple[str, int], list[StagedSegment]] = {}
     for task in sorted(tasks, key=lambda item: item.number):
-        for place, staged in task.partitions.items():
-            logs.setdefault(place, []).extend(staged)
+        for partition, staged in task.partitions.items():
+            logs.setdefault(partition, []).extend(staged)
     for segments in logs.values():
         if options.keeps_offsets:
             segments.sort(key=lambda item: item.first_offset)

@@ -74,7 +74,7 @@ else:
 
 
 def brief(method: Callable[_P, _T]) -> Callable[_P, _T]:
-    """The method, whose errors show neither the frames below it nor the errors before them."""
+    """A method whose errors show neither the frames below it nor the errors that caused them."""
 
     @wraps(method)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -103,7 +103,7 @@ def _limit_of(options: SourceOptions) -> Amount:
 
 
 class RefusedStream(DataSourceStreamReader):
-    """Stands for a stream that is refused: raises the reason at Spark's first call.
+    """A reader for a stream that is refused: it raises the reason at Spark's first call.
 
     If the constructor raised, Spark would try to stop a reader that does not exist, and report that
     error instead.
@@ -114,7 +114,7 @@ class RefusedStream(DataSourceStreamReader):
         self._error: Final = error
 
     def _refuse(self, *_rest: Any) -> Any:
-        """Raise the error in whichever method Spark calls first; a query's checkpoint decides that.
+        """Raise the error, whichever method Spark calls first; that depends on the checkpoint.
 
         Raises:
             ValueError: always.
@@ -170,7 +170,7 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
         return offsets_document(self._starts({}))
 
     def _starts(self, earlier: Mapping[str, StreamOffset]) -> dict[str, StreamOffset]:
-        """The offsets of earlier logs, and one for each new log: new ones are read whole."""
+        """The stream offsets of earlier logs, and one for each new log, which is read whole."""
         watch, stream_offsets = self._watch, dict(earlier)
         for name, log in watch.logs().items():
             if name in stream_offsets:
@@ -188,7 +188,7 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: dict[str, Any] | None = None, limit: Any = None
     ) -> dict[str, Any]:
-        """How far the next micro-batch reads: whole batches, up to about the limit.
+        """The end of the next micro-batch: whole batches, up to about the limit.
 
         Raises:
             KsegError: a log's end is damaged, or records are gone, and the options say to fail.

@@ -83,7 +83,7 @@ class SinkOptions:
 
     @property
     def keeps_offsets(self) -> bool:
-        """Whether rows bring their offsets."""
+        """Whether rows have their offsets in a column."""
         return self.offsets == "preserve"
 
 
@@ -117,7 +117,7 @@ def _topic(text: str) -> str:
 
 
 def _topic_ids(text: str) -> dict[str, UUID]:
-    """The topic ids of the option, out of JSON."""
+    """The topic ids of the option, from its JSON."""
     try:
         id_texts = json.loads(text)
         return {
@@ -174,11 +174,11 @@ _RECORD: Final = {
 
 @dataclass(frozen=True)
 class StagedTask(WriterCommitMessage):
-    """The segments that one task wrote; Spark hands it to the commit.
+    """The segments that one task wrote; Spark passes it to the commit.
 
     Attributes:
-        number: of the task among those of the job: the order in which offsets are given.
-        partitions: the segments by topic and partition, in order.
+        number: the number of the task in the job, in whose order offsets are assigned.
+        partitions: (topic, partition) -> its segments, in order.
     """
 
     number: int
@@ -192,12 +192,12 @@ def stage(
 
     Args:
         batches: rows with the columns of the sink, under Spark's names.
-        directory: of this attempt alone; made if there is a row.
-        number: of the task.
-        options: how to write them.
+        directory: a directory only for this attempt; made if there is a row.
+        number: the number of the task.
+        options: how to write the rows.
 
     Raises:
-        ValueError: a topic or partition that Kafka would not take, or an offset that is null.
+        ValueError: a topic or partition that Kafka would not accept, or an offset that is null.
         InvalidRecordError: a record that cannot be written.
         OffsetsOutOfOrderError: offsets to be kept do not ascend.
         OSError: the disk refuses.
@@ -218,12 +218,12 @@ def stage(
 def _by_partition(
     batch: pa.RecordBatch, options: SinkOptions, turn: int
 ) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:
-    """Topic and partition with the rows for them, in order; one slice where all are of the same.
+    """Each (topic, partition) with its rows, in order; the batch itself if all rows are of one.
 
     Args:
         batch: the rows.
-        options: of the sink.
-        turn: the number of the batch, by which rows without a key go to partitions in turn.
+        options: the options of the sink.
+        turn: the number of the batch, which decides the partition of rows without a key.
     """
     if not len(batch):
         return
@@ -237,7 +237,7 @@ def _by_partition(
     for value in numbers:
         if not 0 <= value <= INT32_MAX:
             raise ValueError(f"kseg: {value} is not a partition number")
-    # One number for each pair of places in `names` and `numbers`.
+    # One number for each pair of indexes of `names` and `numbers`.
     groups = topics * len(numbers) + partitions
     used = np.unique(groups)
     for group in used.tolist():
@@ -246,7 +246,7 @@ def _by_partition(
 
 
 def _partitions(batch: pa.RecordBatch, options: SinkOptions, turn: int) -> pa.Array:
-    """The partition of each row: of its column, else of its key, else of the option."""
+    """The partition of each row: from its column, else from its key, else from the option."""
     kind = pa.int64()
     if options.partitioner is None or options.partitions is None:
         return _fill_nulls(batch, "partition", pa.scalar(options.partition, kind))
@@ -259,14 +259,14 @@ def _partitions(batch: pa.RecordBatch, options: SinkOptions, turn: int) -> pa.Ar
 
 
 def _codes(column: pa.Array) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[Any]]:
-    """The place of each row's value in a list of the different values; and that list."""
+    """int64[n], the index of each row's value in the list of distinct values; and that list."""
     encoded = pc.dictionary_encode(column)
     codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes, encoded.dictionary.to_pylist()
 
 
 def _fill_nulls(batch: pa.RecordBatch, name: str, default: pa.Scalar) -> pa.Array:
-    """A column, with the value of its option in place of nulls."""
+    """A column, with a default in place of nulls, or of a missing column."""
     if name not in batch.schema.names:
         return pa.repeat(default, len(batch))
     column = batch.column(name).cast(default.type)
@@ -277,7 +277,7 @@ class _PartitionWriter:
     """Writes the rows of one partition, segment by segment."""
 
     def __init__(self, directory: Path, options: SinkOptions) -> None:
-        """Make a place for them."""
+        """Make the directory for the segments."""
         io.make_directories(directory)
         self._directory: Final = directory
         self._options: Final = options
@@ -285,7 +285,7 @@ class _PartitionWriter:
         self._batch: Final = BatchOptions(compression=options.codec, leader_epoch=0)
         self._done: list[StagedSegment] = []
         self._writer: SegmentWriter | None = None
-        # The first offset and the records of the segment that is written, and the next offset.
+        # The first offset of the open segment, the next offset, and the records of the segment.
         self._first = self._next = self._records = 0
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -324,6 +324,7 @@ class _PartitionWriter:
         self._records += batch.record_count
 
     def _is_full(self, writer: SegmentWriter, batch: EncodedBatch) -> bool:
+        """Whether a batch does not fit into the open segment."""
         too_large = writer.size + len(batch.data) > self._options.segment_bytes
         return too_large or batch.last_offset - self._first > INT32_MAX
 
@@ -346,7 +347,7 @@ class _PartitionWriter:
         )
 
     def finish(self) -> tuple[StagedSegment, ...]:
-        """The segments, lasting."""
+        """Close the last segment, and make all durable; returns the segments."""
         if self._writer is not None:
             self._close(self._writer)
         io.flush_directory(self._directory)
@@ -354,7 +355,7 @@ class _PartitionWriter:
 
 
 def _records(rows: pa.RecordBatch, *, keeps_offsets: bool) -> pa.RecordBatch:
-    """The columns of records, under the names that kseg knows; now, where no time is given."""
+    """The columns of records under kseg's names; a missing time is the present."""
     columns = {
         ours: rows.column(name) for name, ours in _RECORD.items() if name in rows.schema.names
     }

@@ -1,9 +1,9 @@
-"""Logs that grow, as a stream sees them: the new records of each, up to the last whole batch.
+"""Logs that are written to, for a stream: the new records of each, up to the last whole batch.
 
 A stream does not read unfinished writes: half a batch at the end of a log, zeros, or a last batch
 whose checksum is not right yet. Checking a log that has not changed costs a `stat` of its
-directories and of its last file. The memory of earlier checks only saves walks: the results come
-from stream offsets and files. Nothing here imports pyspark.
+directories and of its last file. Remembered results of earlier checks only save walks: the results
+depend only on stream offsets and files. Nothing here imports pyspark.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ from kseg.spark.plan import ListedLog, list_logs
 
 _VERSION: Final = 1
 _LOGGER = logging.getLogger("kseg.spark")
-#: Times of files advance in steps of some milliseconds.
+#: A directory that changed less than this long ago may change again without a new time: the times
+#: of files advance in steps of some milliseconds.
 _SETTLED_NS: Final = 1_000_000_000
 
 
 @frozen_dataclass
 class StreamOffset:
-    """The offset up to which one partition was read, and its place in the file.
+    """The offset up to which one partition was read, and its position in the file.
 
     Attributes:
-        offset: of the next record.
-        segment: base offset of the segment that `position` lies in; -1 if unknown.
+        offset: the offset of the next record.
+        segment: the base offset of the segment that `position` is in; -1 if unknown.
         position: where the next batch begins, in bytes.
-        topic_id: of the topic; None if it is not known.
+        topic_id: the id of the topic; None if it is not known.
     """
 
     offset: int
@@ -55,12 +56,12 @@ class StreamOffset:
     topic_id: str | None = None
 
     def is_of_another(self, other: StreamOffset) -> bool:
-        """Whether the topic was made again between two stream offsets."""
+        """Whether the topic was deleted and made again between two stream offsets."""
         return None not in (self.topic_id, other.topic_id) and self.topic_id != other.topic_id
 
 
 def offsets_document(stream_offsets: Mapping[str, StreamOffset]) -> dict[str, Any]:
-    """The offsets by the names of partition directories, in their order, as Spark keeps them."""
+    """The document that Spark stores: the offsets, keyed by and sorted by partition directory."""
     return {
         "v": _VERSION,
         "topics": {
@@ -90,13 +91,21 @@ def stream_offsets_of(document: Mapping[str, Any]) -> dict[str, StreamOffset]:
 
 
 def _stream_offset(name: object, fields: Any) -> StreamOffset:
-    """The place in a partition, out of the JSON of a checkpoint."""
+    """A stream offset, from the JSON of a checkpoint.
+
+    Args:
+        name: the name of the partition directory.
+        fields: its part of the document.
+
+    Raises:
+        ValueError: it is not a stream offset.
+    """
     try:
         numbers = [fields[key] for key in ("offset", "segment", "pos")]
         topic_id = fields.get("id")
     except (AttributeError, KeyError, TypeError):
         numbers, topic_id = [], None
-    # The offset after the last one of all has more than 64 bits.
+    # The offset after the largest possible one does not fit in 64 bits.
     if not numbers or not all(
         type(number) is int and -1 <= number <= INT64_MAX + (not index)
         for index, number in enumerate(numbers)
@@ -107,7 +116,7 @@ def _stream_offset(name: object, fields: Any) -> StreamOffset:
 
 
 class Amount(NamedTuple):
-    """Records, bytes of log, and segments begun; as a limit, INT64_MAX means no limit."""
+    """Numbers of records, of bytes of log, and of segments; in a limit, INT64_MAX means none."""
 
     rows: int = INT64_MAX
     bytes: int = INT64_MAX
@@ -118,7 +127,7 @@ class Amount(NamedTuple):
         return Amount(*(-(-whole // count) for whole in self))
 
     def less(self, taken: Amount) -> Amount:
-        """The amount without a part of it."""
+        """The amount minus a part of it."""
         return Amount(*(whole - part for whole, part in zip(self, taken, strict=True)))
 
     def plus(self, more: Amount) -> Amount:
@@ -131,12 +140,12 @@ _NOTHING: Final = Amount(0, 0, 0)
 
 
 class Advance(NamedTuple):
-    """How far one partition gets within a limit.
+    """The part of a partition that a micro-batch reads within a limit.
 
     Attributes:
-        stream_offset: where it then stands.
-        taken: the amount before the place.
-        at_end: nothing more is there to take.
+        stream_offset: where that part ends.
+        taken: how much that part is.
+        at_end: whether the partition has no more records now.
     """
 
     stream_offset: StreamOffset
@@ -150,9 +159,9 @@ def admit(
     """The stream offsets up to which the next micro-batch reads.
 
     Args:
-        starts: where each partition stands.
-        limit: of all partitions together.
-        advance: how far one partition gets, as `Watch.advance` says it.
+        starts: the stream offset up to which each partition was read.
+        limit: the limit for all partitions together.
+        advance: `Watch.advance`.
     """
     stream_offsets = dict(starts)
     if limit == NO_LIMIT:
@@ -160,8 +169,8 @@ def admit(
             name: advance(name, stream_offset, limit).stream_offset
             for name, stream_offset in stream_offsets.items()
         }
-    # Each partition gets an equal share of what is left, or all that is left if no batch fits into
-    # its share; those with more to read come again, until nothing is left.
+    # Each partition gets an equal share of the rest of the limit, or all of it if no batch fits
+    # into the share; partitions with more to read are asked again, until the limit is used up.
     waiting = _in_turn(starts)
     left, nothing_yet = limit, True
     while waiting:
@@ -182,7 +191,10 @@ def admit(
 
 
 def _in_turn(starts: Mapping[str, StreamOffset]) -> list[str]:
-    """The names, beginning with another one for other offsets, so that none waits for ever."""
+    """The names of partitions, beginning with a name that depends on the offsets.
+
+    So a limit is not always used up by the same partitions.
+    """
     names = sorted(starts)
     if not names:
         return names
@@ -191,23 +203,24 @@ def _in_turn(starts: Mapping[str, StreamOffset]) -> list[str]:
 
 
 class Watch:
-    """The logs of one load, looked at again and again."""
+    """The logs of one load, which it lists and examines repeatedly."""
 
     def __init__(self, options: SourceOptions) -> None:
         """Open no file yet."""
         self._options: Final = options
         self._fails: Final = options.on_corrupt == "raise"
         self._logs: dict[str, ListedLog] = {}
-        #: When directories had changed last (ns) when they were listed: -1 if that is to be asked
-        #: again in any case, -2 if one was gone.
+        #: Directory -> its time of change (ns) when it was last listed; -1 if it has to be listed
+        #: again in any case, -2 if it was missing.
         self._directories: dict[str, int] = {}
+        #: Name of a directory -> its last segment, the size, and the stream offset at its end.
         self._ends: dict[str, tuple[Path, int, StreamOffset]] = {}
         self._walks_always = any(glob.has_magic(path) for path in options.paths)
 
     def logs(self) -> dict[str, ListedLog]:
         """Every log by the name of its directory, listed again where a directory has changed.
 
-        All other methods use the latest listing, so a look at many logs costs one listing.
+        All other methods use the latest listing, so examining many logs costs one listing.
 
         Raises:
             NotALogError: the paths hold no segment.
@@ -229,8 +242,8 @@ class Watch:
                 raise ValueError(f"kseg: a stream needs one directory of {path.name}, not {paths}")
             listed[path.name] = log
             directories |= {str(path), str(path.parent)}
-        # A directory's time is taken before it is listed, so that every change is noticed; a
-        # directory that was not known before is listed once more.
+        # The times were read before the directories were listed, so every change is noticed. A new
+        # directory has no such time yet, so it is listed once more.
         self._logs = listed
         self._directories = {path: self._directories.get(path, -1) for path in directories}
         return listed
@@ -239,7 +252,7 @@ class Watch:
         return (self._logs or self.logs()).get(name)
 
     def _have_changed(self) -> bool:
-        """Whether any directory has another time than when it was last listed."""
+        """Whether any directory has changed since it was last listed."""
         changed = False
         soon = time.time_ns() - _SETTLED_NS
         for directory, seen in self._directories.items():
@@ -248,22 +261,22 @@ class Watch:
             except FileNotFoundError:
                 now = -2
             changed |= now != seen
-            # Another change may carry the same time, as long as that is the present.
+            # Another change may get the same time, if that time is not yet past.
             self._directories[directory] = now if now < soon else -1
         return changed
 
     def start_of(self, log: ListedLog) -> StreamOffset:
-        """Where the records of a log begin."""
+        """The stream offset before all records of a log."""
         start = max(log.start_offset, log.view.first_offset, 0)
         topic_id = topic_id_in(log.view.path)
         return StreamOffset(start, topic_id=None if topic_id is None else str(topic_id))
 
     def end_of(self, name: str, log: ListedLog) -> StreamOffset:
-        """Where its records end now, after the last whole batch."""
+        """The stream offset at the end of a log now, after the last whole batch."""
         return self.advance(name, self.start_of(log), NO_LIMIT).stream_offset
 
     def checked(self, name: str, stream_offset: StreamOffset) -> StreamOffset:
-        """The place, or the log's start if the records from there on are gone.
+        """The stream offset; or that of the log's start, if records after it are gone.
 
         Raises:
             OffsetOutOfRangeError: records are gone, and `failOnDataLoss` is true.
@@ -288,6 +301,7 @@ class Watch:
         return replace(stream_offset, topic_id=start.topic_id)
 
     def _report_loss(self, name: str, loss: str) -> None:
+        """Raise an error about lost records, or only log it if the options say so."""
         if self._options.fail_on_data_loss:
             hint = "set failOnDataLoss=false to continue with the remaining records"
             raise OffsetOutOfRangeError(f"{loss}; {hint}", path=name)
@@ -298,7 +312,13 @@ class Watch:
     def advance(
         self, name: str, stream_offset: StreamOffset, limit: Amount, *, at_least: bool = True
     ) -> Advance:
-        """How far a log goes on from a place within the limit; with `at_least`, one batch at least.
+        """The next part of a log within a limit.
+
+        Args:
+            name: the name of the partition directory.
+            stream_offset: where the part begins.
+            limit: the most that it has.
+            at_least: it has at least one batch, if there is one, even above the limit.
 
         Raises:
             KsegError: the log's end is damaged, and `onCorrupt` is `fail`.
@@ -317,7 +337,7 @@ class Watch:
         )
 
     def _stands_still(self, name: str, log: ListedLog, stream_offset: StreamOffset) -> bool:
-        """Whether the last look ended here, and the last segment has not changed since."""
+        """Whether a log was read to its end before, and its last segment has not changed since."""
         path, size, end = self._ends.get(name, (None, -1, stream_offset))
         return (
             path == log.view.segments[-1].path
@@ -328,12 +348,12 @@ class Watch:
     def _step(
         self, name: str, log: ListedLog, stream_offset: StreamOffset, limit: Amount, at_least: bool
     ) -> Advance:
-        """As `advance`, from a checked place, through one segment after the other."""
+        """As `advance`, from a checked stream offset, through one segment after the other."""
         taken, left = _NOTHING, limit
         for info, following in log.segments():
             is_last = following == NO_END
             if not is_last and (limit == NO_LIMIT or following <= stream_offset.offset):
-                continue  # all of it is new, however much it is; or it was read
+                continue  # without a limit it is read as a whole; or it was read before
             stream_offset, more, whole = self._advance_in_segment(
                 name, info, following, stream_offset, left, at_least=at_least
             )
@@ -353,9 +373,16 @@ class Watch:
         *,
         at_least: bool,
     ) -> tuple[StreamOffset, Amount, bool]:
-        """Take batches of one segment; returns the place after them, and the amount.
+        """The part of one segment within a limit.
 
-        Last whether these are all that the segment has, so that the next one follows.
+        Args:
+            name: the name of the partition directory.
+            info: the segment.
+            following: the base offset of the next segment; `NO_END` for the last one.
+            stream_offset, limit, at_least: as for `advance`.
+
+        Returns:
+            The stream offset after that part; its amount; and whether it ends with the segment.
         """
         base, is_last = info.base_offset, following == NO_END
         end, taken = replace(stream_offset, offset=max(stream_offset.offset, base)), _NOTHING
@@ -383,16 +410,16 @@ class Watch:
             self._report_loss(
                 name, f"the log ends at {end.offset}, and was read up to {stream_offset.offset}"
             )
-        if end.position == size:  # else an unfinished batch may become whole in its place
+        if end.position == size:  # otherwise an unfinished batch may be completed later
             self._ends[name] = (info.path, size, end)
         return end, taken, True
 
 
 def _begin(segment: Segment, base: int, stream_offset: StreamOffset) -> int:
-    """The position from which to walk on after a stream offset.
+    """The position in a segment from which to walk after a stream offset.
 
     That is its own position, if a sound batch with its offset or a later one still begins there;
-    else the one to which the offset index leads.
+    otherwise the position that the offset index gives.
     """
     if stream_offset.segment == base and 0 < stream_offset.position <= segment.size:
         if stream_offset.position == segment.size:
@@ -411,12 +438,12 @@ def _begin(segment: Segment, base: int, stream_offset: StreamOffset) -> int:
 def _fitting_batches(
     table: BatchTable, stream_offset: StreamOffset, limit: Amount, *, at_least: bool
 ) -> tuple[int, Amount]:
-    """How many batches of a table fit into a limit, and how much of these is new.
+    """The number of first batches of a table that fit into a limit, and the amount that is new.
 
-    With `at_least` the first new batch is taken even if it does not fit.
+    With `at_least` the first new batch counts even if it does not fit.
     """
     new = table.last_offset >= stream_offset.offset
-    # Of a compressed message of magic 0 or 1 the header says no count: the offsets it spans.
+    # The header of a compressed message of magic 0 or 1 has no count: use the offsets it spans.
     spans = np.diff(table.last_offset, prepend=table.last_offset[:1] - 1)
     counts = np.where((table.magic < 2) & (table.codec != 0), spans, table.record_count)
     rows = np.cumsum(np.where(new, counts, 0))
@@ -432,7 +459,7 @@ def _fitting_batches(
 
 
 def _bound_by_last_stable(log: ListedLog, start: StreamOffset, step: Advance) -> Advance:
-    """The place, but not past the last stable offset: transactions after it are open."""
+    """The part of a log up to the last stable offset, after which transactions are open."""
     stable = LogView.open(log.view.path).last_stable_offset
     if step.stream_offset.offset <= stable:
         return step

@@ -1,13 +1,14 @@
-"""Records of a fleet as Parquet files, written by the workers themselves; Spark only shares it out.
+"""Records of a fleet as Parquet files, written by the workers; Spark only distributes the work.
 
     OUT/topic=orders/partition=0/<first offset>-<attempt>.parquet     by="partition"
     OUT/day=2025-10-09/<first offset>-<attempt>.parquet               by="date", in UTC
     OUT/_manifest.json                                                every file, with its contents
 
 Directories are named as Hive, Spark and others read them: `spark.read.parquet(OUT)` has their
-columns again. Everything is written into `<OUT>.kseg-export-<job>/`, beside. When the last task has
-ended, files of attempts that failed go, the manifest is written, and one rename shows it all. So
-there is the whole export or none; with `overwrite`, for the moment between two renames, none.
+columns again. Everything is written into `<OUT>.kseg-export-<job>/`, beside it. After the last task
+the files of failed attempts are removed, the manifest is written, and one rename gives the
+directory its name. So either the whole export exists or nothing; with `overwrite`, nothing exists
+between two renames.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-#: What the directories are for, and the columns in their names.
+#: The value of `by` -> the columns in the names of directories.
 _BY_DATE: Final = ("day",)
 _LAYOUTS: Final = {"partition": ("topic", "partition"), "date": _BY_DATE}
 
@@ -59,12 +60,12 @@ class ExportedFile(NamedTuple):
     """One file, whole.
 
     Attributes:
-        path: relative to the export.
-        topic, partition: of all its records; None where they are of several.
-        date: in UTC, of all its records, where files go by it; None without.
-        records, bytes: rows, and the size of the file.
-        first_offset, last_offset: the extremes.
-        min_timestamp, max_timestamp: ms, the extremes of the records with a time; None without.
+        path: the path relative to the export.
+        topic, partition: those of all its records; None if its records are of several.
+        date: the date in UTC of all its records, if files are separated by date; otherwise None.
+        records, bytes: the number of records, and the size of the file.
+        first_offset, last_offset: the smallest and the largest offset.
+        min_timestamp, max_timestamp: in ms, of the records with a time; None if none has one.
     """
 
     path: str
@@ -84,8 +85,8 @@ class TaskFiles:
 
     Attributes:
         source: the log that records come from; a new file gets its owner.
-        fields: the columns that are read, with those of the manifest.
-        done: the complete ones.
+        fields: the columns that are read, with those that the manifest needs.
+        done: the complete files.
     """
 
     def __init__(self, root: Path, look: FileFormat, compression: str) -> None:
@@ -104,20 +105,20 @@ class TaskFiles:
         self.done: list[ExportedFile] = []
 
     def opened(self) -> AbstractContextManager[Callable[[RecordColumns], None]]:
-        """A function that writes records with their place; after an error, no open file stays."""
+        """A function that writes records to their files; after an error, open files are removed."""
         return hive_files(self._root, self._look.by, self._begin)
 
     @contextmanager
     def _begin(
         self, directory: Path, first: RecordColumns
     ) -> Iterator[Callable[[RecordColumns], None]]:
-        """A new file for records of one directory, with the owner of their log; notes its facts."""
+        """Begin a file in a directory, with the owner of their log; it is added to `done`."""
         file_like = directory_like = None
         if self.source is not None and not is_remote(self.source):
             file_like = ownership.of_copied_file(self.source)
             directory_like = ownership.of_copied_directory(self.source)
         io.make_directories(directory, like=directory_like)
-        # No other attempt has this name.
+        # No other attempt uses this name.
         path = directory / f"{int(first['offset'].min()):020}-{uuid.uuid4().hex[:12]}.parquet"
         offsets, times = list[int](), list[int]()
         places = Counter[tuple[str | None, int | None]]()
@@ -153,6 +154,7 @@ class TaskFiles:
 
 
 def _note_extremes(extremes: list[int], values: Int64s) -> None:
+    """Add the smallest and the largest value to a list."""
     if len(values):
         extremes.extend((int(values.min()), int(values.max())))
 
@@ -177,7 +179,7 @@ FIELDS: Final = (
     "headers",
 )
 CODECS: Final = ("zstd", "snappy", "lz4", "gzip", "none")
-#: Damaged places that the answer names; more are counted only.
+#: The number of damaged places that the answer names; more are only counted.
 _FAULTS_NAMED_MAX: Final = 100
 
 
@@ -187,11 +189,11 @@ class ExportResult(Framed):
 
     Attributes:
         out: the directory.
-        files: all of them, by path.
-        fault_count: places that could not be read, under `onCorrupt=skip`.
-        faults: the first of them, as text.
-        tasks: how many Spark ran.
-        skipped: pieces of logs that an earlier run had written.
+        files: all files, sorted by path.
+        fault_count: the number of places that could not be read, under `onCorrupt=skip`.
+        faults: the first of these places, as text.
+        tasks: the number of tasks that Spark ran.
+        skipped: the number of pieces of logs that an earlier run had written.
     """
 
     COLUMNS = " ".join(ExportedFile._fields)
@@ -299,7 +301,7 @@ def export(
 
 
 def _file_format(columns: tuple[str, ...], by: str, compression: str) -> FileFormat:
-    """The form of the files; ValueError for a column, a layout or a codec that there is not."""
+    """The format of the files; raises ValueError for an unknown column, layout or codec."""
     unknown = [name for name in columns if name not in FIELD_NAMES]
     if unknown or not columns or len(set(columns)) < len(columns):
         reason = (
@@ -317,7 +319,7 @@ def _file_format(columns: tuple[str, ...], by: str, compression: str) -> FileFor
 
 
 def _check_target(target: Path, *, overwrite: bool) -> None:
-    """Refuse to take the place of anything but an earlier export, and of that unasked."""
+    """Refuse to replace anything but an earlier export, and that too without `overwrite`."""
     refuse_in_data_directory(target)
     if not target.exists() or (target.is_dir() and not os.listdir(target)):
         return
@@ -331,7 +333,7 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
 
 
 def _staging_of(target: Path, directory: Path | None) -> Path:
-    """Where files are written: the same in each run of a job, else a new place."""
+    """The directory where files are written: the same in each run of a job, otherwise a new one."""
     name = uuid.uuid4().hex if directory is None else str(directory.resolve())
     suffix = hashlib.sha256(name.encode()).hexdigest()[:12]
     return target.with_name(f"{target.name}.kseg-export-{suffix}")
@@ -356,7 +358,7 @@ def _is_there(root: Path, done: _Exported) -> bool:
 
 
 def _result(target: Path, ran: Ran) -> ExportResult:
-    """The result of all tasks, whose answers are files, a number of faults, and some of these."""
+    """The result of all tasks, from their answers; see `_Exported`."""
     files, counts, faults = zip(*ran.answers, strict=True) if ran.answers else ((), (), ())
     return ExportResult(
         out=str(target),
@@ -369,12 +371,12 @@ def _result(target: Path, ran: Ran) -> ExportResult:
 
 
 def _show(staging: Path, target: Path, result: ExportResult) -> None:
-    """Let the whole export be seen at once."""
+    """Remove files that are not of the export, write the manifest, rename the directory."""
     missing = {str(staging / file.path) for file in result.files}
     for folder, _folders, names in os.walk(staging):
         for name in names:
             path = os.path.join(folder, name)
-            if path not in missing:  # of an attempt that failed, or of an earlier run
+            if path not in missing:  # a file of a failed attempt, or of an earlier run
                 io.unlink(path)
             else:
                 missing.discard(path)

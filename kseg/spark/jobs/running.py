@@ -1,9 +1,10 @@
 """Work shared out to Spark's workers: packed into tasks, one a Spark partition, and remembered.
 
-    items     the work, piece by piece, each with its cost
-    pack      small ones together, about four tasks a core, each of 64 MiB to 1 GiB; more bytes
-              where the work is faster
-    run       every task in a worker: its answer comes back pickled, and is kept where asked
+    items     the pieces of work, each with its cost
+    pack      join small items: about four tasks a core, each of 64 MiB to 1 GiB; more bytes where
+              the work is faster
+    run       run every task in a worker: its answer comes back pickled, and is stored in the
+              directory of the job, if there is one
 
 Spark gets one row a task, with just the task's number; the lists travel with the function. A worker
 returns an error of kseg as its answer. Once all other tasks are done, the driver raises that error,
@@ -14,8 +15,8 @@ The finished pieces of a job lie in a directory of the caller, so that a later r
     job.json                 which job, with which options, by which kseg
     <task>-<attempt>.done    one finished list of items: their marks, and the answer, as JSON
 
-A file gets its name when it is complete. An item's mark names it and the state of its files, so an
-item that has changed since is done again. Two attempts of one task leave two files, of which one
+A file gets its name when it is complete. An item's mark has its name and the state of its files, so
+an item that has changed since is done again. Two attempts of one task leave two files, of which one
 counts. Every worker must see the directory. A directory that another user owns or may write to is
 refused, since its answers are trusted. A job names the classes that its answers may have.
 """
@@ -61,10 +62,10 @@ Work = Callable[[Sequence[Any]], Any]
 
 
 def to_json(value: object) -> str:
-    """A value as JSON, in the same words in each run.
+    """A value as JSON, the same text in each run.
 
-    An array is a tuple, and `{name: [parts]}` a value of the class with that name. What has no
-    parts here stands in its `repr`, which `from_json` does not read.
+    An array stands for a tuple, and `{name: [parts]}` for a value of the class with that name. A
+    value whose parts are not known is its `repr`, which `from_json` cannot read.
     """
     return json.dumps(_as_json(value))
 
@@ -74,7 +75,7 @@ def from_json(data: bytes, classes: Iterable[type]) -> Any:
 
     Args:
         data: the text.
-        classes: the classes of kseg that it may have; each is called with its parts.
+        classes: the classes of kseg that may occur in it; each is called with its parts.
 
     Raises:
         ValueError: it is not a value of these classes.
@@ -82,7 +83,7 @@ def from_json(data: bytes, classes: Iterable[type]) -> Any:
     makers = _MAKERS | {kind.__name__: kind for kind in classes}
 
     def value_of(plain: Any) -> Any:
-        """A value out of JSON: a list is a tuple, an object has a class and its arguments."""
+        """A value from parsed JSON: a list is a tuple, an object has a class and its parts."""
         if isinstance(plain, list):
             return tuple(map(value_of, plain))
         if not isinstance(plain, dict):
@@ -97,7 +98,7 @@ def from_json(data: bytes, classes: Iterable[type]) -> Any:
 
 
 def _as_json(value: Any) -> Any:
-    """A value in the form of `to_json`, of JSON's own types alone."""
+    """A value in the form of `to_json`, made only of JSON's types."""
     name = type(value).__name__
     match value:
         case Enum():
@@ -129,7 +130,8 @@ def _as_json(value: Any) -> Any:
     return {name: list(map(_as_json, parts))}
 
 
-#: How the parts of a value become one, for classes that are not kseg's, and for its errors.
+#: Name of a class -> a function that makes a value from its parts, for errors of kseg and for
+#: classes that are not kseg's.
 _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "list": lambda *parts: list(parts),
     "set": lambda *parts: set(parts),
@@ -158,7 +160,7 @@ class Item:
 
     Attributes:
         payload: the argument of the work.
-        cost: bytes to go through, roughly.
+        cost: the bytes to read, roughly.
         mark: the item's name and state; any text if the run has no job directory.
     """
 
@@ -171,9 +173,9 @@ def open_job(directory: StrPath, job: str, options: object) -> Path:
     """Begin a job in a directory, or continue the job in it.
 
     Args:
-        directory: made if it is absent.
-        job: its name.
-        options: all that answers depend on but the items.
+        directory: the directory; made if it is missing.
+        job: the name of the job.
+        options: everything except the items that answers depend on.
 
     Raises:
         ValueError: it is in a store.
@@ -207,7 +209,7 @@ def open_job(directory: StrPath, job: str, options: object) -> Path:
 
 
 def keep_answer(directory: Path, marks: Sequence[str], answer: object) -> None:
-    """Note the answer to a list of items; lasting when this returns."""
+    """Store the answer to a list of items durably."""
     task = hashlib.sha256("\n".join(marks).encode()).hexdigest()[:16]
     path = directory / f"{task}-{uuid.uuid4().hex[:8]}{_DONE}"
     atomic.replace_file(path, to_json((tuple(marks), answer)).encode())
@@ -222,13 +224,13 @@ def finished(
     """The answers that earlier runs gave for these items.
 
     Args:
-        directory: of the job.
-        items: all the work.
+        directory: the directory of the job.
+        items: all items.
         classes: the classes of kseg that answers have.
-        usable: whether an answer still holds, by something else than the items.
+        usable: whether an answer still holds, apart from the state of the items.
 
     Returns:
-        An answer for each list of items; and the items without an answer.
+        The answers that still hold, each for a list of items; and the items without an answer.
 
     Raises:
         KsegError: a file does not belong to a job.
@@ -251,11 +253,11 @@ def finished(
 TASKS_PER_CORE: Final = 4
 TASK_BYTES_MIN: Final = 64 << 20
 TASK_BYTES_MAX: Final = 1 << 30
-#: How much faster than making keys and values it is to go through headers and checksums alone, or
-#: to parse records for no more than their offsets and times. A task costs Spark some 50 ms.
+#: How much faster it is to read only headers and checksums, or to parse only the offsets and times
+#: of records, than to make keys and values. A task costs Spark some 50 ms.
 PACE_OF_HEADERS: Final = 8
 PACE_OF_PARSING: Final = 4
-#: Opening a file takes as long as checking about so much of one.
+#: The bytes that can be checked in the time of opening a file.
 _ITEM_BYTES: Final = 1 << 20
 #: Where Spark does not say how many cores there are, as through Spark Connect.
 _CORES_UNKNOWN: Final = 8
@@ -268,9 +270,9 @@ class Ran:
     """The outcome of some items.
 
     Attributes:
-        answers: one for each task, in any order; also those of earlier runs.
-        tasks: how many Spark ran now.
-        skipped: items that an earlier run had answered.
+        answers: one for each task, in any order, with those of earlier runs.
+        tasks: the number of tasks that Spark ran now.
+        skipped: the number of items that an earlier run had answered.
     """
 
     answers: tuple[Any, ...]
@@ -279,12 +281,12 @@ class Ran:
 
 
 def pack(items: Iterable[Item], cores: int, *, pace: int = 1) -> list[tuple[Item, ...]]:
-    """Neighbours share tasks of about the same size; the largest come first.
+    """Join neighbouring items into tasks of about the same size; returns the largest first.
 
     Args:
-        items: in an order in which neighbours belong together.
-        cores: how many Spark has.
-        pace: how much faster the work is than making keys and values; so much larger are tasks.
+        items: the items, in an order in which neighbours belong together.
+        cores: the number of Spark's cores.
+        pace: how much faster the work is than making keys and values; tasks are as much larger.
     """
     items = list(items)
     total = sum(_weight(item) for item in items)
@@ -294,7 +296,7 @@ def pack(items: Iterable[Item], cores: int, *, pace: int = 1) -> list[tuple[Item
     tasks: dict[int, list[Item]] = {}
     done = 0
     for item in items:
-        middle = done + _weight(item) // 2
+        middle = done + _weight(item) // 2  # decides the task of the item
         tasks.setdefault(middle * count // total, []).append(item)
         done += _weight(item)
     ordered = sorted(tasks.values(), key=lambda task: sum(map(_weight, task)), reverse=True)
@@ -302,6 +304,7 @@ def pack(items: Iterable[Item], cores: int, *, pace: int = 1) -> list[tuple[Item
 
 
 def _weight(item: Item) -> int:
+    """The cost of an item, with that of opening its file."""
     return item.cost + _ITEM_BYTES
 
 
@@ -329,9 +332,10 @@ def run(
     Args:
         spark: the session.
         items: the work.
-        work: takes the payloads of a task, in a worker, and gives a small tuple; pickles.
-        job: directory with the answers of earlier runs, from `open_job`; new ones go there, too,
-            but for those with a `LeftOut` in them.
+        work: is called in a worker with the payloads of a task, and returns a small tuple; it
+            pickles.
+        job: the directory with the answers of earlier runs, from `open_job`; new answers are stored
+            there, except for those with a `LeftOut` in them.
         classes: the classes of kseg that answers have.
         usable: whether an earlier answer is still valid.
         pace: see `pack`.
@@ -344,7 +348,7 @@ def run(
     tasks = pack(left, cores_of(spark), pace=pace)
     if not tasks:
         return Ran(earlier, 0, len(items))
-    # Each by itself, so that a worker unpacks no more than its own.
+    # Each task is packed by itself, so that a worker unpacks only its own.
     packed = [zlib.compress(pickle.dumps(task, pickle.HIGHEST_PROTOCOL), 1) for task in tasks]
     act = partial(_answers, tasks=packed, work=work, job=job, directory=os.getcwd())
     frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(act, "answer BINARY")
@@ -378,7 +382,14 @@ def _answers(
     job: Path | None,
     directory: str,
 ) -> Iterator[pa.RecordBatch]:
-    """The function that `mapInArrow` runs: gives the answer, or the error, of each task."""
+    """The function that `mapInArrow` runs: yields the answer, or the error, of each task.
+
+    Args:
+        batches: the numbers of tasks, from Spark.
+        tasks: the packed items of every task.
+        work, job: as for `run`.
+        directory: the driver's working directory.
+    """
     settle()
     for number in (number for batch in batches for number in batch.column(0).to_pylist()):
         items: tuple[Item, ...] = pickle.loads(zlib.decompress(tasks[number]))
@@ -394,15 +405,15 @@ def _answers(
 
 
 def _in_directory(directory: str) -> Any:
-    """Go to the driver's directory for a block, if this machine has it.
+    """A block in the driver's working directory, if this machine has it.
 
-    Paths are as the caller spelled them, so relative ones begin there.
+    Paths are as the caller spelled them, so relative paths begin there.
     """
     if not os.path.isdir(directory):
         return nullcontext()
     try:
         os.getcwd()
-    except FileNotFoundError:  # Spark's Python goes on where its JVM began, be that gone or not
+    except FileNotFoundError:  # the working directory was deleted, and `chdir` needs one
         os.chdir(directory)
     return chdir(directory)
 
@@ -412,11 +423,11 @@ def _in_directory(directory: str) -> Any:
 
 @contextmanager
 def watched(spark: SparkSession, total: int, progress: Progress | None) -> Iterator[None]:
-    """Report the progress of Spark's jobs in this block, from a thread that asks now and then.
+    """Report the progress of Spark's jobs in this block, from a thread that checks it repeatedly.
 
     Args:
         spark: the session; Spark Connect reports no progress.
-        total: tasks to expect.
+        total: the number of tasks to expect.
         progress: called with tasks done and tasks in all; None for no report.
     """
     context = getattr(spark, "_sc", None)
@@ -460,7 +471,7 @@ def watched(spark: SparkSession, total: int, progress: Progress | None) -> Itera
 
 
 def state_of(path: str) -> tuple[int, int, int] | None:
-    """Size, time of modification and inode of a file; None without one."""
+    """Size, time of modification and inode of a file; None if it does not exist."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -472,8 +483,8 @@ def splits_of(options: SourceOptions, *, marked: bool) -> list[Item]:
     """The splits that the source would read, as items.
 
     Args:
-        options: of the source.
-        marked: whether a mark says the state of the file, for the directory of a job.
+        options: the options of the source.
+        marked: give items marks with the state of their files, for the directory of a job.
 
     Raises:
         NotALogError: the paths hold no segment.
@@ -488,7 +499,10 @@ def splits_of(options: SourceOptions, *, marked: bool) -> list[Item]:
 
 @contextmanager
 def refusals_named() -> Iterator[None]:
-    """Say in the message of a ValueError that kseg refuses something, as Spark's users see it."""
+    """Prefix the message of a ValueError in this block with `kseg: `, if it is not one of kseg's.
+
+    Spark's users then see which of their packages refuses something.
+    """
     try:
         yield
     except ValueError as error:
@@ -498,7 +512,7 @@ def refusals_named() -> Iterator[None]:
 
 
 def error_of(lines: str) -> KsegError:
-    """The error of a worker, out of the many lines that Spark makes of it.
+    """The error of a worker, found in the many lines that Spark makes of it.
 
     Args:
         lines: the message of Spark's exception, with the worker's traceback in it or not.
