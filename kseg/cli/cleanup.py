@@ -1,6 +1,6 @@
-"""`kseg retain`, `compact` and `erase`: records that go from closed logs.
+"""`kseg retain`, `compact` and `erase`: deletion of records from closed logs.
 
-Those are old segments, superseded records, and records with some keys or at some offsets.
+They delete old segments, superseded records, and records with some keys or at some offsets.
 `kseg.change` plans and changes; this chooses partitions and prints the plans, or the changes.
 `erase --check` compares the report of an earlier run with the logs as they are now.
 """
@@ -171,11 +171,11 @@ def logs_with_settings(
 
     Args:
         directories, selection, command_settings: of the command line.
-        kinds: of directories that count, where more than one is chosen.
+        kinds: the kinds of directories that count, if more than one is chosen.
 
     Returns:
-        The data directories; the settings by partition; the findings in their sources; and whether
-        one partition directory was named.
+        The data directories; partition -> its settings; the findings in the sources of the
+        settings; and whether one partition directory was named.
     """
     directories, command_settings = data_directories(directories, command_settings)
     catalog = catalog_of(directories, selection, strict=True)
@@ -190,17 +190,21 @@ def logs_with_settings(
 
 
 def _topic_of(partition: ClosedPartition) -> str:
-    """The topic; the name of a directory that does not say it."""
+    """The topic of a partition; the name of its directory if that is not a partition's name."""
     return partition_at(partition.origin).topic or partition.origin.name
 
 
 def _where(partition: ClosedPartition) -> dict[str, Any]:
-    """The path, topic and partition of a document: of the original, not of its copy."""
+    """The fields path, topic and partition: those of the original log, not of its copy."""
     return fields_of(partition_at(partition.origin), "path topic partition")
 
 
 def _say_left_alone(left: Iterable[tuple[str, str]]) -> None:
-    """Name each topic that is left alone, and why."""
+    """Print each topic that is left alone, and why.
+
+    Args:
+        left: the topic of each such partition, and the reason.
+    """
     for (topic, why), count in Counter(left).items():
         partitions = output.counted(count, "partition")
         output.write_line(f"left alone: {topic} ({partitions}): {why}")
@@ -209,7 +213,10 @@ def _say_left_alone(left: Iterable[tuple[str, str]]) -> None:
 def _say_what_retention_leaves(
     partitions: Sequence[ClosedPartition], findings: Sequence[KsegError], *, is_plan: bool
 ) -> None:
-    """Print what retention leaves alone, with `is_plan` also what stays and why, and the tiers."""
+    """Print the topics that retention leaves alone, the segments that stay, and the tiers.
+
+    The segments that stay are printed only with `is_plan`.
+    """
     say_of_settings(findings, (partition.settings for partition in partitions))
     plans = [
         (partition, partition.deletion)
@@ -236,7 +243,7 @@ def _say_what_retention_leaves(
 
 
 def _stay_lines(partitions: Iterable[ClosedPartition]) -> Iterator[str]:
-    """The segments of each topic that stay, by cause, and when the first of them goes."""
+    """A line for each topic and cause: the segments that stay, and when the first is deleted."""
     segments_by_cause: dict[tuple[str, str], list[StayingSegment]] = {}
     for partition in partitions:
         for segment in partition.staying:
@@ -250,7 +257,7 @@ def _stay_lines(partitions: Iterable[ClosedPartition]) -> Iterator[str]:
 
 
 def _deletions(partition: ClosedPartition) -> Iterator[Action]:
-    """The actions of retention."""
+    """The actions of retention on a partition."""
     plan = partition.deletion
     directory = partition.path
     if plan is None:
@@ -267,7 +274,7 @@ def _deletions(partition: ClosedPartition) -> Iterator[Action]:
 
 
 def _why_deleted(segment: RetiredSegment, plan: RetentionPlan) -> str:
-    """The reason why a segment goes, in words."""
+    """The reason why a segment is deleted, in words."""
     if segment.why == LOG_START:
         return f"{LOG_START}: all of it lies before offset {plan.log_start_offset}"
     limit = "retention" if plan.remote is None else "local.retention"
@@ -287,9 +294,9 @@ def write_compaction(
     """Print the changes of compaction, made or planned; returns the exit code.
 
     Args:
-        partitions: of the answer.
-        findings: in the sources of their settings.
-        say_it: prints `actions`, and with `as_json` fields of the document beside them.
+        partitions: the partitions of the answer.
+        findings: the findings in the sources of their settings.
+        say_it: prints `actions`, and with `as_json` further fields of the document.
         as_json: one document instead of tables.
     """
     plans = [partition.plan for partition in partitions if partition.plan is not None]
@@ -319,7 +326,7 @@ def write_compaction(
 
 
 def _say_damage(partitions: Iterable[ClosedPartition]) -> bool:
-    """Name the damage for which partitions stay as they are; answers whether there is any."""
+    """Report the damage for which partitions stay as they are; returns whether there is any."""
     damaged = False
     for partition in partitions:
         if partition.finding is not None and partition.rules is not None:
@@ -337,7 +344,7 @@ def _say_damage(partitions: Iterable[ClosedPartition]) -> bool:
 
 
 def _say_what_stays(partitions: Sequence[ClosedPartition]) -> None:
-    """Name the topics that are left alone; then each segment that stays, and why."""
+    """Print the topics that are left alone; then each segment that stays, and why."""
     plans = [(partition, partition.plan) for partition in partitions if partition.plan is not None]
     _say_left_alone(
         (_topic_of(partition), plan.why) for partition, plan in plans if plan.skipped is not None
@@ -356,7 +363,7 @@ def _say_what_stays(partitions: Sequence[ClosedPartition]) -> None:
 
 
 def _compactions(partition: ClosedPartition) -> Iterator[Action]:
-    """The actions of compaction, and of the retention after it."""
+    """The actions of compaction on a partition, and of the retention after it."""
     plan = partition.plan
     if plan is None or partition.finding is not None:
         return
@@ -406,7 +413,7 @@ def _compaction_document(partition: ClosedPartition) -> dict[str, Any]:
     }
 
 
-#: Where the same records may lie, and nothing was searched.
+#: Places that may have the same records, and were not searched.
 _ELSEWHERE: Final = (
     "other replicas of these partitions, which bring the records back when they lead",
     "a tier, backups, and snapshots of disks",
@@ -542,7 +549,7 @@ def _keys_of(path: Path, encoding: str) -> list[bytes]:
 
 
 def _of_producers(partitions: Sequence[Partition]) -> list[Partition]:
-    """The partitions without those of Kafka's own topics, if there are others; says which."""
+    """The partitions without those of Kafka's own topics, which are reported; one is returned."""
     if len(partitions) == 1:
         return list(partitions)
     of_kafka = dict.fromkeys(
@@ -554,12 +561,13 @@ def _of_producers(partitions: Sequence[Partition]) -> list[Partition]:
 
 
 def _with_set_aside(partitions: Sequence[Partition]) -> list[Partition]:
-    """The partitions, and after each the directories of it that a broker has put aside."""
-    # By the path of the partition, which is the name of such a directory up to its last dot.
+    """The partitions, and after each its directories that a broker has put aside."""
+    # Path of a partition -> paths whose names are its name, a dot and more.
     set_aside: dict[Path, list[Path]] = {}
-    for home in {partition.path.parent for partition in partitions if partition.name is not None}:
-        for path in sorted(home.iterdir()):
-            set_aside.setdefault(home / path.name.rpartition(".")[0], []).append(path)
+    directories = {partition.path.parent for partition in partitions if partition.name is not None}
+    for directory in directories:
+        for path in sorted(directory.iterdir()):
+            set_aside.setdefault(directory / path.name.rpartition(".")[0], []).append(path)
     by_path: dict[Path, Partition] = {}
     for partition in partitions:
         by_path[partition.path] = partition
@@ -572,7 +580,7 @@ def _with_set_aside(partitions: Sequence[Partition]) -> list[Partition]:
 def _plan_each(
     partitions: Sequence[Partition], plan_at: Callable[[Path, Progress], ErasurePlan]
 ) -> tuple[list[ErasurePlan], list[KsegError]]:
-    """The plan of each partition, and the damage for which others have none."""
+    """The plans of the partitions, and the damage for which other partitions have no plan."""
     plans = list[ErasurePlan]()
     damage = list[KsegError]()
     for partition in partitions:
@@ -585,7 +593,7 @@ def _plan_each(
 
 
 def _say_refusals(plans: Sequence[ErasurePlan], damage: Sequence[KsegError]) -> None:
-    """Name the partitions from which nothing is erased, with the reason."""
+    """Report the partitions from which nothing is erased, with the reason."""
     for plan in plans:
         if plan.refused is not None:
             complain(f"kseg: left as it is: {plan.path}: {plan.refused}")
@@ -599,7 +607,13 @@ def _say_refusals(plans: Sequence[ErasurePlan], damage: Sequence[KsegError]) -> 
 def _document(
     plan: ErasurePlan, before: Mapping[str, tuple[int, str]], applied: bool
 ) -> dict[str, Any]:
-    """A partition in the document."""
+    """A partition in the document of `erase`.
+
+    Args:
+        plan: the plan of the partition.
+        before: name of a file -> its size and SHA-256 before the change; empty if not wanted.
+        applied: whether the change was made.
+    """
     after = digests(plan.path) if applied and before else before
     return {
         **fields_of(partition_at(plan.path), "path topic partition"),
@@ -623,7 +637,7 @@ def _document(
 
 
 def _digest(when: str, state: tuple[int, str] | None) -> dict[str, Any]:
-    """The fields about a file "before" or "after": bytes and SHA-256; null for no file."""
+    """The fields about a file "before" or "after": size and SHA-256, null if it does not exist."""
     size, digest = state or (None, None)
     return {f"bytes_{when}": size, f"sha256_{when}": digest}
 
@@ -635,7 +649,7 @@ def _check(
     *,
     as_json: bool,
 ) -> int:
-    """Compare segments with a report; says with `plans` whether the records are back."""
+    """Compare segments with a report; with `plans`, also report whether the records are back."""
     then = _read_report(path)
     rows = [
         {"path": str(partition.path), "segment": name, "state": state}
@@ -661,10 +675,10 @@ def _check(
 
 
 def _read_report(path: Path) -> dict[str, dict[str, tuple[int, str]]]:
-    """The segments of each partition directory after an erasure: bytes and digests by name.
+    """Name of a partition directory -> name of a segment -> size and digest after the erasure.
 
     Raises:
-        UsageError: the file is no report of `kseg erase --apply --json`.
+        UsageError: the file is not a report of `kseg erase --apply --json`.
     """
     by_directory = dict[str, dict[str, tuple[int, str]]]()
     with suppress(KeyError, TypeError, RecursionError, json.JSONDecodeError, UnicodeDecodeError):

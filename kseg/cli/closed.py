@@ -61,7 +61,7 @@ from kseg.workers import At, in_order
 _OF_DOCUMENT: Final = ("path", "applied", "actions")
 #: The logs that a start loads, for which the mark of a clean stop speaks; each is recovered.
 _LOADED: Final = (EntryKind.LOG, EntryKind.FUTURE, EntryKind.STRAY)
-#: The names of actions in the documents of `truncate`, where plans have others.
+#: Name of an action in plans -> its name in the documents of `truncate`, where they differ.
 _TRUNCATE_ACTIONS: Final = {"truncate": "cut"}
 
 
@@ -73,7 +73,7 @@ def change_of(
     no_backup: bool,
     output_dir: str | None = None,
 ) -> ChangeOptions:
-    """The values of `kseg.cli.options.change_options` as one.
+    """The options of `kseg.cli.options.change_options` as one value.
 
     Raises:
         UsageError: two of them contradict each other.
@@ -107,12 +107,12 @@ def changeable(partitions: Sequence[Partition]) -> list[Partition]:
     return others
 
 
-def report_lost_mark(home: Path) -> None:
-    """Say that a data directory has lost its clean shutdown mark, and the consequence."""
+def report_lost_mark(directory: Path) -> None:
+    """Report that a data directory has lost its clean shutdown mark, and the consequence."""
     complain(
-        f"kseg: {home}: the mark of a clean stop is gone: a broker reads logs "
+        f"kseg: {directory}: the mark of a clean stop is gone: a broker reads logs "
         "again when it starts, since some indexes are not as after a clean stop; run",
-        command_line("kseg", "recover", str(home), "--apply"),
+        command_line("kseg", "recover", str(directory), "--apply"),
     )
 
 
@@ -124,29 +124,29 @@ def share_out(
     verb: str,
     jobs: int,
 ) -> Iterator[Any]:
-    """Work on partitions, shared by threads under one bar; gives the results in order.
+    """Work on partitions in threads, under one bar; yields the results in order.
 
     Args:
         paths: the partitions.
-        works: the work on each, as `kseg.change.run.Share` has it; the next one is taken in this
+        works: the work on each partition, see `kseg.change.run.Share`; they are iterated in this
             thread.
-        threads: how many; None for `jobs`.
-        verb: names the bar.
-        jobs: the threads of the command line.
+        threads: the number of threads; None for `jobs`.
+        verb: the name of the bar.
+        jobs: the number of threads that the command line asks for.
 
     Raises:
         LimitExceededError: a partition ran out of memory; it names the partition.
         KsegError, OSError: the errors of the work.
     """
     if not paths:
-        return  # a bar for nothing would stand above that of the next step
+        return  # no bar, which would stay above the bar of the next step
     sizes = {path: log_bytes(path) for path in paths}
     total, finished, walked = sum(sizes.values()), 0, dict[Path, int]()
     with ExitStack() as stack:
         bar = stack.enter_context(output.progress(verb, total, in_bytes=True))
         bar.label(f"{verb} 0/{len(paths)} partitions")
 
-        def walk(path: Path, done: int, _all: int) -> None:  # the progress of one partition
+        def walk(path: Path, done: int, _all: int) -> None:  # reports progress on one partition
             walked[path] = done
             bar.to(min(finished + sum(list(walked.values())), total), total)
 
@@ -181,10 +181,10 @@ def report(
     """Print the plans, or the changes that were made; returns the exit code.
 
     Args:
-        verb: names the schema.
+        verb: the verb, which names the schema.
         path: as it was given.
-        options: how it was made.
-        reports: of the changes.
+        options: the options of the change.
+        reports: the reports of the changes.
         actions: the actions, done or planned, in order.
         as_json: one document instead of a table.
         counts_room: whether the bytes that the disk gets back are shown.
@@ -215,24 +215,24 @@ def report(
 
 
 def _say_of_other_disks(actions: Sequence[Action], kept_files: Sequence[Kept]) -> None:
-    """Announce backups that do not lie on the file system of their data, with their size."""
+    """Report backups that are not on the file system of their data, with their size."""
     sizes: dict[Path, int] = {}
     for action in actions:
         path = Path(action.path)
-        home = path.parent if path.is_dir() else path.parent.parent
+        directory = path.parent if path.is_dir() else path.parent.parent
         size = 0
         if action.action in ("delete", "replace"):
             size = io.bytes_given_back(path)
         elif action.action == "truncate":
             size = action.bytes
-        sizes[home] = sizes.get(home, 0) + size
-    for home, size in sorted(sizes.items()):
-        place = other_file_system(home)
+        sizes[directory] = sizes.get(directory, 0) + size
+    for directory, size in sorted(sizes.items()):
+        place = other_file_system(directory)
         if place is not None:
             if kept_files:
-                size = kept_bytes(file for file in kept_files if home in file.path.parents)
+                size = kept_bytes(file for file in kept_files if directory in file.path.parents)
             complain(
-                f"kseg: backups of {home} lie in {place}, on another file system, and take "
+                f"kseg: backups of {directory} lie in {place}, on another file system, and take "
                 f"{output.human_bytes(size)} there; --backup-dir DIR chooses another place"
             )
 
@@ -252,14 +252,14 @@ def say(
     """Print as `report` does, for changes that another process makes.
 
     Args:
-        verb: names the schema.
+        verb: the verb, which names the schema.
         path: as it was given.
         actions: the actions, done or planned, in order.
-        applied: whether it was done.
-        backups: directories of the backups.
+        applied: whether they were done.
+        backups: the directories of the backups.
         remedy: how to carry out the plan.
-        room: bytes that the disk has got back, and those it gets back once the backups are removed;
-            None if not counted.
+        room: the bytes of disk that are free again, and those that become free once the backups are
+            removed; None if not counted.
         as_json: one document instead of a table.
         fields: more fields of the document.
     """
@@ -289,7 +289,7 @@ def say(
 
 
 def _room_lines(freed: int, in_backup: int, backups: Sequence[str]) -> Paths:
-    """The last lines of a text report: the bytes that are free, and the command for the rest."""
+    """The last lines of a text report: the bytes that are free again, and how to free the rest."""
     line = f"{freed} bytes of disk are free again"
     if not backups:
         return (line,) if freed else ()
@@ -449,7 +449,7 @@ def truncate(
 
 
 def _truncation_fields(done: Any) -> dict[str, Any]:
-    """The fields of a partition's document, out of the report of a cut."""
+    """The fields of a partition's document, from the report of its truncation."""
     plan = done.plan
     return {
         **fields_of(done, "log_start_offset log_end_offset truncated_bytes"),
@@ -503,7 +503,7 @@ def recover(
         }
 
     places = [partition.path for partition in partitions]
-    unmarked = [home for home in homes_of(places) if read_clean_shutdown(home) is None]
+    unmarked = [path for path in homes_of(places) if read_clean_shutdown(path) is None]
     share = partial(share_out, verb="recover", jobs=jobs)
     reports = recover_all(
         places, options, how_at, share=share, note=lambda line: complain(f"kseg: {line}")
@@ -511,11 +511,11 @@ def recover(
     code = _report_recovery(output.path_field(directories), options, reports, as_json=as_json)
     plans = [done.plan for done in reports]
     if options.apply and not as_json:
-        for home in unmarked:
-            if read_clean_shutdown(home) is not None:
-                count = sum(home_of(plan.path) == home for plan in plans)
+        for directory in unmarked:
+            if read_clean_shutdown(directory) is not None:
+                count = sum(home_of(plan.path) == directory for plan in plans)
                 output.write_line(
-                    f"{home}: {count} partitions in order, mark of a clean stop written: "
+                    f"{directory}: {count} partitions in order, mark of a clean stop written: "
                     "a start reads no log again"
                 )
     return Exit.FOUND if any(plan.error is not None for plan in plans) else code
@@ -557,33 +557,35 @@ def _report_recovery(
         **fields,
     )
     if options.output is None:
-        _say_of_homes(plans, is_plan=options.is_plan)
+        _report_data_directories(plans, is_plan=options.is_plan)
     return code
 
 
-def _say_of_homes(plans: Sequence[RecoveryPlan], *, is_plan: bool) -> None:
-    """Report facts that no action shows: another writer, and the mark after the change."""
-    for home in homes_of(plan.path for plan in plans):
-        holder = lock.holder(home) if is_plan else None
+def _report_data_directories(plans: Sequence[RecoveryPlan], *, is_plan: bool) -> None:
+    """Report facts that no action shows: another writer, and a missing mark of a clean stop."""
+    for directory in homes_of(plan.path for plan in plans):
+        holder = lock.holder(directory) if is_plan else None
         if holder is not None:
-            complain(f"kseg: {home}: {lock.who_holds(holder)} and may be writing to it")
-        elif read_clean_shutdown(home) is None:
-            _say_of_mark(home, plans, is_plan=is_plan)
+            complain(f"kseg: {directory}: {lock.who_holds(holder)} and may be writing to it")
+        elif read_clean_shutdown(directory) is None:
+            _report_missing_mark(directory, plans, is_plan=is_plan)
 
 
-def _say_of_mark(home: Path, plans: Sequence[RecoveryPlan], *, is_plan: bool) -> None:
-    """Say why a data directory has no mark of a clean stop, or what writes it.
+def _report_missing_mark(directory: Path, plans: Sequence[RecoveryPlan], *, is_plan: bool) -> None:
+    """Report why a data directory has no mark of a clean stop, or what writes it.
 
-    The mark is about all of the directory's partitions, not only about the chosen ones.
+    The mark is about all partitions of the directory, not only about the chosen ones.
     """
-    here = {Path(plan.path).resolve().name for plan in plans if home_of(plan.path) == home}
-    others = sorted(set(data_directory.marked_for(str(home))) - here)
+    planned = {Path(plan.path).resolve().name for plan in plans if home_of(plan.path) == directory}
+    others = sorted(set(data_directory.marked_for(str(directory))) - planned)
     is_noop = all(plan.is_noop for plan in plans)
     if others and (is_noop or not is_plan):
         names = some_of(others)
-        complain(f"kseg: {home}: no mark of a clean stop: it takes all in one run, {names} too")
+        complain(
+            f"kseg: {directory}: no mark of a clean stop: it takes all in one run, {names} too"
+        )
     elif is_plan and is_noop:
-        complain(f"kseg: {home}: no mark of a clean stop; --apply writes it")
+        complain(f"kseg: {directory}: no mark of a clean stop; --apply writes it")
 
 
 def _print(plan: RecoveryPlan) -> None:

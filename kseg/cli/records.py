@@ -245,9 +245,9 @@ class RecordLines:
         """The internal topic by whose schemas records are decoded; None for other records.
 
         Args:
-            topic: of the partition directory; None if it has another name.
-            path: of a file that the user named; None for the files of a directory.
-            kind: of that file.
+            topic: the topic of the partition directory; None if it has another name.
+            path: the path of a file that the user named; None for the files of a directory.
+            kind: the kind of that file.
         """
         if self._decode_as is not None or not self.by_name:
             return self._decode_as
@@ -258,10 +258,14 @@ class RecordLines:
         return topic_named(topic)
 
     def style_of(self, directory: str | None, file: str | None) -> Style:
-        """The style of the rows of a file; None for a directory that rows do not name.
+        """The style of the rows of a file.
 
         Each row of CSV has a directory, which may be empty; a row of text has it only if rows
         of several partitions are written.
+
+        Args:
+            directory: the name of the directory; None if the rows do not name it.
+            file: the name of the file; None if the rows do not name it.
         """
         if self.style.form == "csv":
             directory = directory or ""
@@ -275,7 +279,7 @@ class RecordLines:
             return
         fields = self.fields
         if source.topic is not None:
-            from kseg.cli.decoded import DECODED_FIELDS  # only few logs belong to such a topic
+            from kseg.cli.decoded import DECODED_FIELDS  # imported late: rarely used
 
             fields = DECODED_FIELDS
         self.out.write(csv_head(fields, source.style))
@@ -288,7 +292,7 @@ class RecordLines:
         if source.topic is None:
             sink.rows(record_rows(columns, source.style, self.fields), len(columns))
             return
-        from kseg.cli.decoded import decoded_rows  # likewise
+        from kseg.cli.decoded import decoded_rows  # imported late: rarely used
 
         for rows, count, faults in decoded_rows(columns, source.topic, source.style):
             sink.rows(rows, count)
@@ -296,7 +300,7 @@ class RecordLines:
                 self.find(error, columns.source or source.path, put)
 
     def find(self, error: KsegError, path: str | Path, put: Put) -> None:
-        """Report a fault, after the rows that come before it."""
+        """Report a fault, in its turn after the rows that come before it."""
         put(partial(self._report, at_path(error, path)))
 
     def _report(self, error: KsegError) -> None:
@@ -317,7 +321,7 @@ def row_style(form: str, encoding: str | None) -> Style:
 
 
 def decoding(decode_as: str | None, raw: bool) -> dict[str, Any]:
-    """The values of `--decode` and `--raw` as arguments of `RecordLines`.
+    """`--decode` and `--raw` as arguments of `RecordLines`.
 
     Raises:
         UsageError: both are given.
@@ -337,14 +341,14 @@ def record_fields(*, kafka07: bool) -> tuple[str, ...]:
 
 
 def _kind_of(path: Path) -> FileKind | None:
-    """The kind of a file by its name; None for a name that is not Kafka's."""
+    """The kind of a file according to its name; None for a name that is not Kafka's."""
     name = parse_name(path.name)
     return None if name is None else name.kind
 
 
 def _tell_outside(records: Scan) -> bool:
-    """Report the partitions that end or begin outside of the offsets; whether there are others."""
-    from kseg.log.reader import LogView  # few questions have bounds
+    """Report the partitions without offsets in the bounds; returns whether others have some."""
+    from kseg.log.reader import LogView  # imported late: few queries have bounds
 
     start = records.request.offset_start
     end = records.request.offset_end
@@ -359,11 +363,11 @@ def _tell_outside(records: Scan) -> bool:
 
 
 def within(request: Request, rows: int, offsets: tuple[Any, Any], times: tuple[Any, Any]) -> Bools:
-    """bool[n]: rows within the bounds of a request, or that reach into them.
+    """bool[n]: rows that are at least partly within the bounds of a request.
 
     Args:
-        request: with the bounds.
-        rows: how many.
+        request: the request.
+        rows: the number of rows.
         offsets: the last and the first offset of each row.
         times: the last and the first time of each row.
     """
@@ -406,7 +410,7 @@ def stream_tiles(stream: IO[bytes]) -> Iterator[Tile]:
 
 
 def _zeros_to_the_end(stream: IO[bytes]) -> StopReason:
-    """Read a stream to its end, or to a byte that is not zero; the reason why its walk ends."""
+    """Read a stream to its end, or to a byte that is not zero; returns why its walk ends."""
     while chunk := stream.read(_CHUNK_BYTES):
         if chunk.count(0) != len(chunk):
             return StopReason.BAD_LENGTH
@@ -414,7 +418,7 @@ def _zeros_to_the_end(stream: IO[bytes]) -> StopReason:
 
 
 def _plain(bound: Any) -> str:
-    """A bound as text, nothing for None."""
+    """A bound as text; empty for None."""
     return "" if bound is None else str(bound)
 
 

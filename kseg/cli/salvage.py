@@ -84,7 +84,7 @@ def _unproved_lines(plan: SalvagePlan) -> Iterator[str]:
 
 
 def _row(partition: SalvagedPartition) -> tuple[object, ...]:
-    """The cells of a partition in the table of `_say`."""
+    """The row of a partition in the table of `_say`."""
     start = partition.log_start_offset
     end = partition.log_end_offset
     return (
@@ -105,7 +105,7 @@ def _lost_count(partition: SalvagedPartition) -> str:
 
 
 def _details(partition: SalvagedPartition) -> Iterator[str]:
-    """Lines about lost ranges, undecodable ones, bytes without proof, and transactions."""
+    """Lines about lost ranges, undecodable ranges, bytes without proof, and transactions."""
     yield from _lines(partition, "lost", [_range(lost) for lost in partition.lost])
     yield from _lines(partition, "undecodable", [_range(lost) for lost in partition.undecodable])
     reasons = dict.fromkeys(
@@ -127,7 +127,7 @@ def _details(partition: SalvagedPartition) -> Iterator[str]:
 
 
 def _unprovable_lines(partition: SalvagedPartition, reason: str) -> Iterator[str]:
-    """The bytes that are not kept for a reason; the reason is explained once."""
+    """Lines about the bytes that are not kept for one reason, which is explained once."""
     spans = [span for span in partition.unprovable if span.reason == reason]
     if len(spans) == 1:
         yield f"{partition.name}: {reason}: {_span_line(spans[0])}: {REASONS[reason]}"
@@ -138,7 +138,7 @@ def _unprovable_lines(partition: SalvagedPartition, reason: str) -> Iterator[str
 
 
 def _span_line(span: Span) -> str:
-    """Bytes that are not kept; the offsets of sound batches among them."""
+    """Bytes that are not kept, and the offsets of the sound batches in them, in words."""
     location = f"{span.path} @ {span.position}, {output.counted(span.size, 'byte')}"
     if not span.batches:
         return location
@@ -167,7 +167,7 @@ def _range(lost: LostOffsets) -> str:
 
 
 def _lines(partition: SalvagedPartition, label: str, lines: Sequence[str]) -> Iterator[str]:
-    """The first of some lines after the partition and a label, and the number of others."""
+    """The first of some lines, after the partition and a label; and the number of others."""
     yield from (f"{partition.name}: {label}: {line}" for line in lines[:_LINES_MAX])
     if len(lines) > _LINES_MAX:
         more = len(lines) - _LINES_MAX
@@ -222,7 +222,7 @@ def _totals(plan: SalvagePlan, report: SalvageReport) -> Iterator[str]:
 
 
 def _is_changed(partition: SalvagedPartition) -> bool:
-    """Whether OUT contains a log of another partition than the one that was read."""
+    """Whether the log in OUT differs from the one that was read."""
     return bool(
         partition.lost
         or partition.unprovable

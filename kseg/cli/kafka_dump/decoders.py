@@ -41,7 +41,7 @@ from kseg.log.recovery import Finding
 if TYPE_CHECKING:
     from kseg.format.values import RecordColumns
 
-#: The texts of a key and of a payload.
+#: The texts of a key and of a payload; None where the tool prints none.
 Shown = tuple[str | None, str | None]
 
 
@@ -56,10 +56,10 @@ def internal_contents(
     """The texts of a piece of records of an internal topic.
 
     Args:
-        topic: of the records.
+        topic: the topic of the records.
         columns: the piece.
-        control: bool[n], for records that have no texts; None if all have.
-        note: takes records that cannot be decoded.
+        control: bool[n], the control records, which have no texts; None if there are none.
+        note: receives records that cannot be decoded.
         named_status: whether the status of a transaction is a word.
     """
     keys: list[bytes | None] = [None] * len(columns)
@@ -84,10 +84,10 @@ def _encode_as_java(text: str | None) -> bytes | None:
 def show(
     topic: InternalTopic, key: bytes | None, value: bytes | None, *, named_status: bool = False
 ) -> Shown:
-    """The texts of key and payload that Kafka's tool prints of one record; None for nothing.
+    """The texts that Kafka's tool prints for the key and the payload of one record.
 
-    A type or a version that is not known is no damage: the payload says so. Of a newer version the
-    known fields are printed, as Kafka prints them.
+    A text is None where the tool prints none. An unknown type or version is no damage: the payload
+    says so. Of a newer version the known fields are printed, as Kafka prints them.
 
     Raises:
         InvalidRecordError: the record cannot be decoded.
@@ -115,7 +115,8 @@ def show(
 
 # ---- control records -----------------------------------------------------------------------------
 
-#: The text before the JSON of a value, and its message; always read as version 0.
+#: Type of a control record -> the text before the JSON of its value, and the message in it, which
+#: is always read as version 0.
 _CONTROL_MESSAGES = {
     ControlType.LEADER_CHANGE: (" LeaderChange: ", "LeaderChangeMessage"),
     ControlType.SNAPSHOT_HEADER: (" SnapshotHeader ", "SnapshotHeaderRecord"),
@@ -169,8 +170,8 @@ def message_json(message: str, version: int, fields: dict[str, Any]) -> str:
 
     Args:
         message: its name in the schemas.
-        version: whose fields are written; the nearest known one for any other.
-        fields: its values by name; a missing field of the version has its default.
+        version: the version whose fields are written; the nearest known version for an unknown one.
+        fields: name of a field -> value; a missing field of the version has its default.
     """
     versions = load()["messages"][message]
     chosen = min(map(int, versions), key=lambda number: abs(number - version))
@@ -192,7 +193,7 @@ def _struct(schema: list[Schema], fields: dict[str, Any]) -> str:
 
 
 def _value(field: Schema, value: Any) -> str:
-    """A value by its type; a message that was decoded out of bytes has types of its own."""
+    """A value as JSON, according to its type in the schema; without one, according to its class."""
     if value is None:
         return "null"
     if "fields" in field:
@@ -203,7 +204,7 @@ def _value(field: Schema, value: Any) -> str:
 
 
 def json_text(value: Any) -> str:
-    """A value of a message as JSON, structs and arrays without a schema too."""
+    """A value of a message as JSON, according to its class; no schema is needed."""
     match value:
         case None:
             return "null"
@@ -230,7 +231,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _double(value: float) -> str:
-    """As Java's `Double.toString` since Java 19."""
+    """A float as Java's `Double.toString` writes it since Java 19."""
     if value != value:
         return '"NaN"'
     if value in (float("inf"), -float("inf")):
@@ -248,7 +249,7 @@ def _double(value: float) -> str:
 
 # ---- remote log metadata -------------------------------------------------------------------------
 
-#: The text of each type of record, with the fields of its message in braces.
+#: Name of a record's type -> its line, with the fields of its message in braces.
 _REMOTE: Final = {
     "REMOTE_LOG_SEGMENT_METADATA_RECORD": "RemoteLogSegmentMetadata{{"
     "remoteLogSegmentId={remoteLogSegmentId}, startOffset={startOffset}, endOffset={endOffset}, "
@@ -267,7 +268,7 @@ _REMOTE: Final = {
     "topicPartition={topicIdPartition}, state={remotePartitionDeleteState}, "
     "eventTimestampMs={eventTimestampMs}, brokerId={brokerId}}}",
 }
-#: The names of states by their numbers.
+#: Field -> the names of its states, in the order of their numbers.
 _STATES: Final[dict[str, tuple[str, ...]]] = {
     "remoteLogSegmentState": (
         "COPY_SEGMENT_STARTED",
@@ -284,7 +285,11 @@ _STATES: Final[dict[str, tuple[str, ...]]] = {
 
 
 def remote_text(name: str, fields: dict[str, Any]) -> str:
-    """One record, by the name of its type.
+    """The line that Kafka's tool prints for one record of remote log metadata.
+
+    Args:
+        name: the name of the record's type.
+        fields: the fields of its message.
 
     Raises:
         InvalidRecordError: the number of a state is not known, or there are no leader epochs.
@@ -335,12 +340,12 @@ _TXN = (
 
 
 def findings_of(log: Path) -> tuple[Finding, ...]:
-    """The findings of `kseg verify` on a segment; none without a log.
+    """The findings of `kseg verify` on a segment; empty if the log does not exist.
 
     Raises:
         OSError: a file cannot be read.
     """
-    from kseg.analysis.verify import verify  # slow to import, and only dumps of indexes need it
+    from kseg.analysis.verify import verify  # imported late: slow, and only indexes need it
 
     return tuple(verify(log).findings) if log.exists() else ()
 
@@ -350,12 +355,12 @@ def faults_of(
 ) -> list[CorruptIndexError]:
     """Where an index contradicts the log beside it.
 
-    Room after the used entries is no fault here: a broker's active segment has it.
+    Unused room after the entries is no fault here: a broker's active segment has it.
 
     Args:
-        path: of the index.
-        findings: on its segment.
-        of_length: whether the length alone counts, as in Kafka's sanity check.
+        path: the index.
+        findings: the findings on its segment.
+        of_length: whether only the length counts, as in Kafka's sanity check.
     """
     return [
         CorruptIndexError(finding.message, position=finding.position, offset=finding.offset)
@@ -397,8 +402,8 @@ def lines_of(path: Path, lines: Lines) -> Iterator[str]:
     """A line for each producer of a snapshot, or for each aborted transaction of an index.
 
     Args:
-        path: of the file.
-        lines: of the release.
+        path: the file.
+        lines: the lines of the release.
 
     Raises:
         CorruptIndexError: the file is damaged.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Columns = Callable[[str], Any]
 _NO_HORIZON: Final = b"OptionalLong.empty"
 _FALSE_TRUE: Final = ((b"false", b"true"), 0)
-#: The names of the fields of a line that are not numbers, and the number of the first name.
+#: Field of a line that is not a number -> the names of its values, and the number of the first.
 _NAMES: Final = {
     "timestamp_type": (tuple(kind.label.encode() for kind in TimestampType), -1),
     "codec": ((*(codec.label.encode() for codec in Compression), b"unknown"), 0),
@@ -57,14 +57,14 @@ class Lines(NamedTuple):
             release did not know magic 2.
         message: the line of a message of magic 0 or 1 up to its contents.
         nested: whether the line of a batch precedes the lines of its records.
-        null_payload: the text for a record without a value; None for nothing.
+        null_payload: the text for a record without a value; None if nothing is printed.
         keyed: whether the key of a record without a value is printed.
-        gaps: precedes the path of a log whose offsets have gaps.
-        title: precedes the first offset of a log.
-        deep_only: whether the release prints batches by their records only.
+        gaps: the text before the path of a log whose offsets have gaps.
+        title: the text before the first offset of a log.
+        deep_only: whether the release prints only the records of batches.
         starts_at_zero: whether a first offset above 0 is a gap, and gaps are sorted.
-        lone_payload: goes before a payload that stands alone on its line.
-        last_of_producer: the end of a producer's line in a snapshot, without a last batch.
+        lone_payload: the text before a payload that is the only content of its line.
+        last_of_producer: the end of the line of a producer in a snapshot that has no last batch.
         named_status: whether the status of a transaction is a word.
     """
 
@@ -148,7 +148,7 @@ _BATCHES: Final = Lines(
     gaps="Non-consecutive offsets in :",
     title="Starting",
 )
-#: By release.
+#: Release -> its lines.
 VERSIONS: Final = {
     "0.8": _MESSAGES._replace(null_payload=b"null", keyed=True),
     "0.9": _MESSAGES,
@@ -184,12 +184,19 @@ VERSIONS: Final = {
 
 
 def line_pieces(line: str, column: Columns) -> Template:
-    """The template of a line; a `?` after a name leaves out the number -1 with its lead."""
+    """The template of a line with names of columns in braces.
+
+    With a `?` after a name, the number -1 is left out with the text before it.
+
+    Args:
+        line: the line.
+        column: returns the column of a name.
+    """
     return tuple(_piece(lead.encode(), name, column) for lead, name, *_ in Formatter().parse(line))
 
 
 def _piece(lead: bytes, name: str | None, column: Columns) -> Piece:
-    """The piece of a template for a field, with text before it; for no name the text alone."""
+    """The piece of a template for a field and the text before it; only text if `name` is None."""
     if name is None:
         return (text.TEXT, lead)
     values = column(name.removesuffix("?").replace("CODEC", "codec"))
@@ -202,24 +209,22 @@ def _piece(lead: bytes, name: str | None, column: Columns) -> Piece:
 
 
 def _batch_column(table: BatchTable, name: str) -> Any:
-    """The column of a field in the line of a batch; `horizon` is the time in Java's words."""
+    """The column of a field in the line of a batch; `horizon` is a time in Java's form."""
     if name != "horizon":
         return getattr(table, name)
-    has = (table.attributes & DELETE_HORIZON) != 0
-    if not has.any():
-        return has
+    has_horizon = (table.attributes & DELETE_HORIZON) != 0
+    if not has_horizon.any():
+        return has_horizon
+    times = zip(has_horizon.tolist(), table.base_timestamp.tolist(), strict=True)
     return binary_column(
-        [
-            b"OptionalLong[%d]" % time if has_time else _NO_HORIZON
-            for has_time, time in zip(has.tolist(), table.base_timestamp.tolist(), strict=True)
-        ]
+        [b"OptionalLong[%d]" % time if has_time else _NO_HORIZON for has_time, time in times]
     )
 
 
 def record_columns(
     columns: RecordColumns, table: BatchTable, rows: Int64s, crc: Int64s | None
 ) -> Columns:
-    """Finds the columns of the line of a record.
+    """A function that returns the columns of the line of a record.
 
     Args:
         columns: the records.
@@ -240,11 +245,11 @@ def record_columns(
 
 # ---- keys and values -----------------------------------------------------------------------------
 
-#: Takes a record that cannot be decoded, by its row, and the reason.
+#: Receives the row of a record that cannot be decoded, and the reason.
 Note = Callable[[int, KsegError], None]
 Contents = tuple[BinaryColumn | None, BinaryColumn | None]
-#: Makes the texts of keys and values: from the columns of a piece, and bool[n] for its control
-#: records, which have none (None without any).
+#: Makes the texts of keys and values from the columns of a piece and bool[n], its control records,
+#: which have no texts (None if there are none).
 Parser = Callable[["RecordColumns", "Bools | None", Note], Contents]
 Decoder = Callable[[bytes], bytes]
 
@@ -253,14 +258,14 @@ class DumpOptions(NamedTuple):
     """The options of a run.
 
     Attributes:
-        style: of keys, values and names, see `style_of`.
+        style: the style of keys, values and names, see `style_of`.
         metadata: whether the line of a record has its offset, time, sizes and so on.
         deep: print records.
         parser: makes the texts of key and payload; None to print neither.
-        max_bytes: read only so many bytes of a log; None for all.
-        lines: of the release.
+        max_bytes: the most bytes of a log to read; None for all.
+        lines: the lines of the release.
         verify_only: print faults of indexes, and no entries.
-        sanity_only: of an index say only whether it passes.
+        sanity_only: print only whether an index passes the check.
     """
 
     style: int
@@ -274,7 +279,7 @@ class DumpOptions(NamedTuple):
 
 
 def style_of(*, terminal: bool) -> int:
-    """How keys, values and names are written: as they are, or escaped for a terminal."""
+    """The kernel's style for keys, values and names: as they are, or escaped for a terminal."""
     return (text.UTF8 if terminal else text.RAW) | text.BARE | text.JAVA
 
 
@@ -294,7 +299,7 @@ def stored_contents(
 
 
 def where(column: BinaryColumn, keep: Bools | None) -> BinaryColumn:
-    """The same column, null where `keep` is false too."""
+    """The same column, also null where `keep` is false."""
     if keep is None:
         return column
     valid = column.is_valid() & keep
@@ -328,7 +333,7 @@ def texts_of(
 
 
 def number_decoder(size: int) -> Decoder:
-    """A decoder of big-endian numbers of so many bytes; more bytes are ignored, as in Kafka."""
+    """A decoder of big-endian numbers of `size` bytes; further bytes are ignored, as in Kafka."""
 
     def decode(value: bytes) -> bytes:
         if len(value) < size:
