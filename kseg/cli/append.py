@@ -317,8 +317,8 @@ def read_lines(
 
 
 def _whole_lines(stream: IO[bytes], options: AppendOptions) -> Iterator[bytes]:
-    """The stream cut at ends of lines; the last line gets its end if it has none."""
-    # `parts` are the begin of a line, of `held` bytes, after `number` lines.
+    """A stream in pieces of whole lines; the last line gets its end if it has none."""
+    # `parts` are the beginning of a line, of `held` bytes, after `number` lines.
     piece_bytes = max(_PIECE_BYTES, _PIECE_BATCHES * options.batch_bytes)
     parts: list[bytes] = []
     held = 0
@@ -342,7 +342,14 @@ def _whole_lines(stream: IO[bytes], options: AppendOptions) -> Iterator[bytes]:
 def _parse(
     text: bytes, options: AppendOptions, now_ms: int, number: int
 ) -> tuple[RecordColumns, list[int]]:
-    """The records of whole lines, and which lines hold control records; the first is `number`."""
+    """The records of some lines, and the numbers of lines with control records.
+
+    Args:
+        text: whole lines.
+        options: how to read them.
+        now_ms: the time of records without a time.
+        number: the number of the first line.
+    """
     rows: list[_Row] = []
     controls: list[int] = []
     for at, data in enumerate(text.split(b"\n"), number):
@@ -363,7 +370,7 @@ def _parse(
 
 
 def _columns(rows: list[_Row]) -> RecordColumns:
-    """Records as columns, read-only."""
+    """Rows of records as read-only columns."""
     lines, timestamps, keys, values, headers = zip(*rows, strict=True) if rows else ((),) * 5
     pairs = list(chain.from_iterable(headers))
     ends = np.zeros(len(rows) + 1, np.int32)
@@ -402,7 +409,7 @@ def _object(line: str, number: int) -> dict[str, Any] | None:
     if type(fields) is not dict:
         _refuse(number, "not a JSON object")
     if line.count("[") + line.count("{") > _DEPTH_MAX:
-        # The depth counts also in values that a later one of the same name replaces.
+        # Fields that a later field of the same name replaces count as well.
         depth = 0
         for bracket in re.findall(r"[][{}]", _STRING.sub("", line)):
             depth += 1 if bracket in "[{" else -1
@@ -412,7 +419,14 @@ def _object(line: str, number: int) -> dict[str, Any] | None:
 
 
 def _row(fields: dict[str, Any], number: int, options: AppendOptions, now_ms: int) -> _Row:
-    """The record of a line's object."""
+    """The record of a line, from its JSON object.
+
+    Args:
+        fields: the object.
+        number: the number of the line.
+        options: how to read it.
+        now_ms: the time of a record without a time.
+    """
     encoding = options.encoding
     if "value" not in fields:
         _refuse(number, "no value; a tombstone says null")
@@ -441,7 +455,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _whole_number(digits: str) -> int:
-    """The number; of a longer one than a timestamp's only that it is too large.
+    """A whole number; one with more than 40 digits is cut off, as it is too large in any case.
 
     `int` refuses to read thousands of digits, which a field that is ignored may have.
     """
@@ -452,7 +466,14 @@ _decode = json.JSONDecoder(parse_int=_whole_number, parse_constant=_no_constant)
 
 
 def _bytes(text: Any, name: str, number: int, encoding: str) -> bytes | None:
-    """The bytes that a string stands for."""
+    """The bytes that a JSON value stands for; None for null.
+
+    Args:
+        text: a string in the encoding, or `{"base64": ...}`.
+        name: the name of the value in errors.
+        number: the number of the line.
+        encoding: "base64", "hex" or "utf8".
+    """
     if text is None:
         return None
     if type(text) is dict and list(text) == ["base64"] and type(text["base64"]) is str:

@@ -174,12 +174,12 @@ def _of_directory(
 
 
 def _check_offsets(pairs: Sequence[tuple[str, Path | None]]) -> None:
-    """Refuse places in a partition that has the same offsets in other segments.
+    """Refuse a new file in a partition that has the same offsets in other segments.
 
     Raises:
-        FileExistsError: it has; nothing was written.
+        FileExistsError: a partition has them; nothing was written.
     """
-    from kseg.analysis.info import info_of_file  # few places have segments beside them
+    from kseg.analysis.info import info_of_file  # imported late: few outputs have other segments
 
     made = {target_file for _path, target_file in pairs}
     for path, target_file in pairs:
@@ -204,10 +204,10 @@ def _check_offsets(pairs: Sequence[tuple[str, Path | None]]) -> None:
 
 
 class FileConversion:
-    """Convert one file tile by tile, several at a time; the result does not depend on their number.
+    """Converts one file, several tiles at a time; the result does not depend on their number.
 
-    The work on a tile puts the converted bytes, and functions that count or report. All are taken
-    in the order of the file, in one thread.
+    The work on a tile puts the converted bytes, and functions that count or report. These are
+    written and called in the order of the file, in one thread.
     """
 
     def __init__(self, path: str, target: Target, jobs: int, *, skip: bool) -> None:
@@ -230,7 +230,8 @@ class FileConversion:
 
         Args:
             target: the new file; None for standard output.
-            first_offset: of the first message of Kafka 0.7; None for that of the name of `target`.
+            first_offset: the offset of the first message of Kafka 0.7; None for that in the name of
+                `target`.
         """
         if self.path == _STDIN:
             with _open_output(target, None) as write:
@@ -254,10 +255,10 @@ class FileConversion:
         """Convert the tiles of a walk.
 
         Args:
-            tiles: of the walk.
-            write: takes the bytes.
-            stop_fault: the error of the walk's end; None if it is none.
-            size: of the file, for the bar; 0 if not known.
+            tiles: the tiles.
+            write: writes the new bytes.
+            stop_fault: returns the error of the walk's end; None if it ends without one.
+            size: the size of the file, for the bar; 0 if not known.
         """
         table: BatchTable | None = None
 
@@ -275,7 +276,7 @@ class FileConversion:
         self._end(table, stop_fault)
 
     def _write(self, write: _Write, part: bytes | memoryview) -> None:
-        """Write bytes; an error before a segment would become too long."""
+        """Write bytes; raises an error before the segment becomes too long."""
         self.bytes_out += len(part)
         if self.bytes_out > SEGMENT_BYTES_MAX:
             raise LimitExceededError(
@@ -285,7 +286,7 @@ class FileConversion:
         write(part)
 
     def _tile(self, tile: Tile, done: Callable[[], object], put: Put) -> None:
-        """Put the batches of a tile after conversion, and its faults, each in its turn."""
+        """Put the converted batches of a tile, and its faults, in the order of the file."""
         with self._converters.one() as converter:
             converter.losses, converter.tally = Losses(), Tally()
             converter.on_error = partial(self._put_fault, put) if self.skip else None
@@ -295,7 +296,7 @@ class FileConversion:
         put(done)
 
     def _put_fault(self, put: Put, error: KsegError) -> None:
-        """Let a fault be noted in its turn."""
+        """Put a fault, which is noted in the order of the file."""
         put(partial(self._add_fault, error))
 
     def _count(self, losses: Losses, tally: Tally) -> None:
@@ -354,7 +355,7 @@ class FileConversion:
 
 
 def stdin_fault(table: BatchTable) -> KsegError | None:
-    """The error of a stream's end; more of its log may lie elsewhere."""
+    """The error of a stream's end; None for a torn end, as the rest of its log may be elsewhere."""
     if table.stop in (*WHOLE_ENDS, *TAILS):
         return None
     return stop_error(table)
@@ -381,7 +382,13 @@ def _target_path(path: str, out: str, *, force: bool) -> Path | None:
 
 
 def _refuse_taken(target: Path, source: Path | None, *, force: bool) -> None:
-    """Refuse the source itself, and without `force` any file that is there; no source is stdin."""
+    """Refuse a target that is the source itself, and without `force` any existing target.
+
+    Args:
+        target: the new file.
+        source: the file to convert; None for standard input.
+        force: whether an existing file is replaced.
+    """
     if not target.exists():
         return
     if source is not None and source.exists() and target.samefile(source):
@@ -392,7 +399,7 @@ def _refuse_taken(target: Path, source: Path | None, *, force: bool) -> None:
 
 @contextmanager
 def _open_output(target: Path | None, source: Path | None) -> Iterator[_Write]:
-    """A function that writes; the file takes its name when the block ends well."""
+    """A function that writes; the file gets its name when the block ends without an error."""
     if target is None:
         stdout = output.binary_stdout()
         yield stdout.write
@@ -403,7 +410,7 @@ def _open_output(target: Path | None, source: Path | None) -> Iterator[_Write]:
 
 
 def _first_offset(first_offset: int | None, target: Path | None) -> int:
-    """The offset of the first message of Kafka 0.7: as given, by the new file's name, or 0."""
+    """The offset of the first message of Kafka 0.7: as given, or from the new file's name, or 0."""
     if first_offset is not None or target is None:
         return first_offset or 0
     try:

@@ -1,4 +1,4 @@
-"""`kseg diff`, `merge` and `adopt`: copies compared, made one, and taken by a stopped broker."""
+"""`kseg diff`, `merge` and `adopt`: copies compared, merged, and adopted by a stopped broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def _batch_line(seen: BatchSeen) -> str:
-    """The place of a batch, and the fields of its header."""
+    """The place of a batch and the fields of its header, in words."""
     header = seen.header
     count = "" if header.record_count < 0 else f", {output.counted(header.record_count, 'record')}"
     producer = "" if header.producer_id < 0 else f", producer {header.producer_id}"
@@ -72,7 +72,7 @@ def diff(
 
 
 def _diff_page(report: Diff, *, show_all: bool) -> Iterator[str]:
-    """Partitions that differ, with `show_all` the same ones too; then the totals."""
+    """Lines about partitions that differ, with `show_all` about the others as well; then totals."""
     same = [partition for partition in report.partitions if _is_same(partition)]
     different = [partition for partition in report.partitions if not _is_same(partition)]
     for partition in (*different, *(same if show_all else ())):
@@ -102,7 +102,7 @@ def _is_same(partition: PartitionDiff) -> bool:
 
 
 def _extent(partition: PartitionDiff, pair: Compared) -> str:
-    """The offsets of a copy, and those of the first copy if they are others."""
+    """The offsets of a copy, and those of the first copy if they differ, in words."""
     first = partition.first
     copy = pair.copy
     if copy.error is not None:
@@ -125,7 +125,7 @@ def _offsets(copy: CopySeen) -> str:
 
 
 def _diff_details(partition: PartitionDiff, pair: Compared) -> Iterator[str]:
-    """A line for each kind of difference, and each range; the first ones of many."""
+    """Lines about each kind of difference: the first ranges, and the number of the others."""
     first = partition.first.path
     for difference in pair.differences[:ITEMS_MAX]:
         recoded = len({batch.header.codec for batch in difference.batches}) > 1
@@ -240,7 +240,7 @@ def _merge_page(plan: MergePlan, report: Path | None) -> Iterator[str]:
 
 
 def _is_first_changed(merge: PartitionMerge) -> bool:
-    """Whether the merged log is another one than that of the copy that goes first."""
+    """Whether the merged log differs from that of the first copy."""
     first, *other_copies = merge.copies
     return bool(
         first.damaged_bytes
@@ -262,7 +262,7 @@ def _compaction_advice(plan: MergePlan) -> Iterator[str]:
 
 
 def _merge_details(merge: PartitionMerge) -> Iterator[str]:
-    """A line for each copy, missing range, range that is left out, and conflict."""
+    """Lines about copies, missing ranges, ranges that are left out, and conflicts."""
     for copy in merge.copies:
         yield _merged_copy(copy)
     for missing in merge.missing[:ITEMS_MAX]:

@@ -145,7 +145,7 @@ def _numbers(values: list[int | None]) -> Int64s:
 
 
 def _json(value: dict[str, Any] | bytes | None, style: Style) -> bytes | None:
-    """A key or value as JSON in ASCII, so that it steers no terminal; None for null."""
+    """A key or value as JSON in ASCII, so that it does not control a terminal; None for null."""
     if value is None:
         return None
     if isinstance(value, bytes):
@@ -159,7 +159,7 @@ def _json(value: dict[str, Any] | bytes | None, style: Style) -> bytes | None:
 
 
 def _bytes(value: bytes, style: Style) -> str | dict[str, str]:
-    """Bytes in the encoding of a style; bytes that are not UTF-8 stand in base64."""
+    """Bytes in the encoding of a style; with "utf8", bytes that are not UTF-8 are in base64."""
     if style.encoding == "hex":
         return value.hex()
     if style.encoding == "utf8":
@@ -178,12 +178,12 @@ def _as_kafka_prints(value: object) -> str:
     return base64.b64encode(value).decode()
 
 
-#: One for all records: making one takes as long as a small record.
+#: One encoder for all records: making one takes as long as encoding a small record.
 _ENCODER: Final = json.JSONEncoder(default=_as_kafka_prints, separators=(",", ":"), allow_nan=False)
 
 
 def _without_nan(value: Any) -> Any:
-    """A decoded value whose numbers that JSON lacks are texts, as Kafka's own JSON has them."""
+    """A decoded value in which numbers that JSON lacks are texts, as in Kafka's own JSON."""
     if isinstance(value, dict):
         return {name: _without_nan(field) for name, field in value.items()}
     if isinstance(value, tuple):
@@ -234,7 +234,7 @@ def dump_entries(
 def _index(
     kind: type[OffsetIndex] | type[TimeIndex], names: Sequence[str], path: Path, base_offset: int
 ) -> Columns:
-    """The entries of an index in use, with their numbers."""
+    """The columns of an index: the number of each used entry, and its fields."""
     with kind.open(path, base_offset) as index:
         columns = index.entries()
     return {"entry": np.arange(len(columns[0])), **dict(zip(names, columns, strict=True))}
@@ -305,7 +305,7 @@ _TEXTS: dict[FileKind, Callable[[Path], Iterator[dict[str, Any]]]] = {
 def _write_texts(
     rows: Sequence[dict[str, Any]], style: Style, write: Callable[[bytes], object]
 ) -> None:
-    """Write rows of a small file, which are few; the columns of CSV are those of the first one."""
+    """Write the rows of a small file; the columns of CSV are those of the first row."""
     places = {"dir": style.directory, "file": style.file}
     named = {name: text for name, text in places.items() if text is not None}
     for number, row in enumerate(rows):
@@ -325,7 +325,7 @@ def _write_texts(
 
 
 def _csv_value(value: object) -> bytes:
-    """A value in CSV: nothing for None, quotes around text."""
+    """A value in CSV: empty for None, text in quotes."""
     if value is None:
         return b""
     return csv_field(value) if isinstance(value, str) else str(value).encode()

@@ -48,7 +48,7 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-#: The first kind that an error is of has its code.
+#: (classes of errors, exit code); the first classes that fit count.
 _CODES: Final[tuple[tuple[tuple[type[BaseException], ...], Exit], ...]] = (
     ((MissingExtraError, OffsetOutOfRangeError, MisplacedKeyError), Exit.USAGE),
     # Another process has it now, or the disk cannot read it.
@@ -72,13 +72,13 @@ def exit_code(error: BaseException) -> Exit:
 
 
 def _is_marked(error: BaseException) -> bool:
-    """Whether a ValueError is about what the user named, such as the scheme of a URL."""
+    """Whether an error is a ValueError about the user's input, such as the scheme of a URL."""
     return isinstance(error, ValueError) and str(error).startswith(MARK)
 
 
 @contextmanager
 def told_warnings() -> Iterator[None]:
-    """Write warnings for users as lines, and what is left out, each once."""
+    """Write warnings and notes for users in this block as lines, each once."""
     tell = cache(complain)
     before = note.set(tell)
     with warnings.catch_warnings():
@@ -91,7 +91,7 @@ def told_warnings() -> Iterator[None]:
 
 
 def _with_way(warning: str) -> str:
-    """A warning as a line, with the option that is the way out of it."""
+    """A warning as a line, with the option that avoids it."""
     warning = f"{MARK}warning: {warning.removeprefix(MARK)}"
     if ": read_committed " not in warning:
         return warning
@@ -170,7 +170,7 @@ def report(error: BaseException, *, debug: bool) -> Exit:
     hint = ""
     command = ""
     if isinstance(error, UncleanShutdownError):
-        # Of one partition that is in order, recover says that there is nothing to do.
+        # The data directory, as `recover` of one partition that is in order has nothing to do.
         home = "DIR" if error.path is None else os.path.dirname(error.path) or "."
         hint = "; this shows the changes of a recovery, and makes them with --apply:"
         command = command_line("kseg", "recover", home)
@@ -189,7 +189,7 @@ def report(error: BaseException, *, debug: bool) -> Exit:
 
 
 def _next_step(error: BaseException) -> str:
-    """The end of a message of the file system: a command that shows more, or the near name."""
+    """The end of an error message about a file: a command that shows more, or the nearest name."""
     refused = isinstance(error, NotALogError)
     path = error.path if isinstance(error, NotALogError) else getattr(error, "filename", None)
     if path is None or (refused and not any(word in str(error) for word in _UNKNOWN)):
@@ -217,7 +217,7 @@ def _next_step(error: BaseException) -> str:
 
 
 def _nearest_name(name: str, directory: str) -> str:
-    """The name in a directory that is nearest to this one, if any is."""
+    """The name in a directory that is most similar to a name; empty if none is."""
     try:
         return nearest(name, os.listdir(directory))
     except OSError:

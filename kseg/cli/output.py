@@ -1,7 +1,7 @@
 """Output: bytes in blocks to standard output, documents, aligned text, progress.
 
-Data is written to standard output and nothing else is. The lines about files that verbs make say
-how these get to their place, and to their owner.
+Data is written to standard output and nothing else is. For files that verbs make, lines say how to
+move them into place, and how to give them to their owner.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ _STYLES: Final = (
 )
 #: Whether `--plain` was given, in the meta of click's context.
 PLAIN: Final = "kseg.plain"
-#: Between the columns of a table.
+#: The text between the columns of a table.
 _GAP: Final = "  "
-#: A longer name stands on a line of its own.
+#: A longer name is printed on a line of its own.
 _NAME_MAX: Final = 32
-#: The room that a column of words has at least, where there is room at all.
+#: The least width of a column of words, if the terminal is wide enough.
 _WORDS_MIN: Final = 20
-#: Columns that folded text has at least, with the gap.
+#: The least width of a column of folded text, with the gap.
 _FOLDED_MIN: Final = 14
 #: The time between the lines of a long run where standard error is no terminal.
 _LINE_SECONDS: Final = 60
@@ -76,9 +76,9 @@ def binary_stdout() -> IO[bytes]:
 
 
 def taker(write: Callable[[Any], object]) -> Put:
-    """A function that takes results of pieces of work: text to write, and functions to call.
+    """A function that receives results of pieces of work: it writes texts, and calls functions.
 
-    So a message appears after the rows that came before it.
+    So a message, which a function prints, appears after the rows before it.
     """
 
     def take(result: Any) -> None:
@@ -118,7 +118,7 @@ def path_field(paths: Sequence[str]) -> str | list[str]:
 
 def write_json(document: dict[str, Any]) -> None:
     """One JSON document on one line, in ASCII."""
-    import json  # dumps have no document
+    import json  # imported late: dumps have no document
 
     click.echo(json.dumps(document))
 
@@ -139,7 +139,7 @@ def write_line(text: str = "") -> None:
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Lines of text, each as `write_line` has it."""
+    """Lines of text, each written by `write_line`."""
     for line in lines:
         write_line(line)
 
@@ -157,7 +157,7 @@ def wants_color() -> bool:
 
 
 def _echo_drawn(drawn: Text | Table, *, soft_wrap: bool, least: int = 0) -> None:
-    """Print rich output as wide as the terminal; 80 columns without one.
+    """Print rich output as wide as the terminal; 80 columns if there is no terminal.
 
     Args:
         drawn: the text, or the table.
@@ -202,14 +202,14 @@ def write_fitted_table(
     rows: Iterable[Sequence[object]],
     priority: Sequence[str],
 ) -> None:
-    """Rows in aligned columns, as many as the terminal has room for; 80 characters without one.
+    """Rows in aligned columns, as many as fit the terminal; 80 characters if there is no terminal.
 
-    The first column is always there. A longer name stands on a line of its own.
+    The first column is always shown. A name longer than `_NAME_MAX` is on a line of its own.
 
     Args:
-        head: names of the columns.
-        rows: a cell for each of them.
-        priority: the columns that are shown, as far as there is room: the first ones first.
+        head: the names of the columns.
+        rows: a cell for each column.
+        priority: the columns to show, the most important first, as far as there is room.
     """
     body = _cells(rows)
     widths = dict(zip(head, _widths(head, body, _NAME_MAX), strict=True))
@@ -243,7 +243,7 @@ def _draw(
 
 
 def _widths(head: Sequence[str], body: Sequence[list[str]], name_max: int) -> list[int]:
-    """The widths of columns; of the first one without the names that are longer than `name_max`."""
+    """The widths of columns; in the first column, names longer than `name_max` do not count."""
     return [
         max([len(name), *(len(row[at]) for row in body if at or len(row[at]) <= name_max)])
         for at, name in enumerate(head)
@@ -287,11 +287,11 @@ def _draw_by_rich(head: Sequence[str], body: Sequence[list[str]], left: Sequence
 
 
 def write_bars(title: str, rows: Sequence[tuple[str, float, str]]) -> None:
-    """A bar for each row, on a terminal; nothing elsewhere, since the numbers stand in tables.
+    """A bar for each row, on a terminal; nothing elsewhere, since tables have the numbers.
 
     Args:
         title: a line before the rows.
-        rows: the label of each, how long its bar is, and the number as text.
+        rows: the label, the length of the bar, and the number as text.
     """
     context = click.get_current_context(silent=True)
     longest = max((length for _label, length, _text in rows), default=0)
@@ -320,12 +320,12 @@ def write_rows(
     left: Sequence[str],
     below: Sequence[Sequence[str]] = (),
 ) -> None:
-    """Rows as a table on a terminal, else each in a line of text.
+    """Rows as a table on a terminal, otherwise each row as a line of text.
 
     Args:
-        head: names of the columns.
-        rows: a cell for each of them.
-        plain: makes the line of a row's cells.
+        head: the names of the columns.
+        rows: a cell for each column.
+        plain: makes a line from a row's cells.
         left: the columns whose text begins at the left.
         below: lines about each row, which follow it, or the table.
     """
@@ -349,7 +349,7 @@ def write_codes(verb: str, codes: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _code_fields(names: Sequence[str], fields: Any) -> dict[str, Any]:
-    """The named fields of a code, out of a tuple; all fields of an object."""
+    """The named fields of a code, from a tuple; all fields of an object."""
     return dict(zip(names, fields, strict=False)) if isinstance(fields, tuple) else asdict(fields)
 
 
@@ -406,12 +406,12 @@ class Bar:
             self._rich.update(self._task, description=text)
 
     def __init__(self, rich: Any = None, task: Any = None) -> None:
-        """Keep the bar that rich draws; None for none."""
+        """Keep the bar that rich draws; None to draw no bar."""
         self._rich = rich
         self._task = task
 
     def by(self, amount: int) -> None:
-        """Advance by so much."""
+        """Advance by an amount."""
         if self._rich is not None:
             self._rich.advance(self._task, amount)
 
@@ -450,13 +450,13 @@ class MinuteLines(Bar):
 
 @contextmanager
 def progress(label: str, total: int, *, in_bytes: bool = False) -> Iterator[Bar]:
-    """A bar for the block, gone when it ends.
+    """A bar for the block, which disappears when the block ends.
 
     Args:
         label: the words before the bar.
-        total: of the whole task.
-        in_bytes: the bar also shows bytes and their rate; without a terminal there is a line a
-            minute.
+        total: the size of the whole task.
+        in_bytes: the bar also shows bytes and their rate; if there is no terminal, a line is
+            written each minute.
     """
     if not wants_progress():
         yield MinuteLines(label) if in_bytes else Bar()
@@ -489,25 +489,25 @@ def more_line(count: int, noun: str) -> Iterator[str]:
 
 
 def put_back(replaced: Sequence[tuple[str, Path]], out: Path, beside: Path) -> Iterator[str]:
-    """The steps that put logs from OUT into the place of damaged ones, in their order.
+    """Lines with the steps that put logs from OUT in place of damaged ones, in their order.
 
-    Many steps go into a script beside the report.
+    If there are many steps, they are written into a script beside the report.
 
     Args:
-        replaced: the name of each, and the directory that it replaces.
+        replaced: the name of each log in OUT, and the directory that it replaces.
         out: the new data directory.
-        beside: the directory beside it, which takes the damaged ones.
+        beside: the directory beside it, to which the damaged logs are moved.
     """
     if not replaced:
         return
-    from kseg.log.salvage import PUT_BACK  # few verbs need it
+    from kseg.log.salvage import PUT_BACK  # imported late: few verbs need it
 
     name, path = replaced[0]
     yield from owner_lines(out / name, path, out)
     yield "to put it back, stop the broker, then:"
     replaced_logs = beside.resolve() / "replaced"
-    home = out.resolve()
-    moves = [(path.resolve(), home / name) for name, path in replaced]
+    new_directory = out.resolve()
+    moves = [(path.resolve(), new_directory / name) for name, path in replaced]
     if len(moves) > ITEMS_MAX:
         script = beside.resolve() / PUT_BACK
         replace_file(
@@ -523,7 +523,7 @@ def put_back(replaced: Sequence[tuple[str, Path]], out: Path, beside: Path) -> I
 
 
 def _steps(moves: Sequence[tuple[Path, Path]], aside: Path) -> Iterator[str]:
-    """The commands that move each damaged log aside, and the made one into its place."""
+    """The commands that move each damaged log aside, and the new log into its place."""
     yield f"mkdir -p {quote(str(aside))}"
     for damaged, made in moves:
         yield f"mv {quote(str(damaged))} {quote(str(aside))}/"
@@ -531,7 +531,7 @@ def _steps(moves: Sequence[tuple[Path, Path]], aside: Path) -> Iterator[str]:
 
 
 def _script(moves: Sequence[tuple[Path, Path]], aside: Path) -> Iterator[str]:
-    """The steps, after a check that each directory is where the steps want it."""
+    """A script with the steps, which first checks that each directory is where it has to be."""
     yield f"# Puts {len(moves)} logs back. Stop the broker first."
     yield "set -eu"
     yield 'fail() { echo "$1: nothing was moved" >&2; exit 1; }'
@@ -546,7 +546,7 @@ def _script(moves: Sequence[tuple[Path, Path]], aside: Path) -> Iterator[str]:
 def without_line(path: Path, partition: TopicPartition) -> str:
     """A command that removes the line of a partition from a checkpoint of offsets.
 
-    The second line of the file is the number of those after it.
+    The second line of the file is the number of the lines after it.
     """
     entry = f"{partition.topic} {partition.partition} "
     lines = path.read_text().splitlines()[2:]
@@ -567,7 +567,7 @@ def owner_lines(
     other user cannot, so a broker cannot write to them before root does.
 
     Args:
-        made: something new.
+        made: one of the new files or directories.
         source: the log or partition directory that it was made from.
         places: files and directories to give away, with their contents.
     """

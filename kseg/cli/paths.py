@@ -51,7 +51,7 @@ def tier_of_run() -> Tier | None:
         return None
     if not isinstance(url, str):
         return cast("Tier", url)
-    from kseg.log.tier import Tier  # few runs have one
+    from kseg.log.tier import Tier  # imported late: few runs have a tier
 
     pairs = [key_option.partition("=") for key_option in key_options]
     if not all(id_ and file for id_, _, file in pairs):
@@ -113,7 +113,7 @@ def catalog_of(
 
 @contextmanager
 def catalog_errors(paths: Sequence[str]) -> Iterator[None]:
-    """Answer the refusals of a catalog as a command line does; see `catalog_of`."""
+    """Turn the errors of a catalog in this block into those of a command line; see `catalog_of`."""
     if "-" in paths:
         raise click.UsageError("- is standard input, which only dump and convert take for a PATH.")
     try:
@@ -152,10 +152,10 @@ def check_catalog(
 
 
 def one_partition(paths: Sequence[str], selection: Selection, *, strict: bool = False) -> Partition:
-    """The chosen partition, for verbs that take exactly one.
+    """The chosen partition, for verbs that work on exactly one.
 
     Raises:
-        UsageError: there is none, or several.
+        UsageError: no partition is chosen, or several.
         Exit: it cannot be read, which was reported.
         NotALogError, OSError: as `catalog_of` has it.
     """
@@ -170,13 +170,12 @@ def one_partition(paths: Sequence[str], selection: Selection, *, strict: bool = 
 
 
 class InputFile(NamedTuple):
-    """One file to go through.
+    """One file to read.
 
     Attributes:
         path: the file.
         name: its parsed name.
-        partition: that was named, as a directory or by a data directory; None for a file that was
-            named itself.
+        partition: its partition, if a directory was named; None for a file that was named itself.
     """
 
     path: Path
@@ -190,7 +189,7 @@ class InputFile(NamedTuple):
 
 
 def batch_files(partition: Partition) -> list[InputFile]:
-    """A file that was named itself, or segments and KRaft snapshots of a partition, by name."""
+    """The segments and KRaft snapshots of a partition, sorted by name; or the named file."""
     if partition.file is not None:
         return [InputFile(partition.path, partition.file)]
     listing = partition.files
@@ -282,12 +281,14 @@ def _named_in(file: str) -> tuple[str, ...]:
 
 
 def config_of(settings: Sequence[Setting], topic: str | None = None) -> LogConfig:
-    """The settings of a topic's logs over Kafka's defaults; of one name the last counts.
+    """The configuration of a topic's logs: Kafka's defaults, changed by settings.
+
+    If a name occurs more than once, its last value counts.
 
     Raises:
         UsageError: a name is not known, or a value is out of its range.
     """
-    from kseg.log.config import LogConfig  # a dump does without
+    from kseg.log.config import LogConfig  # imported late: a dump does not need it
 
     plain, of_topics = by_topic(settings)
     with usage_errors("--config"):
@@ -327,9 +328,10 @@ def known_settings(
     """Read the settings of partitions from where the broker has them.
 
     Args:
-        partitions: whose data directories are looked at.
+        partitions: the partitions, whose data directories are examined.
         command_settings: values that override the broker's.
-        directories: as they were given: one without a chosen partition may have the metadata log.
+        directories: the directories that were given, as one without a chosen partition may have the
+            metadata log.
 
     Raises:
         UsageError: a setting is invalid, or of a topic that is not here.
@@ -364,17 +366,17 @@ def known_configs(
 
 
 def settings_fields(settings: kseg.reports.PartitionSettings) -> dict[str, Any]:
-    """The fields about settings of a partition's document."""
+    """The fields of a partition's document that are about its settings."""
     return {"settings": settings.to_json(), "notes": list(settings.notes)}
 
 
 def defaults_lines(
     settings: Iterable[tuple[str | None, Mapping[str, SettingValue]]],
 ) -> Iterator[str]:
-    """Lines with the topics that Kafka's defaults clean up.
+    """Lines about the topics from which Kafka's defaults delete records.
 
     Args:
-        settings: topics, each with the settings of a partition.
+        settings: (topic, the settings of one of its partitions).
     """
     topics: dict[str, set[str]] = {}
     for topic, values in settings:
@@ -412,5 +414,5 @@ def say_of_settings(
 
 
 def have_damage(findings: Iterable[KsegError]) -> bool:
-    """Whether some of them are damage, and not only newer than this version of kseg."""
+    """Whether a finding is about damage, and not only about a format newer than this kseg."""
     return any(not isinstance(finding, UnsupportedFormatError) for finding in findings)

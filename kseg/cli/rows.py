@@ -4,8 +4,8 @@ A row is a template of pieces, which the text kernel fills in for thousands of r
 one buffer however large a row is. A row that may not fit the buffer is written piece by piece, its
 values in parts; that is the only case in which Python runs per row.
 
-Of decoded keys and values, JSON stays in a row as it is, on one line and in ASCII; a number as JSON
-has it. Reasons for values that do not decode are words.
+A decoded key or value that is JSON is written as it is, on one line and in ASCII; a number as in
+JSON. The reason why a value does not decode is text.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ class Field(NamedTuple):
     """One field of a row.
 
     Attributes:
-        name: of the field.
-        kind: of its column. Columns of kind `json` hold JSON in ASCII, those of kind `text` words;
-            both are binary columns.
-        names: of an enumeration, the name of each value.
-        first: of an enumeration, the value that the first name is for.
-        none: the value that means absent; None for no such value.
-        optional: the field is left out where it is absent, in JSON too; all others are `null`
-            there.
+        name: the name of the field.
+        kind: the kind of its column. Columns of kind `json` hold JSON in ASCII, those of kind
+            `text` words; both are binary columns.
+        names: the names of the values of an enumeration.
+        first: the value of an enumeration that has the first name.
+        none: the value that means absent; None if there is no such value.
+        optional: whether the field is left out where it is absent, also in JSON; other absent
+            fields are `null` there.
     """
 
     name: str
@@ -146,7 +146,7 @@ BATCH_FIELDS = (
     Field("crc_ok", "enum", ("null", "false", "true"), -1),
 )
 
-#: Values that text leaves out: -1 of producers, create time, false.
+#: Field -> the value that text leaves out: -1 of producers, create time, false.
 _TEXT_OMITS = {
     "producer_id": -1,
     "producer_epoch": -1,
@@ -182,19 +182,25 @@ _TEXT_ORDER = (
 
 
 def held_columns(columns: RecordColumns) -> dict[str, Any]:
-    """The columns of a piece by the names of fields; of control records only, those have a type."""
+    """Name of a field -> its column in a piece; `control_type` only if it has control records."""
     held = {name: columns.arrays[name] for name in columns.fields}
     control = held.get("control")
     if control is None or not control.any():
         held.pop("control_type", None)
     elif "control_type" in held:
-        # -2: no control record, so the cell is empty.
+        # -2 stands for a record that is not a control record: its cell is empty.
         held["control_type"] = np.where(control, held["control_type"], np.int8(-2))
     return held
 
 
 def rows_of(held: dict[str, Any], style: Style, fields: tuple[Field, ...]) -> Template:
-    """The template for columns by the names of their fields."""
+    """The template for some columns.
+
+    Args:
+        held: name of a field -> its column.
+        style: the style of the rows.
+        fields: the fields of a row, in order.
+    """
     # Lines of JSON hold the existing fields; lines of CSV hold as many as the head.
     chosen = fields if style.form == "csv" else tuple(f for f in fields if f.name in held)
     return field_rows([(field, held.get(field.name)) for field in chosen], style)
@@ -250,7 +256,7 @@ def _data_template(columns: list[tuple[Field, Any]], style: Style) -> Template:
 
 
 def _text_template(columns: list[tuple[Field, Any]], style: Style) -> Template:
-    """`name=value` pairs: `dir` if it is wanted, the most wanted, then others that have a value."""
+    """`name=value` pairs: `dir` if the style has it, the fields of `_TEXT_ORDER`, then others."""
     order = {name: rank for rank, name in enumerate(_TEXT_ORDER)}
     ranked = sorted(columns, key=lambda pair: order.get(pair[0].name, len(order)))
     pieces: list[Piece] = []
@@ -275,11 +281,11 @@ def _piece(field: Field, column: Any, lead: bytes, null: bytes | None, style: St
     """The piece of a template for a field.
 
     Args:
-        field: its name and kind.
+        field: the name and the kind of the field.
         column: its values.
-        lead: text before each.
-        null: text for an absent value, after the lead; None to leave out the lead, too.
-        style: of the rows.
+        lead: the text before each value.
+        null: the text for an absent value, after the lead; None to leave out the lead as well.
+        style: the style of the rows.
     """
     if field.kind == "bytes":
         return bytes_piece(lead, column, style.bytes_style, null)
@@ -294,7 +300,7 @@ def _piece(field: Field, column: Any, lead: bytes, null: bytes | None, style: St
         return (_text.TIME, lead, null, column)
     if field.kind in ("int", "time"):
         return (_text.INT, lead, null, column, field.none)
-    # Of booleans and enumerations the whole text of each value, with its lead, is a name.
+    # The kernel's names for booleans and enumerations are whole texts: the lead and the value.
     names = _BOOLEANS if field.kind == "bool" else field.names
     is_bare = style.form != "jsonl" or field.name in _BARE or field.kind == "bool"
     around = b"" if is_bare else b'"'
@@ -305,12 +311,12 @@ def _piece(field: Field, column: Any, lead: bytes, null: bytes | None, style: St
 
 
 def bytes_piece(lead: bytes, column: BinaryColumn, style: int, null: bytes | None = None) -> Piece:
-    """A binary column after `lead`."""
+    """The piece for a binary column after `lead`; for `null` see `_piece`."""
     return (_text.BYTES, lead, null, style, column.offsets, column.data, column.validity)
 
 
 def _text_style(kind: str, style: Style) -> int:
-    """The kernel's number for text: JSON as it is, which is ASCII; words as a string."""
+    """The kernel's style for text: JSON as it is, as it is ASCII; words as a string."""
     if kind == "text":
         encoding = _text.RAW if style.encoding == "raw" else _text.UTF8
         return encoding | (_text.CSV if style.form == "csv" else 0)
@@ -318,7 +324,7 @@ def _text_style(kind: str, style: Style) -> int:
 
 
 def headers_piece(column: HeadersColumn, lead: bytes, null: bytes | None, style: int) -> Piece:
-    """A column of headers after `lead`."""
+    """The piece for a column of headers after `lead`; for `null` see `_piece`."""
     keys = column.keys
     values = column.values
     sources = (keys.offsets, keys.data, values.offsets, values.data, values.validity)
@@ -329,10 +335,10 @@ def headers_piece(column: HeadersColumn, lead: bytes, null: bytes | None, style:
 
 #: Small enough for the cache, large enough to make system calls rare.
 BUFFER_BYTES = 1 << 19
-#: Bytes of bodies in a piece of records.
+#: The bytes of bodies in a piece of records.
 _PIECE_BYTES = 2 << 20
 _TEXTS = (_text.UTF8, _text.RAW)
-#: Takes a view of bytes.
+#: Writes a view of bytes.
 Write = Callable[[memoryview], object]
 
 
@@ -343,15 +349,15 @@ class RowWriter:
     """
 
     def __init__(self, write: Write | None = None, buffer_bytes: int | None = None) -> None:
-        """Write through `write`; None where `to` says so later."""
+        """Write through `write`; None if `to` sets it later."""
         self._buffer = memoryview(Buffer(buffer_bytes or BUFFER_BYTES))
         self.to(write or _nowhere)
 
     def to(self, write: Write) -> RowWriter:
         """Write through `write` from now on; returns this writer.
 
-        It is done with the bytes when it returns, or keeps them. Then it answers another buffer,
-        see `kseg.workers.Put`.
+        When `write` returns, it no longer needs the bytes; or it keeps them and returns another
+        buffer, see `kseg.workers.Put`.
         """
         self._write = write
         self.replaced = 0  #: values of CSV that differ from the log's bytes
@@ -457,7 +463,7 @@ def dump_workspace() -> Workspace:
 
 
 def inexact(template: Template) -> Template:
-    """The pieces that are written as text of CSV, also where they are not UTF-8."""
+    """The pieces whose bytes are written as text of CSV, even if they are not UTF-8."""
     return tuple(
         piece
         for piece in template
@@ -489,7 +495,7 @@ def _header_rows(
 
 if TYPE_CHECKING:
     pass
-#: Fields that say where a record lies, which only files have.
+#: Fields that say where a record is, which only exported files have.
 PLACE_FIELDS: Final = ("topic", "partition")
 #: The values of `kseg export --fields`.
 FIELD_NAMES: Final = (
@@ -509,10 +515,10 @@ _NUMBER_BYTES_MAX: Final = 32
 
 
 def typed_fields(kinds: Kinds, *, keep_bytes: bool = False) -> tuple[Field, ...]:
-    """The fields of a record's line; the reasons of decoded fields follow them.
+    """The fields of a record's line; the reason for a null of a decoded field follows the field.
 
     Args:
-        kinds: of the decoded fields.
+        kinds: the kinds of the decoded fields.
         keep_bytes: add the fields on request: the bytes of values that do not decode, and the id
             and the name of the schema.
     """
@@ -536,7 +542,7 @@ def _fields(kinds: Kinds, *, keep_bytes: bool) -> Iterator[Field]:
 def record_rows(
     columns: RecordColumns, style: Style, fields: tuple[Field, ...] = RECORD_FIELDS
 ) -> Template:
-    """The template for a piece of records; fields that it does not hold are empty in CSV only."""
+    """The template for a piece of records; CSV has empty cells for fields it does not hold."""
     held = held_columns(columns)
     for name, column in columns.arrays.items():
         if isinstance(column, TypedColumn):
@@ -556,10 +562,10 @@ def _typed_texts(column: TypedColumn) -> BinaryColumn:
 
 
 def _plain_json(column: BinaryColumn) -> BinaryColumn:
-    """JSON on one line, in ASCII: nothing in it ends a row or steers a terminal.
+    """JSON on one line, in ASCII, so that nothing in it ends a row or controls a terminal.
 
-    Line ends and tabs stand between its parts only, since strings escape them; text outside of
-    ASCII stands in strings only.
+    Line ends and tabs occur only between its parts, since strings escape them; characters outside
+    of ASCII occur only in strings.
     """
     if not len(column.data):
         return column
@@ -581,7 +587,7 @@ def _escape_match(match: re.Match[str]) -> str:
 
 
 def _numbers(column: TypedColumn) -> BinaryColumn:
-    """Numbers as JSON has them; floats that JSON lacks as words, as Kafka prints them."""
+    """Numbers as JSON text; floats that JSON lacks (NaN, infinity) as Kafka prints them."""
     values: Any = column.values
     texts = values.astype(f"S{_NUMBER_BYTES_MAX}")
     if values.dtype.kind == "f":
