@@ -19,7 +19,7 @@ from kseg.constants import PARTITION_KEYS
 from kseg.errors import NotALogError
 from kseg.files.grammar import PartitionName, parse_partition_dir
 
-#: More names than people look through are not collected.
+#: The most names that are read of a directory; nobody reads through more completions.
 _ENTRIES_MAX: Final = 100_000
 
 
@@ -31,7 +31,7 @@ def completion(shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None
-    # The base class's source(): the one for bash first runs a bash to ask its version.
+    # The base class's source(), as that of the class for bash first runs bash for its version.
     click.echo(ShellComplete.source(kind(cli, {}, "kseg", "_KSEG_COMPLETE")))
 
 
@@ -58,7 +58,7 @@ def fields(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) ->
 def job_fields(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names of fields that `kseg spark export` writes; after a comma, one more."""
     with suppress(ImportError):
-        from kseg.spark.jobs import EXPORT_FIELD_NAMES  # they need pyarrow
+        from kseg.spark.jobs import EXPORT_FIELD_NAMES  # imported late: needs pyarrow
 
         return _complete_list(EXPORT_FIELD_NAMES, incomplete)
     return []

@@ -123,7 +123,7 @@ def _copy_to(target: Path) -> None:
 
 
 def _damage(data: Path) -> None:
-    """Take from a data directory what a crash and a bad disk take."""
+    """Damage a data directory as a crash and a bad disk may."""
     from kseg.files.io import WriteFile, unlink
 
     with WriteFile.open(data / "orders-0" / "00000000000000000032.log") as file:
@@ -134,7 +134,7 @@ def _damage(data: Path) -> None:
 
 
 def _cut_end(partition: Path) -> None:
-    """Take the last bytes of a log, in the middle of a batch."""
+    """Remove the last bytes of a log, so that it ends inside a batch."""
     from kseg.files.io import WriteFile
 
     (log,) = partition.glob("*.log")
@@ -154,7 +154,7 @@ def _run(title: str, command: str) -> int:
 
 
 def _arrow_and_parquet() -> bool:
-    """Read the records as Arrow and the files that were exported; whether they agree."""
+    """Read the records as Arrow and from the exported files; returns whether they agree."""
     from kseg.records.scan import scan
 
     parquet: Any = require("pyarrow.parquet", extra="arrow")
@@ -172,7 +172,7 @@ def _arrow_and_parquet() -> bool:
 
 
 def _side_by_side(*, no_spark: bool) -> bool:
-    """One small job here and through Spark; whether both saw the same."""
+    """Run a small job here and through Spark; returns whether both results are the same."""
     summaries = {"kseg": summarise_locally(_DATA)}
     if no_spark:
         output.write_line("Sums over all records:")
@@ -197,7 +197,7 @@ def _side_by_side(*, no_spark: bool) -> bool:
 
 
 def _break_and_repair() -> bool:
-    """Cut the end of a log, as in a crash, and recover it; whether it is whole then."""
+    """Cut the end of a log, as in a crash, and recover it; returns whether it is whole then."""
     output.write_line()
     output.write_line(f"Break a log, as a crash may: the last {_LOST_BYTES} bytes are gone.")
     output.write_line(f"$ cd {_DATA}")

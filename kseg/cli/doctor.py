@@ -184,8 +184,8 @@ def _of_directory(directory: DirectoryOutlook, rate: float | None) -> Iterator[s
     """The outcome of a directory, how much is read again, and its findings.
 
     Args:
-        directory: of the report.
-        rate: bytes a second that were measured; None if they were not.
+        directory: a directory of the report.
+        rate: the bytes a second that were measured; None if too few were read.
     """
     stop = "clean stop" if directory.clean else "no clean stop"
     size = output.human_bytes(sum(partition.bytes for partition in directory.partitions))
@@ -223,7 +223,7 @@ def _is_swept(finding: BrokerFinding) -> bool:
 def _reading(
     swept: Sequence[PartitionOutlook], directory: DirectoryOutlook, rate: float | None
 ) -> str:
-    """How much of some partitions is read again, and how long that takes."""
+    """How much of some partitions is read again, and how long that takes, in words."""
     count = output.counted(len(swept), "partition")
     size = output.human_bytes(sum(partition.swept_bytes for partition in swept))
     text = f"loading reads {size} of {count} again"
@@ -237,7 +237,13 @@ def _reading(
 
 
 def _lines(findings: Sequence[BrokerFinding], indent: str = "", home: str = "") -> Iterator[str]:
-    """The worst first; of many of one kind, some. Paths inside of `home` lose that prefix."""
+    """Lines about findings, the worst first; of many findings of one code, only the first ones.
+
+    Args:
+        findings: the findings.
+        indent: the text before each line.
+        home: a prefix that is removed from paths.
+    """
     order = ("error", "warning", "note")
     shown: Counter[str] = Counter()
     for finding in sorted(findings, key=lambda item: order.index(item.severity)):
@@ -250,7 +256,7 @@ def _lines(findings: Sequence[BrokerFinding], indent: str = "", home: str = "") 
 
 
 def _with_mend(finding: BrokerFinding, home: str, indent: str) -> Iterator[str]:
-    """A finding in one line, then its repair, each command on a line of its own."""
+    """A line about a finding, then the lines of its advice."""
     exception = f" ({finding.exception})" if finding.exception else ""
     path = finding.path.removeprefix(home)
     yield f"{indent}{finding.severity}: {path}: {finding.message}{exception}"

@@ -119,15 +119,15 @@ class Dump(RecordLines):
         """Start with nothing written and nothing found.
 
         Args:
-            style: the form of rows.
-            out: takes the rows.
+            style: the style of the rows.
+            out: the stream to which rows are written.
             request: the records.
-            batches: a row for each batch, not for each record.
+            batches: write a row for each batch, not for each record.
             mapping: how files are opened.
             key: only records with this key.
-            limit: stop after so many rows.
-            last: only so many rows, the last ones of each partition.
-            jobs: threads.
+            limit: stop after this number of rows; None for all.
+            last: only this number of rows, the last ones of each partition; None for all.
+            jobs: the number of threads.
             how: as for `RecordLines`.
         """
         super().__init__(style, out, **how)
@@ -136,14 +136,14 @@ class Dump(RecordLines):
         self._key = key
         self._left = limit
         self._held: deque[tuple[Rows, Source]] = deque()
-        #: Counted rows come one after the other: there is little to share where rows end soon.
+        #: With a limit there is little work to share, so one thread does it.
         self._jobs = jobs if limit is None and last is None else 1
         self.fields = BATCH_FIELDS if batches else RECORD_FIELDS
         self._batches_only = batches
         self._mapping = mapping
         self._memory = PerThread(dump_workspace)
         self._met_log = False
-        #: Read only so many bytes of each file; None for all.
+        #: The most bytes to read of each file; None for all.
         self.bytes_max: int | None = None
 
     def paths(self, paths: Sequence[str], selection: Selection) -> None:
@@ -169,13 +169,13 @@ class Dump(RecordLines):
     def _found_under(self, paths: Sequence[str], selection: Selection) -> list[InputFile]:
         """The files under the paths, each once.
 
-        Lines of CSV have one head, so that records are decoded by the name of their topic only if
-        all are.
+        All lines of CSV have the same columns, so records are decoded according to their topic only
+        if all files are of such topics.
         """
         files_by_path = dict[str, InputFile]()
-        at = paths.index("-") if "-" in paths else len(paths)
+        stdin_at = paths.index("-") if "-" in paths else len(paths)
         replicas = "all" if self._batches_only else "refuse"
-        for named in (paths[:at], paths[at : at + 1], paths[at + 1 :]):
+        for named in (paths[:stdin_at], paths[stdin_at : stdin_at + 1], paths[stdin_at + 1 :]):
             if named == ("-",):
                 files_by_path["-"] = InputFile(_STDIN_PATH, _STDIN)
                 continue
@@ -189,7 +189,7 @@ class Dump(RecordLines):
         return files
 
     def _topic(self, source: InputFile) -> InternalTopic | ConnectTopic | None:
-        """The internal topic by whose schemas the records of a file are decoded."""
+        """The internal topic whose schemas decode the records of a file; None for other files."""
         if self._batches_only:
             return None
         topic = None if source.partition is None else source.partition.topic
@@ -197,10 +197,10 @@ class Dump(RecordLines):
         return self.topic_of(topic, source.path if itself else None, source.name.kind)
 
     def _partition(self, files: list[InputFile], *, titles: bool) -> Iterator[Work]:
-        """Dump files of one directory; the last one may end in zeros without harm."""
+        """Dump files of one directory; zeros at the end of the last one are no damage."""
         holds_rows = self.last is not None
         if titles and holds_rows:
-            # Which files the rows come from is not known yet.
+            # The files that the last rows are in are not known yet.
             yield putting(_title(files[0].path.parent))
         for source in files:
             if not source.name.kind.holds_batches:
@@ -234,7 +234,7 @@ class Dump(RecordLines):
                 yield use.to(work)
 
     def _files_in_range(self, logs: list[InputFile]) -> tuple[list[InputFile], int]:
-        """The files that can hold the wanted offsets, and the place to begin in the first one."""
+        """The files that can hold the wanted records, and the position to begin at in the first."""
         takes_all = self.request.bounds == (ALL, ALL) and self._key is None
         if self.last is not None and takes_all and not self._batches_only:
             from kseg.records.narrowing import tail_of
@@ -246,7 +246,7 @@ class Dump(RecordLines):
         return list(_segments_in_range(logs, self.request)) if len(logs) > 1 else logs, 0
 
     def _entries(self, source: InputFile, put: Put) -> None:
-        """Dump the entries of a file that is no log; damage is a finding."""
+        """Dump the entries of a file that is not a log; damage is a finding."""
         try:
             self._write_entries(source, put)
         except (CorruptIndexError, UnreadableError) as error:
@@ -263,8 +263,8 @@ class Dump(RecordLines):
 
         Args:
             file: the file.
-            tiles: of a walk over it.
-            is_last: of its partition, so that it may end in zeros.
+            tiles: the tiles of a walk over it.
+            is_last: whether it is the last file of its partition, which may end in zeros.
         """
         self._met_log = True
         style = self.style_of(file.directory, file.path.name)
@@ -339,7 +339,7 @@ class Dump(RecordLines):
         return self._left == 0
 
     def _take_rows(self, rows: Rows, source: Source, sink: RowWriter, put: Put) -> None:
-        """Write records or batches, or hold them back."""
+        """Write records or batches within the limit; with `last`, only remember the latest."""
         if self._left is not None:
             rows = rows[: self._left]
             self._left -= len(rows)
@@ -347,7 +347,7 @@ class Dump(RecordLines):
             self._write_rows(rows, source, sink, put)
             return
         self._held.append((rows, source))
-        surplus = sum(len(held) for held, _source in self._held) - self.last
+        surplus = sum(len(rows_held) for rows_held, _source in self._held) - self.last
         while self._held and len(self._held[0][0]) <= surplus:
             surplus -= len(self._held.popleft()[0])
 
@@ -359,7 +359,7 @@ class Dump(RecordLines):
 
     def _finish(self) -> None:
         """Write the rows that are held back; the next rows belong to another partition."""
-        surplus = sum(len(held) for held, _source in self._held) - (self.last or 0)
+        surplus = sum(len(rows_held) for rows_held, _source in self._held) - (self.last or 0)
         with self.sink(self._take) as sink:
             for rows, source in self._held:
                 latest = rows[max(surplus, 0) :]
@@ -395,7 +395,7 @@ def _title(path: Path) -> bytes:
 
 
 def _segments_in_range(logs: list[InputFile], request: Request) -> Iterator[InputFile]:
-    """The segments whose base offsets leave room for the range."""
+    """The segments that can have offsets in the range of a request, by their base offsets."""
     bases = [
         INT64_MIN if source.name.base_offset is None else source.name.base_offset for source in logs
     ]
@@ -413,10 +413,10 @@ def complete_wrappers(
     Both become `UNKNOWN` for a message that cannot be inflated.
 
     Args:
-        data: bytes of the file from `base` on.
-        base: file position of `data[0]`.
-        table: headers of batches inside `data`.
-        on_error: called with each error inside them.
+        data: the bytes of the file from `base` on.
+        base: the position of `data[0]` in the file.
+        table: the headers of batches inside `data`.
+        on_error: called with each error in these batches.
     """
     wrapped = table.is_wrapper
     if not wrapped.any():
@@ -444,8 +444,8 @@ def message_errors(columns: RecordColumns, table: BatchTable) -> Iterator[Corrup
     """An error for each message in a sound wrapper whose own checksum is wrong.
 
     Args:
-        columns: with `position`, `offset` and `valid`.
-        table: their headers, with the results of the checksums.
+        columns: the messages: `position`, `offset` and `valid`.
+        table: the headers of their wrappers, with the results of the checksums.
     """
     rows = np.flatnonzero(~columns.valid)
     if not len(rows):

@@ -108,7 +108,7 @@ def _lines_of_other_files(report: ExplainReport, *, segments: bool) -> Iterator[
 
 
 def _reasons_by_partition(partitions: Sequence[PartitionKeeps], cause: str) -> list[str]:
-    """For each partition with files of a cause: its name, and the reason."""
+    """A line for each partition with files of a cause: its path, and the reason."""
     reasons: dict[str, str] = {}
     for partition in partitions:
         for row in partition.rows:
@@ -144,7 +144,7 @@ def _write_partitions(partitions: Sequence[PartitionKeeps], *, segments: bool) -
 
 
 def _roll_lines(partition: PartitionKeeps) -> Iterator[str]:
-    """Why there are many small segments."""
+    """Lines about why a partition has many small segments."""
     from kseg.analysis.explain import ROLLS
 
     if partition.rolls:
@@ -162,7 +162,7 @@ def _remote_lines(partition: PartitionKeeps) -> Iterator[str]:
 
 
 def _rows(rows: Sequence[KeptFile], indent: str = "", *, whole: bool = True) -> Iterator[str]:
-    """A line for each file; unless `whole`, for the first ones, and one for the rest."""
+    """A line for each file; unless `whole`, only for the first ones, and one about the rest."""
     shown = rows if whole else rows[:_LINES_MAX]
     for row in shown:
         yield f"{indent}{_row(row)}"
@@ -171,7 +171,7 @@ def _rows(rows: Sequence[KeptFile], indent: str = "", *, whole: bool = True) -> 
 
 
 def _row(row: KeptFile) -> str:
-    """A file: its size, its cause, and when it goes, in words."""
+    """The line of a file: its path, its size, its cause, and when it is deleted."""
     size = output.human_bytes(row.bytes + row.index_bytes)
     parts = [f"{row.path}: {size}: {row.cause}"]
     if row.why:
@@ -187,7 +187,12 @@ def _row(row: KeptFile) -> str:
 
 
 def _what_if_lines(what_if: WhatIf, *, left_out: int) -> Iterator[str]:
-    """The answer to `--what-if`; `left_out` partitions have a policy that is not known."""
+    """Lines with the answer to `--what-if`.
+
+    Args:
+        what_if: the answer.
+        left_out: the number of partitions left out of it, as their policy is not known.
+    """
     size = output.human_bytes(what_if.bytes)
     yield ""
     yield f"with {', '.join(what_if.settings)}: {size} would go at once"
@@ -208,7 +213,7 @@ def _what_if_lines(what_if: WhatIf, *, left_out: int) -> Iterator[str]:
 
 def _codec_line(estimate: CodecEstimate) -> str:
     """The size of a topic in another codec, with the error of the estimate."""
-    size, made, error, sampled = map(
+    size, new_size, error, sampled = map(
         output.human_bytes,
         (estimate.bytes, estimate.new_bytes, estimate.error_bytes, estimate.sampled_bytes),
     )
@@ -216,5 +221,6 @@ def _codec_line(estimate: CodecEstimate) -> str:
         "" if estimate.level is None else f" at level {estimate.level}"
     )
     return (
-        f"{estimate.topic}: {size} would be {made} +- {error} with {how}; by a sample of {sampled}"
+        f"{estimate.topic}: {size} would be {new_size} +- {error} with {how}; by a sample of"
+        f" {sampled}"
     )

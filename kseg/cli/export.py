@@ -142,10 +142,14 @@ _ARROW_FIELDS = (
 
 
 def fields_of(form: str, chosen: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The fields in order; all if None. Arrow and Parquet files also hold topic and partition.
+    """The fields of exported files, in order.
+
+    Args:
+        form: the format; only Arrow and Parquet files have topic and partition by default.
+        chosen: the fields that the user chose; None for the default.
 
     Raises:
-        ValueError: the form does not have one.
+        ValueError: the format does not have one of them.
     """
     is_arrow = form in ("parquet", "arrow")
     if chosen is None:
@@ -160,9 +164,9 @@ class AnyFormat(FileFormat):
     """The form of exported files, also of those with lines of text.
 
     Attributes:
-        encoding: of bytes.
-        has_place: whether lines have the file, and the directory where one was asked for.
-        formulas: leave text in CSV that a spreadsheet would compute as it is.
+        encoding: the encoding of bytes.
+        has_place: whether lines have the file, and the directory unless a file was named.
+        formulas: do not change text in CSV that a spreadsheet would take for a formula.
     """
 
     encoding: str = "base64"

@@ -59,7 +59,7 @@ def info(
     """Run the verb; returns the exit code."""
     if tier_of_run() is not None:
         return _info_of_tier(paths, selection, as_json=as_json)
-    from kseg.analysis.info import info_of  # a lookup does without
+    from kseg.analysis.info import info_of  # imported late: a lookup does not need it
 
     catalog = catalog_of(paths, selection, files="all")
     partitions = info_of(catalog, threads=jobs)
@@ -184,7 +184,7 @@ def _minute(time: int | None) -> str | None:
 
 
 def names_of(documents: Sequence[dict[str, Any]]) -> list[str]:
-    """Names of rows: the last part of each path, or the whole path if several end so."""
+    """The names of rows: the last part of each path, or the whole path if several end alike."""
     names = [document["dir"] or os.path.basename(document["path"]) for document in documents]
     counts = Counter(names)
     return [
@@ -198,7 +198,7 @@ def names_of(documents: Sequence[dict[str, Any]]) -> list[str]:
 
 #: Of a key that is shown as text; JSON has the whole.
 _KEY_CHARACTERS_MAX = 32
-#: Bars of a timeline.
+#: The number of bars of a timeline.
 _BARS_MAX = 24
 
 
@@ -400,7 +400,7 @@ def _by_offset(log: Log, offset: int) -> FoundRecord | None:
 
 
 def _by_time(log: Log, time_ms: int) -> FoundRecord | None:
-    """The first record that is not older than a time; None for none."""
+    """The first record that is not older than a time; None if there is none."""
     record = log.lookup_time(time_ms)
     return None if record is None else (record.offset, record.timestamp, record.batch)
 

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from kseg.internal.registry import Schema, Schemas
 
 _RETENTION: Final = "offsets.retention.minutes"
-#: So many groups stand in one command: systems bound its length.
+#: The most groups in one command, whose length systems limit.
 _COMMAND_GROUPS: Final = 100
 _TOOLS: Final = {
     "kafka-consumer-groups.sh": ("Classic", "Consumer"),
     "kafka-streams-groups.sh": ("Streams",),
 }
-#: How a tool takes the partitions of one topic.
+#: Tool -> its option for the partitions of one topic, where that is not `--topic`.
 _TOPIC_OPTIONS: Final = {"kafka-streams-groups.sh": "--input-topic"}
 _NO_RESET: Final = (
     "kafka-share-groups.sh --reset-offsets takes --to-earliest, --to-latest or --to-datetime, and "
@@ -93,7 +93,7 @@ def _has_errors(report: Groups | Transactions | Metadata | Schemas) -> bool:
 
 
 def _retention(settings: Sequence[Setting]) -> dict[str, Any]:
-    """The argument of `kseg.groups` for the retention; none for the default."""
+    """The argument of `kseg.groups` for the retention; empty for the default."""
     minutes = {}
     for setting in settings:
         if setting.name != _RETENTION or setting.topic is not None or not setting.value.isdecimal():
@@ -107,8 +107,8 @@ def _print(report: Groups, glob: str, *, moments: bool) -> None:
 
     Args:
         report: the groups.
-        glob: of their ids; "*" for all.
-        moments: whether they are those of the past, so that it counts how much was taken.
+        glob: the glob that chose the groups; "*" for all.
+        moments: whether they are of a past time, so that the ends of the logs read are printed.
     """
     if not report.logs:
         output.write_line("no topic of groups is here: __consumer_offsets, __share_group_state")
@@ -135,7 +135,7 @@ def _print(report: Groups, glob: str, *, moments: bool) -> None:
 
 
 def write_logs(logs: Iterable[LogTaken]) -> None:
-    """A line for each partition of an internal topic: how much of it was taken."""
+    """Print a line for each partition of an internal topic: how much of it was read."""
     for log in logs:
         last = "nothing"
         if log.last_offset is not None:
@@ -145,7 +145,7 @@ def write_logs(logs: Iterable[LogTaken]) -> None:
 
 
 def _table(head: str, rows: Sequence[Any]) -> None:
-    """Rows as a table, if there are any; times as text."""
+    """Print rows as a table, with times as text; nothing if there are no rows."""
     names = head.split()
     if rows:
         cells = [
@@ -169,9 +169,14 @@ def _member_texts(row: Mapping[str, Any]) -> dict[str, Any]:
 def write_resets(
     report: Groups, path: Path, commits: Iterable[Mapping[str, Any]] | None = None
 ) -> list[str]:
-    """Write commits for Kafka's tools, all if None; returns the commands that read the file.
+    """Write commits into a file for Kafka's tools; returns the commands that read the file.
 
-    The tools take a file without the column of groups for one group, and with it for several.
+    The tools expect the column of groups only in a file of several groups.
+
+    Args:
+        report: the groups.
+        path: the new file.
+        commits: the commits to write; all commits of the report if None.
     """
     types = {group.group: group.type for group in report}
     rows = [  # group, topic, partition and offset
@@ -211,17 +216,17 @@ def write_resets(
 
 
 def unreset_share(report: Groups) -> Iterator[str]:
-    """A line about share groups, which the file does not have, if there are any."""
+    """A line about share groups, which the file cannot have; nothing if there are none."""
     if any(group.type == "Share" for group in report):
         yield _NO_RESET
 
 
 def _not_reset(report: Groups, later: Sequence[GroupChange]) -> Iterator[str]:
-    """The partitions and groups that the file cannot have, with the commands for the first.
+    """Lines about groups and partitions that the file cannot have, and commands for the partitions.
 
     Args:
         report: the groups at the time of the file.
-        later: the commits that are there now, and were not then.
+        later: the commits that exist now and did not exist then.
     """
     for group in sorted({group_row.group for group_row in report if "\n" in group_row.group}):
         yield f"{printable(group)}: not in the file, since its name has a line break"
@@ -392,7 +397,7 @@ def metadata(
 
 
 def _print_state(state: Metadata) -> None:
-    """Print a state: how far the log was taken, and each table with rows."""
+    """Print a state: up to where the log was read, and each table that has rows."""
     complain(*(f"kseg: {finding.severity}: {finding}" for finding in state.findings))
     time = iso_text(state.timestamp) or "no known time"
     line = f"up to offset {state.end_offset}, {time}, leader epoch {state.leader_epoch}"
@@ -415,7 +420,7 @@ def _write_table(rows: list[dict[str, str]]) -> None:
 
 
 def _row_texts(row: dict[str, Any]) -> dict[str, str]:
-    """A row as text; `certain` is shown only where a row is not."""
+    """A row as text; `certain` is shown only in a row that is not certain."""
     cells = {name: _cell(value) for name, value in row.items() if name != "hidden"}
     if row.get("hidden"):
         cells["value"] = "(hidden)"
@@ -438,7 +443,7 @@ def _change_line(row: dict[str, Any]) -> str:
 
 
 def _cell(value: Any) -> str:
-    """A value as text; nothing for None."""
+    """A value as text; empty for None."""
     if isinstance(value, list):
         return ",".join(map(str, value))
     if isinstance(value, bool):

@@ -103,7 +103,7 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The verb, or with --spark its job; an error for an unknown one names the nearest."""
+        """The verb, or with --spark its job; the error for an unknown verb names the nearest."""
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             failures.refuse_verb(ctx, args[0], VERBS)
         end = args.index("--") if "--" in args else len(args)
@@ -117,7 +117,7 @@ class Verbs(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The verb's command, out of its own module."""
+        """The command of a verb, from its own module."""
         if cmd_name not in VERBS:
             return None
         home = next(home for home, verbs in _MODULES.items() if cmd_name in verbs.split())
@@ -311,12 +311,12 @@ def verb(
 
 
 def begin() -> None:
-    """Let nothing be collected until a verb begins; for a process that ends with its verb."""
+    """Switch garbage collection off until a verb begins, in a process that ends with its verb."""
     gc.disable()
 
 
 def end() -> None:
-    """Let the interpreter end without looking through all that is there."""
+    """Let the interpreter end without a garbage collection."""
     gc.freeze()
     gc.enable()  # of a verb's help it is still off
 

@@ -84,7 +84,7 @@ def dump(context: click.Context, /, paths: Paths, query: dict[str, Any], **words
 
 
 def _files(path: Path) -> list[Path]:
-    """A file itself; of a directory, the files that the tool can print, by name.
+    """A file itself; or the files in a directory that the tool can print, sorted by name.
 
     Raises:
         NotALogError: the directory has none.
@@ -100,7 +100,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _options(words: dict[str, Any], out: IO[bytes]) -> DumpOptions:
-    """The options of a run, out of those of the command line."""
+    """The options of a run, from those of the command line."""
     lines = _lines(words)
     parser = _parser(words, lines)
     return DumpOptions(
@@ -149,7 +149,7 @@ def _parser(words: dict[str, Any], lines: Lines) -> Parser | None:
 
 
 def _decoder(name: str | None) -> Any:
-    """The decoder by the name of a class of Kafka's; None for text."""
+    """The decoder for the name of a class of Kafka; None for text."""
     kind = (name or "string").rpartition(".")[2].lower().removesuffix("decoder")
     if kind not in _DECODERS:
         raise click.UsageError(f"No decoder {name!r}; there are {DECODER_NAMES}.")
@@ -193,14 +193,14 @@ class Gaps:
         self._pairs: list[tuple[int, int]] = []
 
     def add(self, offsets: Int64s) -> None:
-        """Take the next offsets. Before Kafka 4.4, any may follow -1."""
+        """Add the next offsets of the log. Before Kafka 4.4, any offset may follow -1."""
         before = np.concatenate(([np.int64(self._previous)], offsets[:-1]))
         is_gap = ((before != -1) | self._starts_at_zero) & (offsets != before + 1)
         self._pairs += zip(before[is_gap].tolist(), offsets[is_gap].tolist(), strict=True)
         self._previous = int(offsets[-1])
 
     def lines(self, heading: str) -> Iterator[str]:
-        """The lines of Kafka's tool about them; before Kafka 4.4, the last pair comes first."""
+        """The lines of Kafka's tool about gaps; before Kafka 4.4, the last gap comes first."""
         if self._pairs:
             yield heading
         by_offset = sorted(dict(self._pairs).items())
@@ -292,7 +292,7 @@ class KafkaDump(Dump):
         self._write_batches(tile.table, sink.rows)
 
     def _write_batches(self, table: BatchTable, write: Callable[[Template, int], object]) -> None:
-        """Write the lines of a table, a run of one family at a time."""
+        """Write the lines of a table, a run of batches before magic 2, or of magic 2, at a time."""
         for start, end in runs(table.magic < 2):
             part = table.take(slice(start, end))
             write(self._options.lines.batch_line(part), len(part))
@@ -317,19 +317,19 @@ class KafkaDump(Dump):
         put(batch_lines.rest())
 
     def _add_offsets(self, path: Path, offsets: Int64s) -> None:
-        """Take offsets of a log, for the gaps that are listed at the end."""
+        """Note the offsets of a log, whose gaps are listed at the end."""
         gaps = Gaps(starts_at_zero=self._options.lines.starts_at_zero)
         self._gaps.setdefault(path, gaps).add(offsets)
 
     def _note(
         self, columns: RecordColumns, source: Source, put: Put, row: int, error: KsegError
     ) -> None:
-        """Report a record, by its row, that cannot be decoded."""
+        """Report the record in a row, which cannot be decoded."""
         error.position, error.offset = int(columns.position[row]), int(columns.offset[row])
         self.find(error, source.path, put)
 
     def _record_line(self, columns: RecordColumns, finder: Columns, note: Note) -> Template:
-        """The line of each record of a piece, which are of one family."""
+        """The line of each record of a piece: all records are before magic 2, or all are of it."""
         options = self._options
         lines = self._options.lines
         is_message = columns.magic[0] < 2
@@ -343,7 +343,7 @@ class KafkaDump(Dump):
             if not is_message:
                 pieces.append(headers_piece(columns.headers, b" headerKeys: ", b"", options.style))
             if control is not None:
-                from kseg.cli.kafka_dump.decoders import control_marks  # few logs have any
+                from kseg.cli.kafka_dump.decoders import control_marks  # imported late: rare
 
                 pieces.append(bytes_piece(b"", control_marks(columns, note), options.style))
         if options.parser is not None:
@@ -370,9 +370,9 @@ class _BatchLines:
         """Start before the first batch.
 
         Args:
-            lines: one for each batch, in the order of the table, each with its line feed; empty in
-                a release that prints none, where the text of every batch is empty.
-            count: of batches.
+            lines: a line for each batch, in the order of the table, with its line feed; empty in a
+                release that prints none, where the text of every batch is empty.
+            count: the number of batches.
         """
         self._data = np.frombuffer(lines, np.uint8)
         ends = np.flatnonzero(self._data == 0x0A) + 1 if lines else np.zeros(count)
@@ -380,23 +380,25 @@ class _BatchLines:
         self._next_row = 0
 
     def up_to(self, rows: Int64s) -> BinaryColumn:
-        """The text before each record: lines not given yet, up to that of its batch.
+        """The text before each record: the lines since the record before, up to that of its batch.
+
+        So the second record of a batch has an empty text, and the line of a batch without records
+        comes before the next record.
 
         Args:
-            rows: for each record its batch in the table, ascending. The second record of a batch
-                gets an empty text; a batch without records gives its line to the next record.
+            rows: int64[n], the batch of each record in the table, ascending.
         """
         starts = np.concatenate(([self._next_row], rows + 1))
         self._next_row = int(starts[-1])
         return BinaryColumn(self._ends[starts], self._data)
 
     def rest(self) -> bytes:
-        """The lines of the batches after the last record that `up_to` was asked for."""
+        """The lines of the batches after the last record for which `up_to` was called."""
         return self._data[self._ends[self._next_row] :].tobytes()
 
 
 class _Checksums:
-    """The stored checksums of messages, inside compressed ones too, a piece after the other."""
+    """The stored checksums of messages, also of those inside compressed ones, piece by piece."""
 
     def __init__(self, tile: Tile) -> None:
         """Start before the first message of a tile."""
@@ -405,7 +407,11 @@ class _Checksums:
         self._left: Int64s = np.empty(0, np.int64)
 
     def of(self, rows: Int64s) -> Int64s:
-        """The checksum of each message of a piece, by the outermost message of each, in order."""
+        """int64[n]: the checksum of each message of the next piece.
+
+        Args:
+            rows: int64[n], the row in the table of the message, or of its wrapper; ascending.
+        """
         checksums = self._tile.table.crc[rows]
         for row in np.unique(rows[self._tile.table.is_wrapper[rows]]).tolist():
             first, end = np.searchsorted(rows, [row, row + 1]).tolist()
@@ -417,7 +423,7 @@ class _Checksums:
         return checksums
 
     def _inner_checksums(self, row: int) -> Int64s:
-        """The checksums of the messages in a compressed one, by its row in the table."""
+        """The checksums of the messages inside the compressed message in a row of the table."""
         table = self._tile.table.take(slice(row, row + 1))
         data = body_of(
             self._tile.data,
