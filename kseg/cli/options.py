@@ -87,7 +87,7 @@ def parse_names(text: str, noun: str, allowed: Sequence[str]) -> tuple[str, ...]
 
 
 def check_names(names: tuple[str, ...], noun: str, allowed: Sequence[str]) -> tuple[str, ...]:
-    """The names, if each is one of the known ones and is there once.
+    """Check that each name is one of the known ones, and occurs only once; returns the names.
 
     Raises:
         ValueError: one is unknown, or there twice.
@@ -126,7 +126,7 @@ def parse_setting(text: str) -> Setting:
 
 
 def _without_unit(name: str, value: str) -> str:
-    """A time or size with a unit, such as 7d or 1GiB, in ms or bytes; another value as it is."""
+    """A time or size with a unit, such as 7d or 1GiB, in ms or bytes; other values unchanged."""
     text = value.strip()
     if not text[-1:].isalpha():
         return value
@@ -137,7 +137,7 @@ def _without_unit(name: str, value: str) -> str:
 
 
 def by_topic(settings: Sequence[Setting]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Settings for every topic, and settings of single topics; the last of a name counts."""
+    """Settings for all topics, and topic -> its settings; the last value of a name counts."""
     plain: dict[str, str] = {}
     of_topics: dict[str, dict[str, str]] = {}
     for setting in settings:
@@ -169,7 +169,7 @@ class CommandSettings(NamedTuple):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """All but the time, as arguments of `kseg.settings`, `kseg.doctor` and others."""
+        """All settings except the time, as arguments of `kseg.settings`, `kseg.doctor` etc."""
         plain, of_topics = by_topic(self.settings)
         return {
             "config": plain,
@@ -201,7 +201,7 @@ class ParsedTime(Parsed):
     """A parameter type for times, which may be counted from `--now`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As `Parsed` has it; the function gets the clock, too."""
+        """As `Parsed.convert`; the function also gets the clock."""
         now_ms = None if ctx is None else ctx.meta.get(_NOW)
         parse = partial(self.parse, now_ms=CommandSettings(now_ms=now_ms).clock)
         return Parsed(self.name, parse).convert(value, param, ctx)
@@ -267,7 +267,7 @@ SETTING = Parsed("[TOPIC:]NAME=VALUE", parse_setting)
 
 
 def completed(name: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """The completion of an option, by the name of a function of `kseg.cli.completion`."""
+    """The completion of an option: the function of `kseg.cli.completion` with a name."""
 
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         from kseg.cli import completion  # it is loaded for a shell only
@@ -350,7 +350,7 @@ class _InternalTopics(_Choice):
 
 
 def _jobs(_ctx: click.Context, _parameter: click.Parameter, value: int | None) -> int:
-    """The number of threads; that of the cores if none is given, or 0."""
+    """The number of threads; the number of cores if none is given, or 0."""
     from kseg.workers import usable_cores
 
     return value or usable_cores()
@@ -435,7 +435,7 @@ def _declare_option(question: Question, option: Asked, verb: str = "") -> Option
 
 
 def asked(name: str, verb: str = "") -> Option:
-    """The options of one question, by its name in Python; for one verb, or for all."""
+    """The options of the question with a name in Python; for one verb, or for all verbs."""
     question = BY_NAME[name]
     if name in _READY:
         return _READY[name]

@@ -74,11 +74,11 @@ def analysis(
     """Run an analysis as its verb does, with Spark in place of threads; returns the exit code.
 
     Args:
-        verb: its name.
+        verb: the name of the verb.
         run: runs the verb.
-        cores: of this machine.
-        job: of `--job`.
-        words: options and paths.
+        cores: the number of cores of this machine to use.
+        job: the directory of `--job`; None if it was not given.
+        words: the options and paths, as arguments of `run`.
     """
     with ExitStack() as stack:
         runner = SparkRunner(

@@ -122,7 +122,7 @@ path STRING
 keyError STRING NULL
 valueError STRING NULL
 corrupt STRING NULL""")
-#: A row a record batch, in the words of `kseg dump --batches`.
+#: The columns of a row for each record batch, with the names of `kseg dump --batches`.
 _BATCH_COLUMNS: Final = _parse_columns("""\
 topic STRING NULL
 partition INT NULL
@@ -147,7 +147,7 @@ magic INT
 codec STRING
 crc BIGINT
 crcOk BOOLEAN NULL""")
-#: A row a log file, in the words of `kseg info --segments`.
+#: The columns of a row for each log file, with the names of `kseg info --segments`.
 _SEGMENT_COLUMNS: Final = _parse_columns("""\
 topic STRING NULL
 partition INT NULL
@@ -195,11 +195,11 @@ _SIMPLE_NAMES: Final = {
 
 
 def ddl(options: SourceOptions, comment: str | None = None) -> str:
-    """The schema that the source offers when the query brings none, as Spark DDL.
+    """The schema of the source for a query that has none, as Spark DDL.
 
     Args:
-        options: for the columns.
-        comment: of the first column.
+        options: the options, which decide the columns.
+        comment: a comment on the first column; None for no comment.
 
     Raises:
         ValueError: `columns` has a name of no column.
@@ -222,7 +222,7 @@ def _columns_of_options(options: SourceOptions) -> Iterable[Column]:
 
 
 def _columns_of(options: SourceOptions | None) -> dict[str, Column]:
-    """The columns of a mode, decoded ones with types of their own."""
+    """Name in lower case -> a column of the mode; decoded columns have the types of their kinds."""
     if options is None:
         return COLUMNS
     columns = MODES[options.mode]
@@ -250,11 +250,11 @@ def _ddl_of(kind: Any) -> str:
 
 
 def project(schema: StructType, options: SourceOptions | None = None) -> Projection:
-    """Take a query's schema as its projection.
+    """The projection of a query, from its schema.
 
     Args:
         schema: Spark's `StructType`.
-        options: for the mode, and for rows about damage; no such rows if None.
+        options: say the mode, and whether damage has rows; records without such rows if None.
 
     Raises:
         ValueError: a column that does not exist, another type than it has, or NOT NULL where nulls
@@ -278,7 +278,7 @@ def project(schema: StructType, options: SourceOptions | None = None) -> Project
 
 
 def _arrow_type(field: StructField) -> pa.DataType:
-    """The Arrow type of a column, as the rows are made."""
+    """The Arrow type of the rows' column for a field of Spark's schema."""
     import pyarrow as pa
 
     types = {
@@ -309,7 +309,7 @@ def _arrow_type(field: StructField) -> pa.DataType:
 
 
 def _column(name: str, columns: Mapping[str, Column]) -> Column:
-    """A column by its name, in any case."""
+    """The column with a name, whatever its upper and lower case."""
     column = columns.get(name.lower())
     if column is None:
         names = [column.name for column in columns.values()]
@@ -319,7 +319,7 @@ def _column(name: str, columns: Mapping[str, Column]) -> Column:
 
 
 def _item_nullable(name: str, array: Any) -> bool:
-    """Whether an array may hold nulls, which `simpleString` leaves out."""
+    """Whether an array may hold nulls, which `simpleString` does not say."""
     if not all(part.nullable for part in getattr(array.elementType, "fields", ())):
         raise ValueError(f"kseg: fields of {name!r} can be null, so NOT NULL is refused")
     return bool(array.containsNull)

@@ -1,8 +1,8 @@
 """The analyses of kseg, with Spark's workers to share the work.
 
 Each of verify, stats, doctor, explain and diff has its plan, its examination, its report and its
-options in `kseg.analysis`, where threads run it. `SparkRunner` takes the place of the threads. Any
-free worker examines a unit. Answers that are kept in a job directory hold until the files of a unit
+options in `kseg.analysis`, where threads run it. `SparkRunner` replaces the threads. Any free
+worker examines a unit. Answers that are stored in a job directory hold until the files of a unit
 change; `CLASSES` has the classes of their values.
 """
 
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 _CHECKPOINTS: Final = (FileKind.CLEANER, FileKind.LOG_START, FileKind.REPLICATION)
 #: Plans of changes.
 _PLANS: Final = ("compact", "reindex")
-#: The classes of what each analysis examines in a worker, and of plans.
+#: Name of an analysis, or of a change -> the classes of the answers of its workers.
 CLASSES: Final[Mapping[str, tuple[type, ...]]] = {
     "verify": (
         *(values.Examined, values.SegmentSummary, values.PartitionSummary),
@@ -96,10 +96,10 @@ class AnalysisResult(Framed):
     """The answer of an analysis: the rows of its reports.
 
     Attributes:
-        name: of the analysis.
-        reports: one; for a fleet of brokers one for each.
-        tasks: how many Spark ran.
-        skipped: units that an earlier run had examined.
+        name: the name of the analysis.
+        reports: one report; for a fleet, one for each broker.
+        tasks: the number of tasks that Spark ran.
+        skipped: the number of units that an earlier run had examined.
     """
 
     name: str
@@ -109,7 +109,7 @@ class AnalysisResult(Framed):
 
     @property
     def report(self) -> Any:
-        """The answer that one process gives; the first one of a fleet."""
+        """The report that one process would return; the first one of a fleet."""
         return self.reports[0]
 
     @property
@@ -127,7 +127,7 @@ class AnalysisResult(Framed):
 
 
 def _table(report: Any) -> pa.Table:
-    """The table of a report; that of the doctor says which broker it is about."""
+    """The table of a report; that of `doctor` has the broker's ids in further columns."""
     table = report.to_arrow()
     if isinstance(report, DoctorReport):
         for name, kind in (("cluster_id", pa.string()), ("node_id", pa.int64())):
@@ -137,11 +137,11 @@ def _table(report: Any) -> pa.Table:
 
 
 class SparkRunner:
-    """Runs the units of an analysis in Spark's workers; `threads=` of an analysis takes it.
+    """Runs the units of an analysis in Spark's workers; it is passed as `threads=` of an analysis.
 
     Attributes:
-        tasks: how many Spark ran.
-        skipped: units that an earlier run had examined.
+        tasks: the number of tasks that Spark ran.
+        skipped: the number of units that an earlier run had examined.
     """
 
     def __init__(
@@ -155,10 +155,10 @@ class SparkRunner:
         """Keep the arguments; nothing runs yet.
 
         Args:
-            session: gives the session when there is work.
-            name: of the analysis.
+            session: returns the session; called only when there is work.
+            name: the name of the analysis.
             now_ms: the present time, if the caller named one.
-            job: a directory for notes about finished work; a later run goes on from it.
+            job: a directory for the answers of finished work; a later run goes on from it.
         """
         self._session = cache(session)
         self._name, self._now_ms, self._job = name, now_ms, job
@@ -171,7 +171,7 @@ class SparkRunner:
         merge: Callable[[Iterable[Any]], Any] | None,
         progress: Progress | None,
     ) -> Iterator[Any]:
-        """The answers to units, as `kseg.analysis.units.Runner` has them."""
+        """The answers to units; see `kseg.analysis.units.Runner.run`."""
         arguments = getattr(work, "keywords", {})
         key = ([_timeless(value) for value in arguments.values()], self._now_ms)
         directory = None if self._job is None else open_job(self._job, self._name, key)
@@ -200,9 +200,11 @@ def _examine(
     work: Callable[[Any], Any],
     merge: Callable[[Iterable[Any]], Any] | None,
 ) -> tuple[Any, ...]:
-    """The clock of a task's units, None without one, and their answers, merged into one or not.
+    """Examine the units of a task, in a worker.
 
-    The answer of a unit that cannot be read is a `LeftOut`, and comes last.
+    Returns:
+        The time of the units' clock, or None; their answers, or with `merge` one joined answer;
+        and last a `LeftOut` for each unit that cannot be read.
     """
     answers, unreadable = [], []
     for unit in units:
@@ -215,7 +217,7 @@ def _examine(
 
 
 def _still_holds(answer: tuple[Any, ...], *, now_ms: int | None) -> bool:
-    """Whether an earlier answer still holds: none of its dates lies between then and now."""
+    """Whether an earlier answer still holds: none of its dates is between then and now."""
     then_ms, *answers = answer
     if then_ms is None or now_ms is None:
         return True
@@ -225,7 +227,7 @@ def _still_holds(answer: tuple[Any, ...], *, now_ms: int | None) -> bool:
 
 
 def _pace(name: str, options: object) -> int:
-    """How much faster the work is than making keys and values."""
+    """How much faster an analysis is than making keys and values; see `pack`."""
     if getattr(options, "deep", False):
         return PACE_OF_PARSING
     decodes = name in _PLANS or getattr(options, "records", False)
@@ -233,7 +235,7 @@ def _pace(name: str, options: object) -> int:
 
 
 def _mark(unit: Any) -> str:
-    """Which unit, and names, sizes and times of all files that its examination reads."""
+    """The mark of a unit: what it is, and the states of all files that its examination reads."""
     if isinstance(unit, Unit) and unit.kind not in (UnitKind.PARTITION, UnitKind.DATA_DIRECTORY):
         files = (unit.path, unit.index, unit.time_index, unit.txn_index)
         seen: list[Any] = [state_of(path) for path in files if path is not None]
@@ -243,21 +245,21 @@ def _mark(unit: Any) -> str:
 
 
 def _directory_state(directory: str) -> tuple[Any, ...]:
-    """A directory, its files, and those of the checkpoints beside it."""
+    """The state of a partition directory: of its files, and of the checkpoints beside it."""
     if is_remote(directory):
         logs = [segment.log for segment in list_partition(path_at(directory)).segments]
         return tuple((str(log), io.size_at(log)) for log in logs)
     real_directory = os.path.realpath(directory)
-    home = os.path.dirname(real_directory)
-    states = [state_of(os.path.join(home, kind.value)) for kind in _CHECKPOINTS]
+    data_directory = os.path.dirname(real_directory)
+    states = [state_of(os.path.join(data_directory, kind.value)) for kind in _CHECKPOINTS]
     try:
         return real_directory, states, look_at(real_directory)
-    except OSError:  # the answer says so
+    except OSError:  # the answer reports the error
         return real_directory, states
 
 
 def _timeless(value: Any) -> Any:
-    """A value whose clock counts for no mark."""
+    """A value without its clock, which does not belong in a mark."""
     has_clock = is_dataclass(value) and hasattr(value, "now_ms")
     return replace(cast("Any", value), now_ms=0) if has_clock else value
 

@@ -65,15 +65,15 @@ _NUMBERS: Final = (
 
 @frozen_dataclass(kw_only=True)
 class _ClosedOptions:
-    """The settings of closed partitions, looked for as by `kseg.settings`.
+    """The settings of closed partitions, which are found as by `kseg.settings`.
 
     Attributes:
         config: settings for every topic; the broker's override them.
-        topic_config: settings by topic; they go before all others.
+        topic_config: topic -> settings, which override all others.
         broker_config: the broker's `server.properties`.
         metadata_directory: the data directory with `__cluster_metadata-0`, if it is another one.
         now_ms: the present time, as `kseg.times.time_ms` takes it; the clock's if None.
-        backup_directory: keeps replaced files.
+        backup_directory: the directory that keeps replaced files.
     """
 
     config: Mapping[str, str] | LogConfig = field(default_factory=dict)
@@ -102,7 +102,7 @@ class ReindexOptions(_ClosedOptions):
     """The files to rebuild; `config` may be a `LogConfig`, which is used unchanged.
 
     Attributes:
-        kinds: of files, out of `kseg.log.recovery.reindex.KINDS`.
+        kinds: the kinds of files to rebuild, some of `kseg.log.recovery.reindex.KINDS`.
         exact: replace every file whose bytes differ from those that Kafka would write.
         keep: whether to keep replaced files, beside each data directory if no other is named.
     """
@@ -119,9 +119,9 @@ class _ClosedResult(Framed):
     Attributes:
         applied: whether the plans were applied.
         backups: the directories that keep replaced files.
-        kept_bytes: of these files.
-        tasks: how many Spark ran.
-        skipped: partitions that an earlier run had planned.
+        kept_bytes: the bytes of these files.
+        tasks: the number of tasks that Spark ran.
+        skipped: the number of partitions that an earlier run had planned.
         settings_findings: the settings that could not be understood.
     """
 
@@ -147,7 +147,7 @@ class CompactResult(_ClosedResult):
 
     @property
     def findings(self) -> tuple[KsegError, ...]:
-        """Damage, for which partitions were left as they are."""
+        """The damage because of which partitions were not changed."""
         findings = (partition.finding for partition in self.partitions)
         return tuple(finding for finding in findings if finding is not None)
 
@@ -180,7 +180,7 @@ class ReindexResult(_ClosedResult):
     """The files that differ, and whether they were changed: a table with a row for each action.
 
     Attributes:
-        plans: of each partition, by directory.
+        plans: the plan of each partition, sorted by directory.
     """
 
     COLUMNS = ReindexPlan.COLUMNS
@@ -194,7 +194,7 @@ class ReindexResult(_ClosedResult):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Damage in logs, for which something was left as it is."""
+        """The damage in logs because of which something was not changed."""
         return tuple(finding for plan in self.plans for finding in plan.findings)
 
     def table_rows(self) -> TableRows:
@@ -326,7 +326,7 @@ def _partitions(paths: StrPaths) -> list[Path]:
 def _settings(
     partitions: Sequence[Path], options: _ClosedOptions
 ) -> tuple[dict[Path, PartitionSettings], tuple[KsegError, ...]]:
-    """The settings of each partition, and the faults that were found in them."""
+    """Partition -> its settings; and the findings in their sources."""
     assert not isinstance(options.config, LogConfig)
     sources = SettingSources(
         options.metadata_directory, options.broker_config, options.config, options.topic_config
@@ -343,7 +343,7 @@ def _settings(
 def _configs(
     partitions: Sequence[Path], options: ReindexOptions
 ) -> tuple[dict[Path, LogConfig], tuple[KsegError, ...]]:
-    """The settings of each log, and the faults that were found in them."""
+    """Partition -> the configuration of its log; and the findings in the settings."""
     if isinstance(options.config, LogConfig):
         return dict.fromkeys(partitions, options.config), ()
     of_partitions, findings = _settings(partitions, options)
@@ -361,9 +361,9 @@ class _ClosedUnit:
     """A partition to plan.
 
     Attributes:
-        path: its directory.
-        subject: what is planned, with its rules.
-        cost: bytes of log.
+        path: the directory of the partition.
+        subject: its settings for a compaction, or its configuration for a reindex.
+        cost: the bytes of log.
     """
 
     path: str
@@ -372,20 +372,21 @@ class _ClosedUnit:
 
     @classmethod
     def of(cls, path: Path, subject: object) -> _ClosedUnit:
-        logs = (file.size for file in look_at(path) if file.name.endswith(".log"))
-        return cls(str(path), subject, sum(logs))
+        sizes = (file.size for file in look_at(path) if file.name.endswith(".log"))
+        return cls(str(path), subject, sum(sizes))
 
 
 # ---- in a worker ---------------------------------------------------------------------------------
 
 
 def _plan_unit(unit: _ClosedUnit, *, how: CleanupOptions) -> tuple[Any, ...]:
-    """The path of a partition, its plans of compaction and of deletion, and the damage."""
+    """Plan a partition; returns its path, the plans of compaction and deletion, and the damage."""
     planned = plan_cleanup(Path(unit.path), unit.subject, how)
     return planned.path, planned.plan, planned.deletion, planned.finding
 
 
 def _plan(unit: _ClosedUnit, **how: Any) -> ReindexPlan:
+    """Plan the reindex of a partition."""
     return plan_reindex(Path(unit.path), config=unit.subject, **how)
 
 
