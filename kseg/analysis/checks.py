@@ -73,7 +73,7 @@ from kseg.log.recovery import (
 from kseg.stores.path import is_remote
 
 _AHEAD_MS = DAY_MS
-#: Times in seconds from 2001 to 2096; taken for milliseconds, they would be days of 1970.
+#: Times in seconds from 2001 to 2096; read as milliseconds, they would be days of 1970.
 _SECONDS_MIN = 10**9
 _SECONDS_MAX = 4 * 10**9
 _RECORD_BYTES_MIN = 7

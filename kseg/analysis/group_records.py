@@ -45,10 +45,10 @@ class Group(NamedTuple):
         state: Stable, Empty, Dead; of the newer protocols also Assigning, Reconciling, NotReady.
         protocol_type: consumer, share or streams; for a classic group also others, such as connect,
             and "" for a group that has only commits.
-        protocol: of a classic group, the assignor; of a consumer group, the server's.
+        protocol: the assignor: of a classic group, or the server's for a consumer group.
         epoch: the generation of a classic group, else the group epoch.
-        assignment_epoch: of the target assignment; None for a classic group.
-        state_timestamp_ms: of the last change of state; None where records do not say.
+        assignment_epoch: the epoch of the target assignment; None for a classic group.
+        state_timestamp_ms: the time of the last change of state; None where records do not say.
         members: the number of members.
         commits: the number of committed offsets.
         pending: the number of commits that wait for the end of a transaction.
@@ -115,8 +115,9 @@ class ShareState(NamedTuple):
         lag: records to the end that are not yet done.
         delivery_complete_count: records from the start on that are done; None before Kafka 4.2.
         in_flight: records from the start on that have a state.
-        available, acquired, acknowledged, archiving, archived: how many of them are in each.
-        snapshot_epoch, state_epoch, leader_epoch: of the last snapshot and the updates after it.
+        available, acquired, acknowledged, archiving, archived: the number of records in each
+            state.
+        snapshot_epoch, state_epoch, leader_epoch: as the last snapshot and its updates say.
     """
 
     group: str

@@ -104,8 +104,8 @@ class Groups(Listed[Group]):
     Attributes:
         members, share, changes: tables of `Member`, `ShareState` and `GroupChange`.
         commits: see `Commits`.
-        logs: how much of each partition of the internal topics was taken.
-        findings: the oddities.
+        logs: how much of each partition of the internal topics was read.
+        findings: what is odd in the logs.
     """
 
     COLUMNS = " ".join(Group._fields)
@@ -126,7 +126,7 @@ class Groups(Listed[Group]):
         """The document of `kseg groups --json`, without `schema` and `path`.
 
         Args:
-            commits: with the commits, which may be many.
+            commits: include the commits, which may be many.
         """
         rows = {"commits": list(self.commits.rows())} if commits else {}
         return {

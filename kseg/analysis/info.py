@@ -1,4 +1,4 @@
-"""Contents of logs, by headers and indexes alone: `info`, as `kseg info` prints it.
+"""Contents of logs, from headers and indexes only: `info`, as `kseg info` prints it.
 
 `Summary` sums up the headers of any number of batches: counts, times, codecs, formats.
 `topics` has the topics of data directories, in a small table; `describe` a partition and its tier.
@@ -445,7 +445,7 @@ class TopicSize:
     Attributes:
         topic: its name.
         partitions: the number of its directories.
-        segments, bytes: of their logs.
+        segments, bytes: the number of segments of their logs, and their size.
         offsets: the number of offsets from the start to the end of each log; compaction and
             transactions leave gaps, so the records may be fewer.
     """

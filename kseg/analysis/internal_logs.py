@@ -352,7 +352,7 @@ class Home:
         return names
 
     def high_watermark(self, directory: Path) -> int | None:
-        """The high watermark in the checkpoint beside a partition; None without an entry."""
+        """The high watermark in the checkpoint beside a partition; None if it has none."""
         checkpoints = self._checkpoints(directory.resolve().parent)
         return checkpoints.of(partition_of(directory)).high_watermark
 

@@ -140,7 +140,7 @@ class MetadataTable(Listed[Row]):
     where only a snapshot has it), and `certain`, whether a majority of the voters has that record.
 
     Attributes:
-        kind: of the objects, such as "partitions".
+        kind: the kind of the objects, such as "partitions".
     """
 
     kind: str = ""

@@ -77,8 +77,8 @@ class Difference(Documented):
     """Offsets where both copies have records that differ.
 
     Attributes:
-        first_offset, last_offset: from the first to the last one.
-        batches: the first batch there of the first copy, and of the other one.
+        first_offset, last_offset: the first and the last of these offsets.
+        batches: the first batch there in the first copy, and in the other one.
     """
 
     first_offset: int
@@ -136,7 +136,7 @@ class CopySeen(Documented):
         path: its directory.
         topic_id: the id in its `partition.metadata`; None if that has none.
         log_start_offset, log_end_offset: where its log begins, and where its sound batches end.
-        segments, bytes, batches: how much was read.
+        segments, bytes, batches: the numbers of segments, bytes and batches that were read.
         unknown: the offsets of damaged bytes.
         error: why it cannot be read; None if it can.
     """

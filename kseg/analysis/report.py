@@ -182,7 +182,7 @@ def report(
     threads: int = 1,
     progress: Progress | None = None,
 ) -> BrokerReport:
-    """Examine a broker's data directories in all ways that need its files alone.
+    """Examine a broker's data directories in all ways that need only its files.
 
     Nothing is changed, and nothing is locked. Damage and files that cannot be read are rows.
 

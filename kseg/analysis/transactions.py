@@ -188,7 +188,7 @@ class Transactions(Listed[Undecided]):
         """The document of `kseg transactions --json`, without `schema` and `path`.
 
         Args:
-            transactions: with all transactions, which may be many.
+            transactions: include all transactions, which may be many.
         """
         rows = {"transactions": list(self.transactions.rows())} if transactions else {}
         return {

@@ -1,4 +1,4 @@
-"""Units of work: the files to examine under some paths, found by names alone; and running them.
+"""Units of work: the files to examine under some paths, found by their names; and running them.
 
 A unit is one file with its indexes, or a directory's small files. Units pickle, may be examined
 anywhere and in any order, and none needs another's result. Threads share them, or a runner does.

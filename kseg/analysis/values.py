@@ -141,7 +141,7 @@ class Findings:
 
         Args:
             sentence: a name of `SENTENCES`; the code is the part up to the dot.
-            path, position, offset, severity: of the finding.
+            path, position, offset, severity: see `add`.
             values: fill the sentence.
         """
         text = filled(SENTENCES[sentence], {"offset": offset, **values})
@@ -200,7 +200,7 @@ class SegmentSummary:
         partition: the directory.
         path: the log file.
         base_offset: parsed from its name.
-        first_offset, last_offset: of its sound batches; None if it has none.
+        first_offset, last_offset: the bounds of its sound batches; None if it has none.
         epochs: (leader epoch, first offset) where the epoch changes.
         whole: the walk reached the end of the file, past sound batches only.
         magics_seen: bit n is set where magic n occurs.
@@ -258,7 +258,7 @@ class CheckpointSummary:
 
     Attributes:
         directory: the data directory.
-        path, name: of the file.
+        path, name: the path and the name of the file.
         offsets: the offsets, keyed by topic and partition.
     """
 
@@ -393,7 +393,7 @@ class KnownSettings:
 
     @property
     def cluster(self) -> Cluster | None:
-        """The cluster as the metadata log describes it; None without such a log."""
+        """The cluster as the metadata log describes it; None if there is no such log."""
         logs = (log for log in self._by_directory.values() if not isinstance(log, str))
         return next((log.cluster for log in logs if log.cluster is not None), None)
 

@@ -192,7 +192,7 @@ _PIECE_BATCHES = 4
 _BYTES_MAX = 1 << 29
 _WHITE = " \t\r"
 
-#: Lists and objects within each other that are taken.
+#: The most levels of lists and objects inside each other.
 _DEPTH_MAX = 64
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 

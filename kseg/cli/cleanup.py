@@ -170,7 +170,7 @@ def logs_with_settings(
     """Choose closed logs to change, and look for their settings.
 
     Args:
-        directories, selection, command_settings: of the command line.
+        directories, selection, command_settings: as given on the command line.
         kinds: the kinds of directories that count, if more than one is chosen.
 
     Returns:
@@ -181,7 +181,7 @@ def logs_with_settings(
     catalog = catalog_of(directories, selection, strict=True)
     partitions = list(catalog)
     all_settings = known_settings(partitions, command_settings, directories)
-    # An empty or deleted log has no retention, unless it is asked for by name.
+    # An empty or deleted log counts only if it is the only one that was named.
     if len(partitions) > 1:
         partitions = [partition for partition in partitions if has_segments(partition.path, kinds)]
     alone = len(catalog) == 1 and not catalog.data_directories

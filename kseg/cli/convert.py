@@ -151,7 +151,7 @@ def _of_directory(
     Raises:
         UsageError: OUT is not a directory, or is the name of a file.
         NotALogError: there are no logs.
-        FileExistsError: a place is taken, and `--force` was not given; nothing was written.
+        FileExistsError: a file exists, and `--force` was not given; nothing was written.
     """
     if out == "-" or Path(out).suffix == ".log":
         raise click.UsageError(f"-o has to be a directory where {path} is one.")

@@ -80,8 +80,8 @@ def decoded_rows(
 
     Args:
         columns: the piece, with the fields of a record's line.
-        topic: by whose schemas they are decoded.
-        style: of the rows.
+        topic: the topic whose schemas decode them.
+        style: the style of the rows.
     """
     sizes = columns.key.sizes().astype(np.int64) + columns.value.sizes()
     used = np.cumsum(np.maximum(sizes, 0))

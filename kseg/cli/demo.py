@@ -219,7 +219,7 @@ def summarise_locally(path: StrPath) -> dict[str, int | None]:
 
     Returns:
         `records`, their number; `key_bytes`, `value_bytes` and `offset_sum`; `first_timestamp` and
-        `last_timestamp` in ms, None without any.
+        `last_timestamp` in ms, None if there are no records.
 
     Raises:
         KsegError: the path holds no log, or a damaged one.

@@ -336,7 +336,7 @@ def verify(
     catalog = catalog_of(paths, selection, files="all")
     left_out = tuple(entry for entry in catalog.left_out if str(entry.path) not in paths)
     catalog = replace(catalog, left_out=left_out)  # no finding is about a wrong command line
-    if is_tiered:  # a partition that is in the tier alone has no files here to verify
+    if is_tiered:  # a partition that is only in the tier has no files here to verify
         local_partitions = tuple(
             partition
             for partition in catalog

@@ -198,7 +198,7 @@ def _next_step(error: BaseException) -> str:
     if ":/" in path:
         return ""  # the store has said it
     if isinstance(error, PermissionError):
-        while not os.path.lexists(path):  # a place to write to: what it lies in is at fault
+        while not os.path.lexists(path):  # a new file: the directory is at fault
             path = os.path.dirname(path)
         return f"; this shows whose it is: {command_line('ls', '-ld', path)}"
     if not refused and not isinstance(error, FileNotFoundError):

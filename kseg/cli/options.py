@@ -150,10 +150,10 @@ class CommandSettings(NamedTuple):
     """The settings of a command line, and the time.
 
     Attributes:
-        settings: of `--config`.
-        broker_config: of `--broker-config`.
-        metadata_dir: of `--metadata-dir`.
-        now_ms: of `--now`; None for the clock's.
+        settings: the settings of `--config`.
+        broker_config: the path of `--broker-config`.
+        metadata_dir: the path of `--metadata-dir`.
+        now_ms: the time of `--now`; None for the time of the clock.
     """
 
     settings: tuple[Setting, ...] = ()
@@ -408,7 +408,7 @@ _COUNTED_FROM_NOW: Final = (parse_time_range,)
 
 
 def _declare_option(question: Question, option: Asked, verb: str = "") -> Option:
-    """One option of the table of questions; short forms are those of `grep` alone."""
+    """One option of the table of questions; only `grep` has short forms."""
     kind: Any = None
     if option.among:
         kind = _Choice(option.among, case_sensitive=False)
@@ -591,7 +591,7 @@ def gathered(name: str, kind: Any, options: Option) -> Option:
     """Options whose values a function takes as one.
 
     Args:
-        name: of the function's parameter.
+        name: the name of the function's parameter.
         kind: a named tuple with a field for each option.
         options: they declare the options.
     """

@@ -1,4 +1,4 @@
-"""From the words of a command line to the partitions and records that a verb goes through.
+"""From the words of a command line to the partitions and records that a verb works on.
 
 Those are the PATHs and the tier; and the settings of partitions, given or found beside the logs.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def tier_of_run() -> Tier | None:
-    """The tier that `--tier` names, made once; None without that option.
+    """The tier that `--tier` names, made once; None if it was not given.
 
     Raises:
         UsageError: `--tier-key` or `--topic-id` is malformed, or stands alone.
@@ -85,7 +85,7 @@ def catalog_of(
 
     Args:
         paths: as they were typed.
-        selection: of topics and partitions.
+        selection: the chosen topics and partitions.
         files, replicas, set_aside: as for `Catalog.of`.
         strict: skip nothing, for verbs that remove records.
 

@@ -72,7 +72,7 @@ class Source(NamedTuple):
 
     Attributes:
         path: the file, or the directory.
-        style: of its rows.
+        style: the style of its rows.
         topic: the internal topic by whose schemas the records are decoded; None for other records.
         is_last: whether it is the last file of its directory, which may end in zeros.
     """
@@ -117,7 +117,7 @@ class RecordLines:
         #: Whether rows of several partitions follow each other without a line between them.
         self.is_of_many = False
         self._decode_as = decode_as
-        #: The paths of files that the user named, not the directory they lie in.
+        #: The paths of files that the user named, rather than their directory.
         self._named_files: frozenset[str] = frozenset()
         self._sources: dict[str, Source] = {}
         self._take = output.taker(out.write)
@@ -144,7 +144,7 @@ class RecordLines:
             self.tell_nothing("record", records.request)
 
     def write_pieces(self, records: Scan, pieces: Iterable[RecordColumns]) -> None:
-        """Write pieces of a scan, each before the next one is asked for."""
+        """Write pieces of a scan, each before the next one is read."""
         self._begin(records)
         with self.sink(self._take) as sink:
             for columns in pieces:
@@ -168,8 +168,8 @@ class RecordLines:
         """Report that the ranges of a request have nothing, if they do.
 
         Args:
-            noun: for one row: record or batch.
-            request: with the ranges.
+            noun: the noun for a row: record or batch.
+            request: the request, which has the ranges.
         """
         if not self.is_empty:
             return

@@ -55,7 +55,8 @@ class Style(NamedTuple):
 
     Attributes:
         form: `jsonl`, `csv` or `text`.
-        encoding: of bytes: `base64`, `hex`, `utf8` (escaped), or `raw` (CSV files only).
+        encoding: the encoding of bytes: `base64`, `hex`, `utf8` (escaped), or `raw` (CSV files
+            only).
         directory, file: names for columns `dir` and `file` of each row; None for no column.
     """
 

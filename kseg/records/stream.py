@@ -138,7 +138,7 @@ class Scan(Frames):
             context: as many records before each and after it come as well.
 
         Raises:
-            ValueError: the scan gives the last records alone, which have no context.
+            ValueError: the scan has `last`, and the last records have no context.
         """
         if context and self._last is not None:
             raise ValueError("last and context exclude each other")

@@ -161,7 +161,7 @@ def _write(
         pieces: the records.
         logs: the partitions, by number.
         partitioner: chooses the partition of a key.
-        options, batch_bytes: of the batches.
+        options, batch_bytes: as for `write_topic`.
 
     Returns:
         Number of a partition -> the result of its appends.

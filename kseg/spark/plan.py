@@ -280,7 +280,7 @@ class Split:
 
     Attributes:
         path: the log file.
-        topic, partition: of every record; None if the directory's name does not say them.
+        topic, partition: those of every record; None if the directory's name does not say them.
         start_position: where a batch starts.
         end_position: where a later batch starts, or `size`.
         size: the size of the file at the time of the plan; later appends do not count.

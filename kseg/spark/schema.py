@@ -63,7 +63,7 @@ class Projection:
     """The columns of one query, in order.
 
     Attributes:
-        columns: of the source.
+        columns: the columns of the source.
         schema: the exact Arrow schema that Spark expects of each batch, in the query's spelling.
     """
 

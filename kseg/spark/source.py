@@ -87,7 +87,7 @@ def brief(method: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def stream_reader(options: SourceOptions, projection: Projection) -> StreamReader:
-    """A reader for a stream; before Spark 4.2 each micro-batch takes all records there are."""
+    """A reader for a stream; before Spark 4.2 each micro-batch has all records there are."""
     if not _ADMITS and _limit_of(options) != NO_LIMIT:
         message = "kseg: this Spark has no admission control; limits per trigger are ignored"
         warnings.warn(message, UserWarning, stacklevel=2)

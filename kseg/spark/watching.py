@@ -144,7 +144,7 @@ class Advance(NamedTuple):
 
     Attributes:
         stream_offset: where that part ends.
-        taken: how much that part is.
+        taken: the amount of that part.
         at_end: whether the partition has no more records now.
     """
 

@@ -72,10 +72,10 @@ def doctor(
         topics: list the partitions of these alone: a name or a glob, or several. The outcomes and
             the findings about directories are of the whole broker in any case.
         partitions: list only these partitions: a number, or several.
-        release: of Kafka, such as "4.4" or "4.4.0". All is known of the releases `FOLLOWED`. Others
-            of `COMPARED` are known to cut the same; whether they start is `UNKNOWN` where those
-            do not. None for the first of them that knows the cluster's metadata version; without a
-            metadata log for the newest.
+        release: a release of Kafka, such as "4.4" or "4.4.0". All is known of the releases in
+            `FOLLOWED`. The others in `COMPARED` are known to cut the same, but an outcome other
+            than a start is `UNKNOWN` for all of them. None for the oldest release in `COMPARED`
+            that knows the cluster's metadata version; the newest if there is no metadata log.
         metadata_directory: the directory with `__cluster_metadata-0`, if it is elsewhere.
         broker_config: the broker's `server.properties`.
         config, topic_config: settings, as for `kseg.settings`.

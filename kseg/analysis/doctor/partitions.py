@@ -132,7 +132,7 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
             *_of_load(unit, plan),
             *_of_file(unit.path, FileKind.PARTITION_METADATA, metadata.read_partition_metadata),
         ]
-        if entry.kind in (EntryKind.LOG, EntryKind.FUTURE):  # retention deletes from these alone
+        if entry.kind in (EntryKind.LOG, EntryKind.FUTURE):  # only from these does retention delete
             findings.extend(_of_unused_times(unit))
         if entry.kind is EntryKind.LOG and plan.error is None and plan.start_fault is None:
             findings.extend(_of_missing(unit, plan))

@@ -110,7 +110,7 @@ class DoctorReport(VerbReport, Table):
         rate: bytes a second that were read again here; None if too few bytes were.
         directories: one value each, as given.
         findings: about the broker or the machine.
-        as_of_ms: the time of the last record of the metadata log; None without one.
+        as_of_ms: the time of the last record of the metadata log; None if there is no such log.
     """
 
     COLUMNS = f"directory {FINDING_COLUMNS} outcome exception records partitions"

@@ -191,7 +191,7 @@ def explain(
             the like, are answered in `codecs`, from a sample.
         topic_what_if: settings to suppose by topic, before all others.
         now: the clock.
-        threads: how many share the work; see `kseg.doctor`.
+        threads: the number of threads that share the work; see `kseg.doctor`.
         progress: called with bytes of log done and bytes in all.
         tier: as for `plan_retention`.
 

@@ -376,7 +376,7 @@ def print_index(path: Path, writer: RowWriter | None) -> bool:
     """Write a line for each entry of an offset or a time index; returns whether there are any.
 
     Args:
-        path: of the index.
+        path: the index.
         writer: takes the lines; None writes none.
 
     Raises:

@@ -116,7 +116,7 @@ def _options(words: dict[str, Any], out: IO[bytes]) -> DumpOptions:
 
 
 def _lines(words: dict[str, Any]) -> Lines:
-    """The lines of the release that is asked for.
+    """The lines of the release that the options name.
 
     Raises:
         UsageError: the lines of an older release for a decoder, for contents alone, or for messages

@@ -342,7 +342,7 @@ def verify(spark: SparkSession, paths: StrPaths, **options: Unpack[VerifyArgs]) 
     Args:
         spark: the session.
         paths: one path or several, as every worker sees them.
-        options: of `kseg.verify`, with `job` and `progress`.
+        options: the options of `kseg.verify`, and `job` and `progress`.
 
     Raises:
         ValueError: a path is in a store, or an option is out of its domain.

@@ -219,7 +219,7 @@ def compact(
             of these hold a metadata log, those of a broker share its own, by the ids of
             `meta.properties`.
         apply: compact the logs, each data directory under its lock.
-        options: of compaction.
+        options: the options of compaction.
         job: a directory for notes about planned partitions, and to go on from.
         progress: called now and then with tasks done and tasks in all.
 
