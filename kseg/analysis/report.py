@@ -263,6 +263,7 @@ def _count_and_check(
 
 
 def _transactions(paths: Sequence[str], now: int, progress: Progress | None) -> Transactions | None:
+    """The transactions in data directories; None if these have no partition."""
     try:
         return transactions(paths, now=now, progress=progress)
     except NotALogError:

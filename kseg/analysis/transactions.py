@@ -533,6 +533,6 @@ def _transactional_id(record: Any, log_partition: int) -> TransactionalId:
 
 
 def _consequences(directory: Path) -> str:
-    """What the first open transaction of a partition holds back; see `Undecided.holds`."""
+    """The value of `Undecided.holds` for the first open transaction of a partition."""
     is_cleaned = read_clean_offset(directory, partition_of(directory)) is not None
     return "last-stable-offset, cleaner" if is_cleaned else "last-stable-offset"

@@ -19,7 +19,7 @@ from kseg.constants import PARTITION_KEYS
 from kseg.errors import NotALogError
 from kseg.files.grammar import PartitionName, parse_partition_dir
 
-#: The most names that are read of a directory; nobody reads through more completions.
+#: The most names that are read of a directory; more completions would be of no use.
 _ENTRIES_MAX: Final = 100_000
 
 

@@ -241,6 +241,7 @@ def _index(
 
 
 def _txn_index(path: Path, _base_offset: int) -> Columns:
+    """The columns of a transaction index."""
     index = TxnIndex.open(path)
     return {
         "entry": np.arange(len(index)),
@@ -252,6 +253,7 @@ def _txn_index(path: Path, _base_offset: int) -> Columns:
 
 
 def _snapshot(path: Path, _base_offset: int) -> Columns:
+    """The columns of a producer snapshot."""
     entries = producer_snapshot.read(path)
     return {
         name: np.array([getattr(entry, name) for entry in entries], np.int64)

@@ -253,6 +253,7 @@ class Dump(RecordLines):
             self.find(error, source.path, put)
 
     def _write_entries(self, source: InputFile, put: Put) -> None:
+        """Write the entries of a file that is not a log."""
         from kseg.cli.decoded import dump_entries
 
         style = self.style_of(source.directory, source.path.name)
@@ -352,6 +353,7 @@ class Dump(RecordLines):
             surplus -= len(self._held.popleft()[0])
 
     def _write_rows(self, rows: Rows, source: Source, sink: RowWriter, put: Put) -> None:
+        """Write records or batches."""
         if isinstance(rows, BatchTable):
             sink.rows(batch_rows(rows, source.style), len(rows))
         else:

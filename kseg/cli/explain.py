@@ -154,6 +154,7 @@ def _roll_lines(partition: PartitionKeeps) -> Iterator[str]:
 
 
 def _remote_lines(partition: PartitionKeeps) -> Iterator[str]:
+    """Lines about the segments of a partition in a tier; nothing if it has no tier."""
     if partition.remote is not None:
         yield from (
             f"  {line}"

@@ -182,12 +182,14 @@ class AnyFormat(FileFormat):
 
 @contextmanager
 def _jsonl(sink: Sink, file_format: AnyFormat) -> Iterator[Write]:
+    """A function that writes pieces as lines of JSON."""
     writer = RowWriter(sink.write)
     yield lambda columns: _write_rows(writer, columns, file_format)
 
 
 @contextmanager
 def _csv(sink: Sink, file_format: AnyFormat) -> Iterator[Write]:
+    """A function that writes pieces as CSV."""
     sink.write(csv_head(_row_fields(file_format), _style(file_format, Path())))
     writer = RowWriter(sink.write if file_format.formulas else FormulaGuard(sink.write).write)
     yield lambda columns: _write_rows(writer, columns, file_format)

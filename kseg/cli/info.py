@@ -151,6 +151,7 @@ def _print(documents: list[dict[str, Any]], *, per_segment: bool) -> None:
 
 
 def _segment_row(document: dict[str, Any]) -> list[object]:
+    """The row of a segment, below that of its partition, from the segment's document."""
     start = document["base_offset"]
     last = document["last_offset"]
     offsets = {
@@ -406,6 +407,7 @@ def _by_time(log: Log, time_ms: int) -> FoundRecord | None:
 
 
 def _place(record: FoundRecord | None) -> dict[str, Any]:
+    """The fields of a document about the place of a record; null if there is no record."""
     if record is None:
         names = ("segment", "position", "offset", "timestamp", "index_entry")
         return dict.fromkeys(names)
@@ -422,6 +424,7 @@ def _place(record: FoundRecord | None) -> dict[str, Any]:
 
 
 def _print_place(record: FoundRecord | None, noun: str) -> None:
+    """Print the place of the first record at or after an offset or a time, as `noun` says."""
     if record is None:
         output.write_line(f"no record at or after this {noun}")
         return

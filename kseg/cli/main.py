@@ -387,6 +387,7 @@ def let_go_of_stdout() -> None:
 
 
 def _is_open(number: int) -> bool:
+    """Whether a file descriptor is open."""
     try:
         os.fstat(number)
     except OSError:

@@ -175,6 +175,7 @@ def export(
 
 
 def _write_export(written: ExportResult, *, as_json: bool) -> Exit:
+    """Print the files of an export, and the damage; returns the exit code."""
     if as_json:
         output.write_json({**written.manifest(), "out": written.out})
     else:

@@ -106,6 +106,7 @@ def _key_bytes(key: Any) -> bytes | None:
 
 
 def _refusal(key: object) -> str:
+    """The message for a key of a wrong type."""
     return (
         f"a key is bytes, text or None, not {type(key).__name__}: encode it as the producers'"
         " serializer does, such as (42).to_bytes(4, 'big') for an IntegerSerializer"

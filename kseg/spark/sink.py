@@ -475,6 +475,7 @@ def _dump(document: dict[str, Any]) -> bytes:
 
 
 def _load(path: Path) -> dict[str, Any]:
+    """The document of an intent or a record; raises ValueError for one of another version."""
     document: dict[str, Any] = json.loads(path.read_bytes())
     if document.get("version") != _VERSION:
         raise ValueError(f"kseg: {path} has version {document.get('version')!r}, not {_VERSION}")

@@ -95,6 +95,7 @@ def stream_reader(options: SourceOptions, projection: Projection) -> StreamReade
 
 
 def _limit_of(options: SourceOptions) -> Amount:
+    """The limit of a micro-batch that the options set."""
     return Amount(
         options.max_offsets_per_trigger,
         options.max_bytes_per_trigger,

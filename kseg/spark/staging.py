@@ -138,6 +138,7 @@ def _id(text: str) -> str:
 
 
 def _size_below(text: str, most: int, noun: str) -> int:
+    """The bytes of a size that is `most` at most; `noun` names it in the error."""
     size = parse_size(text)
     if size > most:
         raise ValueError(f"{noun} is below 2 GiB")
