@@ -7,8 +7,8 @@ its results do, or too many bytes of all pieces. This module does not know the w
 
 The kernels release the GIL, so threads are enough, and data is not copied between processes.
 
-An interrupt reaches the main thread between any two of its steps. So the taker waits at queues that
-are written in C, and holds the lock by `with` alone.
+An interrupt reaches the main thread between any two of its steps. So the caller waits at queues
+that are written in C, and holds the lock only in `with` blocks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
     from threading import Thread
 
-#: Takes one result. It may keep the memory of a view of a `Buffer`; then it returns another.
+#: Receives one result. It may keep the memory of a view of a `Buffer`; then it returns another.
 Put = Callable[[Any], object]
 #: Does one piece of work, and puts its results.
 Work = Callable[[Put], object]
@@ -48,10 +48,10 @@ _runs: Final = WeakSet["_Run"]()
 
 #: Results that a piece keeps until those before it are taken.
 ROOM: Final = 64
-#: Memory of all waiting results, by their `nbytes`; no more are kept above it.
+#: The most bytes of all waiting results.
 ROOM_BYTES: Final = 16 << 20
 
-#: Bytes of a `Buffer` whose views wait: each that is handed over may cost two threads a switch.
+#: The size of a `Buffer` whose views wait: each hand-over may cost two threads a switch.
 WAITING_BYTES: Final = 2 << 20
 
 #: Seconds after which a waiting thread checks whether its wait has become useless.
@@ -61,11 +61,11 @@ _END: Final = object()
 
 
 class Buffer(bytearray):
-    """Memory for results that are bytes, which `put` keeps with the result, without a copy."""
+    """Memory for results that are bytes: `put` keeps a view of it without a copy."""
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: by its affinity, and by the quota of its control group."""
+    """The cores that this process may use, according to its affinity and its control group."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, min(cores or 1, quota_of()))
 
@@ -84,7 +84,7 @@ def quota_of(root: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def _words(path: Path) -> list[str]:
-    """The words of a file; none where it is not there."""
+    """The words of a file; empty if it does not exist."""
     try:
         return path.read_text().split()
     except OSError:
@@ -96,14 +96,15 @@ def run_in_order(pieces: Iterable[Work], take: Put, *, threads: int) -> None:
 
     Args:
         pieces: the work; the next piece is requested, in this thread, when few are unfinished.
-            Things that pieces share have a `SharedUse`.
-        take: called with each result; bytes may change after it returns.
-        threads: how many share the work; 1 does all of it here.
+            Objects that several pieces use must be wrapped in `SharedUse`.
+        take: is called with each result; if that is a view, its buffer is reused after `take`
+            returns.
+        threads: the number of threads; 1 does all the work in this thread.
 
     Raises:
-        Exception: the first that a piece, or asking for one, raised, in the order of the pieces,
-            after the results before it. No other piece goes on.
-        LimitExceededError: a thread ran out of memory, at the file of its piece.
+        Exception: the first that a piece, or the iterator of pieces, raised, in the order of the
+            pieces, after the results before it. The other pieces are stopped.
+        LimitExceededError: a thread ran out of memory; the error names the file of its piece.
     """
     if threads == 1:
         for piece in pieces:
@@ -122,15 +123,15 @@ def in_order(
 ) -> Generator[Any, None, None]:
     """The results of pieces of work, in order; see `run_in_order`.
 
-    Borrowed bytes given to `put` arrive as a copy, bytes of a `Buffer` uncopied until the next
-    result is asked for. Closing the iterator, an error and an interrupt end all threads: each at
-    its next result, or at its next `check`.
+    A view of bytes that is given to `put` arrives as a copy. A view of a `Buffer` is not copied:
+    it is valid until the next result is requested. Closing the iterator, an error and an
+    interrupt end all threads, each at its next result or its next `check`.
 
     Args:
         pieces: the work.
-        threads: how many share it, 1 or more.
-        window: the most unfinished pieces; None for one more than threads. Use more where results
-            are small, so that a long first piece keeps no thread waiting.
+        threads: the number of threads, 1 or more.
+        window: the most unfinished pieces; None for one more than threads. Use more if results
+            are small, so that no thread waits for a long first piece.
     """
     run = _Run(threads)
     under_way: deque[_Piece] = deque()
@@ -152,7 +153,7 @@ def in_order(
 
 
 def _until_error(pieces: Iterable[Work]) -> Iterator[Work]:
-    """The pieces, then one that raises what asking for the next one raised."""
+    """The pieces; if their iterator raises an error, a last piece that raises it."""
     try:
         yield from pieces
     except (KsegError, OSError) as error:
@@ -167,11 +168,11 @@ class _Piece:
     """One unfinished piece.
 
     Attributes:
-        path: the file that the work is about, if it says so.
-        results: wait for their taker.
-        waiting: how many results wait.
-        error: ended the piece.
-        thread: does it, once it has begun.
+        path: the file that the work is about; None if unknown.
+        results: the results that the caller has not received yet.
+        waiting: the number of these results.
+        error: the error that ended the piece; None if it goes on or ended well.
+        thread: the thread that does the piece; None before it begins.
     """
 
     def __init__(self, work: Work) -> None:
@@ -185,7 +186,7 @@ class _Piece:
 
 @cache
 def _pool_type() -> type[ThreadPoolExecutor]:
-    """The executor, imported where it is needed: it takes `logging` along, which slows a start.
+    """The type of the executor, imported late: it imports `logging`, which slows a start.
 
     The interpreter joins all its threads when it ends. So `_end_runs` is registered after that,
     which makes it run before that.
@@ -211,9 +212,9 @@ class _Run:
         self._process = os.getpid()
         # Guards what follows; is notified when results were taken, or when the run stops.
         self._space = Condition(Lock())
-        self._first: _Piece | None = None  # whose results are being taken
+        self._first: _Piece | None = None  # the piece whose results the caller receives now
         self._waiting_bytes = 0
-        self._spare: SimpleQueue[Buffer] = SimpleQueue()  # memory of results that were taken
+        self._spare: SimpleQueue[Buffer] = SimpleQueue()  # buffers of results that were received
         _runs.add(self)
 
     def begin(self, work: Work) -> _Piece:
@@ -235,7 +236,7 @@ class _Run:
         """Do a piece; its error waits for the taker."""
         _HERE.run, _HERE.piece = self, piece
         piece.thread = current_thread()
-        # What the work keeps `put` in may keep the work: without a circle it goes when it is done.
+        # The piece drops its work, so that no reference cycle keeps the work after its end.
         work, piece.work = piece.work, putting(None)
         try:
             check()
@@ -246,11 +247,11 @@ class _Run:
         piece.results.put(_END)
 
     def _queue_result(self, piece: _Piece, result: Any) -> Buffer | None:
-        """Queue a result; returns memory in place of its own, if that is kept with the result."""
-        other = None
+        """Queue a result; if it is a view of a `Buffer`, return another buffer to go on with."""
+        next_buffer = None
         if isinstance(result, memoryview):
             if isinstance(result.obj, Buffer):
-                other = self._buffer(max(len(result.obj), WAITING_BYTES))
+                next_buffer = self._buffer(max(len(result.obj), WAITING_BYTES))
             else:
                 result = memoryview(bytes(result))
         with self._space:
@@ -260,16 +261,16 @@ class _Run:
             self._waiting_bytes += _bytes_of(result)
         check()
         piece.results.put(result)
-        return other
+        return next_buffer
 
     def _has_room(self, piece: _Piece) -> bool:
-        """Whether one more result of the piece may wait; of the first piece one may always."""
+        """Whether one more result of the piece may wait; the first piece may always have one."""
         if self._waiting_bytes < ROOM_BYTES:
             return piece.waiting < ROOM
         return piece is self._first and not piece.waiting
 
     def _buffer(self, size: int) -> Buffer:
-        """Memory that was given back, or new: each 4 KiB of new memory is a page fault."""
+        """A used buffer, else a new one: each 4 KiB of new memory costs a page fault."""
         try:
             buffer = self._spare.get_nowait()
         except Empty:
@@ -301,7 +302,7 @@ class _Run:
             raise piece.error
 
     def _next_of(self, piece: _Piece) -> Any:
-        """The next result of a piece, or `_END`; looks now and then whether its thread has died."""
+        """The next result of a piece, or `_END`; checks regularly whether its thread has died."""
         while True:
             self._check_process()
             try:
@@ -330,7 +331,7 @@ class _Run:
 
 
 def _bytes_of(result: Any) -> int:
-    """The memory of a result: of its whole buffer, where it is a view."""
+    """The size of a result in memory; the size of the whole buffer if it is a view."""
     owner = result.obj if isinstance(result, memoryview) else None
     return len(owner) if isinstance(owner, (bytes, Buffer)) else getattr(result, "nbytes", 0)
 
@@ -339,7 +340,7 @@ _ThingT = TypeVar("_ThingT")
 
 
 def sum_progress(progress: Progress | None, total: int) -> Callable[[int], None]:
-    """A function that takes the size of each step, and reports the sum so far beside `total`."""
+    """A function to call with the size of each step; it reports the sum so far and `total`."""
     done = 0
 
     def note(size: int) -> None:
@@ -352,28 +353,27 @@ def sum_progress(progress: Progress | None, total: int) -> Callable[[int], None]
 
 
 class PerThread(Generic[_ThingT]):
-    """Things that a piece has for itself while it is done, used again by later pieces.
+    """Objects for the use of one piece at a time; later pieces of the thread use them again.
 
-    A thread gets its former object back: memory that another core has written to is slow to write
-    to.
+    They stay with their thread: memory that another core has written to is slow to write to.
     """
 
     def __init__(self, make: Callable[[], _ThingT]) -> None:
         """Start empty; `make` makes an object when none is free."""
         self._make = make
-        self._of_threads: dict[int, list[_ThingT]] = defaultdict(list)
+        self._free_by_thread: dict[int, list[_ThingT]] = defaultdict(list)
 
     @contextmanager
     def one(self) -> Iterator[_ThingT]:
-        """A thing that no other block of this thread uses, for as long as this block lasts."""
-        free = self._of_threads[get_ident()]
+        """An object that no other block of this thread uses until this block ends."""
+        free = self._free_by_thread[get_ident()]
         thing = free.pop() if free else self._make()
         yield thing
         free.append(thing)
 
 
 class SharedUse:
-    """Something to be closed once the block has ended and no piece uses it any more.
+    """Calls `close` once the block has ended and no piece uses the object any more.
 
     Objects of pieces that were never begun are closed when they are collected.
     """
@@ -397,13 +397,13 @@ class SharedUse:
             self._close()
 
     def one_more(self) -> SharedUse:
-        """The same, for one more user, who ends its use by `with`."""
+        """Count one more user; it must end its use by a `with` of the returned object."""
         with self._lock:
             self._users += 1
         return self
 
     def to(self, work: Work) -> Work:
-        """The same work, as one more user."""
+        """The same work, which counts as one more user until it is done."""
         return partial(self.one_more()._do, work)
 
     def _do(self, work: Work, put: Put) -> None:
@@ -420,7 +420,7 @@ def at_file(path: StrPath) -> Iterator[None]:
         LimitExceededError: the block ran out of memory.
     """
     piece: _Piece | None = getattr(_HERE, "piece", None)
-    if piece is not None:  # should its thread die without a word
+    if piece is not None:  # in case its thread dies without an error
         piece.path = path
     try:
         yield
@@ -454,7 +454,7 @@ class Results:
             yield from self._read()
 
     def __call__(self, put: Put) -> None:
-        """Put them.
+        """Call `put` with each result.
 
         Raises:
             KsegError: as of `at_file`.
@@ -463,11 +463,11 @@ class Results:
             put(result)
 
     def through(self, change: Callable[[Any], Any]) -> Results:
-        """The same with each result changed."""
+        """These results, each changed by `change`."""
         return Results(self.path, lambda: map(change, self._read()))
 
     def then(self, last: Any) -> Results:
-        """The same with one more result."""
+        """These results and one more, `last`."""
         return Results(self.path, lambda: chain(self._read(), (last,)))
 
 
@@ -486,7 +486,7 @@ class At:
         self._work = work
 
     def __call__(self, put: Put) -> None:
-        """Do it.
+        """Do the work.
 
         Raises:
             KsegError: as of `at_file`.
@@ -496,7 +496,7 @@ class At:
 
 
 def each_at(path: StrPath, pieces: Iterable[Work]) -> Iterator[Work]:
-    """The same pieces of work, each `At` the file, which an error of asking for one names too."""
+    """The same pieces of work; errors of each, and of their iterator, name the file."""
     with at_file(path):
         for work in pieces:
             yield At(path, work)
@@ -509,7 +509,7 @@ class _StoppedError(Exception):
 def check() -> None:
     """End the piece that this thread does, if no more results are taken; else do nothing.
 
-    For loops that go on for long without a result, once in some milliseconds.
+    Long loops without results call it every few milliseconds.
     """
     run = getattr(_HERE, "run", None)
     if run is not None and run.stopped:
@@ -517,5 +517,5 @@ def check() -> None:
 
 
 def putting(result: Any) -> Work:
-    """A piece of work that has its result already."""
+    """A piece of work whose only result is `result`."""
     return lambda put: put(result)

@@ -1,9 +1,9 @@
-"""Logs made beside data directories, and put in the place of empty partitions.
+"""New logs are made beside data directories, then replace empty partitions in them.
 
     <data directory>.kseg-adopt/     readable by this user alone
         staged/orders-0/             a log that is made
         replaced/orders-0/           the empty partition that was in its place
-        ready.json                   all logs are made, and lasting; which ones, and their offsets
+        ready.json                   the list of logs, written when all are made and lasting
 
 Before `ready.json` nothing in a data directory changes, and another run begins again. From then on
 each run finishes: it writes the checkpoints, then exchanges each directory by two renames. The mark
@@ -37,13 +37,13 @@ _READY_BYTES_MAX: Final = 1 << 28
 
 
 class Made(NamedTuple):
-    """A log that is made for a place.
+    """A log that was made to replace an empty partition.
 
     Attributes:
         path: the directory of the partition.
         log_start_offset: the first offset to be read.
-        first_offset: of its first segment.
-        log_end_offset: after its last batch.
+        first_offset: the base offset of its first segment.
+        log_end_offset: the offset after its last batch.
     """
 
     path: Path
@@ -52,9 +52,9 @@ class Made(NamedTuple):
     log_end_offset: int
 
 
-def place_of(home: Path) -> Path:
+def place_of(data_directory: Path) -> Path:
     """The directory beside a data directory in which logs are made."""
-    return home.with_name(home.name + SUFFIX)
+    return data_directory.with_name(data_directory.name + SUFFIX)
 
 
 def staged(path: Path) -> Path:
@@ -75,35 +75,37 @@ def last_base(directory: Path) -> int | None:
 
 
 @contextmanager
-def held(homes: Iterable[Path]) -> Iterator[None]:
+def held(data_directories: Iterable[Path]) -> Iterator[None]:
     """Hold the locks of stopped brokers' data directories.
 
     Raises:
-        LogLockedError: another process holds one.
+        LogLockedError: another process holds the lock of one of them.
         UncleanShutdownError: a broker was not stopped in good order.
-        OSError: one cannot be locked.
+        OSError: a directory cannot be locked.
     """
     with ExitStack() as stack:
-        for home in sorted(homes):
-            stack.enter_context(lock.acquire(home))
-            if read_clean_shutdown(home) is None:
+        for data_directory in sorted(data_directories):
+            stack.enter_context(lock.acquire(data_directory))
+            if read_clean_shutdown(data_directory) is None:
                 raise UncleanShutdownError(
                     "the broker was not stopped in good order: 'kseg recover --apply' first",
-                    path=home,
+                    path=data_directory,
                 )
         yield
 
 
-def unfinished(homes: Iterable[Path]) -> tuple[Made, ...]:
-    """The logs of a run that was interrupted when all of them were made; none without one.
+def unfinished(data_directories: Iterable[Path]) -> tuple[Made, ...]:
+    """The logs of an interrupted run that had made all its logs but not yet moved all of them.
+
+    Empty if there was no such run.
 
     Raises:
-        KsegError: a list of them cannot be read.
-        PermissionError: another user could have written it.
-        OSError: it cannot be read.
+        KsegError: a list of logs is malformed.
+        PermissionError: another user could have written the list.
+        OSError: the list cannot be read.
     """
-    for home in homes:
-        list_path = place_of(home) / _READY
+    for data_directory in data_directories:
+        list_path = place_of(data_directory) / _READY
         ownership.check_safe(list_path.parent)
         with suppress(FileNotFoundError):
             data = io.read_file(list_path, bytes_max=_READY_BYTES_MAX)
@@ -115,15 +117,15 @@ def unfinished(homes: Iterable[Path]) -> tuple[Made, ...]:
     return ()
 
 
-def begin(homes: Iterable[Path]) -> None:
-    """Make the directories, empty; the remains of a run that was not ready go.
+def begin(data_directories: Iterable[Path]) -> None:
+    """Make the directories, empty; remove what an earlier run left that had not made all its logs.
 
     Raises:
         PermissionError: another user could change files there.
         OSError: the disk refuses.
     """
-    for home in homes:
-        place = place_of(home)
+    for data_directory in data_directories:
+        place = place_of(data_directory)
         ownership.check_safe(place)
         io.remove_tree(place)
         with ownership.private():
@@ -132,63 +134,67 @@ def begin(homes: Iterable[Path]) -> None:
         io.flush_directory(place.parent)
 
 
-def discard(homes: Iterable[Path]) -> None:
-    """Remove what lies beside data directories.
+def discard(data_directories: Iterable[Path]) -> None:
+    """Remove the directories that `begin` made beside data directories.
 
     Raises:
         OSError: the disk refuses.
     """
-    for home in homes:
-        io.remove_tree(place_of(home))
-        io.flush_directory(home.parent)
+    for data_directory in data_directories:
+        io.remove_tree(place_of(data_directory))
+        io.flush_directory(data_directory.parent)
 
 
 def ready(logs: Sequence[Made]) -> None:
-    """Note that all logs are made; they are lasting, and from now on each run finishes.
+    """Write on the disk that all logs are made and lasting; from now on each run finishes.
 
     Raises:
         OSError: the disk refuses.
     """
     data = json.dumps({"logs": [(str(log.path), *log[1:]) for log in logs]}).encode()
-    for home in _homes(logs):
-        place = place_of(home)
+    for data_directory in _data_directories(logs):
+        place = place_of(data_directory)
         io.flush_directory(place / _STAGED)
         io.flush_directory(place)
-    for home in _homes(logs):
+    for data_directory in _data_directories(logs):
         with ownership.private():
-            replace_file(place_of(home) / _READY, data)
+            replace_file(place_of(data_directory) / _READY, data)
 
 
 def finish(logs: Sequence[Made]) -> None:
-    """Put logs in their places, and remove what lies beside the data directories.
+    """Move the logs to their partition directories; remove what `begin` made.
 
     Raises:
-        KsegError: records have come into a place, or a log that was made is gone.
+        KsegError: a partition is no longer empty, or a log that was made is gone.
         OSError: the disk refuses; another run finishes.
     """
     for made in logs:
         _check_place(made)
     waiting = [made for made in logs if staged(made.path).is_dir()]
-    for home in _homes(waiting):  # a broker may have moved the lines of others since
-        _write_checkpoints(home, [made for made in waiting if made.path.parent == home])
+    for data_directory in _data_directories(
+        waiting
+    ):  # a broker may have moved the lines of others since
+        _write_checkpoints(
+            data_directory, [made for made in waiting if made.path.parent == data_directory]
+        )
     for made in waiting:
         _exchange(made.path)
-    for home in _homes(logs):
-        place = place_of(home)
+    for data_directory in _data_directories(logs):
+        place = place_of(data_directory)
         io.unlink(place / _READY, missing_ok=True)
         io.flush_directory(place)
-    discard(_homes(logs))
+    discard(_data_directories(logs))
 
 
-def _homes(logs: Iterable[Made]) -> list[Path]:
+def _data_directories(logs: Iterable[Made]) -> list[Path]:
     """The data directories of logs, once each."""
     return sorted({made.path.parent for made in logs})
 
 
 def _check_place(made: Made) -> None:
-    """Refuse a place with records of others, and one whose log is neither there nor made.
+    """Refuse a partition that has got records, and one whose new log is neither there nor staged.
 
-    In the second case the empty log that stood there is put back first.
+    In the second case the empty log that was in the partition's place is put back first.
     """
     if staged(made.path).is_dir():
         if made.path.is_dir() and last_base(made.path) is None:
@@ -209,9 +215,9 @@ def _check_place(made: Made) -> None:
         )
 
 
-def _write_checkpoints(home: Path, logs: Sequence[Made]) -> None:
-    """Write recovery points and log starts, in the order of the lines that are there."""
-    files = DirectoryFiles.read(home)
+def _write_checkpoints(data_directory: Path, logs: Sequence[Made]) -> None:
+    """Write recovery points and log starts; lines that are there keep their order."""
+    files = DirectoryFiles.read(data_directory)
     if files.findings:
         raise files.findings[0]
     points, starts = (files.offsets[kind] for kind in (FileKind.RECOVERY_POINT, FileKind.LOG_START))
@@ -222,15 +228,16 @@ def _write_checkpoints(home: Path, logs: Sequence[Made]) -> None:
         starts.pop(partition, None)
         if made.log_start_offset > made.first_offset:
             starts[partition] = made.log_start_offset
-    checkpoints.write_offset_checkpoint(home / FileKind.LOG_START.value, starts)
-    checkpoints.write_offset_checkpoint(home / FileKind.RECOVERY_POINT.value, points)
+    checkpoints.write_offset_checkpoint(data_directory / FileKind.LOG_START.value, starts)
+    checkpoints.write_offset_checkpoint(data_directory / FileKind.RECOVERY_POINT.value, points)
 
 
 def _exchange(path: Path) -> None:
-    """Rename the empty log of a partition out of the way, and the made one into its place."""
+    """Rename the empty log of a partition out of the way, and the new log into its place."""
     made, old = staged(path), place_of(path.parent) / _REPLACED / path.name
     if path.is_dir():
-        io.remove_tree(old)  # of a run that was killed here; a broker has made another empty log
+        # A run that was killed here may have left `old`; a broker has made an empty log since.
+        io.remove_tree(old)
         io.rename(path, old)
         io.flush_directory(path.parent)
         io.flush_directory(old.parent)

@@ -4,9 +4,9 @@ Owns the end of the log, which differs from the end of a preallocated file. An a
 whole or not at all: after an error the file is cut back to its end before. If that fails too, the
 bytes beyond the end are unknown, and the writer refuses to go on.
 
-A large log takes blocks from the file system in large pieces, ahead of the writes: one by one they
-cost a third of an append. They lie beyond the end of the file, where no reader sees them, and are
-released when the segment is finished, or after a kill when the log is closed the next time.
+A large log reserves blocks of the file system in large pieces, ahead of the writes: one at a time
+they cost a third of an append. They are beyond the end of the file, where no reader sees them, and
+are released when the segment is finished, or after a kill when the log is closed the next time.
 
 Source: Kafka `FileRecords`.
 """
@@ -21,9 +21,9 @@ from kseg.errors import LimitExceededError, PoisonedFileError
 from kseg.files import io
 from kseg.files.io import Closing
 
-#: A log that is so large takes blocks for as much again.
+#: A log of this size reserves blocks for as many bytes again.
 RESERVED_BYTES: Final = 4 * 2**20
-#: More of a file's blocks than that beyond its end were left by a killed process.
+#: If a file has more bytes of blocks than this beyond its end, a killed process left them.
 _LEFT_BYTES: Final = 2**16
 
 
@@ -34,11 +34,19 @@ class LogWriter(Closing):
 
     Attributes:
         file: the open file, for reading at positions.
-        size: bytes of log: the position of the next append.
-        file_bytes: bytes of the file; more than `size` only where it is preallocated.
+        size: the bytes of the log, which is the position of the next append.
+        file_bytes: the bytes of the file; more than `size` only if zeros were preallocated.
     """
 
-    __slots__ = ("_dirty", "_failure", "_reserves", "_room", "file", "file_bytes", "size")
+    __slots__ = (
+        "_dirty",
+        "_failure",
+        "_has_reserved",
+        "_reserve_after",
+        "file",
+        "file_bytes",
+        "size",
+    )
 
     def __init__(self, file: io.WriteFile, size: int, file_bytes: int) -> None:
         """Take over an open file; use `open` instead."""
@@ -46,25 +54,26 @@ class LogWriter(Closing):
         self.size = size
         self.file_bytes = file_bytes
         self._failure: BaseException | None = None
-        # The contents of an existing file may be in the page cache alone.
+        # The contents of an existing file may be only in the page cache.
         self._dirty = True
-        # Whether blocks may lie beyond the end of the file.
-        self._reserves = file.blocks_bytes - file_bytes > _LEFT_BYTES
-        # An append up to here allocates no blocks ahead; `SEGMENT_BYTES_MAX` if none does any more.
-        self._room = max(file_bytes, RESERVED_BYTES)
+        # Whether the file may have blocks beyond its end.
+        self._has_reserved = file.blocks_bytes - file_bytes > _LEFT_BYTES
+        # Only an append that ends after this position reserves blocks; `SEGMENT_BYTES_MAX`
+        # switches that off.
+        self._reserve_after = max(file_bytes, RESERVED_BYTES)
 
     @classmethod
     def open(cls, path: StrPath, *, create: bool = False, preallocate_bytes: int = 0) -> LogWriter:
-        """Open a log file that is there, or make one.
+        """Open an existing log file, or make one.
 
         Args:
             path: the file.
-            create: it must not be there yet.
+            create: make the file, which must not exist yet.
             preallocate_bytes: the size of a new file, all zeros; its log is empty all the same.
 
         Raises:
             LimitExceededError: the file is longer than any segment.
-            OSError: it is missing, or there already, or the disk refuses.
+            OSError: the file is missing, or exists already, or the disk refuses.
         """
         file = io.WriteFile.open(path, exclusive=create)
         try:
@@ -100,8 +109,8 @@ class LogWriter(Closing):
         """Write all of the parts at the end, one after the other, or nothing.
 
         Args:
-            parts: bytes.
-            size: how many that is.
+            parts: the bytes to write.
+            size: the number of bytes of all parts.
 
         Returns:
             The position of the first byte.
@@ -122,12 +131,12 @@ class LogWriter(Closing):
                 position=position,
             )
         self._dirty = True
-        if end > self._room:
+        if end > self._reserve_after:
             # Blocks for this append, and for some that follow.
-            self._reserves = True
-            room = end + RESERVED_BYTES
-            taken = self.file.reserve(position, room - position)
-            self._room = room if taken else SEGMENT_BYTES_MAX
+            self._has_reserved = True
+            reserved_end = end + RESERVED_BYTES
+            is_reserved = self.file.reserve(position, reserved_end - position)
+            self._reserve_after = reserved_end if is_reserved else SEGMENT_BYTES_MAX
         try:
             self.file.write_parts(position, parts, size)
         except PoisonedFileError:
@@ -143,24 +152,24 @@ class LogWriter(Closing):
     def cut_back(self, size: int, cause: BaseException) -> None:
         """Cut off the bytes after `size` because of `cause`; if that fails, never write again.
 
-        Preallocated bytes are cut off too, since data may lie there now. Blocks are not reserved
-        any more: the disk may have none for others.
+        Preallocated bytes are cut off too, since they may be data now. Blocks are not reserved
+        any more: the disk may have no room.
         """
         self._dirty = True
-        self._room = SEGMENT_BYTES_MAX
+        self._reserve_after = SEGMENT_BYTES_MAX
         try:
             self.file.truncate(size)
         except BaseException:
             self._failure = cause
             raise
         self.size = self.file_bytes = size
-        self._reserves = False
+        self._has_reserved = False
 
     def truncate(self, size: int) -> int:
         """Cut the log to `size` bytes; a shorter file is not changed.
 
         Returns:
-            How many bytes of log went.
+            How many bytes of the log were cut off.
 
         Raises:
             ValueError: `size` is negative, or past the end of the log.
@@ -178,7 +187,7 @@ class LogWriter(Closing):
             self._dirty = True
             self.file.truncate(size)
             self.size = self.file_bytes = size
-            self._reserves, self._room = False, max(size, RESERVED_BYTES)
+            self._has_reserved, self._reserve_after = False, max(size, RESERVED_BYTES)
         return removed
 
     def trim(self) -> None:
@@ -189,9 +198,9 @@ class LogWriter(Closing):
             OSError: the disk refuses.
         """
         self.truncate(self.size)
-        if self._reserves:
+        if self._has_reserved:
             self.file.release(self.size)
-            self._reserves, self._room = False, max(self.size, RESERVED_BYTES)
+            self._has_reserved, self._reserve_after = False, max(self.size, RESERVED_BYTES)
 
     def flush(self) -> None:
         """Make all bytes lasting; does nothing if nothing has changed since the last time.
@@ -210,7 +219,7 @@ class LogWriter(Closing):
         """Trim, flush and release; a second call does nothing.
 
         Args:
-            trim: false to release alone, as after an error.
+            trim: false to release only, as after an error.
 
         Raises:
             OSError: the disk refuses, or a flush failed before; the file is released all the same.

@@ -239,7 +239,7 @@ def _unsafe_error(why: str, path: str) -> PermissionError:
 
 
 def _model_for(directory: str, around: os.stat_result) -> os.stat_result | None:
-    """The status of the file that is the model for new ones; None without one."""
+    """The status of the file whose owner new files get; None if there is none."""
     if around.st_mode & stat.S_ISVTX:
         return None  # shared by users, each with files of their own
     model = _model_in(directory)
@@ -258,9 +258,9 @@ def _model_for(directory: str, around: os.stat_result) -> os.stat_result | None:
 
 
 def _model_in(directory: str) -> os.stat_result | None:
-    """The status of the first log in a directory, or of another file of Kafka's there."""
+    """The status of the oldest log file in a directory, else of another file of Kafka's there."""
     names = os.listdir(directory)
-    logs = sorted(filter(_LOG.fullmatch, names))  # before all others, the first segment's first
+    logs = sorted(filter(_LOG.fullmatch, names))  # logs before other files, the oldest first
     for name in (*logs, *(model for model in _MODELS if model in names)):
         with suppress(FileNotFoundError):
             status = os.lstat(os.path.join(directory, name))
@@ -270,7 +270,7 @@ def _model_in(directory: str) -> os.stat_result | None:
 
 
 def _partitions(home: str) -> Iterator[str]:
-    """The partition directories in a directory, by name."""
+    """The partition directories in a directory, sorted by name."""
     with os.scandir(home) as entries:
         names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     for name in sorted(names):

@@ -61,7 +61,7 @@ def conflicting_process(fd: int) -> int | None:
 
 
 def share(fd: int, size: int) -> None:
-    """Take the shared lock that says the first `size` bytes of an open file are mapped.
+    """Lock the first `size` bytes of an open file, shared, which says that they are mapped.
 
     Raises:
         BlockingIOError: another process is about to cut some of them off.
@@ -71,7 +71,9 @@ def share(fd: int, size: int) -> None:
 
 
 def exclude(fd: int, position: int) -> None:
-    """Keep others from mapping bytes from `position` on, until `release`; `fd` is open for writing.
+    """Lock the bytes from `position` on, so that no other process maps them, until `release`.
+
+    It is an exclusive lock of an open file description; `fd` must be open for writing.
 
     Raises:
         BlockingIOError: some of them are mapped.
@@ -101,7 +103,7 @@ def is_shared(fd: int, position: int) -> bool:
 
 
 def _set(fd: int, kind: int, start: int, size: int) -> None:
-    """Set a lock on `size` bytes, 0 for all up to any end; an error instead of waiting for it."""
+    """Set a lock on `size` bytes, 0 for all bytes from `start` on; raises instead of waiting."""
     if not hasattr(fcntl, "F_OFD_SETLK"):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _pack(kind, start, size))
@@ -117,9 +119,9 @@ def fallocate(fd: int, position: int, size: int) -> None:
     """Let an open file have its blocks from `position` on; neither bytes nor its size change.
 
     Args:
-        fd: open for writing.
-        position: of the first byte; may lie beyond the end.
-        size: how many bytes.
+        fd: the file, open for writing.
+        position: the first byte; may be beyond the end.
+        size: the number of bytes.
 
     Raises:
         OSError: the disk lacks the blocks, or the system or file system lacks the call.
@@ -131,20 +133,20 @@ def fallocate(fd: int, position: int, size: int) -> None:
 
 @cache
 def _fallocate_of_libc() -> Callable[[int, int, int], int]:
-    """The call of the C library; answers 0, or the number of an error."""
+    """The function of the C library; it returns 0, or the number of an error."""
     if sys.platform != "linux":
         return _lacking
-    import ctypes  # takes its time, and few processes need it
+    import ctypes  # imported late: it is slow, and few processes need it
 
     libc = ctypes.CDLL(None, use_errno=True)
-    # Of the two functions, the one with 64 bits everywhere.
-    made = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
-    if made is None:
+    # `fallocate64` has 64-bit offsets everywhere, `fallocate` on 64-bit systems.
+    fallocate = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
+    if fallocate is None:
         return _lacking
-    made.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
     def call(fd: int, position: int, size: int) -> int:
-        return ctypes.get_errno() if made(fd, _KEEP_SIZE, position, size) else 0
+        return ctypes.get_errno() if fallocate(fd, _KEEP_SIZE, position, size) else 0
 
     return call
 

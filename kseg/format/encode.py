@@ -345,7 +345,7 @@ def encode_runs(rows: Rows, runs: Int64s, codecs: Int64s) -> tuple[list[bytes], 
 
 
 def compressed(data: memoryview, codecs: list[int]) -> Iterator[bytes]:
-    """Plain batches that lie one after the other, each by its codec, 0 for none."""
+    """Compress consecutive batches, each with its codec; 0 leaves a batch as it is."""
     at = 0
     for codec in codecs:
         end = at + LOG_OVERHEAD + int.from_bytes(data[at + 8 : at + LOG_OVERHEAD])
@@ -365,24 +365,24 @@ def encode_batches(
     batch_bytes: int = BATCH_BYTES,
     batch_records: int | None = None,
 ) -> Iterator[EncodedBatch]:
-    """Rows as consecutive batches, each made when it is asked for.
+    """Encode rows as consecutive batches, each when the iterator gets there.
 
     Args:
         source: the records.
-        options: the shared fields, `BatchOptions()` if None; the base sequence is that of the first
-            batch and runs on.
-        base_offset: of the first record, where the records bring no offsets. If they do, each batch
-            begins with the offset of its first record.
-        batch_bytes: a batch closes before its uncompressed size, header included, would pass this;
-            it has at least one record.
-        batch_records: nor has it more records than this.
+        options: the fields that all batches share, `BatchOptions()` if None; the base sequence is
+            the first batch's, later batches continue it.
+        base_offset: the offset of the first record, if the records have no offsets. If they have,
+            each batch begins with the offset of its first record.
+        batch_bytes: the largest uncompressed size of a batch, header included; only a batch of one
+            record may be larger.
+        batch_records: the most records of a batch; None for no limit.
 
     Yields:
         Batches, none empty.
 
     Raises:
-        InvalidRecordError: as `encode_batch`, with the batch that the record would have been in;
-            `record_index` counts from the first row of all.
+        InvalidRecordError: as `encode_batch`, when the batch with the wrong record is due;
+            `record_index` counts from the first row of `source`.
     """
     options = _PLAIN if options is None else BatchOptions.of(options)
     options.check_producer()
@@ -402,7 +402,7 @@ def _check_int64(offset: int, name: str = "base") -> None:
 def _each_batch(
     rows: Rows, options: BatchOptions, base_offset: int, batch_bytes: int, batch_records: int
 ) -> Iterator[EncodedBatch]:
-    """Encode rows batch by batch, each as large as the bounds allow; offsets have to rise."""
+    """Encode rows batch by batch, each as large as the limits allow; offsets must increase."""
     write = _batch if options.magic == 2 else _messages
     has_offsets, length = rows.has_offsets, rows.length
     first = spent = 0
@@ -429,14 +429,14 @@ def _batch(
     bytes_max: int,
     spent: int,
 ) -> EncodedBatch:
-    """One batch of magic 2, of the rows from `first` on that lie before `end` and fit into it.
+    """Encode one batch of magic 2: rows from `first` on, up to `end`, as many as fit.
 
     Args:
         rows, options: as for `encode_batch`.
-        base_offset, last_offset: of the batch; None for those of its records.
-        first, end: rows; at least the first one is written.
-        bytes_max: of the batch, uncompressed.
-        spent: sequences of the producer that batches before it have used.
+        base_offset, last_offset: the offsets of the batch; None to use those of its records.
+        first, end: numbers of rows; at least the first row is written.
+        bytes_max: the largest uncompressed size of the batch.
+        spent: how many of the producer's sequence numbers the batches before it have used.
     """
     kind, attributes = options.compression, options.attributes
     sequence = options.base_sequence

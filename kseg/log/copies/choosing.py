@@ -504,14 +504,14 @@ class Choosing:
         conflicts: the first `CONFLICTS_MAX`.
         undecided: how many conflicts nothing decides.
         expected: the offset after the last batch taken.
-        taken: of each copy, how many batches and how many bytes.
+        taken: how many batches and how many bytes of each copy are chosen, int64[copies, 2].
     """
 
     def __init__(self, ranked: Sequence[Ranked], start: int) -> None:
         """Start before the first batch.
 
         Args:
-            ranked: the copies, by rank.
+            ranked: the copies, sorted by rank.
             start: where the merged log begins.
         """
         self._ranked: Final = ranked
@@ -525,7 +525,7 @@ class Choosing:
         self._preferred: Final = next(
             (n for n, ranked_copy in enumerate(ranked) if ranked_copy.is_preferred), -1
         )
-        self._epochs: Final = [_epochs_of(ranked_copy.history) for ranked_copy in ranked]
+        self._epochs: Final = [_epoch_bounds(ranked_copy.history) for ranked_copy in ranked]
         self._left: dict[tuple[str, str], LeftOut] = {}
         self.runs: Final = Runs([ranked_copy.copy for ranked_copy in ranked])
         self.gaps: Final = MissingOffsets(
@@ -538,7 +538,7 @@ class Choosing:
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """Sound batches that are not taken, by copy and reason."""
+        """Summaries of the sound batches that are not chosen, one for each copy and reason."""
         return tuple(self._left.values())
 
     def run(self) -> None:
@@ -558,7 +558,10 @@ class Choosing:
     # ---- one copy in a window --------------------------------------------------------------------
 
     def _offered_batches(self, at: int, rows: Rows) -> Rows:
-        """The batches of a copy that it may give; their files are numbered through all copies."""
+        """The batches of a copy that may be chosen; the others are noted as left out.
+
+        In the result, file numbers count through the files of all copies.
+        """
         rows = rows.copy()
         rows[:, FILE] += self._bounds[at]
         rows = self._leave_out(at, rows, rows[:, LAST] < self.start, "deleted")
@@ -586,7 +589,7 @@ class Choosing:
 
         Args:
             chosen: the batches chosen so far.
-            number: of a copy.
+            number: the number of the copy that `clashing` is from.
             clashing: batches of that copy, each with an offset that a chosen one has.
         """
         rivals = chosen[np.searchsorted(chosen[:, LAST], clashing[:, FIRST])]
@@ -607,7 +610,10 @@ class Choosing:
         self._leave_out(number, clashing, is_decided, "not-preferred")
 
     def _is_out_of_order(self, at: int, rows: Rows) -> Bools:
-        """bool[n]: which batches would let epochs fall, by the epochs of the copies before."""
+        """Which batches would make epochs decrease, after the copies of higher rank; bool[n].
+
+        A batch's epoch must be between the epochs that begin before and after its first offset.
+        """
         starts, epochs = self._epochs[at]
         epoch_number = np.searchsorted(starts, rows[:, FIRST], side="right")
         wrong: Bools = rows[:, EPOCH] < epochs[epoch_number]
@@ -647,8 +653,11 @@ class Choosing:
         return np.searchsorted(self._bounds, rows[:, FILE], side="right") - 1
 
 
-def _epochs_of(history: Lineage | None) -> tuple[Int64s, Int64s]:
-    """Where epochs begin, int64[n]; and the epochs around these offsets, int64[n + 2]."""
+def _epoch_bounds(history: Lineage | None) -> tuple[Int64s, Int64s]:
+    """Where epochs begin, int64[n]; these epochs between two sentinels, int64[n + 2].
+
+    If k epochs begin at or before an offset, `epochs[k]` and `epochs[k + 1]` bound its epoch.
+    """
     begins = () if history is None else history.begins
     starts = np.array([begin.start for begin in begins], np.int64)
     epochs = np.array([INT64_MIN, *(begin.epoch for begin in begins), INT64_MAX], np.int64)
@@ -656,7 +665,7 @@ def _epochs_of(history: Lineage | None) -> tuple[Int64s, Int64s]:
 
 
 def _append_of(header: BatchHeader) -> tuple[object, ...]:
-    """The fields of a batch that compaction does not change; two with the same are one append."""
+    """The fields of a batch that compaction does not change; if equal, two are of one append."""
     producer = header.producer_id, header.producer_epoch, header.base_sequence
     kinds = header.magic, header.is_transactional, header.is_control, header.leader_epoch
     return header.base_offset, header.last_offset, *producer, *kinds

@@ -78,22 +78,22 @@ def undisturbed(
     look: Callable[[Version], _Answer],
     holds: Callable[[Version, _Answer], bool] | None = None,
 ) -> _Answer:
-    """Call `look` until the log was not cut during the call; returns the result.
+    """Call `look` again until the log is not cut during the call; return its answer.
 
     Args:
-        source: the log; one under a writer has a `lock`.
-        look: reads files of a version.
-        holds: whether an answer is still good by the version after it.
+        source: the log; a log under a writer has a `lock`, which the last attempt holds.
+        look: reads files of a version of the log, and answers.
+        holds: whether an answer is still right for the version after the call; None if always.
 
     Raises:
-        CorruptRecordError, OSError: the errors of `look`, if nothing has changed meanwhile.
+        CorruptRecordError, OSError: the errors of `look`, if the log did not change meanwhile.
     """
     for _ in range(_ATTEMPTS_MAX):
         seen = source.version
         try:
             answer = look(seen)
         except (CorruptRecordError, FileNotFoundError):
-            # Damage, or a file that was cut or taken away between two steps.
+            # Damage, or a file that was cut or removed during the call.
             if source.version is seen:
                 raise
             continue
@@ -119,7 +119,7 @@ class Window(NamedTuple):
 
 
 class FoundBatch(NamedTuple):
-    """Where a batch lies, and bytes that have been read on the way; perhaps its own."""
+    """The position and size of a batch, and bytes that the search read, perhaps the batch's."""
 
     position: int
     size: int
@@ -129,13 +129,13 @@ class FoundBatch(NamedTuple):
 def find_batch(
     fd: int, info: SegmentInfo, offset: int, *, ahead: int = WINDOW_BYTES
 ) -> FoundBatch | None:
-    """The first batch of a segment whose last offset is at or past `offset`; None without one.
+    """The first batch of a segment whose last offset is at or past `offset`; None if there is none.
 
     Args:
         fd: the log file, open for reading.
         info: the segment, and how much of it there is.
-        offset: wanted.
-        ahead: bytes to read at once from where the index leads to.
+        offset: the offset to find.
+        ahead: the number of bytes to read at once, from the position in the index.
 
     Raises:
         CorruptRecordError: damage lies in between, or the file is shorter than it should be.

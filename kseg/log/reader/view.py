@@ -78,12 +78,12 @@ class OpenTransaction(NamedTuple):
 
 
 class RemotePart(NamedTuple):
-    """The facts about remote segments that stand before those in the directory.
+    """The facts about the remote segments of a log, which are before those in the directory.
 
     Attributes:
-        log_start_offset: the first offset to be read; None for that of the first segment.
-        leader_epochs: of the log, where its directory has none.
-        warning: offsets that are in neither part, in words; None for none.
+        log_start_offset: the first offset to be read; None if it is the first segment's.
+        leader_epochs: the epochs of the log, used if its directory has none.
+        warning: says which offsets are in neither part; None if there are none.
     """
 
     log_start_offset: int | None
@@ -96,7 +96,7 @@ class LogView:
 
     Attributes:
         path: the partition directory.
-        segments: rising, each with how much of it there was.
+        segments: sorted by base offset, each with its size at that moment.
         version: the state of a log that this process appends to; else None.
     """
 
@@ -108,18 +108,22 @@ class LogView:
         *,
         files: PartitionFiles | None = None,
         version: Version | None = None,
-        now: Callable[[], Version] | None = None,
+        current_version: Callable[[], Version] | None = None,
         remote: RemotePart | None = None,
         starts: Callable[[Path], MappingOf[TopicPartition, int]] | None = None,
     ) -> None:
-        """Take over a listing, or the state of a log under a writer of this process; use `open`."""
+        """Take over a listing, or the state of a log under a writer of this process; use `open`.
+
+        A listing has `files` and may have `starts`, see `listed`. A log under a writer has
+        `version` and `current_version`, see `of`. Either may have a `remote` part.
+        """
         self.remote: Final = remote
         self.path: Final = path
         self.segments: Final = segments
         self._mapping: Final[Mapping] = mapping
         self._files = files
         self.version: Final = version
-        self._now: Final = now
+        self._current_version: Final = current_version
         self._starts: Final = starts or log_starts
 
     @classmethod
@@ -130,11 +134,11 @@ class LogView:
 
         Args:
             path: the partition directory.
-            version: of the log.
+            version: the version of the log to view.
             mapping: how to open files.
-            now: returns the version of that moment, so that a cut is noticed.
+            now: returns the newest version; a read compares it to notice a cut.
         """
-        return cls(path, version.segments, mapping, version=version, now=now)
+        return cls(path, version.segments, mapping, version=version, current_version=now)
 
     @classmethod
     def open(cls, path: StrPath, *, mapping: Mapping = "auto") -> LogView:
@@ -164,12 +168,12 @@ class LogView:
         """The log of a listing, with the sizes of its files at this moment.
 
         Args:
-            listing: of the partition directory; it is listed again if a log is gone meanwhile.
+            listing: the partition directory's files; it is listed again if a log file is gone.
             mapping: as for `open`.
-            starts: gives the log starts of a data directory; reads its checkpoint if None.
+            starts: returns the log starts of a data directory; None to read its checkpoint.
 
         Raises:
-            OSError: a file cannot be asked for its size.
+            OSError: the size of a file cannot be read.
         """
         files, sizes = _list_with_sizes(listing)
         last = len(sizes) - 1
@@ -183,7 +187,7 @@ class LogView:
     def at(cls, partition: Partition, mapping: Mapping = "auto") -> LogView:
         """A partition of a catalog at this moment, with its segments in the tier.
 
-        A file is a log of one segment, of which no offset is known: it is read as it is.
+        A single file becomes a log of one segment whose base offset is unknown.
 
         Raises:
             KsegError, OSError: as `open` and `Tier.log` raise them.
@@ -217,12 +221,12 @@ class LogView:
 
     @property
     def topic(self) -> str | None:
-        """From the directory's name; None for a copy under another name."""
+        """The topic in the directory's name; None for a copy under another name."""
         return self.name.topic if self.name else None
 
     @property
     def partition(self) -> int | None:
-        """From the directory's name; None for a copy under another name."""
+        """The partition in the directory's name; None for a copy under another name."""
         return self.name.partition if self.name else None
 
     @property
@@ -246,7 +250,7 @@ class LogView:
 
     @cached_property
     def _named_start(self) -> int | None:
-        """The start in the checkpoint of the data directory; None where it names none."""
+        """The log start in the data directory's checkpoint; None if it has no line for this log."""
         if self.topic is None or self.partition is None:
             return None
         starts = self._starts(self.path.resolve().parent)
@@ -254,7 +258,7 @@ class LogView:
 
     @property
     def remote_start_offset(self) -> int | None:
-        """Where the log began that is on this disk from `first_offset` on; None if all of it is.
+        """The start in the checkpoint if it is before the first segment on this disk; else None.
 
         A broker notes a start before the first segment for a topic with tiered storage: the
         segments before it are in the tier. For other topics it does so only if it was killed
@@ -264,7 +268,7 @@ class LogView:
         return start if start is not None and start < self.first_offset else None
 
     def left_out(self, request: Request) -> Iterator[str]:
-        """The records of a request that a read does not give, in words."""
+        """Sentences about records that a request selects and a read does not return."""
         is_asked = self.remote is not None or request.offset_start < self.first_offset
         if is_asked and self.remote_warning is not None:
             yield self.remote_warning
@@ -276,7 +280,7 @@ class LogView:
 
     @property
     def remote_warning(self) -> str | None:
-        """A warning about history that a reader of this directory does not get; None for none."""
+        """A warning about records that are not in this directory; None if it has all of them."""
         if self.remote is not None:
             return self.remote.warning
         if self.remote_start_offset is None:
@@ -289,7 +293,7 @@ class LogView:
 
     @cached_property
     def log_end_offset(self) -> int:
-        """The offset after the last whole batch; of a last segment without batches, its base."""
+        """The offset after the last whole batch; the base of the last segment if that is empty."""
         if self.version is not None:
             return self.version.log_end_offset
         if not self.segments:
@@ -507,9 +511,11 @@ class LogView:
 
     def _check_not_cut(self, segment_end: int) -> None:
         """Refuse bytes of a segment that this process has cut during the read."""
-        if self._now is None or self.version is None:
+        if self._current_version is None or self.version is None:
             return
-        lowest = self._now().truncations.lowest_end_since(self.version.truncations.number)
+        lowest = self._current_version().truncations.lowest_end_since(
+            self.version.truncations.number
+        )
         if lowest is not None and lowest < segment_end:
             raise CorruptRecordError(
                 f"the log was cut at {lowest} while it was read; read on from there",
@@ -608,8 +614,8 @@ def _segment_pieces(
 def _cuts(segment: Segment, request: Request) -> Iterator[int | None]:
     """Positions at which pieces begin; the first is None: `Segment.read` finds it itself.
 
-    Each is looked for when it is needed: the walk over headers is the first to touch the pages
-    of a map, and would keep all threads waiting if it went before them.
+    Each position is computed only when it is needed: the walk over headers is the first to touch
+    the pages of a map, and all threads would wait if it went ahead of them.
     """
     yield None
     if segment.kafka07 or request.time_start > INT64_MIN:
@@ -643,7 +649,10 @@ def _read_piece(
     start: int | None,
     end: int | None,
 ) -> Iterator[RecordColumns | KsegError]:
-    """The records of a part of a segment, in memory of this thread; errors that are taken too."""
+    """Columns of a part of a segment, decoded in this thread's memory, and faults for `on_error`.
+
+    `use` ends after the last of them.
+    """
     with use, memory.one() as workspace:
         read = partial(segment.read, start_position=start, end_position=end, workspace=workspace)
         yield from _results(read, request)
@@ -652,7 +661,7 @@ def _read_piece(
 def _results(
     read: Callable[[Request], Iterator[RecordColumns]], request: Request
 ) -> Iterator[RecordColumns | KsegError]:
-    """Columns; and if the request has an `on_error`, the faults between them, in order."""
+    """The columns that `read` returns; if the request has an `on_error`, faults where they are."""
     if request.on_error is None:
         yield from read(request)
         return
@@ -674,12 +683,12 @@ def read_pieces(
     """The columns of pieces of work, in order, done by threads.
 
     Args:
-        pieces: of `log_pieces`, one after the other.
-        threads: how many.
-        on_error: takes their faults, in order.
+        pieces: as `log_pieces` yields them.
+        threads: the number of threads; 1 does all the work in the caller's.
+        on_error: is called with each fault, in order.
     """
-    alone = threads == 1
-    results = chain.from_iterable(pieces) if alone else in_order(pieces, threads=threads)
+    is_single = threads == 1
+    results = chain.from_iterable(pieces) if is_single else in_order(pieces, threads=threads)
     for result in results:
         if isinstance(result, KsegError):
             assert on_error is not None

@@ -213,9 +213,13 @@ def _is_zeros(log: Log, position: int) -> bool:
 
 
 def _damaged_place(log: Log, position: int, end: int, first: int | None, last: int | None) -> Lost:
-    """A damaged place. The numbers in its head count if the batches around it agree with them.
+    """What a damaged place has lost. A damaged header counts only if the batches around it agree.
 
-    Batches that match their checksums hold the records that their headers count, at any offsets.
+    Whole batches that match their checksums have the records that their headers count.
+
+    Args:
+        log, position, end: the log file, and the bounds of the place.
+        first, last: the offsets that are missing there; None if unknown.
     """
     path, size = str(log.path), end - position
     batches, records = _whole_batches(log, position, end)
@@ -230,7 +234,10 @@ def _damaged_place(log: Log, position: int, end: int, first: int | None, last: i
 def _claimed_records(
     log: Log, position: int, size: int, offsets: tuple[int | None, int | None]
 ) -> int | None:
-    """The records of a damaged batch by its head; None if that does not fit the offsets around."""
+    """How many records the header of a damaged batch says it has.
+
+    None if the header's offsets are not `offsets`, or the count is impossible.
+    """
     head = claimed(log.head_at(position), position)
     if head is None or (head.base_offset, head.last_offset) != offsets:
         return None
@@ -269,7 +276,7 @@ def _whole_batches(log: Log, position: int, end: int) -> tuple[int | None, int |
 
 
 def _end_of_sizes(log: Log, position: int, end: int) -> int:
-    """The position after the batches from `position` on, by their sizes, that end by `end`."""
+    """Follow the sizes of batches from `position`; return where the last one up to `end` ends."""
     for table in log.headers(start=position, limit=end, policy="file"):
         ends = table.position + table.size
         inside = int(np.searchsorted(ends, end, "right"))
@@ -280,7 +287,7 @@ def _end_of_sizes(log: Log, position: int, end: int) -> int:
 
 
 def claimed(head: bytes, position: int) -> BatchHeader | None:
-    """The header that the first bytes of a damaged batch claim; None for too few, or no format.
+    """The header in the first bytes of a damaged batch; None if they are too few or not of Kafka.
 
     Byte 16 is the magic.
     """

@@ -523,12 +523,12 @@ class _Reindexing:
     def _snapshot_at(
         self, offset: int, state: ProducerState, *, is_required: bool
     ) -> Iterator[RemadeFile]:
-        """The snapshot at an offset, if it has to change.
+        """Yields the rebuilt snapshot at an offset if it is missing or wrong; otherwise nothing.
 
         Args:
-            offset: after the records that it covers.
-            state: of the producers there.
-            is_required: whether a missing one is made, as at the last two segments and at the end.
+            offset: the offset after the records that the snapshot covers.
+            state: the producers' state at `offset`.
+            is_required: whether a missing snapshot is made.
         """
         if FileKind.SNAPSHOT not in self._plan.kinds or offset <= self._first_offset:
             return
@@ -572,7 +572,7 @@ class _Reindexing:
         return ""
 
     def _unreadable_snapshots(self, offsets_with_state: Collection[int]) -> Iterator[RemadeFile]:
-        """Snapshots that cannot be read, where no state is at hand to make them from."""
+        """Remove snapshots that cannot be read, at offsets where no state was computed."""
         if FileKind.SNAPSHOT not in self._plan.kinds:
             return
         for offset in self._snapshots.offsets:

@@ -66,16 +66,16 @@ def place_runs(
     """Find the batches that have a certain place.
 
     Args:
-        runs: as they lie in the segments; each has offsets that grow.
-        segments: by base offset.
-        epochs: of the checkpoint beside the log.
-        agrees: whether an index entry or the name of a segment has the offsets of a batch. None
-            where a gap raises no doubt.
-        index: entries of a log file's offset index. None where they raise no doubt.
+        runs: in the order of the files; the offsets within each run increase.
+        segments: sorted by base offset.
+        epochs: the entries of the leader epoch checkpoint beside the log.
+        agrees: whether an index entry or the name of a segment has the offsets of a batch; None
+            if a batch beside a gap needs no such proof.
+        index: returns the entries of a log file's offset index; None to ignore the indexes.
 
     Returns:
-        Runs by offset, which is also their order in the files; and the other batches, each with a
-        reason.
+        The runs that have a place, sorted by offset, which is also their order in the files; and
+        the other batches, each with a reason.
 
     Raises:
         CorruptRecordError, UnreadableError: a file has changed since it was read.
@@ -96,12 +96,12 @@ def place_runs(
     ]
     placed = _join_runs(placed)
     if index is not None:
-        differs = partial(_against_index, index=index)
+        differs = partial(_contradicts_index, index=index)
         placed, wrong = _take_out(placed, _contradicted_batches(placed, differs), "offset-order")
         refused += wrong
     placed, wrong = _take_out(
         placed,
-        _contradicted_batches(placed, partial(_against_epochs, epochs=epochs)),
+        _contradicted_batches(placed, partial(_contradicts_epochs, epochs=epochs)),
         "epoch-order",
     )
     placed, falling = _take_out(placed, _with_falling_epochs(placed), "epoch-order")
@@ -116,7 +116,7 @@ def place_runs(
 
 
 def _split_at_borders(run: Span, borders: Int64s) -> Iterator[Span]:
-    """A run as pieces: only a single batch has offsets on both sides of a border."""
+    """Split a run at offsets: no piece has offsets on both sides of one, unless it is one batch."""
     first, end = np.searchsorted(borders, (run.first_offset + 1, run.last_offset + 1)).tolist()
     inner = borders[first:end]
     if run.batches == 1 or not len(inner):
@@ -394,7 +394,10 @@ def _contradicted_batches(
     runs: Sequence[Span],
     differs: Callable[[Span, BatchTable], Bools],
 ) -> list[Span]:
-    """Batches that a file beside the log contradicts, whose neighbours it does not."""
+    """Batches that a file beside the log contradicts although it agrees with their neighbours.
+
+    `differs` says of which batches of a table this is so; empty if there are very many of them.
+    """
     contradicted: dict[int, Span] = {}
     count = 0
     for run, table in provable_tables(runs):
@@ -408,14 +411,17 @@ def _contradicted_batches(
     ]
 
 
-def _against_index(run: Span, table: BatchTable, index: Index) -> Bools:
-    """Batches whose offsets do not lie between those of the entries around them, bool[n].
+def _contradicts_index(run: Span, table: BatchTable, index: Index) -> Bools:
+    """Which batches have offsets that are not between those of the entries around them, bool[n].
 
-    An entry has the position of an append, and its first offset or its last one.
+    An entry has the position of an append, and its first offset or its last one. So the newest
+    entry at or before a batch may have the batch's own last offset: the entry before it counts.
     """
     entries = index(run.path)
     if entries is None or (np.diff(entries.offsets) <= 0).any():
         return np.zeros(len(table), np.bool_)
+    # Two sentinels in front: `offsets[n]` is then the entry before the n-th one, and any batch
+    # has such an entry. The sentinel at the end serves batches that no entry follows.
     offsets = np.concatenate(([-1, -1], entries.offsets, [INT64_MAX]))
     before = np.searchsorted(entries.positions, table.position, side="right")
     after = np.searchsorted(entries.positions, table.position + table.size) + 2
@@ -425,8 +431,8 @@ def _against_index(run: Span, table: BatchTable, index: Index) -> Bools:
     return contradicts
 
 
-def _against_epochs(run: Span, table: BatchTable, epochs: Sequence[EpochEntry]) -> Bools:
-    """Batches of another epoch than the checkpoint has at their offsets, bool[n]."""
+def _contradicts_epochs(run: Span, table: BatchTable, epochs: Sequence[EpochEntry]) -> Bools:
+    """Which batches have another epoch than the checkpoint has at their offsets, bool[n]."""
     starts = np.array([entry.start_offset for entry in epochs], np.int64)
     checkpoint_epochs = np.array([-1, *(entry.epoch for entry in epochs)], np.int64)
     expected = checkpoint_epochs[np.searchsorted(starts, table.base_offset, side="right")]
@@ -436,7 +442,7 @@ def _against_epochs(run: Span, table: BatchTable, epochs: Sequence[EpochEntry]) 
 
 
 def _with_falling_epochs(runs: Sequence[Span]) -> list[Span]:
-    """Batches without which the leader epochs do not fall."""
+    """Single batches to remove so that the leader epochs of the others never decrease."""
     epochs: list[int] = []
     counts: list[int] = []
     begins: list[Span] = []
@@ -469,7 +475,7 @@ def _with_falling_epochs(runs: Sequence[Span]) -> list[Span]:
 def _take_out(
     runs: Sequence[Span], wrong: Sequence[Span], reason: str
 ) -> tuple[list[Span], list[Span]]:
-    """Runs without some of their batches, and these batches with a reason."""
+    """The runs without the `wrong` batches; and these batches, each with the reason."""
     by_file: dict[str, list[Span]] = {}
     for batch in sorted(wrong, key=_position):
         by_file.setdefault(batch.path, []).append(batch)
@@ -478,7 +484,7 @@ def _take_out(
 
 
 def _run_without(run: Span, wrong: Sequence[Span]) -> Iterator[Span]:
-    """A run without batches of its file, which are given by position."""
+    """The parts of a run between the `wrong` batches of its file, which are sorted by position."""
     first, end = (bisect_left(wrong, at, key=_position) for at in (run.position, run.end))
     if first == end:
         yield run

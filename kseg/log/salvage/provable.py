@@ -692,7 +692,7 @@ class Chains:
 
 
 def stored_size(head: bytes) -> int:
-    """The size that a batch has by its length; 0 if too few bytes are there."""
+    """The total size of a batch, from its length field; 0 if `head` ends before that field."""
     if len(head) < LOG_OVERHEAD:
         return 0
     return int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD

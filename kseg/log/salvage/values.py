@@ -135,7 +135,7 @@ class SegmentSeen:
     Attributes:
         base_offset: from its name.
         path: its log file.
-        size: bytes of the log.
+        size: the bytes of the log file.
     """
 
     base_offset: int
@@ -150,14 +150,14 @@ class ProvablePartition:
     Attributes:
         path: its directory.
         partition: its name in checkpoints; None for a directory under another name.
-        topic_id: from `partition.metadata`; None without one.
-        log_start_offset: from the checkpoint beside it; 0 without one.
-        segments: by base offset.
-        runs: provable batches by offset; each run lies after the one before.
-        unprovable: the other bytes, by segment and position.
+        topic_id: from `partition.metadata`; None if that has none.
+        log_start_offset: from the checkpoint beside it; 0 if that has none.
+        segments: sorted by base offset.
+        runs: the provable batches, sorted by offset; each run is after the run before it.
+        unprovable: the other bytes, sorted by segment and position.
         lost: offsets that are missing between the runs, before them and after them.
-        start_beyond_end: a start in the checkpoint that lies beyond the end of the log; it is not
-            taken over.
+        start_beyond_end: a start in the checkpoint that is beyond the end of the log, and is
+            ignored; else None.
     """
 
     path: Path
@@ -184,7 +184,7 @@ class ProvablePartition:
 
 
 def numbers_of(segments: Iterable[SegmentSeen]) -> dict[str, int]:
-    """The number of each segment, by the path of its log file."""
+    """The number of each segment, keyed by the path of its log file."""
     return {segment.path: number for number, segment in enumerate(segments)}
 
 
@@ -194,17 +194,17 @@ def is_dense(runs: Iterable[Span], segments: Sequence[SegmentSeen]) -> bool:
 
 
 def offset_orders(table: BatchTable) -> Int64s:
-    """The offsets by which batches follow each other, int64[n]: the first ones, where known."""
+    """The offsets by which to sort batches, int64[n]: the first ones, or the last if unknown."""
     return np.where(table.base_offset < 0, table.last_offset, table.base_offset)
 
 
 def provable_tables(
     runs: Iterable[Span], mapping: Mapping = "never"
 ) -> Iterator[tuple[Span, BatchTable]]:
-    """The headers of provable batches, in their order, some at a time.
+    """The headers of provable batches, some at a time, in the order of `runs`.
 
     Args:
-        runs: of a `ProvablePartition`, in any choice and order.
+        runs: any runs of a `ProvablePartition`, in any order.
         mapping: see `kseg.files.mapping`.
 
     Yields:
@@ -214,18 +214,18 @@ def provable_tables(
     Raises:
         CorruptRecordError, UnreadableError: a file has changed since it was read.
     """
-    for path, of_file in groupby(runs, key=lambda run: run.path):
-        taken: list[Span] = []
+    for path, file_runs in groupby(runs, key=lambda run: run.path):
+        runs_begun: list[Span] = []  # `_positions` appends each run before it is read
         with LogFile.open(path, mapping) as log:
-            for number, table in log.headers_of(_positions(of_file, taken)):
+            for number, table in log.headers_of(_positions(file_runs, runs_begun)):
                 if len(table):
-                    yield taken[number], table
+                    yield runs_begun[number], table
 
 
-def _positions(runs: Iterable[Span], taken: list[Span]) -> Iterator[tuple[int, int]]:
-    """The positions of runs; each run is noted when its turn comes."""
+def _positions(runs: Iterable[Span], runs_begun: list[Span]) -> Iterator[tuple[int, int]]:
+    """The positions of runs; appends each run to `runs_begun` when its turn comes."""
     for run in runs:
-        taken.append(run)
+        runs_begun.append(run)
         yield run.position, run.end
 
 
@@ -253,7 +253,7 @@ def span_between(log: LogFile, path: str, start: int, end: int) -> Span | None:
 
 
 def run_between(run: Span, start: int, end: int) -> Span | None:
-    """The batches of a run from a position up to another, both where batches begin; None for none.
+    """The batches of a run between two positions where batches begin; None if there are none.
 
     Raises:
         CorruptRecordError, UnreadableError: the file has changed since it was read.
@@ -263,7 +263,7 @@ def run_between(run: Span, start: int, end: int) -> Span | None:
 
 
 def gap_columns(run: Span) -> Iterator[tuple[Int64s, Int64s, Int64s]]:
-    """First offsets and ends of the gaps in a run, and positions after them, int64[n] each."""
+    """The gaps in a run: first offsets, end offsets, positions of the next batch; int64[n] each."""
     if run.is_dense or run.batches == 1:
         return
     before = run.first_offset - 1
@@ -283,12 +283,12 @@ class DamagedTransaction(Documented):
     """A transaction with lost offsets after its first record.
 
     Attributes:
-        producer_id, producer_epoch: of its producer.
-        first_offset: of its first record.
-        last_offset: of its marker; of its last record if that is lost.
-        coordinator_epoch: of the last marker of this producer; 0 without one.
-        is_open: its marker is lost. Else offsets before the marker are, so records of it may
-            be missing, or it may be two whose first marker is lost.
+        producer_id, producer_epoch: the producer.
+        first_offset: the offset of its first record.
+        last_offset: the offset of its marker, or of its last record if the marker is lost.
+        coordinator_epoch: from the last marker of this producer; 0 if there is none.
+        is_open: the marker is lost. If false, offsets before the marker are lost: records may be
+            missing, or these are two transactions and the first one's marker is lost.
     """
 
     producer_id: int
@@ -303,26 +303,27 @@ class Transactions:
     """The transactions of a log that lost offsets may belong to.
 
     Attributes:
-        damaged: by their first offsets.
-        leader_epoch: of the last batch that has one; -1 without any, or if nothing is lost.
-        max_timestamp: the largest one; 0 likewise.
+        damaged: these transactions, sorted by first offset.
+        leader_epoch: the largest leader epoch of the batches; -1 if none has one or nothing is
+            lost.
+        max_timestamp: the largest timestamp; 0 if there is none or nothing is lost.
     """
 
     def __init__(self, runs: Sequence[Span], lost: Sequence[LostOffsets]) -> None:
-        """Walk over the batches.
+        """Read the headers of all batches, if offsets are lost.
 
         Args:
-            runs: by offset.
-            lost: between them and after them.
+            runs: the batches of the log, sorted by offset.
+            lost: the offsets that are missing between the runs and after them.
 
         Raises:
             CorruptRecordError, UnreadableError: a file has changed since it was read.
         """
-        self._lost = [lost_range.first_offset for lost_range in lost]
-        # By producer: first and last offset, and epoch, of its open transaction; the coordinator
-        # epoch of its last marker.
+        self._lost_first_offsets = [lost_range.first_offset for lost_range in lost]
+        # Producer id -> (first offset, last offset, producer epoch) of its open transaction.
         self._open: dict[int, tuple[int, int, int]] = {}
-        self._epochs: dict[int, int] = {}
+        # Producer id -> the coordinator epoch of its last marker.
+        self._coordinator_epochs: dict[int, int] = {}
         self.damaged: list[DamagedTransaction] = []
         self.leader_epoch, self.max_timestamp = -1, 0
         for _, table in provable_tables(runs) if lost else ():
@@ -344,7 +345,7 @@ class Transactions:
             first = self._open.get(producer, (header.base_offset,))[0]
             self._open[producer] = first, header.last_offset, header.producer_epoch
         elif header.control_type in END_MARKERS:
-            self._epochs[producer] = header.coordinator_epoch
+            self._coordinator_epochs[producer] = header.coordinator_epoch
             begun = self._open.pop(producer, None)
             if begun is not None:
                 first, _last, epoch = begun
@@ -352,21 +353,22 @@ class Transactions:
                     self._add_damaged(producer, first, header.last_offset, epoch, is_open=False)
 
     def _loses(self, first: int, last: int | None) -> bool:
-        """Whether a range of lost offsets begins from `first` up to `last`, or at all after it."""
-        at = bisect_left(self._lost, first)
-        return at < len(self._lost) and (last is None or self._lost[at] <= last)
+        """Whether a range of lost offsets begins from `first` to `last`; None for the log's end."""
+        starts = self._lost_first_offsets
+        at = bisect_left(starts, first)
+        return at < len(starts) and (last is None or starts[at] <= last)
 
     def _add_damaged(
         self, producer: int, first: int, last: int, epoch: int, *, is_open: bool
     ) -> None:
-        coordinator = self._epochs.get(producer, 0)
+        coordinator = self._coordinator_epochs.get(producer, 0)
         self.damaged.append(DamagedTransaction(producer, epoch, first, last, coordinator, is_open))
 
 
 def abort_markers(transactions: Transactions, offset: int) -> bytes:
-    """Markers that abort the open transactions, each a batch of its own, from an offset on.
+    """Markers that abort the open transactions, each a batch of its own; the first at `offset`.
 
-    They have the leader epoch of the log's end and its largest timestamp.
+    They have the largest leader epoch and the largest timestamp of the log.
     """
     made = []
     for at, transaction in enumerate(

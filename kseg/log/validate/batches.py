@@ -171,24 +171,24 @@ def analyze(
     Args:
         data: the batches; an incomplete one at the end is not an error.
         rules: the origin, and the limits.
-        keep_offsets: the batches bring their offsets, which then have to grow.
-        ignore_sizes: take batches of any size, as a follower does.
+        keep_offsets: the batches keep their offsets, which must increase.
+        ignore_sizes: accept batches of any size, as a follower does.
         metrics: counts wrong checksums.
 
     Returns:
-        The headers.
+        The headers of the batches.
 
     Raises:
         InvalidRecordError: a producer's batch does not start at offset 0, a Raft leader's has
             another epoch, or the codec is unknown.
         RecordTooLargeError: a batch is larger than allowed.
         CorruptRecordError: a size, magic or checksum is wrong.
-        OffsetsOutOfOrderError: offsets are to be kept and do not grow.
+        OffsetsOutOfOrderError: the batches keep offsets that do not increase.
 
     Source: Kafka UnifiedLog.analyzeAndValidateRecords.
     """
     table = walk(data, verify=True)
-    # One batch alone is asked as a header, which spares a dozen arrays of one.
+    # A single batch is checked as a header, which is faster than arrays of length one.
     batches = table[0] if len(table) == 1 else table
     _refuse_first(batches, rules, ignore_sizes, metrics)
     check_end(table, len(data))
@@ -202,7 +202,7 @@ def analyze(
 
 
 def _few(offsets: Int64s) -> str:
-    """The first five offsets, in words."""
+    """The first five offsets as text."""
     shown = ", ".join(map(str, offsets[:5].tolist()))
     return f"{shown} ..." if len(offsets) > 5 else shown
 
@@ -253,7 +253,7 @@ def _refusals(
 
 
 def _refusal(text: Callable[[BatchHeader], str]) -> Callable[[BatchHeader], KsegError]:
-    """A function that makes the error of a batch, with such a text."""
+    """A function that makes the error of a batch, with `text` of its header."""
     return lambda header: at_batch(InvalidRecordError(text(header)), header)
 
 

@@ -599,7 +599,7 @@ def pieces_of(source: Any, names: Mapping[str, str] | None = None) -> Iterator[M
 
     Args:
         source: a table or frame of another library, columns, a list of records, or columns of kseg.
-        names: the name of the column for each field, where they are not the fields' own.
+        names: field -> the name of its column; None if columns have the names of fields.
 
     Raises:
         TypeError, ValueError: it has none of these forms, or its columns do not match.
@@ -625,7 +625,7 @@ def pieces_of(source: Any, names: Mapping[str, str] | None = None) -> Iterator[M
 
 
 def _rename_columns(fields: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, Any]:
-    """The columns of a caller by the names of fields; they have to be of one length."""
+    """The columns of a caller, keyed by the names of fields; they must have the same length."""
     renamed = {name: fields[own] for name, own in names.items() if own in fields}
     if len({len(column) for column in renamed.values()}) != 1:
         sizes = ", ".join(f"{names[name]}: {len(column)}" for name, column in renamed.items())
@@ -647,7 +647,7 @@ def _encode_columns(
     batch_bytes: int | None,
     clock: Callable[[], int],
 ) -> Iterator[EncodedBatch]:
-    """Batches from columns; of columns that kseg read, only the parts of a record."""
-    named = {name: column for name, column in columns.items() if name != "offset"}
-    rows = rows_of(named, timestamp_ms=clock())
+    """Encode columns as batches; their offsets are ignored, since the log assigns new ones."""
+    without_offsets = {name: column for name, column in columns.items() if name != "offset"}
+    rows = rows_of(without_offsets, timestamp_ms=clock())
     return encode_batches(rows, options, batch_bytes=batch_bytes or BATCH_BYTES)
