@@ -171,12 +171,10 @@ def finish(logs: Sequence[Made]) -> None:
     for made in logs:
         _check_place(made)
     waiting = [made for made in logs if staged(made.path).is_dir()]
-    for data_directory in _data_directories(
-        waiting
-    ):  # a broker may have moved the lines of others since
-        _write_checkpoints(
-            data_directory, [made for made in waiting if made.path.parent == data_directory]
-        )
+    # Only logs that are not in place yet: a broker may have moved the start of others since.
+    for data_directory in _data_directories(waiting):
+        logs_there = [made for made in waiting if made.path.parent == data_directory]
+        _write_checkpoints(data_directory, logs_there)
     for made in waiting:
         _exchange(made.path)
     for data_directory in _data_directories(logs):

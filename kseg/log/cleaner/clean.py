@@ -60,11 +60,11 @@ class CompactionReport(Report):
     """The result of a compaction.
 
     Attributes:
-        passes: how many; more than one where the map had no room for all keys.
-        end_offset: the checkpoint now.
+        passes: the number of passes; more than one if the map had no room for all keys.
+        end_offset: the cleaner's checkpoint afterwards.
         segments_before, segments_after: the number of rewritten segments, and of their successors.
-        bytes_before, bytes_after: of their logs.
-        records, kept_records: in them.
+        bytes_before, bytes_after: the size of their log files.
+        records, kept_records: the number of records in them.
         unkeyed_records: records without a key, which a compacted log cannot keep; they are dropped.
     """
 
@@ -104,19 +104,19 @@ class CompactionPlan(Plan[CompactionReport]):
         path: the partition directory.
         config: the settings.
         now_ms: the time that counts.
-        log_start_offset, log_end_offset: of the log.
+        log_start_offset, log_end_offset: the bounds of the log.
         high_watermark, last_stable_offset: nothing at or above them is touched.
         first_dirty_offset: records below it were compacted before.
         first_uncleanable_offset: records at or above it are not changed: a segment's base.
-        clean_bytes, cleanable_bytes: of the logs of segments below the first, and from there on.
+        clean_bytes, cleanable_bytes: the bytes below `first_dirty_offset`, and from there on.
         end_offset: where the pass ends, and the checkpoint then; below `first_uncleanable_offset`
             where the map has no room for all keys, so that further passes follow.
         groups: the rewritten segments, ascending.
         staying: the others.
-        skipped: why the log is left alone, in a word of this module or of `topic_policy`; None if
+        skipped: why the log is left alone, a constant of this module or of `topic_policy`; None if
             it is not.
-        why: the reason in words.
-        rules: of which release; see `kseg.format.retain`.
+        why: the reason as a phrase.
+        rules: the release whose rules count; see `kseg.format.retain`.
         map_bytes: memory of the offset map.
         why_uncleanable: why nothing is touched from `first_uncleanable_offset` on, in a word of
             this module.
@@ -221,12 +221,12 @@ class CompactionPlan(Plan[CompactionReport]):
 
     @property
     def bytes(self) -> int:
-        """Of the logs that are rewritten."""
+        """The size of the logs that are rewritten."""
         return sum(group.bytes for group in self.groups)
 
     @property
     def kept_bytes(self) -> int | None:
-        """Of the new logs; None where it was not measured."""
+        """The size of the new logs; None if it was not measured."""
         return sum_of(group.kept_bytes for group in self.groups)
 
     @property
@@ -237,7 +237,7 @@ class CompactionPlan(Plan[CompactionReport]):
 
     @property
     def records(self) -> int | None:
-        """In the logs that are rewritten; None if it was not measured."""
+        """The number of records in the logs that are rewritten; None if it was not measured."""
         return sum_of(group.records for group in self.groups)
 
     @property
@@ -291,9 +291,9 @@ class CompactionOptions:
     """Options of compaction.
 
     Attributes:
-        from_start: from the log's start, even if it was compacted before.
-        force: however little is dirty, and however young.
-        rules: of which release, out of `COMPACTION_RULES`.
+        from_start: begin at the log's start, even if it was compacted before.
+        force: compact although little is dirty, or it is young.
+        rules: the release whose rules count, out of `COMPACTION_RULES`.
         map_bytes: memory of the offset map.
         measure: count the bytes that go, which takes as long as compaction.
     """
@@ -311,9 +311,9 @@ def bounded_plan(
     """A plan with the bounds of a pass, and nothing to do yet.
 
     Args:
-        inputs: of the log.
-        clean_offset: the end of the clean part; None without one, or if it lies outside of the log.
-        options: how; with `force` the age of records does not count.
+        inputs: the log.
+        clean_offset: the end of the clean part; None if there is none, or it is outside of the log.
+        options: the options; with `force` the age of records does not count.
 
     Raises:
         CorruptIndexError, FormatError: the age of a segment cannot be read.
@@ -387,9 +387,9 @@ def plan_inputs(
     """Plan one pass.
 
     Args:
-        inputs: of the log.
-        rules: why it is left alone, if it is.
-        options: how.
+        inputs: the log.
+        rules: say whether the log is left alone, and why.
+        options: the options.
 
     Raises:
         CorruptIndexError: `cleaner-offset-checkpoint` or an index cannot be read.
@@ -542,8 +542,8 @@ def _next_number(state: LogState, pending: list[CompactedGroup]) -> int:
     """The number of the group to rewrite next, for which there is room on the disk.
 
     It is the first one, or else the group that needs least room: its swap may free some for the
-    others. A group that removes tombstones waits for those before it, which may have older values
-    of their keys.
+    others. A group that removes tombstones waits for the groups before it, which may have older
+    values of their keys.
 
     Raises:
         OSError: there is no room for any.

@@ -69,7 +69,7 @@ class CleanerInputs:
     def of_state(
         cls, state: LogState, config: LogConfig | None = None, now_ms: Time | None = None
     ) -> CleanerInputs:
-        """Of a log that is open for appending; by its own settings and clock if None."""
+        """The inputs of a log open for appending; its own settings and clock if None is given."""
         with state.lock:
             return cls(
                 state.as_view(),
@@ -88,10 +88,10 @@ class CleanerInputs:
         now_ms: Time | None = None,
         high_watermark: HighWatermark | None = None,
     ) -> CleanerInputs:
-        """Of a log that is open for reading; by the machine's clock if None.
+        """The inputs of a log open for reading; the machine's clock if `now_ms` is None.
 
         Raises:
-            UnsupportedFormatError: it is one of Kafka 0.7.
+            UnsupportedFormatError: the log is one of Kafka 0.7.
             CorruptRecordError: a segment ends in damage.
             OSError: a file cannot be read.
         """
@@ -134,7 +134,7 @@ def walk_sound(
     """Walk a segment that must be whole, checksums included unless they are ignored.
 
     Raises:
-        CorruptRecordError: it is not; with path and position.
+        CorruptRecordError: a batch is damaged; with path and position.
         OffsetsOutOfOrderError: a batch does not begin after the one before it.
     """
     last = -1 if start else segment.base_offset - 1
@@ -153,12 +153,12 @@ def walk_sound(
 def group_segments(
     segments: Sequence[SegmentInfo], config: LogConfig, first_uncleanable_offset: int
 ) -> list[Group]:
-    """Group segments, rising, by their sizes before compaction.
+    """Group segments by their sizes before compaction.
 
     Args:
-        segments: rising.
-        config: of the log; sizes of log and indexes.
-        first_uncleanable_offset: after the last segment.
+        segments: sorted by base offset.
+        config: the settings of the log: sizes of log and indexes.
+        first_uncleanable_offset: the offset after the last segment.
 
     Raises:
         OSError: an index cannot be looked at.
@@ -187,7 +187,7 @@ def group_segments(
 
 
 def _whole_entries(path: Path | None, entry_bytes: int) -> int:
-    """The bytes of the whole entries of an index; 0 without one."""
+    """The bytes of the whole entries of an index; 0 if it does not exist."""
     if path is None:
         return 0
     try:
@@ -216,8 +216,8 @@ class CompactedSegment:
     Attributes:
         base_offset: from the file's name.
         path: the log file.
-        bytes: of the log file.
-        kept_bytes: the bytes of these that will be left; None if they were not measured.
+        bytes: the size of the log file.
+        kept_bytes: how many of these bytes will be left; None if they were not measured.
         why: why it stays, a word of this module; empty if it is rewritten.
     """
 
@@ -235,12 +235,12 @@ class CompactedSegment:
 
 @frozen_dataclass
 class CompactedGroup:
-    """Segments that become one.
+    """Segments that are rewritten as one.
 
     Attributes:
-        segments: rising; the new one has the base offset of the first.
-        records: that were read; None if they were not measured, as in the next one.
-        kept_records: the records of these that are left.
+        segments: sorted; the new segment has the base offset of the first.
+        records: the number of records read; None if not measured, as for `kept_records`.
+        kept_records: how many of these records are left.
         removes_tombstones: whether tombstones may go; older values of their keys must not outlive
             them.
         changes: whether the new segment may differ from the old one.
@@ -261,22 +261,22 @@ class CompactedGroup:
 
     @property
     def base_offsets(self) -> tuple[int, ...]:
-        """Of the old segments."""
+        """The base offsets of the old segments."""
         return tuple(segment.base_offset for segment in self.segments)
 
     @property
     def base_offset(self) -> int:
-        """Of the new segment."""
+        """The base offset of the new segment."""
         return self.segments[0].base_offset
 
     @property
     def bytes(self) -> int:
-        """Of the old log files."""
+        """The size of the old log files."""
         return sum(segment.bytes for segment in self.segments)
 
     @property
     def kept_bytes(self) -> int | None:
-        """Of the new log file; None if it was not measured."""
+        """The size of the new log file; None if it was not measured."""
         return sum_of(segment.kept_bytes for segment in self.segments)
 
     @property

@@ -90,8 +90,8 @@ class _Walk(TransactionWalk):
 
     Attributes:
         bare_markers: offsets of markers that end no transaction with data.
-        entries: of the transaction index, for the aborted transactions.
-        records: the number in the batches that `count_records` was given; None if it is not known.
+        entries: entries of the transaction index, for the aborted transactions.
+        records: the number of records in the batches counted by `count_records`; None if unknown.
     """
 
     def __init__(self, log_start_offset: int) -> None:
@@ -132,7 +132,7 @@ def read_decisions(inputs: CleanerInputs, dirty: range) -> Decisions:
     """Follow the transactions of a log until all are decided that have data before an offset.
 
     Args:
-        inputs: of the log.
+        inputs: the log.
         dirty: the offsets of the dirty part; the transactions before its end are followed.
 
     Returns:
@@ -174,7 +174,7 @@ def read_decisions(inputs: CleanerInputs, dirty: range) -> Decisions:
 
 
 def _stored_entries(info: SegmentInfo) -> tuple[AbortedTxn, ...]:
-    """The entries that a segment's index has; none where it cannot be read."""
+    """The entries in a segment's index; empty if it cannot be read."""
     path = info.files.txn_index
     with suppress(CorruptIndexError, LimitExceededError):
         return () if path is None else TxnIndex.open(path).entries()
@@ -182,7 +182,7 @@ def _stored_entries(info: SegmentInfo) -> tuple[AbortedTxn, ...]:
 
 
 def _entry_to_keep(derived: AbortedTxn, stored: AbortedTxn | None) -> AbortedTxn:
-    """The stored entry, if the transaction begins there no later than in the log; else the derived.
+    """The stored entry, if it begins no later than the derived entry; else the derived one.
 
     An earlier pass may have removed the first batches, which only the stored entry still covers.
     """
@@ -196,7 +196,7 @@ SLOT_BYTES: Final = 24
 _LOAD: Final = 0.9
 #: Two bits for an offset: so many offsets for each byte of the map, a 32nd part of the memory.
 _OFFSETS_PER_BYTE: Final = 0.125
-#: Slots of more bytes lie in huge pages: each key is looked for in another place.
+#: Larger maps are allocated in huge pages: each key is looked for in another place.
 _HEAP_BYTES_MAX: Final = 4 << 20
 
 
@@ -324,8 +324,8 @@ def read_keys(
     """The last offsets of the keys of the dirty part of a log.
 
     Args:
-        inputs: of the log.
-        dirty: its offsets, up to the base of the segment after it.
+        inputs: the log.
+        dirty: the offsets of the dirty part, up to the base of the segment after it.
         decisions: about its transactions; records of aborted ones do not count.
         map_bytes: memory.
 
@@ -405,9 +405,9 @@ def _take_columns(
 
 
 def _told_by(whole: WholeBatches, table: BatchTable) -> dict[str, Any]:
-    """Arguments by which the map can answer `known`; none with batches of magic 0 or 1.
+    """Arguments by which the map can answer `known`; empty for batches of magic 0 or 1.
 
-    The headers of those do not count their records.
+    The headers of these do not count their records.
     """
     if table.magics_seen & 3:
         return {}
@@ -464,12 +464,12 @@ class Judge:
     Attributes:
         last_offsets: the map.
         decisions: about transactions.
-        last_batches: of producers.
-        end_offset: of the range; since Kafka 4.4 the high watermark.
+        last_batches: the last batches of producers.
+        end_offset: the end of the range; since Kafka 4.4 the high watermark.
         now_ms: the time that counts.
         old_tombstones: whether tombstones of magic 0 and 1 stay, which have no horizon.
-        unkeyed_records: how many went.
-        removed_tombstones: how many went whose key the map has at no later offset.
+        unkeyed_records: how many of them were removed.
+        removed_tombstones: how many were removed whose key the map has at no later offset.
     """
 
     last_offsets: LastOffsets
@@ -503,7 +503,7 @@ class Judge:
 
     @property
     def located(self) -> KeepLatest:
-        """The same as `keep`, for batches of data of magic 2; `count` takes its counts."""
+        """As `keep`, for batches of data of magic 2; `count` receives its counts."""
         assert self._judged is not None
         _, discarded, needed = self._judged
         return self.last_offsets.keep(needed, discarded)

@@ -62,8 +62,8 @@ class Pass:
         judge: decides about batches and records.
         rules: the release.
         end_offset: where the pass ends.
-        groups: rising.
-        old_tombstones_since_ns: tombstones of magic 0 and 1 stay in files modified later.
+        groups: sorted by base offset.
+        old_tombstones_since_ns: tombstones of magic 0 and 1 stay in files modified after this.
         workspace: memory to use again.
     """
 
@@ -108,7 +108,7 @@ class Pass:
     def write(self, group: Group) -> CompactedGroup:
         """Write the `.cleaned` files of a group, lasting when this returns.
 
-        A segment that does not change is not written; one alone is measured first.
+        A segment that does not change is not written; if it is the only one, it is measured first.
 
         Raises:
             FormatError, LimitExceededError: a batch is damaged; no new file is there.
@@ -138,12 +138,12 @@ class Pass:
     def filter(
         self, group: Group, writer: SegmentWriter | None = None, *, whole: bool = False
     ) -> CompactedGroup:
-        """Filter each segment; measures a group without a writer.
+        """Filter each segment; only measures a group if `writer` is None.
 
         Args:
             group: the segments.
-            writer: takes the batches that stay.
-            whole: stop at the first stretch that is not copied whole: the segment changes.
+            writer: receives the batches that stay.
+            whole: stop at the first batches that are not copied whole: the segment changes.
 
         Raises:
             FormatError, LimitExceededError: a batch is damaged.
@@ -215,14 +215,14 @@ def rewrite_segment(
     rewrite: Callable[[Tile], Buffer],
     backup: Backup | None,
 ) -> tuple[int, int]:
-    """Write one sealed segment anew and put it in its place.
+    """Rewrite one sealed segment and swap the new files in.
 
     Args:
         state: a log open for appending.
         inputs: the same log.
         info: the segment.
-        rewrite: gives the bytes of batches in their new form.
-        backup: keeps the old files once the new ones are written; None for none.
+        rewrite: returns the bytes of batches in their new form.
+        backup: keeps the old files once the new ones are written; None for no backup.
 
     Returns:
         The bytes of the new log, and those that the disk gets back.
@@ -322,12 +322,12 @@ def remove_cleaned(directory: Path, base_offset: int) -> None:
 
 
 def swap_in(state: LogState, group: Sequence[SegmentInfo], size: int) -> int:
-    """Put the `.cleaned` files of a group in its place, lasting when this returns.
+    """Replace the files of a group by its `.cleaned` files, lasting when this returns.
 
     Args:
         state: the log; its lock is held meanwhile.
         group: the old segments, rising.
-        size: of the new log.
+        size: the size of the new log.
 
     Returns:
         The bytes that the disk gets back.

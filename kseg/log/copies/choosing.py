@@ -71,13 +71,13 @@ _PROVABLE: Final = ("not-anchored", "offset-order")
 
 @frozen_dataclass
 class LeftOut(Documented):
-    """Sound batches of a copy that the merged log does not take.
+    """Sound batches of a copy that are not part of the merged log.
 
     Attributes:
         path: the copy.
         why: a word of `LEFT_OUT`.
         first_offset, last_offset: between these.
-        batches, bytes: how many.
+        batches, bytes: their number and size.
     """
 
     path: str
@@ -93,9 +93,9 @@ class Conflict(Documented):
     """Sound batches of the same offsets that differ, in one leader epoch or where one may be lost.
 
     Attributes:
-        batches: of the copy that goes first, and of another one. One of a higher epoch is not
-            proved: it is readable after damage, and the other one may be a diverged tail.
-        decided: whether `prefer` decides it, for the first.
+        batches: one of the copy of higher rank, one of another copy. One of a higher epoch is not
+            proved: it is readable after damage, and the other may be a diverged tail.
+        decided: whether `prefer` decides it, in favour of the first.
     """
 
     DOCUMENT = "offset decided compacted=is_compacted batches"
@@ -119,17 +119,17 @@ class Conflict(Documented):
 
 
 class Runs:
-    """The runs of the merged log, which are being collected: batches that lie together in a file.
+    """The runs of the merged log, as they are collected: consecutive batches in a file.
 
     Attributes:
-        spans: the runs so far, by offset.
+        spans: the runs so far, sorted by offset.
     """
 
     def __init__(self, copies: Sequence[Copy]) -> None:
         """Start without runs.
 
         Args:
-            copies: in the order of their rank; rows name their files by numbers through all copies.
+            copies: the copies, sorted by rank; rows number the files through all copies.
         """
         seen = [segment for copy in copies for segment in copy.provable.segments]
         self._paths: Final = tuple(segment.path for segment in seen)
@@ -140,7 +140,7 @@ class Runs:
         self.spans: list[Span] = []
 
     def add(self, rows: Rows) -> None:
-        """Add batches that lie after those that were added before."""
+        """Add batches that come after those that were added before."""
         ends = rows[:, POSITION] + rows[:, SIZE]
         breaks = (rows[1:, FILE] != rows[:-1, FILE]) | (rows[1:, POSITION] != ends[:-1])
         begins = np.concatenate(([0], np.flatnonzero(breaks) + 1, [len(rows)])).tolist()
@@ -176,12 +176,12 @@ class Runs:
 
 
 class _HiddenRanges:
-    """Offsets that damage of one copy hides, until other copies have given as many bytes.
+    """Offsets that damage of one copy hides, until other copies have supplied as many bytes.
 
     Attributes:
         ranges: first and last offset of each, int64[n, 2].
         damaged: the damaged bytes of each.
-        given_bytes: bytes of batches of other copies that were taken there.
+        given_bytes: bytes of batches of other copies that were chosen there.
     """
 
     def __init__(self, copy: Copy, cut: int) -> None:
@@ -226,10 +226,10 @@ class MissingOffsets:
         self.is_dense: Final = all(copy.provable.is_dense for copy, _ in copies)
 
     def add(self, rows: Rows, expected_offsets: Int64s) -> None:
-        """Note batches that are taken, and a gap wherever one begins later than expected.
+        """Note chosen batches, and a gap wherever one begins later than expected.
 
         Args:
-            rows: by offset.
+            rows: sorted by offset.
             expected_offsets: int64[n], for each row the offset after the batch before it.
         """
         for hidden in self._hidden:  # what one copy gives, the damage of another does not lose
@@ -280,9 +280,9 @@ class EpochBegin:
     """The begin of a leader epoch in a log.
 
     Attributes:
-        epoch: of the leader.
-        start: the first offset that is known to be of it.
-        least: it may have begun here already.
+        epoch: the epoch of the leader.
+        start: the first offset that is known to have this epoch.
+        least: the lowest offset at which it may have begun.
     """
 
     epoch: int
@@ -304,7 +304,7 @@ class Lineage:
 
     @property
     def latest(self) -> int:
-        """The latest epoch; -1 without any."""
+        """The latest epoch; -1 if there is none."""
         return self.begins[-1].epoch if self.begins else -1
 
     @property
@@ -373,11 +373,11 @@ def _add_begin(begins: list[EpochBegin], begin: EpochBegin) -> None:
 
 
 def divergence(leader: Lineage, follower: Lineage) -> int | None:
-    """The offset to which a follower is cut; None where no epochs tell of one.
+    """The offset to which a follower is cut; None if no epochs show one.
 
     Args:
-        leader: of the latest epoch.
-        follower: of that epoch or an earlier one.
+        leader: the history of the copy with the latest epoch.
+        follower: the history of a copy with that epoch or an earlier one.
     """
     common = _truncation(leader, follower)
     if common == UNDEFINED or common.start_offset >= follower.end:
@@ -416,7 +416,7 @@ def proved_by_each_other(copies: Sequence[Copy]) -> list[Copy]:
         rows = readable_rows(read_copies[number], *_PROVABLE)
         if not len(rows):
             continue
-        # A value may hold a copy of a batch that lies after it, so the last place counts.
+        # A value may hold a copy of a batch that comes after it, so the last place counts.
         places = dict(zip(keys_of(rows), rows[:, [FILE, POSITION]].tolist(), strict=True))
         other_copies = (other for at, other in enumerate(read_copies) if at != number)
         shared = {
@@ -502,7 +502,7 @@ class Choosing:
         runs: the batches that the merged log takes.
         gaps: the offsets that no copy has.
         conflicts: the first `CONFLICTS_MAX`.
-        undecided: how many conflicts nothing decides.
+        undecided: how many conflicts are not decided.
         expected: the offset after the last batch taken.
         taken: how many batches and how many bytes of each copy are chosen, int64[copies, 2].
     """
@@ -566,7 +566,7 @@ class Choosing:
         rows[:, FILE] += self._bounds[at]
         rows = self._leave_out(at, rows, rows[:, LAST] < self.start, "deleted")
         rows = self._leave_out(at, rows, rows[:, LAST] >= self._ranked[at].cut, "diverged")
-        # A window that has no common end is cut, so a batch taken before may reach into this one.
+        # A window that has no common end is split: a batch chosen before may reach into this one.
         reached = self.expected if self.taken.any() else 0
         return self._leave_out(at, rows, rows[:, FIRST] < reached, "overlap")
 

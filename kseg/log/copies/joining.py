@@ -28,7 +28,7 @@ class CopyPath:
 
     Attributes:
         path: its directory, or the data directory that lacks it.
-        topic_id: as `partition.metadata` says; None without one.
+        topic_id: from `partition.metadata`; None if that has none.
         error: why it cannot be listed; None if it can.
         lacks: "absent" or "other-topic" where there is nothing to compare.
     """
@@ -49,7 +49,7 @@ class JoinedCopies:
     """The copies of one partition.
 
     Attributes:
-        topic, partition: by the directories' names; None for copies whose names do not agree.
+        topic, partition: from the directories' names; None if the names of the copies differ.
         copies: in their order, missing ones last.
     """
 
@@ -195,12 +195,12 @@ def _copy_path(path: Path | None, named_path: str) -> CopyPath:
 
 
 def _as_of(copy: CopyPath, topic_id: UUID | None, *, takes_unknown: bool) -> CopyPath:
-    """A copy, as one of the topic with an id or of another topic.
+    """A copy, marked as one of the topic with an id or as one of another topic.
 
     Args:
-        copy: with its own topic id, if it has one.
+        copy: the copy, with its own topic id, if it has one.
         topic_id: the topic's.
-        takes_unknown: whether copies without an id are of this topic.
+        takes_unknown: whether copies without an id count as this topic's.
     """
     is_unknown = copy.topic_id is None
     if copy.lacks is not None or copy.topic_id == topic_id or (is_unknown and takes_unknown):

@@ -65,15 +65,15 @@ from kseg.workers import Put, at_file, in_order
 
 @frozen_dataclass
 class MergedCopy(Documented):
-    """One copy, and the batches that the merged log takes from it.
+    """One copy, and how much of it is in the merged log.
 
     Attributes:
         path: its directory.
-        leader_epoch: its latest one; -1 without any.
+        leader_epoch: its latest epoch; -1 if it has none.
         log_start_offset, log_end_offset: where its log begins, and where its sound batches end.
         diverges_at: where it leaves the history of the copies before it; None if it does not.
         damaged_bytes: bytes that cannot be proved.
-        batches, bytes: that the merged log takes from it.
+        batches, bytes: how much of it is in the merged log.
         error: why it cannot be read; None if it can.
         ends_damaged: whether damage hides its end, and not only an unfinished write.
     """
@@ -114,13 +114,13 @@ class PartitionMerge(TargetPartition, Documented):
 
     Attributes:
         topic_id: None where no copy says it.
-        copies: by rank: that of the latest leader first, unreadable ones last.
-        high_watermark: the highest one beside a copy; None without one.
-        runs: the runs it takes, by offset: consecutive batches in a file of a copy.
+        copies: sorted by rank: that of the latest leader first, unreadable ones last.
+        high_watermark: the highest one beside a copy; None if there is none.
+        runs: consecutive batches in a file of a copy, sorted by offset, that make the merged log.
         missing: offsets that no copy has.
         left_out: sound batches that it does not take.
         conflicts: batches that contradict each other, the first of them.
-        undecided: how many conflicts nothing decides.
+        undecided: how many conflicts are not decided.
     """
 
     DOCUMENT = (
@@ -161,7 +161,7 @@ class PartitionMerge(TargetPartition, Documented):
         return LogView(path, tuple(infos), "never", remote=start)
 
     def to_dict(self, *, runs: bool = False) -> dict[str, Any]:
-        """The document of `--json`; with `runs`, that of the report beside the output."""
+        """The object of `--json`; with `runs`, as in the report beside the output."""
         fields = Documented.to_dict(self)
         names = ("first_offset", "last_offset", "at_most")
         fields["missing"] = [
@@ -220,7 +220,7 @@ class MergePlan(Table):
     Attributes:
         out: the data directory to be made.
         sources: the directories that were given.
-        partitions: by name.
+        partitions: sorted by name.
         left_alone: copies of the log of KRaft, which are not merged.
     """
 
@@ -236,7 +236,7 @@ class MergePlan(Table):
 
     @property
     def undecided(self) -> int:
-        """How many conflicts nothing decides; with any, nothing is written."""
+        """How many conflicts are not decided; if there are any, nothing is written."""
         return sum(partition.undecided for partition in self.partitions)
 
     @property
@@ -250,7 +250,7 @@ class MergePlan(Table):
         return sum(partition.bytes for partition in self.partitions)
 
     def to_dict(self, *, runs: bool = False) -> dict[str, Any]:
-        """The document of `--json`; with `runs`, that of the report beside the output."""
+        """The document of `--json`; with `runs`, as in the report beside the output."""
         return {
             **fields_of(self, "out ok whole=is_whole undecided bytes left_alone"),
             "partitions": [partition.to_dict(runs=runs) for partition in self.partitions],
@@ -266,7 +266,7 @@ class MergePlan(Table):
         )
 
     def table_rows(self) -> TableRows:
-        """The partitions; of a list its length."""
+        """The partitions as rows; a list appears as its length."""
         return [counted(partition.to_dict()) for partition in self.partitions]
 
     def apply(self, *, progress: Progress | None = None) -> Path:
@@ -322,7 +322,7 @@ def plan_merge(
     threads: int = 1,
     tier: TierLike | None = None,
 ) -> MergePlan:
-    """Choose the batches that a merged log takes from each copy; nothing is written.
+    """Choose the batches of the merged log from all copies; nothing is written.
 
     At one offset the higher leader epoch wins. Batches after the offset where a copy leaves the
     history of the last leader are left out. Sound batches of one epoch that differ are a conflict.
@@ -331,12 +331,12 @@ def plan_merge(
         copies: partition directories, copies of one partition; or data directories, whose
             partitions are joined by topic and number. Two or more. The data directories of one
             broker are one copy, with commas between them as in `log.dirs`.
-        out: the data directory to be made, new or empty; `OUT.kseg-salvage` lies beside it.
+        out: the data directory to make, new or empty; `OUT.kseg-salvage` is made beside it.
         prefer: one of the copies, whose batches win in a conflict.
         topics: only these: a name or a glob, or several.
         partitions: only these partitions: a number, or several.
-        threads: threads to share the work, partition by partition.
-        tier: with earlier leader epochs, if the checkpoints of all copies lost them; None for what
+        threads: the number of threads; each does a partition at a time.
+        tier: has earlier leader epochs, if the checkpoints of all copies lost them; None for what
             `__remote_log_metadata` beside a copy says.
 
     Raises:
@@ -348,7 +348,7 @@ def plan_merge(
             log of KRaft alone; or nothing is chosen.
         UnsupportedFormatError: files of Kafka 0.7.
         TierError: leader epochs of a log with a tier are lost, and nothing tells them.
-        KsegError: OUT lies in a copy, or around one; or a copy has changed on the way.
+        KsegError: OUT is in a copy, or around one; or a copy has changed meanwhile.
         OSError: a path is missing or cannot be listed; or no copy of a partition can be read.
 
     Example:
@@ -457,7 +457,7 @@ def _plan(joined: JoinedCopies, prefer: frozenset[str], tier: TierLike) -> Parti
 
     Args:
         joined: its copies.
-        prefer: directories of the preferred copy; none without one.
+        prefer: directories of the preferred copy; empty if there is none.
         tier: as for `plan_merge`.
     """
     assert joined.topic is not None
@@ -508,10 +508,10 @@ def _earlier_epochs(copies: Sequence[Copy], end: int, tier: TierLike) -> tuple[E
 def _rank_copies(
     paths: Sequence[CopyPath], prefer: frozenset[str]
 ) -> tuple[list[Ranked], list[MergedCopy]]:
-    """The copies by rank, and the unreadable ones.
+    """The copies, sorted by rank, and the unreadable ones.
 
-    The copy of the latest leader goes first, then the longest. Each is cut where it leaves the
-    history of those before it.
+    The copy of the latest leader is first, then the longest. Each is cut where it leaves the
+    history of the copies before it.
     """
     copies, failed = [], []
     errors: list[OSError] = []
@@ -547,7 +547,7 @@ def _start_of(copies: Sequence[Copy]) -> int:
 
 
 def _merged_copy(ranked: Ranked, taken: Sequence[int]) -> MergedCopy:
-    """A copy in the answer; `taken` is the number of its batches that were taken, and of bytes."""
+    """A copy in the answer; `taken` is the number and the bytes of its chosen batches."""
     return MergedCopy(
         ranked.copy.path,
         ranked.lineage.latest,

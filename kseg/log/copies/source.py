@@ -134,9 +134,9 @@ def twins(rows: Rows, other: Rows) -> tuple[Intps, Intps]:
 
 
 def overlapping(rows: Rows, other_rows: Rows) -> Bools:
-    """bool[n]: which batches hold offsets that batches of the other table hold, too.
+    """Which batches have offsets that batches of the other table have too, bool[n].
 
-    Both tables ascend: of the others, those from `since` to `until` overlap a batch.
+    Both tables ascend: the other rows from `since` to `until` overlap a batch.
     """
     until = np.searchsorted(other_rows[:, FIRST], rows[:, LAST], side="right")
     since = np.searchsorted(other_rows[:, LAST], rows[:, FIRST], side="left")
@@ -161,7 +161,7 @@ def without(rows: Rows, taken: Intps) -> Rows:
 
 @frozen_dataclass
 class BatchSeen(Documented):
-    """A batch of one copy: where it lies, and its header."""
+    """A batch of one copy: its place, and its header."""
 
     path: str
     header: BatchHeader
@@ -174,7 +174,7 @@ class BatchSeen(Documented):
 
     @property
     def first_offset(self) -> int:
-        """The first one; of a compressed message of magic 0 or 1, the last."""
+        """Its first offset; the last offset for a compressed message of magic 0 or 1."""
         header = self.header
         return header.base_offset if header.base_offset >= 0 else header.last_offset
 
@@ -220,7 +220,7 @@ def taken_for_sound(path: Path, mapping: Mapping) -> ProvablePartition:
     )
     filled = [segment for segment in seen if segment.size]
     runs = [Span(segment.path, 0, segment.size, segment.base_offset) for segment in filled]
-    if runs:  # the end by the index of the last segment; the walk will show if that is right
+    if runs:  # the end according to the last segment's index; the walk will show if it is right
         with Segment.open(runs[-1].path, mapping=mapping) as segment:
             end = next_offset(segment, segment.base_offset + INT32_MAX)
         runs[-1] = replace(runs[-1], last_offset=end - 1)
@@ -240,7 +240,7 @@ def sound_rows(provable: ProvablePartition, mapping: Mapping) -> Iterator[Rows]:
     """The batches of a copy, int64[n, COLUMNS], n above 0, their checksums compared.
 
     Args:
-        provable: of `taken_for_sound`.
+        provable: the answer of `taken_for_sound`.
         mapping: see `kseg.files.mapping`.
 
     Raises:
@@ -357,7 +357,7 @@ class Copy:
 
     @property
     def first_offset(self) -> int:
-        """The base offset of its first segment; 0 without segments."""
+        """The base offset of its first segment; 0 if it has no segment."""
         segments = self.provable.segments
         return segments[0].base_offset if segments else 0
 
@@ -387,7 +387,7 @@ class Copy:
 
     @property
     def hides_end(self) -> bool:
-        """Whether damage lies after its last sound batch, which hides where it ended."""
+        """Whether damage after its last sound batch hides where it ended."""
         return any(lost.last_offset is None for lost in self.unknown)
 
     @cached_property
@@ -408,7 +408,7 @@ class Copy:
         return Segment.open(self.files[number], mapping=self._mapping, is_last=False)
 
     def tables(self) -> Iterator[Rows]:
-        """Its sound batches by offset, int64[n, COLUMNS], n above 0.
+        """Its sound batches, sorted by offset, int64[n, COLUMNS], n above 0.
 
         Raises:
             DoubtError: it was assumed to be sound, and may not be.
@@ -497,8 +497,8 @@ class _Cursor:
     """One copy: the batches that were read and are not in a window yet.
 
     Attributes:
-        rows: those batches.
-        read_to: all that the copy has before this offset was read; -1 for nothing yet.
+        rows: these batches.
+        read_to: all batches before this offset were read; -1 before the first read.
     """
 
     __slots__ = ("_tables", "read_to", "rows")

@@ -97,7 +97,7 @@ def last_sequence(base: int, delta: int) -> int:
 
 
 class BatchDescriptor(NamedTuple):
-    """One batch of a producer as it is remembered; the timestamp is its largest, in ms."""
+    """A remembered batch of a producer; the timestamp is its largest, in ms."""
 
     last_sequence: int
     last_offset: int
@@ -130,9 +130,9 @@ class ProducerEntry(NamedTuple):
     Attributes:
         producer_id: its number.
         producer_epoch: -1 if unknown.
-        coordinator_epoch: of the coordinator that wrote its last marker; -1 without one.
+        coordinator_epoch: from the coordinator that wrote its last marker; -1 if there is none.
         last_timestamp: largest timestamp of its last batch, or time of its last marker, in ms.
-        current_txn_first_offset: where its open transaction begins; None without one.
+        current_txn_first_offset: where its open transaction begins; None if none is open.
         batches: its last batches of data, at most 5, the oldest first.
     """
 
@@ -145,7 +145,7 @@ class ProducerEntry(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """Sequence of the first record that is remembered; -1 without one."""
+        """Sequence of the first remembered record; -1 if there is none."""
         return self.batches[0].first_sequence if self.batches else NO_SEQUENCE
 
     @property
@@ -155,7 +155,7 @@ class ProducerEntry(NamedTuple):
 
     @property
     def first_offset(self) -> int:
-        """Offset of the first record that is remembered; -1 without one."""
+        """Offset of the first remembered record; -1 if there is none."""
         return self.batches[0].first_offset if self.batches else -1
 
     @property
@@ -254,11 +254,11 @@ class VerificationEntry:
 
 
 class ProducerAppend:
-    """One producer's part of an append: a working copy of its entry that takes batch after batch.
+    """One producer's part of an append: a working copy of its entry, updated batch by batch.
 
     Attributes:
-        stored: the entry as it was before; the empty one for a producer not known.
-        started: the transactions begun, each by its first offset.
+        stored: the entry before the append; the empty entry for an unknown producer.
+        started: the transactions begun, keyed by first offset.
     """
 
     __slots__ = (
@@ -282,14 +282,14 @@ class ProducerAppend:
         verification: VerificationEntry | None = None,
         transaction_version: int = 0,
     ) -> None:
-        """Begin where the entry stands, with no batches.
+        """Begin with the stored entry, and no batches.
 
         Args:
             stored: the present entry.
-            origin: of the batches; a follower's append passes fewer checks than a client's.
+            origin: where the batches come from; a follower's append passes fewer checks.
             verification: its announced transaction, if there is one.
-            transaction_version: of the coordinator that writes a marker; from 2 on a marker that
-                ends a transaction needs an epoch above the producer's.
+            transaction_version: the coordinator's version; from 2 on a marker
+                that ends a transaction needs an epoch above the producer's.
         """
         self.stored = stored
         self.started: list[OffsetMetadata] = []
@@ -304,10 +304,10 @@ class ProducerAppend:
         self._batches: list[BatchDescriptor] = []
 
     def take(self, batch: ProducerBatch, place: OffsetMetadata) -> CompletedTxn | None:
-        """Take the producer's next batch, of data or a marker.
+        """Check and add the producer's next batch, of data or a marker.
 
         Args:
-            batch: with the offsets that it has in the log.
+            batch: the batch, with the offsets that it has in the log.
             place: where it begins, for a transaction that it may open.
 
         Returns:
@@ -385,8 +385,8 @@ class ProducerAppend:
     def _check_epoch(self, batch: ProducerBatch, *, above: bool) -> None:
         """Refuse an epoch below the producer's.
 
-        With `above` an equal one is refused as well, while a transaction is open; without one, a
-        marker decides nothing and may repeat. A follower takes all that its leader has taken.
+        With `above` an equal epoch is refused as well while a transaction is open; if none is, a
+        marker decides nothing and may repeat. A follower accepts all that its leader has accepted.
         """
         epoch, current_epoch = batch.producer_epoch, self._epoch
         if self._origin == AppendOrigin.REPLICATION:

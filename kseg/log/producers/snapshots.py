@@ -114,7 +114,7 @@ class SnapshotFiles:
 
     @property
     def newest_offset(self) -> int | None:
-        """The largest; None without any."""
+        """The offset of the newest snapshot; None if there is none."""
         return next(reversed(self._offsets), None)
 
     def path(self, offset: int) -> Path | None:
@@ -131,7 +131,7 @@ class SnapshotFiles:
     def newest_sound(
         self, *, at_most: int | None = None, delete_corrupt: bool = False
     ) -> tuple[int, tuple[ProducerSnapshotEntry, ...]] | None:
-        """The offset and entries of the newest readable snapshot that match; None without one.
+        """The offset and entries of the newest readable snapshot that match; None if there is none.
 
         Args:
             at_most: pass over snapshots of larger offsets.
@@ -157,8 +157,8 @@ class SnapshotFiles:
     def strays(self, base_offsets: Collection[int]) -> tuple[int, ...]:
         """Offsets of the snapshots that belong to no segment and are of no use.
 
-        Of those at no segment's base the newest stays, unless it lies below the last base: it
-        belongs to a log that was closed cleanly.
+        Of the snapshots at no segment's base the newest stays, unless it is below the last base:
+        it belongs to a log that was closed cleanly.
 
         Source: Kafka `ProducerStateManager.removeStraySnapshots`.
         """
@@ -171,7 +171,7 @@ class SnapshotFiles:
     # ---- writing ---------------------------------------------------------------------------------
 
     def take(self, state: ProducerState, *, sync: bool = True) -> Path | None:
-        """Write a snapshot of `state` at its end, unless one was taken there.
+        """Write a snapshot of `state` at its end, unless there is one already.
 
         Args:
             state: the state to store.
@@ -308,19 +308,19 @@ def rebuild(
 
     Args:
         state: changed in place.
-        snapshots: of the same directory.
-        bases: of the segments, rising; those before the snapshot are not opened.
+        snapshots: the snapshots in the same directory.
+        bases: the segments' base offsets, ascending; segments before the snapshot are not opened.
         open_segment: opens the segment with a base offset.
         log_start_offset: where the log begins.
         end_offset: batches that end at it or later are left out.
         now_ms: producers of a snapshot that have expired by then are left out.
         clean: the log was closed cleanly. Then a log without any snapshot was written by an old
             release, and nothing is read.
-        magic: of written batches; below 2 there are no producers to look for.
+        magic: the version of written batches; below 2 there are no producers to look for.
         on_error: see `ProducerState.feed`.
-        feed: takes a segment from `map_end_offset` on; if None, it begins at the place in the
+        feed: processes a segment from `map_end_offset` on; None to begin at the position in the
             segment's index, which is checked.
-        bare_first: take a snapshot where the first segment begins even if it holds no producer, as
+        bare_first: write a snapshot where the first segment begins even if it has no producer, as
             Kafka does; see `is_bare_first`.
 
     Raises:
@@ -353,11 +353,11 @@ def rebuild(
 
 
 def is_bare_first(state: ProducerState, snapshots: SnapshotFiles, first: int) -> bool:
-    """Whether a snapshot of `state` would hold no producer and lie where the log begins.
+    """Whether a snapshot of `state` would have no producer and be where the log begins.
 
     Args:
-        state: the state of the producers.
-        snapshots: of the same directory; existing ones are not bare.
+        state: the producers' state.
+        snapshots: the snapshots in the same directory; existing ones are not bare.
         first: where the first segment begins.
     """
     offset = state.map_end_offset
@@ -407,11 +407,11 @@ class LogSeen(Protocol):
 def producers_at(
     view: LogSeen, end_offset: int, *, expiration_ms: int, now_ms: int = 0
 ) -> ProducerState:
-    """The producers at an offset, by the newest snapshot before it and the batches after that.
+    """The producers' state at an offset, from the newest snapshot before it and the batches since.
 
     Args:
-        view: of the log.
-        end_offset: up to here.
+        view: the log.
+        end_offset: the offset.
         expiration_ms: `producer_id_expiration_ms` of the log.
         now_ms: producers of the snapshot that have expired by then are left out.
 

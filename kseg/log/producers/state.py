@@ -48,7 +48,7 @@ class TransactionsByOffset:
     __slots__ = ("_offsets", "_values")
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Begin without transactions."""
         self._offsets: list[int] = []
         self._values: dict[int, tuple[int, OffsetMetadata]] = {}
 
@@ -76,7 +76,7 @@ class TransactionsByOffset:
         self._values[offset] = producer_id, place
 
     def remove(self, offset: int) -> tuple[int, OffsetMetadata] | None:
-        """Remove the transaction that begins at `offset`; None without one."""
+        """Remove the transaction that begins at `offset`; return None if there is none."""
         value = self._values.pop(offset, None)
         if value is not None:
             del self._offsets[bisect_left(self._offsets, offset)]
@@ -136,7 +136,7 @@ class ProducerState:
 
     Attributes:
         map_end_offset: batches before this offset are taken in.
-        last_snapshot_offset: of the newest snapshot, or where state began without one.
+        last_snapshot_offset: the newest snapshot's, or where the state began if there is none.
         expiration_ms: a producer that has written nothing for so long, by the times of its
             records, is forgotten; `producer.id.expiration.ms`.
         transaction_max_timeout_ms: no transaction may take longer.
@@ -246,12 +246,12 @@ class ProducerState:
         Args:
             batches: their headers, with the offsets that they will have in the log; positions count
                 from the begin of the append in memory.
-            origin: of the batches.
-            segment_base_offset: of the segment that they go to; -1 for not known.
-            position: where in it the first will lie.
+            origin: where the batches come from.
+            segment_base_offset: the segment that they will be in; -1 if not known.
+            position: the position of the first batch in it.
             guard: from `start_verification`, for a transaction that begins.
-            transaction_version: of the coordinator that writes markers; from 2 on a marker needs an
-                epoch above its producer's.
+            transaction_version: the coordinator's version; from 2 on a marker
+                needs an epoch above its producer's.
 
         Raises:
             OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError,
@@ -301,8 +301,8 @@ class ProducerState:
         The same as `prepare` and `commit` of these batches.
 
         Args:
-            written: in the log's order; of a long run of one producer, its first and last batches.
-            segment_base_offset: of the segment that they are in.
+            written: in the log's order; for a long run of one producer, its first and last batches.
+            segment_base_offset: the segment that they are in.
 
         Returns:
             Whether one of them is part of a transaction.
@@ -501,8 +501,8 @@ class ProducerState:
         """Begin again with the entries of a snapshot taken at `offset`.
 
         Args:
-            stored: the entries; of twins the last counts.
-            offset: in the snapshot's name.
+            stored: the entries; if a producer has two, the last counts.
+            offset: the offset in the snapshot's name.
             now_ms: producers that have expired by then are left out; None to keep all.
         """
         self.clear()
@@ -519,7 +519,7 @@ class ProducerState:
         self.map_end_offset = self.last_snapshot_offset = offset
 
     def snapshot_entries(self) -> list[ProducerSnapshotEntry]:
-        """The entries of a snapshot taken now, by producer id."""
+        """The entries of a snapshot written now, sorted by producer id."""
         return [self._entries[key].to_snapshot() for key in sorted(self._entries)]
 
     def clear(self) -> None:

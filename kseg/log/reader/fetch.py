@@ -78,17 +78,17 @@ class FileRange(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Stored bytes from an offset on, and where they lie. A tuple, since each fetch makes one.
+    """Stored bytes from an offset on, and their place. A tuple, since each fetch makes one.
 
     Attributes:
         start_offset: the offset that was asked for; the first batch may begin before it.
         segment: base offset of the segment that the bytes are of; -1 where that is not known.
-        position: of the first byte in the log file, hence also how many bytes the segment has
-            before it; -1 where that is not known.
+        position: the position of the first byte in the log file, hence also the bytes of the segment
+            before it; -1 if unknown.
         size: bytes that the answer has.
         data: these bytes, as stored, owned by this value; empty if they were not to be read.
-        first_batch_incomplete: fewer bytes were allowed than the first batch has, but some.
-        path: the log file; None without bytes.
+        first_batch_incomplete: fewer bytes were allowed than the first batch has, but more than 0.
+        path: the log file; None if there are no bytes.
         aborted: transactions whose records are not to be seen; None unless committed records
             were asked for.
         hidden: the offsets of these records, which `columns` leaves out.
@@ -106,7 +106,7 @@ class Fetched(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The offset after the last whole batch; `start_offset` without one."""
+        """The offset after the last whole batch; `start_offset` if there is none."""
         end = self.start_offset
         for table in self._tables():
             if len(table):
@@ -115,9 +115,9 @@ class Fetched(NamedTuple):
 
     @property
     def file(self) -> FileRange | None:
-        """The place of the bytes, for `sendfile`; None without bytes.
+        """The range of the file with the bytes, for `sendfile`; None if there are none.
 
-        A log that is cut afterwards makes this another range of bytes, or none.
+        If the log is cut afterwards, the range has other bytes, or none.
         """
         return None if self.path is None else FileRange(self.path, self.position, self.size)
 
@@ -209,13 +209,13 @@ def fetch(
         max_bytes: no more bytes than that, but for the first batch.
         isolation: "log_end" to read everything; "read_uncommitted" to read below the high
             watermark; "read_committed" to read below the last stable offset, with `aborted`.
-        min_one_message: give the first batch whole, however large it is.
-        with_data: false for where the bytes lie, without reading them.
+        min_one_message: return the first batch whole, however large it is.
+        with_data: false to return only the place of the bytes, without reading them.
 
     Raises:
-        OffsetOutOfRangeError: the offset lies before the log's start, or beyond its end.
+        OffsetOutOfRangeError: the offset is before the log's start, or beyond its end.
         ValueError: `max_bytes` is negative, or the isolation is unknown.
-        CorruptRecordError: damage lies where the batch is looked for.
+        CorruptRecordError: a batch is damaged on the way to the offset.
         OSError: the disk refuses.
 
     Source: Kafka `UnifiedLog.read`.

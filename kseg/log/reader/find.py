@@ -138,7 +138,7 @@ def find_batch(
         ahead: the number of bytes to read at once, from the position in the index.
 
     Raises:
-        CorruptRecordError: damage lies in between, or the file is shorter than it should be.
+        CorruptRecordError: a batch on the way is damaged, or the file is shorter than it should be.
         OSError: the disk refuses.
     """
     start = _start(info, offset)
@@ -197,7 +197,7 @@ def _scan(window: Window, info: SegmentInfo, start: int) -> BatchTable:
 
 
 def _leads_to(table: BatchTable, window: Window, offset: int) -> bool:
-    """Whether a sound batch lies where an index entry points, at or before the offset."""
+    """Whether an index entry points to a sound batch that begins at or before the offset."""
     if not len(table):
         return False
     row = table.rows[0].tolist()
@@ -258,12 +258,12 @@ EARLIEST_PENDING_UPLOAD: Final = -6
 
 
 class TimestampOffset(NamedTuple):
-    """The answer to a time.
+    """The answer to a search for a time.
 
     Attributes:
-        timestamp: of the record found in ms; -1 where an end of the log was asked for.
-        offset: of that record, or of the end; -1 without one.
-        leader_epoch: of its batch, or of that end; -1 where it is not known.
+        timestamp: the time of the record in ms; -1 if an end of the log was asked for.
+        offset: the offset of that record, or of the end; -1 if there is none.
+        leader_epoch: the epoch of its batch, or at that end; -1 if unknown.
     """
 
     timestamp: int
@@ -281,7 +281,7 @@ class EpochEnd(NamedTuple):
 def offset_for_timestamp(
     source: ReadableLog, timestamp: Time, *, epochs: Sequence[EpochEntry] = ()
 ) -> TimestampOffset | None:
-    """The first record at or after a time, from the log's start on; None without one.
+    """The first record at or after a time, from the log's start on; None if there is none.
 
     If the first segment that may hold one does not, the search goes on in the next ones; Kafka's
     ends there.
@@ -290,10 +290,10 @@ def offset_for_timestamp(
         source: the log.
         timestamp: as `kseg.times.time_ms` takes it, or one of the six negative times above; another
             negative time is earlier than all.
-        epochs: of the log's leaders.
+        epochs: the epochs of the log's leaders.
 
     Raises:
-        CorruptRecordError: damage lies where the record is looked for.
+        CorruptRecordError: a batch is damaged on the way to the record.
         OSError: the disk refuses.
     """
     timestamp = time_ms(timestamp, round_up=True)
@@ -328,7 +328,7 @@ def end_offset_for_epoch(
 
 
 def _search(timestamp: int, seen: Version) -> TimestampOffset | None:
-    """The first record at or after a time; None without one."""
+    """The first record at or after a time; None if there is none."""
     start = seen.log_start_offset
     for info in seen.segments_from(start):
         if _is_older(info, timestamp):
@@ -396,7 +396,7 @@ def _of_max_timestamp(seen: Version) -> TimestampOffset | None:
 
 
 def _largest_timestamp(info: SegmentInfo) -> TimeIndexEntry:
-    """The largest timestamp of a segment; of one that is appended to, its end is walked."""
+    """The largest timestamp of a segment; if it is appended to, its end is walked."""
     indexed = _indexed_maximum(info)
     if indexed.timestamp >= 0 and not info.is_last:
         return indexed
@@ -418,11 +418,11 @@ def records_of(table: BatchTable) -> Int64s:
 
 
 def cut_at(view: LogView, start: int, at_ms: int, cut: Cut) -> tuple[int, dict[str, int]]:
-    """The end of a log that is cut at a time, by headers alone.
+    """The end of a log that is cut at a time; only headers are read.
 
     Args:
-        view: of the log.
-        start: from the segment of this offset on.
+        view: the log.
+        start: read from the segment of this offset on.
         at_ms: the time in ms.
         cut: "first" before the first batch with a later time; "last" after the last batch
             that began no later.

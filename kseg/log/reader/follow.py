@@ -171,7 +171,7 @@ class _Signs:
 
     Attributes:
         home, names_ns: inode of the directory, and when a name in it last changed.
-        written_ns, size, inode: of the last log file.
+        written_ns, size, inode: status of the last log file.
     """
 
     home: int
@@ -240,7 +240,7 @@ class ExternalLog:
             signs = None
         if signs == before and self._settled and not self._looks:
             return False
-        # Two writes within a tick of the clock have one time, so one more look follows.
+        # Two writes within a tick of the clock have the same time, so read the signs once more.
         self._settled = signs == before
         try:
             view = self._view_now(signs)
@@ -358,15 +358,15 @@ def follow(
         start_offset: the first wanted record; only new ones if None.
         timeout: seconds without a new record after which it ends; None to wait for ever.
         stop: ends it, within half a second, once it is set.
-        fetch_bytes: of log that are read at a time.
+        fetch_bytes: the bytes of log to read at a time.
         options: as for `Fetched.columns`; `isolation` as for `kseg.log.reader.fetch.fetch`.
 
     Yields:
         Pieces in the order of the log, none empty.
 
     Raises:
-        OffsetOutOfRangeError: `start_offset` lies before the log's start, or beyond its end.
-        TypeError: an option of `read` alone: `offset`, `open_transactions`.
+        OffsetOutOfRangeError: `start_offset` is before the log's start, or beyond its end.
+        TypeError: an option that only `read` has: `offset`, `open_transactions`.
         FormatError, LimitExceededError: damage.
         PoisonedFileError: the log failed; all visible records were given before.
         OSError: the disk refuses.

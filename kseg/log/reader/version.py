@@ -88,9 +88,9 @@ class Truncations(NamedTuple):
     """How often a log was cut, and how far down, for readers beside the writer.
 
     Attributes:
-        number: of the last cut; raised before its first byte is removed, so bytes that were read
+        number: the number of cuts; raised before the first byte is removed, so bytes that were read
             between two equal numbers were in the log.
-        ends: (number, end offset) of cuts, the ends rising: the lowest one from each of those on.
+        ends: (number, end offset) of cuts, offsets ascending: the lowest end since each number.
     """
 
     number: int = 0
@@ -106,7 +106,7 @@ class Truncations(NamedTuple):
         return Truncations(number, (*lower, (number, end_offset)))
 
     def lowest_end_since(self, number: int) -> int | None:
-        """The lowest end that a cut after that of `number` has left; None without any."""
+        """The lowest end that a cut after number `number` has left; None if there was none."""
         return next((end for at, end in self.ends if at > number), None)
 
 
@@ -159,7 +159,7 @@ class Version(NamedTuple):
         return sum(info.size for info in self.sealed) + self.log_end.position
 
     def segments_from(self, offset: int) -> tuple[SegmentInfo, ...]:
-        """The segment that can hold `offset`, and those after it; all, if it lies before them."""
+        """The segment that can hold `offset`, and those after it; all if `offset` is before all."""
         if offset >= self.active.base_offset:
             return (self.active_info,)
         at = bisect_right(self.sealed, offset, key=lambda info: info.base_offset)

@@ -54,13 +54,13 @@ _LISTINGS_MAX: Final = 8
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that nothing has ended.
+    """A transaction that has no end yet.
 
     Attributes:
-        offset: of its first record.
-        log_end_offset: of the log that goes on after it.
-        producer_id: whose it is; -1 where that cannot be read.
-        timestamp: of its first record, in ms; -1 where it has none.
+        offset: the offset of its first record.
+        log_end_offset: the end of the log, which goes on after it.
+        producer_id: its producer; -1 if that cannot be read.
+        timestamp: the time of its first record, in ms; -1 if it has none.
     """
 
     offset: int
@@ -231,7 +231,7 @@ class LogView:
 
     @property
     def first_offset(self) -> int:
-        """Base offset of the first segment; 0 without segments."""
+        """Base offset of the first segment; 0 if there is no segment."""
         return self.segments[0].base_offset if self.segments else 0
 
     @cached_property
@@ -328,7 +328,7 @@ class LogView:
 
     @cached_property
     def leader_epochs(self) -> tuple[EpochEntry, ...]:
-        """Epochs and their start offsets, ascending; empty without a checkpoint.
+        """Epochs and their start offsets, ascending; empty if there is no checkpoint.
 
         Raises:
             CorruptIndexError: the checkpoint is malformed.
@@ -351,7 +351,7 @@ class LogView:
         return Segment.open(info.path, mapping=mapping, size=info.size, is_last=info.is_last)
 
     def opened(self, info: SegmentInfo, request: Request) -> Segment | None:
-        """Open a segment for a read; None for one of a tier that cannot be, if faults are taken."""
+        """Open a segment for a read; None if a tier's cannot be and `request` has an `on_error`."""
         try:
             return self.open_segment(info)
         except (KsegError, OSError) as error:
@@ -364,7 +364,7 @@ class LogView:
 
     @property
     def extent(self) -> str:
-        """Which offsets there are, in words."""
+        """The offsets of the log, as a phrase."""
         if self.log_end_offset <= self.log_start_offset:
             return f"the log has no records; its next offset is {self.log_end_offset}"
         return f"the log holds offsets {self.log_start_offset} to {self.log_end_offset - 1}"
@@ -377,11 +377,11 @@ class LogView:
     # ---- finding ---------------------------------------------------------------------------------
 
     def lookup(self, offset: int) -> BatchLocation:
-        """The batch that holds `offset`, or the first after it where compaction has left a gap.
+        """The batch that holds `offset`, or the next one if compaction has left a gap.
 
         Raises:
-            OffsetOutOfRangeError: it lies before the log's start, or at its end or beyond; or no
-                batch is left from it on.
+            OffsetOutOfRangeError: it is before the log's start, or at its end or beyond; or no
+                batch is left at or after it.
         """
         if offset >= self.log_start_offset:
             for info in self.segments_from(offset):
@@ -395,7 +395,7 @@ class LogView:
         raise OffsetOutOfRangeError(reason, path=self.path, offset=offset)
 
     def lookup_time(self, timestamp: Time) -> RecordLocation | None:
-        """The first record at or after a time; None without one.
+        """The first record at or after a time; None if there is none.
 
         Source: Kafka UnifiedLog.fetchOffsetByTimestamp.
         """
@@ -427,9 +427,9 @@ class LogView:
         Args:
             request: the wanted records; all records if None.
             workspace: memory of an earlier reading to use again; its own if None.
-            whole: takes batches by their headers, and leaves out those whose records it does not
+            whole: receives batches' headers, and leaves out batches whose records it does not
                 need; see `kseg.log.reader.visible.WholeBatches`.
-            options: attributes of `kseg.format.request.Request`, in place of those of `request`.
+            options: attributes of `kseg.format.request.Request` that replace those of `request`.
 
         Raises:
             TypeError: an option is unknown.
@@ -471,8 +471,8 @@ class LogView:
         """The records of segments, in the order of offsets, each offset once.
 
         Args:
-            request: with everything but its bounds of offsets.
-            start, end: the offsets.
+            request: all but the bounds of offsets.
+            start, end: the bounds of offsets.
             ahead: the aborted transactions, for readers of committed records; None for all records.
             workspace: memory of an earlier reading.
             whole: counts batches that need not be decoded; None to decode all.
@@ -533,7 +533,7 @@ class LogView:
 
 
 def log_starts(data_directory: Path) -> MappingOf[TopicPartition, int]:
-    """The log starts in the checkpoint of a data directory; none if it cannot be read.
+    """The log starts in the checkpoint of a data directory; empty if it cannot be read.
 
     Args:
         data_directory: the directory of the partitions.
@@ -545,7 +545,7 @@ def log_starts(data_directory: Path) -> MappingOf[TopicPartition, int]:
 
 
 def _is_cut(info: SegmentInfo, offset: int) -> bool:
-    """Whether an offset lies where the segment does not count any more."""
+    """Whether an offset is in the part of a segment that was cut off."""
     return info.end_offset is not None and offset >= info.end_offset
 
 

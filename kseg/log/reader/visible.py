@@ -40,7 +40,7 @@ class Reached:
     """How far a walk over segments has come; the walk notes batches, and the end of each segment.
 
     Attributes:
-        offset: nothing before it is to be given by the segments to come.
+        offset: the segments to come return nothing before it.
     """
 
     __slots__ = ("_seen", "offset")
@@ -50,13 +50,13 @@ class Reached:
         self.offset = self._seen = start_offset
 
     def note(self, last_offset: int) -> None:
-        """Take the last offset of a batch of the segment at hand, before any is left out."""
+        """Note the last offset of a batch of the present segment, before any batch is left out."""
         self._seen = max(self._seen, last_offset + 1)
 
     def leave(
         self, info: SegmentInfo, segment: Segment | None, next_base_offset: int | None
     ) -> None:
-        """Go on to the segment with that base offset; None without one."""
+        """Go on to the segment with that base offset; None if there is none."""
         if info.end_offset is not None:
             self._seen = max(self.offset, info.end_offset)
         elif segment is not None and next_base_offset is not None and self._seen > next_base_offset:
@@ -120,10 +120,10 @@ _FOLLOWED: Final = [COLUMN[name] for name in ("producer_id", "base_offset", "con
 
 @frozen_dataclass(eq=False)
 class AbortedRanges:
-    """Offsets of aborted records, by producer.
+    """Offsets of aborted records, for each producer.
 
     Attributes:
-        ranges: by producer id, int64[k, 2] of first and last offset, ascending, without overlap.
+        ranges: producer id -> first and last offsets, int64[k, 2], ascending, without overlap.
     """
 
     ranges: dict[int, Int64s]
@@ -232,7 +232,7 @@ class TransactionWalk:
 def last_stable_offset(log: LogSegments) -> int:
     """The first offset of the earliest undecided transaction, else the log's end.
 
-    Begins at the newest sound producer snapshot; never lies before the log's start. Source: Kafka
+    Begins at the newest sound producer snapshot; never before the log's start. Source: Kafka
     UnifiedLog.lastStableOffset, with the end of the log for the high watermark.
     """
     start, undecided = _newest_snapshot(log)
@@ -246,7 +246,7 @@ def last_stable_offset(log: LogSegments) -> int:
 
 
 def _newest_snapshot(log: LogSegments) -> tuple[int, dict[int, int]]:
-    """Offset and open transactions of the newest sound snapshot; else the log's start and none."""
+    """Offset and open transactions of the newest sound snapshot; else the log's start, and none."""
     from kseg.log.producers.snapshots import SnapshotFiles  # only readers of committed records ask
 
     snapshot = SnapshotFiles.of(log.files).newest_sound(at_most=log.log_end_offset)
@@ -278,11 +278,11 @@ class AbortedAhead:
         self._end = end_offset
 
     def beside(self, start_offset: int, next_base_offset: int | None) -> Keep:
-        """A filter that leaves out aborted records of this segment alone.
+        """A filter that leaves out aborted records of this segment only.
 
         Args:
             start_offset: where its reading begins.
-            next_base_offset: of the segment after it; None for the last.
+            next_base_offset: the base offset of the next segment; None for the last segment.
         """
         end = INT64_MAX if next_base_offset is None else next_base_offset
         ranges = self.within(start_offset, end)
@@ -314,7 +314,7 @@ class AbortedAhead:
             else:
                 self._walk.feed(part, offset_end=self._end)
             self._reached = self._reached if reached is None else reached
-        # An aborted transaction whose marker lies before the start counts no more.
+        # An aborted transaction whose marker is before the start counts no more.
         self._walk.aborted = [txn for txn in self._walk.aborted if txn[2] >= start_offset]
         return AbortedRanges.of(self._walk.aborted)
 
@@ -325,11 +325,11 @@ def aborted_ranges(log: LogSegments, start_offset: int, end_offset: int) -> Abor
 
 
 def _parts_from(log: LogSegments, offset: int) -> Iterator[tuple[int | None, BatchTable | Decided]]:
-    """Headers from the batch that holds `offset` to the log's end; checksums are left alone.
+    """Headers from the batch that holds `offset` to the log's end; checksums are not compared.
 
     Yields:
-        The end of the part, None without batches; and headers, or the own description of a segment
-        in a tier in place of them.
+        The end of the part, None if it has no batches; and headers, or for a segment in a tier its
+        own description.
     """
     reached = Reached(offset)
     infos = log.segments_from(offset)

@@ -277,7 +277,7 @@ class AsBroker(Loading):
             self.inflated.append((path, position))
 
     def _index(self, base: int) -> bytes:
-        """A segment's offset index; none if its bytes are not held, which leads to the start."""
+        """A segment's offset index; empty if its bytes are not held, so that a walk starts at 0."""
         name, held, overlay = file_of(base, INDEX), self.held, self.overlay
         if held is not None and held[0] == base:
             return held[1]
@@ -369,11 +369,11 @@ RAISED: Final = (StopReason.BAD_LENGTH, StopReason.ZERO_TAIL)
 
 
 def stored_position(entries: bytes, base_offset: int, offset: int) -> int:
-    """The position that an offset index gives for `offset`, of any sign; 0 without an entry.
+    """The position that an offset index gives for `offset`, of any sign; 0 if no entry is before.
 
     Args:
         entries: the bytes of the index; those after the last whole entry are ignored.
-        base_offset: of the segment.
+        base_offset: the segment's base offset.
         offset: the offset to look up.
 
     Source: Kafka `OffsetIndex.lookup`.
@@ -411,17 +411,17 @@ def _relative(entries: bytes, slot: int) -> int:
 def position_of(
     segment: Segment, entries: bytes, offset: int, inflates: Inflates | None = None
 ) -> int | None:
-    """The position of the batch with `offset` or the next one, from where the index leads.
+    """The position of the batch with `offset` or the next one, found from the index entry before.
 
     The first batch that begins at or past `offset` ends the walk, and only the one right before
     it may hold `offset`. Where offsets are out of order this is not the first that ends past it.
 
     Args:
-        segment: to be read.
+        segment: the segment to read.
         entries: its offset index.
         offset: the offset to look up.
-        inflates: takes each compressed message on the way, which Kafka inflates to learn where its
-            offsets begin.
+        inflates: receives each compressed message that is passed, which Kafka inflates to learn
+            where its offsets begin.
 
     Raises:
         CorruptRecordError: a size before it is not that of a batch.
@@ -447,7 +447,10 @@ def position_of(
 
 
 def _compressed_messages(table: BatchTable, count: int) -> list[int]:
-    """Where those among the first so many batches lie; a negative magic is an old one to Kafka."""
+    """Positions of the compressed messages among the first `count` batches.
+
+    Kafka takes a negative magic for an old one.
+    """
     is_compressed = (table.magic < 2) & (table.codec != 0)
     positions: list[int] = table.position[:count][is_compressed[:count]].tolist()
     return positions
@@ -494,16 +497,16 @@ def feed_segment(
 
     Args:
         state: changed in place, but for its `map_end_offset`.
-        segment: to be read.
+        segment: the segment to read.
         entries: its offset index.
         end_offset: where to end.
         inflates: as for `position_of`.
-        holds_end: whether `end_offset` belongs to this segment; else all of it is taken in.
+        holds_end: whether `end_offset` belongs to this segment; if not, all batches are processed.
 
     Raises:
         InvalidTxnStateError, InvalidRecordError: a batch that no leader would have taken.
-        KsegError: by the index the end is before the start.
-        CorruptRecordError: a size in between is not that of a batch.
+        KsegError: according to the index the end is before the start.
+        CorruptRecordError: a size on the way is not that of a batch.
 
     Source: Kafka `UnifiedLog.rebuildProducerState`.
     """

@@ -32,7 +32,7 @@ from kseg.files.whole_file import (
 _SUFFIX: Final = ".kseg-backup"
 #: Bytes of a file that are read at once.
 WINDOW_BYTES: Final = 2**20
-#: At most so many files of one name are kept: more of them mean that they are never looked at.
+#: The most files of one name that are kept; if there are more, nobody removes old backups.
 _NAMES_MAX: Final = 1_000
 #: The errors of a file system without second names, or without them across file systems.
 _NO_LINKS: Final = frozenset(
@@ -42,7 +42,7 @@ _NO_LINKS: Final = frozenset(
 _OTHERWISE: Final = "keep them elsewhere (--backup-dir), or not at all (--no-backup)"
 #: Blocks for names and for the rounding of sizes; the repair's own files come on top.
 _ROOM_BYTES: Final = 2**20
-#: Blocks for names alone, where nothing is copied.
+#: Room for names, needed even if nothing is copied.
 _NAMES_BYTES: Final = 2**16
 _CALENDAR_END_MS: Final = 253_402_300_800_000
 
@@ -87,17 +87,17 @@ class Backup:
         now_ms: int,
         otherwise: str = _OTHERWISE,
     ) -> None:
-        """Choose the place.
+        """Choose the directory of the backup.
 
         Args:
             data_directory: the directory with the partitions.
             directory: the place of backups; if None, a folder named after the time, in a sibling of
                 the data directory.
             now_ms: the time.
-            otherwise: the way out without room, in words.
+            otherwise: says in the error of a full disk what to do instead.
 
         Raises:
-            ValueError: the place lies in a data directory.
+            ValueError: the backup would be in a data directory.
             OSError: the sibling is a symbolic link.
         """
         self.directory: Final = (
@@ -113,11 +113,11 @@ class Backup:
         self._made: set[Path] = set()
 
     def check_room(self, size: int) -> None:
-        """Refuse, before anything is changed, if so many bytes have no room, or no name has.
+        """Refuse, before anything is changed, if the disk lacks room for bytes or for names.
 
         Args:
-            size: bytes that will be copied, or that stay while new ones take their place; none
-                where files get second names alone.
+            size: bytes that will be copied, or that stay while new files replace theirs; 0 if
+                files only get second names.
 
         Raises:
             OSError: the disk is full.
@@ -138,7 +138,7 @@ class Backup:
     def keep_tail(self, path: StrPath, position: int) -> Kept | None:
         """Copy a file's bytes from `position` on.
 
-        Zeros alone, as after preallocated logs, are not kept.
+        Nothing is kept if they are all zeros, as after preallocated logs.
 
         Returns:
             The copy; None if there was nothing to keep.
@@ -241,7 +241,7 @@ class Backup:
 
 
 def kept_bytes(entries: Iterable[Kept]) -> int:
-    """Bytes that the disk gets back when the backup goes; none for a file that a log has, too."""
+    """Bytes that the disk gets back when the backup is removed; shared files are not counted."""
     return sum(map(io.bytes_given_back, {entry.kept for entry in entries}))
 
 
@@ -288,7 +288,7 @@ def _refuse_link(path: Path) -> None:
 
 
 def _free_names(name: str) -> Iterator[str]:
-    """A name, then others for the case that it is taken."""
+    """The name, then others in case it is taken."""
     yield name
     for number in range(2, _NAMES_MAX):
         yield f"{name}.{number}"
@@ -316,8 +316,8 @@ def _copy(source: Path, fd: int, span: tuple[int, int], target: Path) -> Path:
     """Copy bytes of an open file to a new file with its owner; durable, or absent.
 
     Args:
-        source, fd: the file.
-        span: from which byte to which.
+        source, fd: the path of the file, and the open file.
+        span: the positions of the first byte and after the last one.
         target: the new file, if its name is free.
     """
     status = os.fstat(fd)

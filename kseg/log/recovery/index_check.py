@@ -80,13 +80,13 @@ class TxnTrail:
     """The transactions in a segment's log and in its `.txnindex`. It pickles.
 
     Attributes:
-        index_place: the index, or the log of a segment without one.
-        stored: the entries; faults in the entries alone are reported already.
+        index_place: the path of the index, or of the log if there is no index.
+        stored: the entries; faults that they show without the log are reported already.
         usable: whether they could be read.
         marked: which of them have their marker in this segment.
         emptied: last offsets of those whose producers have no records in this segment from where
             the entry begins to where the log begins the transaction.
-        batches: those that begin or end transactions with possible entries.
+        batches: batches that begin or end transactions with possible entries.
         whole: whether the walk came to the end of the log.
     """
 
@@ -156,7 +156,7 @@ TRAIL_CLASSES: Final = (TxnTrail, IndexPlace, AbortedTxn, ProducerBatch)
 def _emptied_transactions(
     trail: TxnTrail, read: Callable[[], Iterable[BatchTable]]
 ) -> Iterator[int]:
-    """See `TxnTrail.emptied`; the segment is read again, once, where entries begin too early."""
+    """See `TxnTrail.emptied`; reads the segment once more if entries begin too early."""
     made = {txn.last_offset: txn for txn in _aborted_by(ProducerState(), trail.batches)}
     # By producer: the end of its transaction before; and the entries that begin too early: the
     # offsets from there to where the log begins the transaction, and the last one of the entry.
@@ -195,7 +195,7 @@ def judge_transactions(
 
     Args:
         begun: producers with a transaction open where the first segment begins.
-        segments: of each, in order, its base offset, whether it is whole, and its trail if any.
+        segments: for each, in order, its base offset, whether it is whole, and its trail or None.
         sink: receives the findings.
     """
     state, is_state_known = ProducerState(), False
@@ -222,7 +222,7 @@ def _is_possible(entry: AbortedTxn) -> bool:
 
 
 class TxnIndexCheck(TxnCheck):
-    """One `.txnindex`, or its absence, and the transactions that go by."""
+    """One `.txnindex`, or its absence, compared with the transactions in the log."""
 
     def __init__(
         self, index_place: IndexPlace, sink: Sink | None = None, *, data: bytes | None = None
@@ -239,7 +239,7 @@ class TxnIndexCheck(TxnCheck):
         self._usable = True
         #: The producers of markers that abort, by the markers' offsets.
         self._aborts: dict[int, int] = {}
-        #: Open transactions by producer: how they began, and how many markers of aborts were seen.
+        #: Producer id -> how its open transaction began, and how many abort markers were seen.
         self._open: dict[int, tuple[ProducerBatch, int]] = {}
         self._ended: set[int] = set()
         self._batches: list[ProducerBatch] = []
@@ -303,11 +303,11 @@ class TxnIndexCheck(TxnCheck):
             self._batches += [batch] if began is None else [began[0], batch]
 
     def finish(self, stop: StopReason, read: Callable[[], Iterable[BatchTable]]) -> TxnTrail | None:
-        """The segment's trail, once no batch follows; None if there is nothing in it.
+        """The segment's trail, after the last batch; None if there is nothing in it.
 
         Args:
             stop: why the walk over the log ended.
-            read: gives the headers of the segment once more.
+            read: returns the headers of the segment once more.
         """
         index_place = self._place
         whole = stop is StopReason.END or (index_place.is_last and stop in TAILS)
@@ -346,12 +346,12 @@ CHECKED: Final = tuple(_CHECKS)
 def due_entries(
     base_offset: int, tables: Iterable[BatchTable], config: LogConfig = DEFAULTS
 ) -> tuple[int, int]:
-    """The numbers of entries of both indexes that a log makes; 0 for both if it is damaged.
+    """The numbers of entries that both indexes of a log should have; 0 for both if it is damaged.
 
     Args:
-        base_offset: of the segment.
+        base_offset: the segment's base offset.
         tables: the headers of all its batches.
-        config: of the log.
+        config: the settings of the log.
     """
     made = DerivedEntries(base_offset, config, careful=True)
     if not all(_add_entries(made, base_offset, table) for table in tables):
@@ -377,7 +377,7 @@ class IndexChecks:
         """Start without indexes.
 
         Args:
-            log: of the segment, as one without indexes.
+            log: the log file of the segment, as one without indexes.
             sink: receives the findings; None if the first fault of each suffices.
         """
         self._log, self._sink = log, sink
@@ -385,7 +385,7 @@ class IndexChecks:
         self._made: DerivedEntries | None = None
 
     def add(self, kind: FileKind, path: StrPath | None) -> int:
-        """Begin the check of an index, or of its absence; returns its size, -1 for none.
+        """Begin the check of an index, or of its absence; return its size, -1 if there is none.
 
         Raises:
             OSError: there is a file, but it cannot be read.
@@ -414,12 +414,12 @@ class IndexChecks:
         read: Callable[[], Iterable[BatchTable]],
         due: Due | None = None,
     ) -> TxnTrail | None:
-        """Check what only the whole walk tells; return the trail of transactions, if there is one.
+        """Check what only the whole walk shows; return the trail of transactions, if there is one.
 
         Args:
             stop: why the walk over the log ended.
-            read: gives the headers of the segment once more.
-            due: counts the entries that the log makes; with Kafka's defaults if None.
+            read: returns the headers of the segment once more.
+            due: counts the entries that the log should have; None to use Kafka's defaults.
         """
         trail = None
         base, made = self._log.base_offset, self._made
@@ -450,10 +450,10 @@ _TAIL_BYTES: Final = 1 << 17
 
 @frozen_dataclass
 class LogEnd:
-    """Where a log ends.
+    """The end of a log.
 
     Attributes:
-        base_offset: of the last segment.
+        base_offset: the base offset of the last segment.
         next_offset: the offset after the last whole batch.
         position: where that ends.
         cut_reason: why the bytes after it are not a batch; None if nothing follows.
@@ -539,7 +539,7 @@ def _last_start(context: LoadContext, base: int, segment: Segment) -> int:
 
 
 # ---- the end of a log that was closed cleanly ----------------------------------------------------
-# The cut takes what follows the last whole batch. The index of the last segment leads there, past
+# The cut removes what follows the last whole batch. The last segment's index leads there, past
 # everything before. So the whole segment is walked:
 #
 #     all of it is sound       the indexes are rebuilt

@@ -249,7 +249,7 @@ class Loading(LoadContext):
         self.overlay.settle()
 
     def forget_epochs(self, end: int) -> None:
-        """The log that ends at `end` begins again, without any epoch."""
+        """Forget all epochs, since the log begins again, empty, at `end`."""
         start = self.inputs.log_start_offset
         message = f"the log ends at {end}, before its start at {start}; all of it is removed"
         self.note_fault("log-start-ahead", str(self.overlay.directory), message, offset=start)
@@ -278,7 +278,7 @@ class Loading(LoadContext):
         return state, snapshots
 
     def snapshots_before(self) -> SnapshotFiles:
-        """Snapshots to begin with; none are written or deleted."""
+        """Snapshots to rebuild the state from; none are written or deleted."""
         return self.snapshots(aloof=True)
 
     def rebuild(
@@ -501,7 +501,7 @@ class Loading(LoadContext):
 
 
 def _base_offset_of(context: LoadContext, name: str) -> int | None:
-    """The base offset of a log, which gets a name of 20 digits; None if it is left alone."""
+    """The base offset of a log, whose file gets a name of 20 digits; None if it is left alone."""
     base = _offset(name)
     overlay = context.overlay
     if base is None or base < 0:

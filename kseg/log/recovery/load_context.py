@@ -93,15 +93,15 @@ class RecoveryInputs:
     """The inputs of a recovery.
 
     Attributes:
-        config: of the log.
-        clean: whether it was closed in good order.
+        config: the settings of the log.
+        clean: whether the log was closed in good order.
         recovery_point: records before it were flushed; 0 if not known.
-        log_start_offset: of the checkpoint; 0 for none.
-        now_ms: the clock.
+        log_start_offset: from the checkpoint; 0 if it has none.
+        now_ms: the time that counts.
         as_broker: do exactly as Kafka does, and report no more.
         thorough: search the headers of segments without a transaction index for aborted
             transactions. That takes time, so an opening for appending does not.
-        tier: with earlier leader epochs, if the checkpoint lost them; None for the metadata beside.
+        tier: has earlier leader epochs, if the checkpoint lost them; None for the metadata beside.
     """
 
     config: LogConfig
@@ -135,7 +135,7 @@ class SegmentOutcome(Documented):
 
     Attributes:
         base_offset: from the file's name.
-        size: bytes of log before.
+        size: bytes of its log before.
         keep_bytes: bytes of log afterwards; 0 too for a segment that goes.
         index_entries, time_index_entries: entries of its indexes afterwards.
         walked: whether the log is swept, and its derived files are corrected.
@@ -163,11 +163,11 @@ class LoadedLog:
         log_start_offset: the first offset to be read.
         log_end_offset: the next one to be given.
         recovery_point: records before it are on the disk.
-        epochs: of the log; the file may have more until `flush`.
-        producers: at the log's end.
+        epochs: the leader epochs of the log; the file may have more until `flush`.
+        producers: the producers' state at the log's end.
         snapshots: the files that are there.
-        segments: rising, never empty; the last one is to be appended to.
-        findings: faults, mended or left as they are.
+        segments: sorted by base offset, never empty; the last one is to be appended to.
+        findings: faults, repaired or left as they are.
         mended: whether files were changed for a fault.
     """
 
@@ -191,15 +191,15 @@ class LoadContext:
         inputs: settings, mark and offsets for the load.
         progress: called with the bytes of log walked so far, and in all.
         weighs: whether to find the cost of a cut; only a plan reports it.
-        outcomes: of segments, by base offset, also of removed ones.
-        bases: of the segments that are there, rising.
+        outcomes: the outcomes of segments, removed ones too, keyed by base offset.
+        bases: the base offsets of the segments that are there, ascending.
         findings: the faults so far.
         cut: where the log is cut.
         cut_bytes: bytes that go with it.
         ended_at: see `RecoveryPlan`.
-        costs: the lost records of each segment, by base offset.
+        costs: the lost records of each segment, keyed by base offset.
         held: base offset and offset index of the segment that was walked last.
-        walked_bytes, to_walk_bytes: for `progress`.
+        walked_bytes, to_walk_bytes: the figures for `progress`.
         known_snapshots: see `same_snapshots`.
         inflated: see `RecoveryPlan`.
         temporary_files: names of files that interrupted work left.
@@ -292,7 +292,7 @@ class LoadContext:
         return self.overlay.size(file_of(base_offset, LOG))
 
     def entries(self, base_offset: int, kind: str) -> list[tuple[int, ...]]:
-        """The whole entries of an index; none where it is missing."""
+        """The whole entries of an index; empty if it is missing."""
         name, form = file_of(base_offset, kind), ENTRIES[kind]
         if name not in self.overlay.files:
             return []
@@ -332,7 +332,7 @@ class LoadContext:
         return SnapshotFiles(self.overlay.directory, paths.items(), disk=disk, careful=self.careful)
 
     def same_snapshots(self) -> SnapshotFiles:
-        """The same as `snapshots`, kept as one object as long as only snapshots change."""
+        """As `snapshots`, but the same object as long as only snapshots change."""
         if self.known_snapshots is None:
             self.known_snapshots = self.snapshots()
         return self.known_snapshots
@@ -385,7 +385,7 @@ class LoadContext:
     def has(self, name: str, data: bytes) -> bool:
         """Whether a file has these bytes; zeros after them, for further entries, are cut off.
 
-        Kafka would take those for entries, once the log counts as closed cleanly.
+        Kafka would take the zeros for entries, once the log counts as closed cleanly.
         """
         if name not in self.overlay.files:
             return False
@@ -481,8 +481,8 @@ class LoadContext:
 #
 #     S.log.deleted   deleted; to be removed. Any file may have this end.
 #     S.log.cleaned   not finished; the files from which it was made are there.
-#     S.log.swap      finished; takes the place of those files, unless a `.cleaned` at its offset or
-#                     before it says that the same piece of work is not finished.
+#     S.log.swap      finished; replaces those files, unless a `.cleaned` at its offset or
+#                     before it shows that the same rewriting is not finished.
 #
 # A `.swap` replaces all files from its offset up to the end of its last batch. Names become durable
 # between the steps, and logs are renamed before their indexes. So a run that begins again after an
@@ -504,7 +504,7 @@ EndByIndex = Callable[[Segment, bytes], int]
 def clear(
     overlay: Overlay, *, end_by_index: EndByIndex | None = None, index_bytes: int = 0
 ) -> tuple[str, ...]:
-    """Remove the temporary files, or let them take their places.
+    """Remove the temporary files, or rename them to replace the old files.
 
     Args:
         overlay: the partition; changed.
@@ -540,10 +540,10 @@ def clear(
 
 
 def _is_half_written(name: str, *, careful: bool) -> bool:
-    """Whether a file is an unfinished one that was to take the place of another.
+    """Whether a file is an unfinished replacement of another file.
 
-    Kafka finds only files of segments, which have an offset in their names. With `careful`, also
-    those of other files count, such as checkpoints, and the file by which kseg tries the disk's
+    Kafka finds only files of segments, which have an offset in their names. With `careful`,
+    others count too: checkpoints, for example, and the file by which kseg tries the disk's
     free room.
     """
     if name == io.ROOM_NAME:
@@ -576,7 +576,7 @@ def _valid_swaps(overlay: Overlay, temporary: set[str], *, careful: bool) -> lis
 
 
 def _offset(name: str, careful: bool = True) -> int | None:
-    """The offset in a file's name; None for a name without one."""
+    """The offset in a file's name; None for a name that has none."""
     try:
         return offset_from_file_name(name)
     except NotALogError:

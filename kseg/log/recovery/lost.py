@@ -36,9 +36,9 @@ class Lost(Documented):
         position: byte in it where they begin.
         first_offset: the first offset, after the sound batches before the damage.
         last_offset: the last one, by the sound batches after the damage.
-        records: how many.
-        batches: how many hold them.
-        bytes: of log, in all files.
+        records: the number of records.
+        batches: the number of batches that hold them.
+        bytes: the bytes of log, in all files.
         sound_behind: batches after the damage that were found sound.
         sound_records: the records of those, by their headers.
     """
@@ -55,7 +55,7 @@ class Lost(Documented):
 
     @property
     def extent(self) -> str:
-        """The offsets and the number of records in words."""
+        """The offsets and the number of records, as a phrase."""
         if self.first_offset is None and self.records == 0:
             return f"{self.bytes} bytes without a record"
         if self.first_offset is None:
@@ -68,7 +68,7 @@ class Lost(Documented):
 
     @property
     def sound_batches(self) -> str:
-        """The sound batches after the damage, and their records, in words."""
+        """The sound batches after the damage, and their records, as a phrase."""
         batches = f"{self.sound_behind} good batch{'' if self.sound_behind == 1 else 'es'}"
         return (
             batches
@@ -77,7 +77,7 @@ class Lost(Documented):
         )
 
     def _count(self) -> str:
-        """The number of lost records, in words."""
+        """The number of lost records, as a phrase."""
         if self.records is not None:
             return _count_text(self.records)
         if self.first_offset is None or self.last_offset is None:
@@ -103,8 +103,8 @@ def lost_ranges(
         log: the file.
         position: where the first damage begins.
         next_offset: the offset after the sound batches before that place; None if it is unknown.
-        base_offset: of the segment; None for a file without an offset in its name.
-        following: the start of the next segment; None without one.
+        base_offset: the segment's base offset; None if the file has no offset in its name.
+        following: the start of the next segment; None if there is none.
 
     Raises:
         KsegError: the file shrank meanwhile.
@@ -133,18 +133,18 @@ def lost_ranges(
 def gone(
     log: Log, position: int, *, next_offset: int, base_offset: int, following: int | None
 ) -> Lost | None:
-    """The loss by a cut of a log file at `position`; None for nothing but zeros.
+    """The loss if a log file is cut at `position`; None if only zeros follow.
 
     Raises:
         KsegError: the file shrank meanwhile.
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     lost = joined(_pieces(log, position, next_offset, base_offset, following))
     return None if lost is None else replace(lost, bytes=log.size - position)
 
 
 def joined(parts: Iterable[Lost]) -> Lost | None:
-    """The losses of places one after the other, as one; None for none."""
+    """The losses of consecutive places, added up; None if there are none."""
     whole: Lost | None = None
     for part in parts:
         whole = (
@@ -241,7 +241,7 @@ def _claimed_records(
     head = claimed(log.head_at(position), position)
     if head is None or (head.base_offset, head.last_offset) != offsets:
         return None
-    # Without records a batch is its header alone: more bytes, and the count is damaged.
+    # A batch without records is only its header: if there are more bytes, the count is damaged.
     least = 0 if size <= HEAD_BYTES else 1
     span = head.last_offset - head.base_offset + 1
     return head.record_count if least <= head.record_count <= span else None

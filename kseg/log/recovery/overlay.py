@@ -49,10 +49,10 @@ class OverlayFile:
 
     Attributes:
         source: the file on the disk that has its bytes.
-        size: how many of them count.
-        data: the bytes themselves, where they are other ones; None for a whole file of the disk,
+        size: how many of these bytes count.
+        data: the bytes, if they differ from the disk's; None for a whole file of the disk,
             under any name, or the front of one. Empty after `forget`.
-        why: of its last change.
+        why: the reason of its last change.
     """
 
     source: str
@@ -66,7 +66,7 @@ class Applier:
 
     Attributes:
         directory: the partition.
-        backup: of cut and removed bytes; None for no backup.
+        backup: keeps cut and removed bytes; None for no backup.
         derived: whether the backup also keeps indexes, snapshots and checkpoints, which follow from
             the log.
         freed_bytes: bytes that the disk has got back so far.
@@ -102,7 +102,7 @@ class Applier:
         """Apply all steps; at the end, write the files that a full disk had no room for before.
 
         Args:
-            steps: of an overlay.
+            steps: the steps of an overlay.
             lacking: suffixes of the files that the caller can do without.
 
         Returns:
@@ -226,7 +226,7 @@ def _has(path: StrPath, data: bytes) -> bool:
 
 
 class Overlay:
-    """The files of one partition directory, by name; not for several threads at once.
+    """The files of one partition directory, keyed by name; not for several threads at once.
 
     Attributes:
         directory: the partition.
@@ -274,7 +274,7 @@ class Overlay:
         return self._prefix + name
 
     def size(self, name: str) -> int:
-        """Bytes of a file; 0 without one."""
+        """Bytes of a file; 0 if it does not exist."""
         return self.files[name].size if name in self.files else 0
 
     def read(self, name: str, *, size: int | None = None, position: int = 0) -> bytes:
@@ -350,7 +350,7 @@ class Overlay:
                 many to be held until then.
         """
         path, file = self.path(name), self.files.get(name)
-        # Another one may have taken its name since: a `.swap` whose index is longer.
+        # Another file may have got its name since: a `.swap` whose index is longer.
         is_as_before = file is None or file.source == path
         if self._before.get(name) == len(data) and is_as_before and _has(path, data):
             self.files[name] = OverlayFile(path, len(data))
@@ -397,9 +397,9 @@ class Overlay:
         return tuple(action for name in names for action in self._changes_of(name, came_from))
 
     def _changes_of(self, name: str, came_from: dict[str, str]) -> Iterator[Action]:
-        """The changes of a name: of the file that had it, and of the one that has it now.
+        """The changes of a name: to the file that had it, and to the file that has it now.
 
-        `came_from` has the present names of files by the paths where their bytes were at first.
+        `came_from`: the path where the bytes of a file were at first -> the file's present name.
         """
         path, file, before = self.path(name), self.files.get(name), self._before.get(name)
         target = came_from.get(path, name)

@@ -44,8 +44,8 @@ class FileSeen(NamedTuple):
     """A file as it was found. A tuple, since each file of a log has one.
 
     Attributes:
-        name: in its directory.
-        size: its bytes.
+        name: its name in the directory.
+        size: its size in bytes.
         modified_ns: when it was last written, in ns.
         inode: which file it is.
     """
@@ -82,9 +82,9 @@ class Action(Documented):
     Attributes:
         action: "create", "delete", "rename", "truncate" or "replace".
         path: the file.
-        bytes: how many the file has that is created, deleted, renamed or put in another's place; of
-            a "truncate", how many go.
-        why: in a few words.
+        bytes: the size of the file that is created, deleted, renamed or written over another; for
+            a "truncate", how many bytes are cut off.
+        why: the reason in a few words.
         target: the new name of a "rename".
     """
 
@@ -100,7 +100,7 @@ class Action(Documented):
         return f"{self.why} (now {Path(self.target).name})" if self.target else self.why
 
     def to_json(self) -> dict[str, Any]:
-        """As in the `actions` of a document."""
+        """The object for this action in the `actions` of a document."""
         return {"action": self.action, "path": self.path, "bytes": self.bytes, "why": self.reason}
 
 
@@ -140,7 +140,7 @@ class Plan(Table, Generic[_Report]):
         return 0
 
     def table_rows(self) -> TableRows:
-        """The actions, by file."""
+        """The actions, sorted by file."""
         return [asdict(action) for action in self.actions]
 
     def check(self) -> None:
@@ -248,7 +248,7 @@ class Report(Table):
 
     @property
     def title(self) -> str:
-        """That of the plan, and the size of the backup."""
+        """The title of the plan, and the size of the backup."""
         return f"{self.plan.title}; {len(self.kept)} files in the backup"
 
     def table_rows(self) -> TableRows:

@@ -68,14 +68,14 @@ class RecoveryPlan(Plan[RecoveryReport]):
 
     Attributes:
         path: the partition.
-        inputs: of the plan.
+        inputs: what the plan was made from.
         log_start_offset: the first offset to be read.
         log_end_offset: the next one to be given.
         recovery_point: records before it are on the disk.
-        segments: present and removed ones, by base offset.
+        segments: present and removed segments, sorted by base offset.
         temporary_files: names of files that interrupted work left.
-        actions: the changes, by file.
-        truncated_bytes: bytes of log that are removed, with those of whole segments.
+        actions: the changes, sorted by file.
+        truncated_bytes: bytes of log that are removed, those of removed segments included.
         truncated_at: where the log is cut; None if it is not.
         lost: the records lost with them, for each place where a segment is cut and the segments
             after it are removed. Sound records there count, too.
@@ -86,7 +86,7 @@ class RecoveryPlan(Plan[RecoveryReport]):
         error: why the log cannot be loaded, instead of all the offsets; None if it can.
         inflated: compressed messages of magic 0 and 1, by log file and position, that Kafka
             inflates to learn their offsets; known only `as_broker`.
-        first_unstable_offset: where the oldest open transaction begins; None without one.
+        first_unstable_offset: where the oldest open transaction begins; None if none is open.
         ended_at: where a log with records ended, if its start is after that, so that all of it
             goes; None else.
         remote: its segments in a tier, with those of cut offsets; None without a tier.
@@ -127,7 +127,7 @@ class RecoveryPlan(Plan[RecoveryReport]):
 
     @property
     def start_fault(self) -> str | None:
-        """The fault that the log starts beyond its end, with the consequence; None without it."""
+        """The fault that the log starts beyond its end, and what follows; None if it does not."""
         if self.ended_at is None:
             return None
         return (
@@ -296,11 +296,11 @@ class RecoveryOptions(TypedDict, total=False):
     Attributes:
         as_broker: plan exactly Kafka's own recovery, and report no more. Otherwise check more and
             cut less; `kseg.log.recovery.load` lists the differences.
-        clean: whether the log was closed cleanly; by the mark beside the directory if None.
-        recovery_point: records before it were flushed; by the checkpoint if None.
-        log_start_offset: the first readable offset; by the checkpoint if None.
-        config: of the log; Kafka's defaults if None.
-        now: the time to take for now, in ms or as other times; the clock's if None.
+        clean: whether the log was closed cleanly; None to look for the mark beside the directory.
+        recovery_point: records before it were flushed; None to read the checkpoint.
+        log_start_offset: the first readable offset; None to read the checkpoint.
+        config: the settings of the log; None for Kafka's defaults.
+        now: the time that counts as now, in ms or as other times; None to ask the clock.
         tier: as for `plan_retention`.
     """
 

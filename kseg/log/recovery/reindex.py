@@ -61,7 +61,7 @@ from kseg.workers import sum_progress
 
 
 def difference(path: Path, data: bytes, entry_bytes: int) -> tuple[int, str] | None:
-    """The size of a file that does not have these bytes, and how it differs, in words.
+    """The size of a file that does not have these bytes, and a phrase how it differs.
 
     Args:
         path: the file.
@@ -101,10 +101,10 @@ class RemadeFile:
     Attributes:
         action: "create", "replace" or "delete".
         path: the file.
-        kind: of the file.
-        bytes: of the new file; of the old one, if it is deleted.
-        entries_before: whole entries of the old file; None without one, or where it cannot be read.
-        entries_after: entries of the new one.
+        kind: the kind of the file.
+        bytes: the size of the new file; of the old file if it is deleted.
+        entries_before: whole entries of the old file; None if there is none or it cannot be read.
+        entries_after: entries of the new file.
         why: the fault of the old file.
     """
 
@@ -117,7 +117,7 @@ class RemadeFile:
     why: str
 
     def as_action(self) -> Action:
-        """The same in the terms of all plans."""
+        """This file as an `Action`, which all plans have."""
         before = "no" if self.entries_before is None else str(self.entries_before)
         why = f"{self.why} ({before} entries before, {self.entries_after} after)"
         return Action(self.action, str(self.path), self.bytes, why)
@@ -132,8 +132,8 @@ class ReindexedSegment:
         size: bytes of its log.
         index_entries, time_index_entries: entries that its log makes.
         aborted: aborted transactions that end in it; None where that is not known.
-        finding: the damage for which its indexes are left unchanged; None without any.
-        files: the changed ones of its indexes.
+        finding: the damage for which its indexes are left unchanged; None if it has none.
+        files: its indexes that change.
     """
 
     base_offset: int
@@ -181,12 +181,12 @@ class ReindexPlan(Plan[ReindexReport]):
 
     Attributes:
         path: the partition directory.
-        config: of the log.
+        config: the settings of the log.
         kinds: the kinds of files to check.
         exact: whether indexes without a fault change, too, if Kafka would write other bytes.
         now_ms: the time by which producers of a first snapshot have expired; None for never.
         seen: the files that the plan was made for.
-        segments: all of them, by base offset.
+        segments: all segments, sorted by base offset.
         snapshots: the producer snapshots that change.
         findings: damage in the log, for which something is left as it is.
     """
@@ -295,10 +295,11 @@ def plan_reindex(
 
     Args:
         path: a partition directory, or a `Log`.
-        config: of the log: the interval of index entries counts. Kafka's defaults if None.
+        config: the log's settings, of which the interval of index entries counts; None for Kafka's
+        defaults.
         kinds: the kinds of files to check, from `KINDS`.
         exact: leave alone only files with exactly the bytes that Kafka would write.
-        now: leave producers out that have expired by then, where the first snapshot names them.
+        now: leave out producers that have expired at this time, if the first snapshot has them.
         progress: called after each segment.
 
     Raises:
@@ -323,7 +324,7 @@ def plan_reindex(
 
 
 class _Reindexing:
-    """One pass over a partition; if it `applies`, it also changes the files that are wrong."""
+    """One pass over a partition; if `applies` is true, it also changes the files that are wrong."""
 
     def __init__(
         self,
@@ -393,14 +394,14 @@ class _Reindexing:
     def _segment(
         self, files: SegmentFiles, state: ProducerState | None, *, is_last: bool
     ) -> tuple[Swept, ReindexedSegment]:
-        """Walk a segment and remake its indexes where they do not fit.
+        """Walk a segment and remake its indexes if they do not fit.
 
         A segment with damage is left as it is, and has a finding.
 
         Args:
-            files: of the segment.
-            state: of the producers before it; None where transactions are not known.
-            is_last: whether it is the last one, which may end in a torn batch.
+            files: the files of the segment.
+            state: the producers' state before it; None if transactions are not known.
+            is_last: whether it is the last segment, which may end in a torn batch.
         """
         with Segment.open(files.log, is_last=is_last) as segment:
             index_place = IndexPlace(
@@ -444,7 +445,7 @@ class _Reindexing:
     def _judge_indexes(
         self, segment: Segment, swept: Swept, checks: IndexChecks
     ) -> tuple[Swept, dict[FileKind, Finding | None]]:
-        """The walk, with entries that the log alone no longer makes, and the indexes' faults."""
+        """The walk, with entries that the log no longer accounts for, and the indexes' faults."""
         due = (swept.offset_entry_count, swept.time_entry_count)
         trail = checks.finish(
             StopReason.END,
@@ -461,7 +462,7 @@ class _Reindexing:
     def _changes(
         self, files: SegmentFiles, swept: Swept, faults: dict[FileKind, Finding | None]
     ) -> Iterator[RemadeFile]:
-        """The indexes that are written anew: those with a fault; with `exact` all that differ."""
+        """The indexes to write again: those with a fault; with `exact` all that differ."""
         new_bytes = {FileKind.INDEX: swept.offset_entries, FileKind.TIMEINDEX: swept.time_entries}
         if swept.aborted is not None:
             new_bytes[FileKind.TXNINDEX] = pack_entries(swept.aborted)
@@ -556,7 +557,7 @@ class _Reindexing:
         entries: list[ProducerSnapshotEntry],
         offset: int,
     ) -> str:
-        """How the log contradicts a snapshot, in words; empty if it does not."""
+        """How the log contradicts a snapshot, as a phrase; empty if it does not."""
         entry_of = {entry.producer_id: entry for entry in entries}
         for stored_entry in stored:
             producer = f"producer {stored_entry.producer_id}"

@@ -49,18 +49,18 @@ class Swept:
     """The result of one walk over a segment.
 
     Attributes:
-        base_offset: of the segment.
+        base_offset: the segment's base offset.
         valid_bytes: where its whole and sound batches end; that is where `error` is, unless a
             producer's batch is the error.
         size: bytes of the log file.
         stop: why the walk ended there; LIMIT where `error` ended it.
-        error: a batch that no cut repairs; the walk ends there. None without one. Its `position` is
-            the batch's.
+        error: a batch that no cut repairs, where the walk ends; None if there is none. Its position
+            is the batch's.
         findings: faults that did not end the walk; at most 100.
         next_offset: the offset after the last batch; the base offset without batches.
         offset_entries, time_entries: the bytes of both indexes, with the entry for the largest
             timestamp at the end.
-        aborted: entries for the transaction index; None without producers.
+        aborted: entries for the transaction index; None if producers were not followed.
     """
 
     base_offset: int
@@ -118,7 +118,7 @@ def sweep_segment(
     Without `careful` the walk does the same as Kafka's recovery of the segment. With it, four
     things differ:
 
-    - A magic from 3 to 127 ends the walk. No checksum covers that byte, and Kafka takes each such
+    - A magic from 3 to 127 ends the walk. No checksum covers that byte, and Kafka reads each such
       batch for one of magic 2.
     - A batch that does not begin after the one before it, or before the segment's base
       offset, is an `error`. Kafka only checks the last offsets of indexed batches.
@@ -128,7 +128,7 @@ def sweep_segment(
 
     Args:
         segment: open for reading.
-        config: of the log; the interval of index entries and the size of indexes.
+        config: the log's settings: the interval of index entries and the size of indexes.
         producers: the state at the segment's base offset; updated in place. After an `error` it is
             unusable.
         epochs: the epochs up to there; new ones are added in place, and not written.

@@ -77,13 +77,13 @@ class TargetPartition:
 
     Attributes:
         partition: its name in checkpoints, and its directory.
-        segments: by base offset; one without a batch is where an empty log begins.
-        log_end_offset: after the last batch.
-        topic_id: for `partition.metadata`; None writes none.
+        segments: sorted by base offset; a segment without a batch is where an empty log begins.
+        log_end_offset: the offset after the last batch.
+        topic_id: the id for `partition.metadata`; None to write no such file.
         log_start_offset: the first offset to be read.
         high_watermark: None notes none.
-        epochs: of the log, so far as its batches do not contradict them.
-        files: others that are copied as they are.
+        epochs: the leader epochs of the log, except those that its batches contradict.
+        files: other files, which are copied as they are.
         is_derived: whether indexes, epochs, snapshots and checkpoints are made; for the log of
             KRaft, Kafka itself makes them.
     """
@@ -124,14 +124,14 @@ def beside(out: StrPath) -> Path:
 
 
 def check_output(out: StrPath, sources: Iterable[StrPath]) -> None:
-    """Refuse an OUT that is not new or empty, or that lies in a source or around one.
+    """Refuse an OUT that is not new or empty, or that is in a source or around one.
 
     Raises:
         FileExistsError: there is something in it, or beside it something that no run has left.
         NotADirectoryError: it is a file.
         PermissionError: another user could change files there.
-        KsegError: it is a source, lies in one, or one lies in it.
-        ValueError: it, or a source, is the URL of something in a store; or it lies in a data
+        KsegError: it is a source, is in one, or one is in it.
+        ValueError: it, or a source, is the URL of something in a store; or it is in a data
             directory.
     """
     target, beside_target = Path(os.path.abspath(local_path_at(out))), beside(out)
@@ -165,7 +165,7 @@ def write_output(
     Args:
         out: new or empty.
         partitions: each at most once.
-        sources: directories that are read; OUT lies outside of them.
+        sources: directories that are read; OUT is outside of them.
         finish: writes the files beside OUT, before OUT has its name.
         finish_bytes: their size, roughly.
         progress: called as bytes are copied.
@@ -333,7 +333,7 @@ def target_segments(runs: Sequence[Span], bases: Sequence[int]) -> tuple[TargetS
     an empty first one, which compaction leaves: the log starts there.
 
     Args:
-        runs: by offset; each lies after the one before.
+        runs: sorted by offset; each is after the run before it.
         bases: base offsets of the segments that the log had, ascending; one or more.
 
     Raises:

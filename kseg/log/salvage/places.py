@@ -182,11 +182,11 @@ def _in_best_readings(
     kinds: Int64s,
     begin: int | None,
 ) -> Bools:
-    """bool[n]: the pieces of one of the best readings that all others have, too.
+    """Which pieces are in all of the best readings, bool[n].
 
     Args:
         first, last: int64[n]; in a reading each `first` is larger than the `last` before it.
-        batches: how many batches each stands for, int64[n].
+        batches: how many batches each piece stands for, int64[n].
         kinds: equal for pieces of the same batches, int64[n].
         begin: where the log begins; None where pieces need not follow each other.
     """

@@ -93,9 +93,9 @@ def lost_offsets(
     """Offsets that are missing before the runs, between them and after them.
 
     Args:
-        runs: by offset.
-        unprovable: the other bytes, by segment and position.
-        segments: by base offset.
+        runs: sorted by offset.
+        unprovable: the other bytes, sorted by segment and position.
+        segments: sorted by base offset.
         begin: where the log begins, if not with its first segment.
         compacted_to: offsets before this one may have had no record.
 
@@ -128,7 +128,7 @@ def lost_offsets(
 
 
 class _Damage:
-    """Damaged bytes by their positions, and by the offsets that damaged batches state."""
+    """Damaged bytes, to look up by position, and by the offsets that damaged batches state."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class _Damage:
     ) -> tuple[Span | None, int]:
         """The damage that may have held the offsets of a gap (`_Gap`): its first span, its bytes.
 
-        It is the damage that lies in the gap. Without any, it is damage in another place whose
+        It is the damage in the gap. If there is none, it is damage in another place whose
         headers state offsets of the gap.
         """
         span, damaged_bytes = self._by_position.between(place_begin, place_end)
@@ -196,14 +196,14 @@ def _gaps(
     begin: int,
     damage: _Damage,
 ) -> Iterator[_Gap]:
-    """The offsets from `begin` on that lie in no run, those around all runs among them.
+    """The offsets from `begin` on that are in no run, also those before and after all runs.
 
     Args:
-        runs: what is proved, by offset.
-        numbers: of the files, by path.
+        runs: what is proved, sorted by offset.
+        numbers: the numbers of the files, keyed by path.
         segments: all files.
         begin: where the log starts.
-        damage: in them.
+        damage: the damage in these files.
     """
     if not segments:
         return
@@ -229,9 +229,9 @@ def _gaps(
 
 
 def _inner_gaps(run: Span, number: int, damage: _Damage) -> Iterator[_Gap]:
-    """Offsets that batches next to each other leave out, where damage elsewhere may hide them.
+    """Offsets missing between consecutive batches, if damage elsewhere may hide them.
 
-    No bytes lie in such a gap, so it ends in the position in which it begins.
+    No bytes are in such a gap, so it ends at the position where it begins.
     """
     for first, end, position in gap_columns(run) if damage.is_any else ():
         for row in np.flatnonzero(damage.may_hide(first, end)).tolist():
@@ -239,7 +239,7 @@ def _inner_gaps(run: Span, number: int, damage: _Damage) -> Iterator[_Gap]:
             yield int(first[row]), int(end[row]), file_position, file_position
 
 
-#: Sound runs of one segment that are looked at; the bytes after them are reported, not kept.
+#: The most sound runs of one segment to examine; the bytes after them are reported, not kept.
 RUNS_MAX: Final = 16_384
 #: Lengths are followed over so many damaged batches.
 _DAMAGED_MAX: Final = 64
@@ -263,7 +263,7 @@ def read_provable(
 
     Args:
         path: a partition directory, which may be under a name that Kafka would not take.
-        proved: by log file, ascending positions of sound batches that another copy has, too.
+        proved: path of a log file -> ascending positions of batches that another copy has, too.
         weighs: whether the offset index, the checkpoint of epochs, and a gap before the last
             batch count against batches. They tell nothing where copies are compared.
         progress: called after each segment.
@@ -327,7 +327,7 @@ def read_provable(
 
 
 def epochs_of(path: Path) -> Sequence[EpochEntry]:
-    """The leader epochs in the checkpoint of a partition; none if it cannot be read."""
+    """The leader epochs in the checkpoint of a partition; empty if it cannot be read."""
     with suppress(KsegError, OSError):
         return LeaderEpochs.load(path / FileKind.LEADER_EPOCHS.value).entries
     return ()
@@ -356,9 +356,9 @@ def _is_confirmed(
     """Whether something else than its bytes confirms the offsets of a run of batches.
 
     Args:
-        files: of the segments, rising.
-        proved: positions of sound batches that another copy has, too, by the path of the log.
-        compacted_to: the offset up to which the cleaner has gone, by its checkpoint; offsets
+        files: the files of the segments, sorted by base offset.
+        proved: path of the log -> positions of sound batches that another copy has, too.
+        compacted_to: the offset up to which the cleaner has gone, from its checkpoint; offsets
             before it may have gaps.
         run: the batches. The name of a segment, or an entry of an index, may have their offsets.
     """
@@ -494,7 +494,7 @@ def _without_unreadable(span: Span, bad: list[tuple[int, int]]) -> Iterator[Span
 
 
 class _Proved:
-    """Batches of the log by the offset index, or by another copy."""
+    """Batches that the offset index, or another copy, proves to be of the log."""
 
     def __init__(self, log: LogFile, entries: OffsetEntries | None, proved: Sequence[int]) -> None:
         """Take the entries of the offset index, and the positions that another copy proves."""
@@ -554,12 +554,12 @@ class _Proved:
 
 
 class Chains:
-    """The sound batches of one file, distinguished.
+    """The sound batches of one file: those of the log, and those that may be data of a record.
 
     Attributes:
-        log_runs: runs of the log, by position.
-        unproved_runs: runs that may be data of a record, by position.
-        damaged: damaged batches with a known end, by position.
+        log_runs: runs of the log, sorted by position.
+        unproved_runs: runs that may be data of a record, sorted by position.
+        damaged: damaged batches with a known end, sorted by position.
     """
 
     def __init__(
@@ -569,12 +569,12 @@ class Chains:
         entries: OffsetEntries | None,
         proved: Sequence[int] = (),
     ) -> None:
-        """Go over the runs of a file once.
+        """Examine the runs of a file once.
 
         Args:
             log: the file, open.
-            runs: each sound run of it, by position.
-            entries: of its offset index, as far as it can be read; None without one.
+            runs: each sound run of the file, sorted by position.
+            entries: the entries of its offset index that can be read; None if it has no index.
             proved: positions of sound batches that another copy of the log has, too; ascending.
         """
         self._log, self._runs, self._proved = log, list(runs), _Proved(log, entries, proved)
@@ -622,7 +622,7 @@ class Chains:
             start: where the first damaged batch begins.
             next_run: the number of the first run of sound batches after it.
             last_offset_before: the last offset before it.
-            next_proved: the position of the next proved batch; None without one.
+            next_proved: the position of the next proved batch; None if there is none.
         """
         stops, limit = [start], self._log.size if next_proved is None else next_proved
         while len(stops) <= _DAMAGED_MAX:

@@ -105,19 +105,19 @@ class SalvagedPartition(Documented):
     Attributes:
         path: its directory.
         partition: topic and number.
-        topic_id: as `partition.metadata` says; None without one.
-        log_start_offset, log_end_offset: of the new log.
-        bytes: of its log files.
-        batches: that are kept, with markers that are added.
-        records: in them; None if the number is unknown without inflating.
+        topic_id: from `partition.metadata`; None if that has none.
+        log_start_offset, log_end_offset: the bounds of the new log.
+        bytes: the size of its log files.
+        batches: the number of batches that are kept, and of markers that are added.
+        records: the number of records in them; None if unknown without inflating.
         lost: offsets that no sound batch has.
         unprovable: bytes that are not kept, and batches that are there twice.
-        transactions: those with lost offsets, perhaps.
+        transactions: those that may have lost offsets.
         markers: how many markers are added.
-        indexed: whether an offset index lies beside a segment with batches that are not kept.
+        indexed: whether a segment with batches that are not kept has an offset index.
         undecodable: sound batches that are kept, but whose records no client can read.
         start_beyond_end: the offset in `log-start-offset-checkpoint`, if it is ignored because it
-            lies beyond the end of the log; else None.
+            is beyond the end of the log; else None.
     """
 
     DOCUMENT = (
@@ -220,8 +220,8 @@ class SalvagePlan(Table):
     Attributes:
         sources: the directories that were given.
         out: the new data directory.
-        partitions: by topic and number.
-        left_alone: logs of KRaft in data directories: they are salvaged only where they are named.
+        partitions: sorted by topic and number.
+        left_alone: logs of KRaft in data directories: they are salvaged only if they are named.
     """
 
     sources: tuple[str, ...]
@@ -285,7 +285,7 @@ class SalvagePlan(Table):
         )
 
     def table_rows(self) -> TableRows:
-        """The partitions; of a list its length."""
+        """The partitions as rows; a list of offsets or of findings appears as its length."""
         return [counted(row) for row in document(self.partitions)]
 
     def apply(self, *, progress: Progress | None = None) -> SalvageReport:
@@ -341,7 +341,7 @@ class SalvageReport(Table):
 
     Attributes:
         plan: the plan that was applied.
-        path: of `report.json`.
+        path: the path of `report.json`.
     """
 
     plan: SalvagePlan
@@ -436,21 +436,21 @@ def plan_salvage(
     Args:
         directories: partition directories or `Log` objects; or data directories, whose live
             partitions are taken. The log of KRaft is taken only where it is named.
-        out: a new data directory, or an empty one; outside of the others.
+        out: a new data directory, or an empty one; outside of the sources.
         abort_open: add a marker that aborts each transaction whose own marker may be lost.
         topics: only these: a name or a glob, or several.
         partitions: only these partitions: a number, or several.
         threads: threads to share the reading.
         progress: called with bytes of log searched and bytes in all.
-        tier: with earlier leader epochs, if a checkpoint lost them; None for what
+        tier: has earlier leader epochs, if a checkpoint lost them; None for what
             `__remote_log_metadata` beside a partition says.
 
     Raises:
         ValueError: the same partition twice, no directory, or `threads` below 1.
         NotALogError: a path is not a directory of Kafka's, or nothing is chosen.
         UnsupportedFormatError: files of Kafka 0.7.
-        FileExistsError, NotADirectoryError, KsegError: `out` is not free, or lies in a source.
-        TierError: leader epochs of a log with a tier are lost, and nothing tells them.
+        FileExistsError, NotADirectoryError, KsegError: `out` is not free, or is in a source.
+        TierError: leader epochs of a log with a tier are lost, and nothing else has them.
         OSError: a path is missing, or cannot be listed.
 
     Example:

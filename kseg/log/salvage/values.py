@@ -45,16 +45,16 @@ NO_OFFSET: Final = INT64_MIN - 1
 
 @frozen_dataclass
 class Span(Documented):
-    """Bytes of a log file: provable batches that follow each other, or bytes that are not kept.
+    """Bytes of a log file: consecutive provable batches, or bytes that are not kept.
 
     Attributes:
         path: the file.
         position: where they begin in it.
-        size: how many.
-        first_offset: of the first batch; its last offset if its first one is compressed. Of a
+        size: the number of bytes.
+        first_offset: the first batch's first offset; its last one if the first is compressed. For a
             damaged batch, the stored one; `NO_OFFSET` if it cannot be read.
-        last_offset: of the last batch; likewise.
-        batches: how many are sound.
+        last_offset: the last offset of the last batch; likewise for a damaged one.
+        batches: the number of sound batches.
         records: the number that their headers state; None if some records are compressed and old.
         reason: a word of `REASONS` if the bytes are not kept.
         places: the first and last offsets that a sound batch in doubt may have.
@@ -106,17 +106,17 @@ def add_span(spans: list[Span], span: Span) -> None:
 
 @frozen_dataclass
 class LostOffsets(Documented):
-    """Offsets that no provable batch has, of one copy or of several.
+    """Offsets that no provable batch has, in one copy or in several.
 
     Attributes:
         first_offset: the first one.
         last_offset: the last one; None where nothing sound follows.
-        records: how many records; None if unknown.
+        records: the number of records; None if unknown.
         at_most: some of these offsets may have had no record before the damage: compaction has left
             holes around it.
         path: the damaged log file; empty if several copies are damaged.
         position: where the damage begins in it.
-        bytes: how many are damaged; 0 if batches are missing without a trace.
+        bytes: the number of damaged bytes; 0 if batches are missing without a trace.
     """
 
     first_offset: int
@@ -177,7 +177,7 @@ class ProvablePartition:
 
     @property
     def end_offset(self) -> int:
-        """The offset after the last provable batch; the base of the first segment without any."""
+        """The offset after the last provable batch; the base of the first segment if none is."""
         if self.runs:
             return self.runs[-1].last_offset + 1
         return self.segments[0].base_offset if self.segments else self.log_start_offset

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 class Indexed(NamedTuple):
-    """Where both indexes stand.
+    """The last entries of both indexes, and the room after them.
 
     Attributes:
-        offset: of the last entry of the offset index; below the base offset for none.
-        time: the last entry of the time index; (-1, base offset) for none.
+        offset: the offset in the last entry of the offset index; below the base offset if empty.
+        time: the last entry of the time index; (-1, base offset) if it is empty.
         offset_room, time_room: entries that fit in after them.
     """
 
@@ -55,8 +55,8 @@ class Placement(NamedTuple):
         end: the position after the last batch that is placed.
         bytes_since_entry: bytes from the last entry on.
         latest: the largest timestamp, these batches and a refused one included.
-        placed: how many batches are placed, from the first on.
-        refusal: why the next one cannot have its entry; None if all are placed.
+        placed: how many batches are placed, counted from the first.
+        refusal: why the next batch cannot have its entry; None if all are placed.
     """
 
     offsets: memoryview | bytes
@@ -97,9 +97,9 @@ def place(
         bytes_since_entry: bytes before it, from the last entry on.
         interval: `index.interval.bytes`.
         latest: the largest timestamp before them.
-        base_offset: of the segment.
-        indexed: where the indexes stand.
-        strict: refuse a batch without room for its entry; else it gets none.
+        base_offset: the segment's base offset.
+        indexed: the present state of the indexes.
+        strict: refuse a batch without room for its entry; if false, it gets no entry.
     """
     # `state` goes in as the kernel wants it, and comes back as it is after the placed batches.
     rows = len(table)
@@ -170,7 +170,7 @@ _SOUND: Final = (StopReason.END, StopReason.LIMIT, StopReason.TORN_TAIL, StopRea
 
 
 def timestamp_of_first(segment: Segment) -> int | None:
-    """The largest timestamp of the first batch in ms; None without a batch."""
+    """The largest timestamp of the first batch in ms; None if there is no batch."""
     for table in segment.headers(limit=1):
         if len(table):
             return int(table.max_timestamp[0])
@@ -178,14 +178,14 @@ def timestamp_of_first(segment: Segment) -> int | None:
 
 
 def next_offset(segment: Segment, indexed_offset: int) -> int:
-    """The offset after the last whole batch; the base offset without batches.
+    """The offset after the last whole batch; the base offset if there is no batch.
 
     Args:
         segment: where to look.
         indexed_offset: the last one of its offset index, from where the walk starts.
 
     Raises:
-        FormatError: damage lies in between.
+        FormatError: a batch on the way is damaged.
 
     Source: Kafka `LogSegment.readNextOffset`; if that index entry leads to a torn batch, Kafka
         answers the base offset, whatever comes before it.
@@ -203,7 +203,7 @@ def latest_from(segment: Segment, position: int, latest: TimeIndexEntry) -> Time
     """The largest timestamp: `latest`, or a larger one in a batch from `position` on.
 
     Raises:
-        FormatError: damage lies in between.
+        FormatError: a batch on the way is damaged.
 
     Source: Kafka `LogSegment.readLargestTimestamp`.
     """
@@ -230,8 +230,8 @@ class DerivedEntries:
 
     Attributes:
         offsets, times: the entries so far.
-        position: after the last batch.
-        latest: the largest timestamp so far; (-1, base offset) for none.
+        position: the position after the last batch.
+        latest: the largest timestamp so far; (-1, base offset) before the first batch.
     """
 
     __slots__ = (
@@ -250,9 +250,9 @@ class DerivedEntries:
         """Begin with an empty segment.
 
         Args:
-            base_offset: of the segment.
+            base_offset: the segment's base offset.
             config: the interval of entries, and the size of indexes.
-            careful: a batch without room for its entry gets none; else it is refused.
+            careful: a batch without room for its entry gets none; if false, it is refused.
         """
         self.offsets, self.times = bytearray(), bytearray()
         self.position = 0

@@ -62,7 +62,7 @@ class WalkedSegment(Protocol):
 
 
 class Reading:
-    """One reading of a segment's records: fast while batches are usual, else by tables of them."""
+    """One reading of a segment's records: fast while batches are usual, else by tables."""
 
     __slots__ = (
         "_ahead",
@@ -277,12 +277,12 @@ class Reading:
 
 @frozen_dataclass
 class _Ahead:
-    """The batches ahead of a reader that `keep` leaves.
+    """The batches ahead of a reader that `keep` does not leave out.
 
     Attributes:
-        end: file position after the batches that it was asked about.
+        end: file position after the batches that `keep` was called with.
         runs: start and end of each run of batches that stay.
-        is_past: whether the last one asked about lies beyond all offsets that are wanted.
+        is_past: whether the last of these batches is beyond all offsets that are requested.
     """
 
     end: int = -1
@@ -291,12 +291,12 @@ class _Ahead:
 
     @classmethod
     def of(cls, table: BatchTable, visible: BatchTable, offset_end: int) -> _Ahead:
-        """The answer of `keep`.
+        """Interpret the answer of `keep`.
 
         Args:
-            table: one or more batches that it was asked about.
+            table: one or more batches that `keep` was called with.
             visible: the batches that stay.
-            offset_end: the end of the wanted offsets.
+            offset_end: the end of the requested offsets.
         """
         is_past = int(table.base_offset[-1]) >= offset_end
         if visible is table:
@@ -310,6 +310,6 @@ class _Ahead:
         return cls(table.end_position, runs, is_past)
 
     def run_at(self, position: int) -> tuple[int, int] | None:
-        """The first run that ends after a position; None for none."""
+        """The first run that ends after a position; None if there is none."""
         at = bisect_right(self.runs, position, key=lambda run: run[1])
         return self.runs[at] if at < len(self.runs) else None

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @frozen_dataclass
 class BatchLocation:
-    """The place of a batch, and the index entry that led there; None without an entry."""
+    """The place of a batch, and the index entry that led there; None if no entry did."""
 
     segment: Path
     position: int
@@ -148,7 +148,7 @@ class Segment(Closing):
 
     @property
     def is_last(self) -> bool:
-        """Whether no later segment lies in the same directory."""
+        """Whether the same directory has no later segment."""
         if self._is_last is None:
             later = list_partition(self.path.parent).segments
             self._is_last = all(files.base_offset <= self.base_offset for files in later)
@@ -162,7 +162,7 @@ class Segment(Closing):
 
     @property
     def offset_index(self) -> OffsetIndex:
-        """The `.index` beside the log; empty without one."""
+        """The `.index` beside the log; empty if it does not exist."""
         if "offset" not in self._indexes:
             from kseg.files.index import OffsetIndex
 
@@ -175,7 +175,7 @@ class Segment(Closing):
 
     @property
     def time_index(self) -> TimeIndex:
-        """The `.timeindex` beside the log; empty without one."""
+        """The `.timeindex` beside the log; empty if it does not exist."""
         if "time" not in self._indexes:
             from kseg.files.index import TimeIndex
 
@@ -186,7 +186,7 @@ class Segment(Closing):
 
     @property
     def txn_index(self) -> TxnIndex:
-        """The `.txnindex` beside the log; empty without one."""
+        """The `.txnindex` beside the log; empty if it does not exist."""
         if "txn" not in self._indexes:
             from kseg.files.txn_index import TxnIndex
 
@@ -215,7 +215,7 @@ class Segment(Closing):
             policy: "strict" or "file", see there.
             on_unreadable: called with each range that the disk cannot read; the walk goes on at the
                 next sound batch after it. None to raise.
-            window_bytes: of a file that is not mapped, bytes of a window; None for the default.
+            window_bytes: the size of a window if the file is not mapped; None for the default.
 
         Yields:
             At least one tile: bytes, valid until the next, and the table of their batches. The last
@@ -246,7 +246,7 @@ class Segment(Closing):
         policy: str = "strict",
         on_unreadable: OnUnreadable | None = None,
     ) -> Iterator[BatchTable]:
-        """Walk the batches that start in `[start, limit)` for their headers alone.
+        """Walk the batches that start in `[start, limit)`; read only their headers.
 
         Checksums are not computed and no bytes are yielded, so tables are larger than tiles.
 
@@ -342,11 +342,11 @@ class Segment(Closing):
     # ---- finding ---------------------------------------------------------------------------------
 
     def start_for_offset(self, offset: int) -> IndexEntry:
-        """A place to walk from for `offset`: every batch before it holds smaller offsets only.
+        """A position to walk from for `offset`: every batch before it holds smaller offsets only.
 
-        The index counts only if a whole batch with a right checksum lies where it points, at or
-        before the offset. Otherwise the answer is (base offset, 0). A batch that lies, as data, in
-        the value of a record passes this check.
+        The index counts only if its entry points to a whole batch with a right checksum, at or
+        before the offset. Otherwise the answer is (base offset, 0). A batch that is data in the
+        value of a record passes this check.
         """
         from kseg.files.index import IndexEntry
 
@@ -370,10 +370,10 @@ class Segment(Closing):
         return start
 
     def start_for_time(self, timestamp: int) -> IndexEntry:
-        """A place to walk from for records at or after `timestamp` (ms): those before it are older.
+        """A position to walk from for records at or after `timestamp` (ms): those before are older.
 
         The time index counts only if the time in its entry is the largest time of the batch it
-        names. Only a walk could tell that nothing before that batch is later, so the entry is
+        names. Only a walk could show that nothing before that batch is later, so the entry is
         trusted on that. In a log whose times go back and forth, an entry forged to fit its batch
         can hide records. An index of another log, or of garbage, does not fit.
         """
@@ -399,7 +399,7 @@ class Segment(Closing):
         return IndexEntry(named.offset, header.position)
 
     def _batch_at(self, position: int) -> BatchHeader | None:
-        """The header of a whole batch with a right checksum; None if none lies there."""
+        """The header of a whole batch with a right checksum; None if none begins there."""
         for tile in self.walk(start=position, limit=position + 1):
             table = tile.table
             return table[0] if len(table) and table.crc_ok[0] == 1 else None
@@ -409,7 +409,7 @@ class Segment(Closing):
         """The first batch from `start` on whose last offset is at or past `offset`.
 
         Raises:
-            CorruptRecordError: damage lies before any such batch, and might hide it.
+            CorruptRecordError: damage before any such batch might hide it.
         """
         for table in self.headers(start=start.position):
             rows = np.flatnonzero(table.last_offset >= offset)
@@ -424,7 +424,7 @@ class Segment(Closing):
         """The batch that holds `offset`, or the first after it; None if the segment ends before.
 
         Raises:
-            CorruptRecordError: damage lies between the place the index leads to and the offset.
+            CorruptRecordError: a batch between the position from the index and the offset is bad.
 
         Source: Kafka LogSegment.translateOffset.
         """
@@ -445,7 +445,7 @@ class Segment(Closing):
         )
 
     def lookup_time(self, timestamp: Time, *, start_offset: int = 0) -> RecordLocation | None:
-        """The first record at or after a time and `start_offset`; None without one.
+        """The first record at or after a time and `start_offset`; None if there is none.
 
         Messages of magic 0 carry no time and are never found. As for a broker, a batch counts by
         the largest time in its header, also where that is smaller than those of its records.
@@ -456,7 +456,7 @@ class Segment(Closing):
 
         Raises:
             ValueError: the time is invalid.
-            CorruptRecordError: damage lies between the place the index leads to and the record.
+            CorruptRecordError: a batch between the position from the index and the record is bad.
 
         Source: Kafka LogSegment.findOffsetByTimestamp.
         """
@@ -524,10 +524,10 @@ class Segment(Closing):
         return Reading(self, request, limit, keep, on_offset, workspace).pieces(self._log, start)
 
     def expect(self, end_position: int) -> None:
-        """Set the end of the only reading: a store gets no requests after it in advance.
+        """Set the end of the only reading: a store requests nothing after it in advance.
 
         Args:
-            end_position: of the last batch.
+            end_position: the position after the last batch.
         """
         self._log.expect(end_position)
 

@@ -63,9 +63,9 @@ class SegmentWriter(Closing):
 
     Attributes:
         base_offset: from the file's name.
-        config: of the log.
+        config: the settings of the log.
         created_ms: when this object was made, or the segment emptied; not the age of the file.
-        roll_jitter_ms: how much earlier than others it rolls, drawn once.
+        roll_jitter_ms: how much earlier than other segments it rolls; a random number.
         log: its log file.
         offset_index, time_index, txn_index: its indexes; the first two are made at their first use.
     """
@@ -124,14 +124,14 @@ class SegmentWriter(Closing):
         offset_entries: int | None = None,
         time_entries: int | None = None,
     ) -> SegmentWriter:
-        """Open a segment that is there, or make one.
+        """Open an existing segment, or make one.
 
         Args:
-            directory, base_offset, config: of the partition, the segment, the log.
-            create: the log file must not be there yet.
+            directory, base_offset, config: the partition, the segment, the settings of the log.
+            create: make the log file, which must not exist yet.
             now_ms: the clock.
             suffix: `.cleaned` and the like, after each file's name.
-            preallocate: give a new log file `segment_bytes` at once; by `config` if None.
+            preallocate: give a new log file `segment_bytes` at once; None to do as `config` says.
             offset_entries, time_entries: the number of valid entries of existing indexes, if the
                 caller has compared them with the log; found out if None.
 
@@ -184,7 +184,7 @@ class SegmentWriter(Closing):
 
     @property
     def latest(self) -> TimeIndexEntry:
-        """The largest timestamp so far and its offset; of an existing segment, as indexed.
+        """The largest timestamp so far and its offset; for an existing segment, the last indexed.
 
         Source: Kafka `maxTimestampAndOffsetSoFar`.
         """
@@ -196,7 +196,7 @@ class SegmentWriter(Closing):
 
     @property
     def max_timestamp(self) -> int:
-        """The largest timestamp so far in ms; -1 for none."""
+        """The largest timestamp so far in ms; -1 if there is none."""
         return self.latest.timestamp
 
     @property
@@ -233,7 +233,7 @@ class SegmentWriter(Closing):
 
         Args:
             parts: the bytes of the batches, back to back, in any pieces.
-            table: their headers; none for no effect. The position of the first is the answer.
+            table: their headers; if empty, nothing changes. Returns the position of the first.
 
         Raises:
             ValueError: `parts` and `table` differ in size.
@@ -342,9 +342,9 @@ class SegmentWriter(Closing):
         """Write batches that `places` has placed, and their entries, or change nothing.
 
         Args:
-            places: of this segment.
+            places: the placement in this segment.
             parts: their bytes, one after the other.
-            size: how many that is.
+            size: the number of bytes of all parts.
 
         Raises:
             LimitExceededError: no file may become so long.
@@ -391,7 +391,8 @@ class SegmentWriter(Closing):
         """Whether an append ought to go into another segment. Makes missing indexes.
 
         Args:
-            now_ms, max_timestamp, messages_bytes, largest_offset: the clock; of the append.
+            now_ms: the clock.
+            max_timestamp, messages_bytes, largest_offset: the figures of the append.
             segment_ms: `LogConfig.roll_ms`.
 
         Source: Kafka `LogSegment.shouldRoll`.
@@ -443,10 +444,10 @@ class SegmentWriter(Closing):
         return Segment.open(self.log.path, mapping=mapping, size=end, is_last=True)
 
     def next_offset(self) -> int:
-        """The offset after the last whole batch; the base offset without batches.
+        """The offset after the last whole batch; the base offset if there is no batch.
 
         Raises:
-            FormatError: damage lies in between.
+            FormatError: a batch on the way is damaged.
 
         Source: Kafka `LogSegment.readNextOffset`.
         """
@@ -464,7 +465,7 @@ class SegmentWriter(Closing):
             Bytes of log that went.
 
         Raises:
-            CorruptRecordError: damage lies between the place the index leads to and `offset`.
+            CorruptRecordError: a batch is damaged between the position from the index and `offset`.
             OSError: the disk refuses; call it again.
 
         Source: Kafka `LogSegment.truncateTo`.
@@ -511,7 +512,7 @@ class SegmentWriter(Closing):
         A second call does nothing. Each step is tried, even if an earlier one failed.
 
         Args:
-            trim: false to release alone, as after an error.
+            trim: false to release only, as after an error.
 
         Raises:
             OSError, KsegError: the first step that failed.

@@ -66,15 +66,15 @@ class AppendResult(NamedTuple):
     """The result of an append; -1 where a value is unknown. A tuple, since each append makes one.
 
     Attributes:
-        first_offset, last_offset: of its records; of those written before, if it is a duplicate.
-        record_count: how many; -1 where only inflating would tell it.
+        first_offset, last_offset: the records' offsets; for a duplicate those of the first append.
+        record_count: the number of records; -1 if only inflating would show it.
         valid_bytes: bytes that were written, or were there already.
         max_timestamp: the largest timestamp in ms.
         offset_of_max_timestamp: the last offset of the earliest batch that has it.
         log_append_time: the time of the append in ms, if records have that instead of their own;
             also the largest timestamp of the batch that a duplicate repeats, as in Kafka.
         log_start_offset: the first offset of the log that may be read.
-        last_leader_epoch: of the last batch, where it was brought and not given.
+        last_leader_epoch: the epoch of the last batch, if the batch came with it; else -1.
         duplicate: whether the producer had sent it before, so that nothing was written.
         stats: the cost of validation.
         trimmed_bytes: bytes of a follower's append after the written batches: an incomplete batch,
@@ -127,8 +127,8 @@ def append_as_leader(
         data: one batch of magic 2, or messages of magic 0 or 1, all of them whole. Empty data
             appends nothing. Offsets in bytes count from 0, as producers send them; an
             `EncodedBatch` may start at any offset.
-        leader_epoch: of this leader; the log's latest if None, or else 0.
-        origin: of the batches.
+        leader_epoch: this leader's epoch; None for the log's latest, or 0 if it has none.
+        origin: where the batches come from.
         guard, transaction_version: see `ProducerState.prepare`.
 
     Raises:
@@ -187,14 +187,14 @@ def append_all(
 def append_as_follower(
     state: LogState, data: Batch, leader_epoch: int | None = None
 ) -> AppendResult:
-    """Write batches as a leader has them, with the offsets and epochs that they bring.
+    """Write batches as a leader has them, with their own offsets and epochs.
 
     Args:
         state: the log.
         data: batches, rising; an incomplete one at the end, as fetches have it, is left out. Empty
             data appends nothing.
-        leader_epoch: of the fetch that got them; batches from the first one of a later epoch on are
-            left out. None to take all.
+        leader_epoch: the epoch of the fetch that got them; batches from a later epoch on
+            are left out. None to write all.
 
     Returns:
         The result; `trimmed_bytes` counts bytes that were left out.
@@ -295,17 +295,17 @@ def _write(
     batches: list[WrittenBatch] | None,
     now_ms: int | None,
 ) -> None:
-    """Write, update the producers, let readers see it, and flush if that is due.
+    """Write, update the producers, let readers see the append, and flush if that is due.
 
     As much as possible is done before the write: after it, the processor's caches hold little.
 
     Args:
         state: the log.
-        places: of the active segment; `lead` or `follow` has placed the append.
-        parts: its bytes, which are to be joined.
+        places: the placement in the active segment, from `lead` or `follow`.
+        parts: the bytes of the append, to be joined.
         size: their number.
         end: the log's end offset afterwards.
-        batches: those of producers, as the kernel returns them; None without a producer.
+        batches: the producers' batches, as the kernel returns them; None if no producer has any.
         now_ms: the time; None to ask the clock, if it matters.
     """
     _offset, base, position = state.log_end
@@ -373,7 +373,7 @@ def headers_and_epochs(
         entries: the log's epochs.
         batch: the append. A batch that keeps its offsets brings its epochs, and is refused if a
             recovery would cut the log between its batches.
-        leader_epoch: of any other append.
+        leader_epoch: the epoch of any other append.
 
     Returns:
         Positions of the headers count from any start. The first offset is -1 where messages would
@@ -412,7 +412,7 @@ def epochs_with(entries: tuple[EpochEntry, ...], table: BatchTable) -> tuple[Epo
 
 
 def _with_epoch(entries: tuple[EpochEntry, ...], epoch: int, offset: int) -> tuple[EpochEntry, ...]:
-    """The epochs with another one from an offset on; none at all if it is -1, as for magic 0, 1."""
+    """Add an epoch that begins at an offset; removes all epochs if it is -1, as for magic 0, 1."""
     if epoch < 0:
         return ()
     if entries and entries[-1].epoch == epoch:
@@ -560,13 +560,13 @@ def batches_of(
     batch_bytes: int | None,
     clock: Callable[[], int],
 ) -> Iterable[Batch]:
-    """The given batches, or batches made from records: without offsets, and with times.
+    """The batches of `source`, or batches made from its records: without offsets, and with times.
 
     Args:
         source: the argument of `Log.append`.
-        options: of new batches; `BatchOptions()` if None.
-        batch_bytes: of new batches, as for `encode_batches`; its own if None.
-        clock: the time of records that bring none.
+        options: options of new batches; None for `BatchOptions()`.
+        batch_bytes: the size of new batches, as for `encode_batches`; None for its default.
+        clock: gives the time of records that have none.
 
     Raises:
         TypeError: it is neither; or options are given for batches, which have their own.

@@ -133,11 +133,11 @@ def _begin(state: LogState, base: int) -> SegmentWriter:
 
 
 def flush(state: LogState, offset: int | None = None, *, whole: bool = False) -> int:
-    """Make all that lies below `offset` lasting.
+    """Make all records below `offset` lasting.
 
     Args:
         state: the log.
-        offset: the log's end if None, or if it lies beyond.
+        offset: the log's end if None, or if it is beyond the end.
         whole: the active segment too if it is empty, so that its files are there.
 
     Returns:
@@ -296,7 +296,7 @@ class Opening:
     state: LogState | None = None
 
     def __reduce__(self) -> tuple[type[Opening], tuple[object, ...]]:
-        """In another process the log is not open."""
+        """The opening pickles without its log: in another process the log is not open."""
         return Opening, (self.path, self.config, self.high_watermark)
 
     def opened(self, now: Time) -> AbstractContextManager[LogState]:
@@ -328,11 +328,11 @@ def open_state(
         path: the partition directory, under a name that Kafka takes.
         create: make it, and its data directory, if they are missing.
         recover: recover it if it was not closed in good order.
-        config: of the log.
+        config: the settings of the log.
         now_ms: the clock.
         mapping: how its readers open files.
-        topic_id: to be recorded, or compared with the recorded one; None to skip this.
-        known: how the log was left, in place of what the data directory says.
+        topic_id: the id to record, or to compare with the recorded one; None to skip this.
+        known: how the log was left; None to read that from the data directory.
         high_watermark: see `Log.open`.
         set_aside: also under a name by which a broker has put it aside, unknown to checkpoints.
 

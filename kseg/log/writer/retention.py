@@ -69,14 +69,15 @@ TIME: Final = "time"
 
 @frozen_dataclass
 class RetiredSegment:
-    """A segment that goes.
+    """A segment that retention removes.
 
     Attributes:
         base_offset: from the file's name.
         path: the log file.
-        bytes: of the log file alone.
+        bytes: the size of the log file, without indexes.
         why: LOG_START, SIZE or TIME.
-        largest_timestamp: of its records in ms, or else of the file; None where it was not needed.
+        largest_timestamp: the largest time of its records in ms, else the file's; None if not
+            needed.
     """
 
     base_offset: int
@@ -141,7 +142,7 @@ class RetentionPlan(Plan[RetentionReport]):
         high_watermark: nothing at or above it goes.
         held_bytes: the log bytes of segments that stay only because of the high watermark.
         skipped: why the log is left alone, as a constant of `topic_policy`; None if it is not.
-        why: the known facts about its cleanup policy, in words; empty if the policy was given.
+        why: a phrase with the known facts about its cleanup policy; empty if the policy was given.
         remote: its segments in a tier, and the effect of `retention.*` on them; None without a
             tier. The offsets above are those of the local part then.
         is_unclean: whether the log was not closed in good order, so that only closed segments
@@ -302,8 +303,8 @@ def choose(
 
     Args:
         segments: all of the log, rising.
-        bounds: of the log.
-        config: of the log.
+        bounds: the offsets of the log.
+        config: the settings of the log.
         now_ms: the clock.
         largest_timestamp: returns a segment's in ms; called for as few segments as possible.
         copied: the last offset that a tier has, of a log with one.
@@ -326,7 +327,7 @@ def choose(
         while left:
             info, end = left[0]
             is_last = len(left) == 1
-            # A tier has to have a segment, unless it lies before the log's start.
+            # A tier must have a segment before it goes, unless it is before the log's start.
             is_kept = end - 1 > copied and (is_last or end > bounds.log_start_offset)
             if bounds.high_watermark < end or (is_last and not info.size) or is_kept:
                 break
@@ -392,12 +393,12 @@ def _plan(
     """The plan for a log; see `plan_view` and `plan_state`.
 
     Args:
-        view: of the log.
-        high_watermark: nothing at or above it goes.
+        view: the log.
+        high_watermark: nothing at or above it is removed.
         config: settings, or the rules that follow from them.
         now_ms: the time that counts.
         largest_timestamp: as for `choose`.
-        tier: of the log; None without one.
+        tier: the tier of the log; None if it has none.
     """
     segments = view.segments
     rules = rules_beside(view.path, retention_rules, config, of_one_log=True)
@@ -487,7 +488,7 @@ def delete_old_segments(
 def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
     """As `RetentionPlan.do`, for a log open for appending.
 
-    The log's start is stored before a file is renamed. So segments that a crash brings back lie
+    The log's start is stored before a file is renamed. So segments that a crash brings back are
     below it. On a disk too full for that, whole segments are removed first, at once
     (`kseg.log.writer.removal`).
 

@@ -63,20 +63,20 @@ class LogState:
         now_ms: the clock.
         mapping: how readers of this log open files.
         partition: its name in checkpoints; None for a directory under another name.
-        lease: of the data directory, which keeps its offsets; None without one.
+        lease: the lease of the data directory, which keeps its offsets; None if it has no lease.
         active: the segment that is appended to.
-        sealed: those before it, rising, as light values.
-        unflushed: writers of sealed segments that are not flushed yet, by base offset.
-        unflushed_snapshots: of producers, taken since the last flush.
+        sealed: the segments before it, sorted by base offset, as light values.
+        unflushed: writers of sealed segments that are not flushed yet, keyed by base offset.
+        unflushed_snapshots: producer snapshots written since the last flush.
         names_changed: whether the directory has names that may not last yet, or lacks some.
-        gone_in_doubt: whether segments were given up whose names a power cut may bring back.
+        gone_in_doubt: whether segments were removed whose names a power cut may bring back.
         epochs, producers, snapshots: as their classes say.
         deletions: files that are given up, and removed some time later.
         log_start_offset: the first offset to be read.
         log_end: the next offset, the base of the active segment, its size.
         high_watermark: an offset, with its place where that is known.
         follows_end: whether the high watermark is the log's end; true until a caller sets it.
-        stored_high_watermark: of a broker's checkpoint, or as `Log.open` was told. It bounds
+        stored_high_watermark: from a broker's checkpoint, or an argument of `Log.open`. It bounds
             deletion, not readers. None for the only copy, or once a caller has set another.
         recovery_point: records below it are flushed.
         last_flush_ms: when the recovery point last moved.
@@ -348,10 +348,10 @@ class LogState:
                 self.changed.notify_all()
 
     def usual_version(self, end: OffsetMetadata) -> Version | None:
-        """The version of the log after an append outside of any transaction, made before it.
+        """The version after an append outside of any transaction, computed before the append.
 
-        Where no transaction is open and the high watermark follows the end, all three offsets are
-        the new end, and the rest is as before; else None, and `publish` works it out.
+        If no transaction is open and the high watermark follows the end, all three offsets are
+        the new end, and the rest is as before; else None, and `publish` computes all of it.
         """
         seen = self.version
         if not self.follows_end or seen.last_stable is not seen.log_end:
@@ -408,7 +408,7 @@ class LogState:
             sealed, last: the segments there will be.
             end: where the last one will end.
             log_start_offset: where the log will start.
-            anew: it begins there too, maybe beyond all earlier offsets.
+            anew: the log begins there too, maybe beyond all earlier offsets.
         """
         offset = end.offset
         if self.lease is not None and self.log_end.offset > min(offset, self.log_start_offset):
@@ -433,11 +433,11 @@ class LogState:
         )
 
     def note_offsets(self, *, write: bool = False, all_go: bool = False) -> None:
-        """Tell the lease recovery point, log start and high watermark.
+        """Report recovery point, log start and high watermark to the lease.
 
         Args:
             write: write the checkpoints at once, as a cut needs it.
-            all_go: for a while there may be no segment whose name says where the log starts.
+            all_go: for a while there may be no segment whose name shows where the log starts.
 
         Raises:
             OSError: the checkpoints could not be written; the old ones are there.
@@ -481,7 +481,7 @@ class LogState:
         self.names_changed = True
 
     def note_names_gone(self) -> None:
-        """Note that segments went whose names a power cut may bring back until it is flushed."""
+        """Note that segments were removed whose names a power cut may bring back until a flush."""
         self.gone_in_doubt = True
 
     def unlink_segment(self, info: SegmentInfo, *, snapshot: bool = True) -> None:
@@ -644,10 +644,10 @@ class LogState:
 
 
 def high_watermark_of(view: LogView, high_watermark: HighWatermark | None) -> int:
-    """Up to where replicas have a log that is open for reading.
+    """The offset up to which replicas have a log that is open for reading.
 
     Args:
-        view: of the log.
+        view: the log.
         high_watermark: as for `Log.open`.
     """
     path, end = view.path, view.log_end_offset

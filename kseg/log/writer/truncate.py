@@ -78,20 +78,20 @@ class TruncationReport(CutReport):
 
 @frozen_dataclass(repr=False)
 class TruncationPlan(Plan[TruncationReport]):
-    """The changes that cutting the end of a log back to an offset would make.
+    """The changes when the end of a log is cut back to an offset.
 
     Attributes:
         path: the partition directory.
         log_start_offset: the first offset to be read, as it will be.
-        log_end_offset: the next one to be given, as it will be. Batches go whole, so it may lie
-            before the offset.
+        log_end_offset: the next offset of the log after the cut. Batches are removed whole, so it
+            may be before the offset of the cut.
         actions: the changes to log files, in order; empty if the log ends there already. Indexes
             and snapshots go with their log.
         whole: whether all segments go, since the log begins past the offset.
-        position: the position of the cut in the last remaining segment; None without a cut.
+        position: the position of the cut in the last remaining segment; None if none is cut.
         seen: the files that the plan was made for.
         remote: its segments in a tier, and the effect of the cut on them; None without a tier.
-        left_open: transactions whose marker goes and whose first record stays: the producer's id
+        left_open: transactions that lose their marker, not their first record: the producer's id
             and the offset of that record.
         config: the settings of the log; Kafka's defaults if None.
         now_ms: its clock; the machine's if None.
@@ -155,7 +155,7 @@ class TruncationPlan(Plan[TruncationReport]):
 
         Args:
             backup: as for `Plan.do`.
-            config, now: in place of those of the plan.
+            config, now: replace those of the plan.
 
         Raises:
             StalePlanError: files have changed since the plan was made; nothing was done.
@@ -215,7 +215,7 @@ class TruncationPlan(Plan[TruncationReport]):
                 backup.keep_tail(action.path, self.position)
 
     def effects(self) -> Iterator[str]:
-        """The effects on transactions and on the tier, in words."""
+        """The effects on transactions and on the tier, as sentences."""
         for producer_id, offset in self.left_open:
             yield (
                 f"the transaction of producer {producer_id} from offset {offset} on loses its "
@@ -236,7 +236,7 @@ def plan_of(path: Path, version: Version, offset: int) -> TruncationPlan:
 
     Raises:
         ValueError: the offset is negative.
-        CorruptRecordError: damage lies between the place the index leads to and the offset.
+        CorruptRecordError: a batch is damaged between the position from the index and the offset.
         OSError: the disk refuses.
     """
     if offset < 0:
@@ -291,7 +291,7 @@ def cut_batch_at_last_offset(plan: TruncationPlan) -> int:
     it has opened and closed the log: that lease then writes the mark of a clean shutdown again.
 
     Args:
-        plan: from `plan_of`, of the last record's offset.
+        plan: made by `plan_of` for the last record's offset.
 
     Returns:
         Bytes that the disk got back.
@@ -335,7 +335,7 @@ def truncate_to(state: LogState, offset: int) -> bool:
         ValueError: the offset is negative.
         SegmentInUseError: bytes to be cut are read through a map, and the disk has no room for a
             new file of the rest; nothing is changed.
-        CorruptRecordError: damage lies before the offset; nothing is changed.
+        CorruptRecordError: a batch before the offset is damaged; nothing is changed.
         OSError: the disk refuses; if that is not so at once, the log has failed.
         PoisonedFileError: the log failed before.
 
@@ -399,8 +399,8 @@ def _truncate(
 
     Args:
         state: the log.
-        plan: from `plan_of`; not of the whole log.
-        last: the segment that is the last one then.
+        plan: made by `plan_of`; does not cut the whole log.
+        last: the segment that is the last one after the cut.
         is_full: whether the disk is full.
     """
     assert plan.position is not None
@@ -442,7 +442,7 @@ def _write_end(state: LogState, offset: int) -> None:
 
 
 def _make_last(state: LogState, last: SegmentInfo) -> None:
-    """Append to a sealed segment from now on, and have none open that lies above it."""
+    """Append to a sealed segment from now on; close the segments above it."""
     writer = state.pop_unflushed(last.base_offset)
     if writer is None:
         created_ms = state.created_ms(last.base_offset)
@@ -457,15 +457,15 @@ def _make_last(state: LogState, last: SegmentInfo) -> None:
 def _delete_segments(
     state: LogState, segments: Sequence[SegmentInfo], *, snapshots: bool, at_once: bool = False
 ) -> None:
-    """Take the names of segments away, the newest first; each lasting before the next.
+    """Rename segments to be deleted, the newest first; each name lasts before the next changes.
 
     So a kill leaves the front of the log, and no hole in it.
 
     Args:
         state: the log; its readers do not see these segments any more.
         segments: in any order.
-        snapshots: also the producer snapshots at their bases.
-        at_once: remove the files now; else they wait for `file_delete_delay_ms`.
+        snapshots: also delete the producer snapshots at their bases.
+        at_once: remove the files now; else after `file_delete_delay_ms`.
     """
     for info in sorted(segments, key=lambda info: -info.base_offset):
         if at_once:
@@ -512,7 +512,7 @@ def truncate_fully_and_start_at(
         log_start_offset: its new log start, if not `offset`.
 
     Raises:
-        ValueError: an offset is negative or has more than 64 bits, or the start lies past the end.
+        ValueError: an offset is negative or has more than 64 bits, or the start is past the end.
         OSError: the disk refuses, and the log has failed.
         PoisonedFileError: the log failed before.
 
@@ -575,7 +575,7 @@ def increment_log_start(state: LogState, offset: int) -> bool:
         Whether the log started before it.
 
     Raises:
-        OffsetOutOfRangeError: it is negative, or lies past the high watermark.
+        OffsetOutOfRangeError: it is negative, or past the high watermark.
         OSError: the start is moved, but not for good: a crash may take it back. Or the disk is too
             full to write it down and gets too little back from segments that lie before it wholly:
             nothing is changed.
@@ -632,8 +632,8 @@ def plan_truncation(
         ValueError: the offset is negative, or there is an offset and a time, or neither.
         TierError: what a tier says of its segments cannot be used.
         NotALogError: not a partition directory, or that of KRaft.
-        CorruptRecordError: damage lies between the place the index leads to and the offset.
-        OSError: it cannot be read.
+        CorruptRecordError: a batch is damaged between the position from the index and the offset.
+        OSError: a file cannot be read.
 
     Example:
         >>> plan_truncation("orders-0", 1_200).truncated_bytes  # doctest: +SKIP
