@@ -52,14 +52,14 @@ _HEAD = struct.Struct(">qii")
 
 @frozen_dataclass
 class StagedSegment:
-    """A segment that waits to be adopted.
+    """A segment that is to be adopted.
 
     Attributes:
         directory: where its files lie, on the file system of the log.
-        base_offset: in their names.
-        first_offset, last_offset: of its batches; there is at least one.
-        bytes: of log.
-        records: how many.
+        base_offset: the base offset in the names of its files.
+        first_offset, last_offset: the bounds of its batches; there is at least one.
+        bytes: the size of its log.
+        records: the number of records.
     """
 
     directory: str
@@ -70,7 +70,7 @@ class StagedSegment:
     records: int
 
     def path(self, kind: FileKind) -> Path:
-        """One of its files."""
+        """The path of one of its files."""
         return Path(self.directory, f"{self.base_offset:020d}.{kind.value}")
 
     @property
@@ -85,7 +85,7 @@ class Adopted:
 
     Attributes:
         log_end_offset: the next offset that the log will give.
-        segments: how many were moved in now, not by an earlier try.
+        segments: how many were moved in now, not by an earlier run.
     """
 
     log_end_offset: int
@@ -107,12 +107,12 @@ def adopt(
 
     Args:
         path: the partition directory, under a name that Kafka takes.
-        staged: in the order of their offsets; adopted ones are skipped.
-        keep_offsets: they keep the offsets they have, which must not lie before the log's end.
-        leader_epoch: of their batches, at least the log's latest; None for the latest, or 0.
-        topic_id: recorded, or compared with the id on disk; None for no check.
+        staged: sorted by offset; adopted ones are skipped.
+        keep_offsets: they keep their offsets, which must not be before the log's end.
+        leader_epoch: the epoch for their batches, at least the log's latest; None for that, or 0.
+        topic_id: the id to record, or to compare with the id on disk; None for no check.
         recover: recover the log if it was not closed in good order, as after an interrupted try.
-        config: of the log.
+        config: the settings of the log.
         now_ms: the clock.
 
     Raises:
@@ -172,10 +172,10 @@ def adopt(
 
 
 def _visit(open_log: Callable[[], Log], begin: int = 0) -> int:
-    """Open and close the log, which loads it; answers its end.
+    """Open and close the log, which loads it; return its end.
 
     Args:
-        open_log: for appending.
+        open_log: opens it for appending.
         begin: the new start of an empty log; 0 to leave it as it is.
     """
     with open_log() as log:
@@ -198,12 +198,12 @@ def check_adoptable(
     """Refuse segments that cannot become the end of a log.
 
     Args:
-        directory: of the partition.
+        directory: the partition directory.
         end: where its log ends.
-        waiting: in the order of their offsets.
-        keep_offsets: they keep the offsets they have.
-        leader_epoch: of their batches.
-        topic_id: of the topic; None if that does not matter.
+        waiting: the segments, sorted by offset.
+        keep_offsets: they keep their offsets.
+        leader_epoch: the epoch for their batches.
+        topic_id: the id of the topic; None if that does not matter.
 
     Raises:
         OffsetsOutOfOrderError: offsets to be kept overlap, or lie before the log's end.
@@ -230,16 +230,16 @@ def check_adoptable(
 
 
 def _renumber(staged: StagedSegment, base: int, epoch: int, *, keep_offsets: bool) -> int:
-    """Give each batch its leader epoch and, one after the other from `base` on, its offsets.
+    """Give each batch its leader epoch and, unless they keep theirs, consecutive offsets.
 
     The offsets of the batches before it decide where a batch goes, so it does not matter how
     far an interrupted try came. Lasting when this returns.
 
     Args:
         staged: the segment.
-        base: of the first batch; where it begins at the earliest if they keep their offsets.
-        epoch: of all of them.
-        keep_offsets: leave the offsets alone.
+        base: the offset of the first batch; the lowest allowed offset if they keep their offsets.
+        epoch: the epoch for all batches.
+        keep_offsets: do not change the offsets.
 
     Returns:
         The offset after the last one.

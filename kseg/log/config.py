@@ -102,9 +102,9 @@ class LogConfig:
         local_retention_ms, local_retention_bytes: the same for local segments of a log in a tier;
             -2 for the limits above.
         flush_messages, flush_ms: flush after so many offsets, or so long.
-        max_message_bytes: of a batch as it is stored.
-        max_decompressed_message_bytes: of a record; since Kafka 4.4, a broker inflates no batch
-            with a larger one.
+        max_message_bytes: the largest size of a batch as it is stored.
+        max_decompressed_message_bytes: the largest size of a record; since Kafka 4.4, a broker
+            inflates no batch with a larger one.
         message_timestamp_type: whether the producer or the log gives records their time.
         message_timestamp_before_max_ms, message_timestamp_after_max_ms: how much older, or newer,
             than now a producer's time may be.
@@ -112,7 +112,7 @@ class LogConfig:
         delete_retention_ms: how long compaction keeps tombstones and markers.
         min_compaction_lag_ms, max_compaction_lag_ms: how old records are when they are compacted.
         min_cleanable_dirty_ratio: part of a log that is not compacted yet when it is chosen.
-        file_delete_delay_ms: from the rename to `.deleted` to the removal.
+        file_delete_delay_ms: the time from the rename to `.deleted` to the removal.
         preallocate: new log files have `segment_bytes` at once.
         compression_type: the codec that is stored; None to keep the producer's.
         compression_gzip_level, compression_lz4_level, compression_zstd_level: of that codec.
@@ -228,7 +228,7 @@ class LogConfig:
         accepted.
 
         Args:
-            settings: by name.
+            settings: the settings, keyed by name.
             of_topic: settings of the log's own topic; they override the others.
 
         Raises:
@@ -314,7 +314,7 @@ class LogConfig:
 
     @property
     def local(self) -> LogConfig:
-        """The same, with the limits of the local segments of a log in a tier."""
+        """These settings with the limits of the local segments of a log in a tier."""
         limits = {
             name: getattr(self, f"local_{name}")
             for name in ("retention_ms", "retention_bytes")
@@ -328,8 +328,8 @@ class LogConfig:
         """The rules of an append to such a log.
 
         Args:
-            origin: of the batches; a follower's are checked less.
-            leader_epoch: of the leader, which its batches get.
+            origin: where the batches come from; a follower's are checked less.
+            leader_epoch: the leader's epoch, which its batches get.
         """
         levels = {
             Compression.GZIP: self.compression_gzip_level,
@@ -355,7 +355,7 @@ class LogConfig:
         """The same settings with some changes, checked again; the changed ones count as named.
 
         Args:
-            changes: attributes of this class, by name.
+            changes: attributes of this class, by keyword.
 
         Raises:
             TypeError: there is no such setting.
@@ -365,7 +365,7 @@ class LogConfig:
         return replace(self, named=named, **changes)
 
     def of_topic(self) -> LogConfig:
-        """The same settings, all that are named given for the log's own topic by its name."""
+        """These settings, all that are named counted as the topic's own."""
         return self.with_changes(named_for_topic=self.named)
 
 
@@ -546,7 +546,7 @@ _NAMES: Final[dict[str, tuple[tuple[str, int], ...]]] = {
 _TOPIC_NAMES: Final = {
     name: topic_name for topic_name, names in _NAMES.items() for name, _ in names
 }
-#: The names above: no other property of a broker is looked at, since some are secret.
+#: The names above: no other property of a broker is read, since some are secret.
 BROKER_NAMES: Final = frozenset(_TOPIC_NAMES)
 
 

@@ -73,7 +73,7 @@ def has_tiers(home: StrPath) -> bool:
 
 @lru_cache(64)
 def _has_tiers(home: str, _modified_ns: int) -> bool:
-    """The same, listed once for many partitions."""
+    """As `has_tiers`; the answer is cached until the directory changes."""
     return any(name.startswith("__remote_log_metadata-") for name in os.listdir(home))
 
 
@@ -82,10 +82,10 @@ class PartitionOffsets:
     """The offsets of one partition in the checkpoints of a data directory.
 
     Attributes:
-        recovery_point: everything before it is flushed; 0 without an entry.
-        log_start_offset: the first offset to be read; 0 without an entry.
-        high_watermark: None without an entry.
-        clean: whether it was closed cleanly.
+        recovery_point: everything before it is flushed; 0 if there is no entry.
+        log_start_offset: the first offset to be read; 0 if there is no entry.
+        high_watermark: None if there is no entry.
+        clean: whether the partition was closed cleanly.
     """
 
     recovery_point: int = 0
@@ -99,8 +99,8 @@ class DirectoryFiles:
     """The contents of the small files of a data directory.
 
     Attributes:
-        mark: of a clean shutdown; None without one.
-        offsets: of the checkpoints, by the kind of file.
+        mark: the mark of a clean shutdown; None if there is none.
+        offsets: the offsets in the checkpoints, keyed by the kind of file.
         findings: checkpoints that cannot be parsed; each counts as empty.
     """
 
@@ -264,7 +264,7 @@ class DataDirectoryLease:
         That is: closed cleanly in this lease, or not loaded in it and the directory `was_clean`.
 
         Args:
-            name: of the directory, as `orders-0`.
+            name: the name of the directory, as `orders-0`.
         """
         with _guard:
             return self._shared.loaded.get(name, self._shared.was_clean)
@@ -275,7 +275,7 @@ class DataDirectoryLease:
         """Become the only writer of a partition's directory, until `leave`.
 
         Args:
-            name: of the directory, as `orders-0`.
+            name: the name of the directory, as `orders-0`.
 
         Raises:
             LogLockedError: another log of this process writes there.
@@ -327,7 +327,7 @@ class DataDirectoryLease:
             partition: None, or one whose name no checkpoint can hold, and nothing is noted.
             recovery_point: records before it must be flushed already, if it rises.
             log_start_offset: where reading begins.
-            first_offset: base of the first segment, lasting; with it, a log start that is not
+            first_offset: base offset of the first segment, lasting; if given, a start that is not
                 beyond it needs no entry, as Kafka has it. An entry before it stays, and one of
                 a broker with tiers: the log may start in the tier.
             high_watermark: as the name says.
@@ -547,9 +547,9 @@ def _ends_clean(shared: _SharedLease) -> bool:
 
 
 def marked_for(path: StrPath) -> list[str]:
-    """The partitions that the mark speaks for, by the names of their directories.
+    """The partitions whose clean state the mark vouches for, by the names of their directories.
 
-    Deleted ones are never recovered; the log of KRaft always is, so neither counts.
+    Deleted ones are never recovered; the log of KRaft always is, so neither is among them.
 
     Raises:
         OSError: the data directory cannot be listed.
@@ -597,8 +597,8 @@ class DirectoryEntry:
 
     Attributes:
         path: the sub-directory.
-        kind: by its name.
-        partition: whose it is, or was; the topic of a deleted or stray one may be cut short. None
+        kind: the kind, from its name.
+        partition: the partition that it is, or was; a deleted or stray topic may be cut short. None
             where the name does not say.
     """
 
@@ -608,10 +608,10 @@ class DirectoryEntry:
 
 
 def list_entries(path: StrPath) -> tuple[DirectoryEntry, ...]:
-    """The sub-directories of a data directory, by name; they are not opened.
+    """The sub-directories of a data directory, sorted by name; they are not opened.
 
     Raises:
-        OSError: it cannot be listed.
+        OSError: the data directory cannot be listed.
     """
     with os.scandir(path) as entries:
         names = sorted(entry.name for entry in entries if entry.is_dir())

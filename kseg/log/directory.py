@@ -58,7 +58,7 @@ class LogDirectory(Closing):
     Attributes:
         path: the data directory.
         mode: "read" or "append".
-        meta: the contents of `meta.properties`; None without one.
+        meta: the contents of `meta.properties`; None if there is none.
 
     Example:
         >>> with LogDirectory.open("data", mode="append") as directory:  # doctest: +SKIP
@@ -109,11 +109,11 @@ class LogDirectory(Closing):
 
         Args:
             path: the directory.
-            mode: "read" changes nothing and takes no lock; "append" takes the directory for this
+            mode: "read" changes nothing and takes no lock; "append" locks the directory for this
                 process.
             config: settings of every log, a function from a partition to its settings, or the
                 result of `kseg.settings`; Kafka's defaults if None.
-            recover: recover logs that were not shut down cleanly; also future and stray ones, which
+            recover: recover logs that were not shut down cleanly; future and stray ones too, which
                 are not opened.
             threads: the number of logs loaded at a time; the number of processors if None.
             progress: called after each log.
@@ -166,7 +166,7 @@ class LogDirectory(Closing):
 
     @property
     def logs(self) -> Mapping[TopicPartition, Log]:
-        """The logs that are open, by partition, as they are now."""
+        """The logs that are open now, keyed by partition."""
         with self._lock:
             return MappingProxyType(dict(sorted(self._logs.items())))
 
@@ -234,7 +234,7 @@ class LogDirectory(Closing):
         then `delete_due`, `retain` or a later `delete` removes it.
 
         Args:
-            topic, partition: of a log of this directory.
+            topic, partition: a log of this directory.
 
         Returns:
             The new name of the directory.
@@ -310,7 +310,7 @@ class LogDirectory(Closing):
             A report for each log that lost a segment.
 
         Raises:
-            KsegError, OSError: a log could not be changed; those after it were not looked at.
+            KsegError, OSError: a log could not be changed; the logs after it are unchanged.
 
         Source: Kafka `LogManager.cleanupLogs`, `UnifiedLog.removeExpiredProducers`.
         """
@@ -446,7 +446,7 @@ class LogDirectory(Closing):
         return self._default_config()
 
     def _settings(self) -> Settings | None:
-        """The given settings, or the settings of the metadata log; None without either."""
+        """The settings of the caller, or of the metadata log; None if there are neither."""
         if isinstance(self._config, Settings):
             return self._config
         if callable(self._config) or not (self.path / f"{CLUSTER_METADATA}-0").is_dir():

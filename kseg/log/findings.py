@@ -258,17 +258,17 @@ class Finding:
         return f"{self.path}{at}{offset}"
 
     def __str__(self) -> str:
-        """As one line."""
+        """The finding as one line."""
         text = f"{self.place}: {self.message}"
         return f"{self.code}: {text}" if self.code else text
 
     def noted(self) -> dict[str, Any]:
-        """As in the JSON of `kseg recover --json`."""
+        """The object for `kseg recover --json`."""
         names = ("code", "path", "message", "position", "offset")
         return {name: getattr(self, name) for name in names}
 
     def to_dict(self) -> dict[str, Any]:
-        """As in the JSON of `kseg verify --json`."""
+        """The object for `kseg verify --json`."""
         names = ("code", "severity", "path", "position", "offset", "message", "advice")
         return {name: getattr(self, name) for name in names}
 
@@ -280,4 +280,4 @@ class Sink(Protocol):
         """Take one."""
 
     def count_more(self, code: str, path: str, number: int) -> None:
-        """Count `number` more of a kind, beyond those taken one by one."""
+        """Count `number` more findings of a kind, beyond those received one by one."""

@@ -67,14 +67,14 @@ _BATCH_BYTES_MIN: Final = 26
 
 @frozen_dataclass
 class IndexPlace:
-    """Which index file, of which segment.
+    """One index file and the facts about its segment that its check needs.
 
     Attributes:
         path: the file; the log's, where the segment lacks the index.
-        base_offset: of the segment.
-        is_last: no segment of the partition follows.
-        size: bytes of the file; -1 without one.
-        log_bytes: of the segment's log; None where that is not at hand.
+        base_offset: the base offset of the segment.
+        is_last: whether it is the partition's last segment.
+        size: bytes of the file; -1 if it does not exist.
+        log_bytes: the size of the segment's log; None if unknown.
         mapping: see `kseg.files.mapping`.
         live: another process may be writing both.
         believed: a broker uses the index unchanged when it starts.
@@ -190,7 +190,7 @@ class IndexCheck:
         """Begin without a fault.
 
         Args:
-            place: of the index.
+            place: the index file.
             findings: receives the findings; None if the first fault suffices.
         """
         self.fault: Finding | None = None
@@ -208,8 +208,8 @@ class IndexCheck:
         """Report a fault.
 
         Args:
-            name: of its sentence in `SENTENCES`, without the word for the index.
-            position, offset, severity: as of a finding.
+            name: the code of the fault in `SENTENCES`, without the word for the index.
+            position, offset, severity: the same fields of the finding.
             values: fill the sentence; `position` and `offset` are among them.
         """
         sentence, why = (
@@ -242,9 +242,9 @@ class EntriesCheck(IndexCheck):
         """Read the entries and check their order; unordered ones are not compared with the log.
 
         Args:
-            place: of the index.
+            place: the index file.
             findings: receives the findings; None if the first fault suffices.
-            read: reads the last entry alone; None for all entries.
+            read: reads only the last entry; None to read all entries.
         """
         super().__init__(place, findings)
         self.entry_bytes = self.index.LAYOUT.itemsize
@@ -269,7 +269,7 @@ class EntriesCheck(IndexCheck):
             self._offsets, self._others = offsets, others
 
     def _last(self, read: Read) -> tuple[Int64s, Int64s]:
-        """The last entry alone; nothing if slots after the used entries are empty."""
+        """Only the last entry; empty if slots after the used entries are empty."""
         slots = self._place.size // self.entry_bytes
         self._first = max(slots - 1, 0)
         data = read(self.kind, self._first * self.entry_bytes, self.entry_bytes) if slots else b""
@@ -283,11 +283,11 @@ class EntriesCheck(IndexCheck):
         return offsets, last[self.other].astype(np.int64)
 
     def _read(self) -> tuple[Int64s, Int64s]:
-        """The offsets of all entries in use, and the numbers beside them; none if too many are."""
+        """The offsets of all entries in use, and the numbers beside them; empty if too many are."""
         entry, place = self.entry_bytes, self._place
         with self.index.open(place.path, place.base_offset, mapping=place.mapping) as index:
             used, slots = index.entry_count, index.slots
-            # Two entries may lead to one batch. More than that would only take memory.
+            # Two entries may lead to one batch. More than that would only cost memory.
             if place.log_bytes is not None and used * entry > 2 * bytes_max(place.log_bytes, entry):
                 self.note("order.many", position=0, count=used)
                 return _NONE, _NONE
@@ -333,7 +333,7 @@ class EntriesCheck(IndexCheck):
         """Judge entries that point beyond the last batch, and missing ones; not after damage.
 
         Logs are written before their indexes, so an entry for nothing says that the log was longer
-        once; or that its writer has gone on since we looked.
+        once; or that its writer has gone on since the file was read.
 
         Args:
             stop: why the walk over the log ended.
@@ -362,16 +362,16 @@ class EntriesCheck(IndexCheck):
             return
         most = (place.log_bytes or 0) // (place.interval + 1) + 1
         expected = most if count * 2 >= most else due()[self.column]
-        if expected > 1 and count * 2 < expected:  # a restart alone may leave one out
+        if expected > 1 and count * 2 < expected:  # one restart may leave one out
             self.note("length.few", severity="warning", count=self.count, due=expected)
 
     def _report(self, name: str, numbers: Int64s, *, mild: bool) -> None:
         """Report entries that were read, by their numbers: up to `PER_CODE_MAX`, and the rest once.
 
         Args:
-            name: of the sentence, as for `note`.
-            numbers: of the entries among those that were read.
-            mild: a warning, whatever the code says.
+            name: the code of the fault, as for `note`.
+            numbers: the numbers of the wrong entries among those that were read.
+            mild: report a warning, whatever the code's severity is.
         """
         if self._findings is not None:
             code = f"{self.word}-{name.partition('.')[0]}"
@@ -425,10 +425,10 @@ class OffsetIndexCheck(EntriesCheck):
         self._report("offset", numbers[past], mild=live)
 
     def position_for(self, offset: int, read: Read) -> int:
-        """Where the last entry at or below an offset leads; 0 for none.
+        """The position in the last entry at or below an offset; 0 if there is none.
 
         Args:
-            offset: in the segment.
+            offset: the offset to look up.
             read: reads the entries before the last one.
         """
         offsets, positions = self._offsets, self._others
@@ -486,7 +486,7 @@ class TimeIndexCheck(EntriesCheck):
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last entry; below the base offset without one."""
+        """The offset of the last entry; below the base offset if there is none."""
         return int(self._offsets[-1]) if len(self._offsets) else self._place.base_offset - 1
 
     def finish(self, stop: StopReason, due: Due) -> None:
@@ -508,7 +508,7 @@ class TimeIndexCheck(EntriesCheck):
 
 
 def _ends(table: BatchTable) -> Int64s:
-    """The last offset of each batch; of a damaged one, the offset that no checksum covers."""
+    """The last offset of each batch; for a damaged one the stored one, which no checksum covers."""
     if not table.bad_crc_count:
         return table.last_offset
     damaged = (table.crc_ok == 0) & (table.magic >= 2)
@@ -523,11 +523,11 @@ def _is_of_kraft(path: str) -> bool:
 def fault_at_ends(
     log: IndexPlace, sizes: Mapping[FileKind, int], read: Read, headers: Headers, due: Due
 ) -> Finding | None:
-    """The fault at the ends of a segment's two indexes; None if a close may have left them so.
+    """The fault at the ends of a segment's two indexes; None if a close may leave them so.
 
     The last entry of each index is compared with the batches from where the offset index leads for
     the last entry of the time index: these are all that either entry speaks of. Earlier entries and
-    batches are not looked at, unless the offset index leads to no batch.
+    batches are not checked, unless the offset index leads to no batch.
 
     Args:
         log: the segment; each index gets its own path and size in place of these.
@@ -535,7 +535,7 @@ def fault_at_ends(
         read: reads an index.
         headers: walks the log.
         due: counts the entries that the log makes for each index; called only where an index has
-            no more than one slot, as its last entry alone is read.
+            no more than one slot, as only its last entry is read.
 
     Raises:
         OSError: something cannot be read.
@@ -601,11 +601,11 @@ def fault_in(files: SegmentFiles) -> Finding | None:
 
 
 def has_unused_times(path: Path, base_offset: int) -> bool:
-    """Whether a time index ends with an unused entry; a last part of an entry does not count.
+    """Whether a time index ends with an unused entry; a partial last entry does not count.
 
     Args:
-        path: of the index.
-        base_offset: of its segment.
+        path: the path of the index.
+        base_offset: the base offset of its segment.
 
     Raises:
         OSError: it cannot be read.

@@ -151,7 +151,7 @@ class Log:
             topic_id: recorded in `partition.metadata` for appending, or compared with it.
             known: how the log was left, in place of the data directory's facts.
             high_watermark: for appending: the offset up to which replicas have the log, which
-                bounds deletion; "end" if there are no replicas. None for the checkpoint of a
+                bounds deletion; "end" if there are no replicas. None to read the checkpoint of a
                 broker's data directory (one with `meta.properties`), or the log's start if it has
                 no line; in any other directory None is the log's end.
 
@@ -262,7 +262,7 @@ class Log:
 
     @property
     def leader_epochs(self) -> tuple[EpochEntry, ...]:
-        """Epochs and their start offsets, ascending; empty without a checkpoint.
+        """Epochs and their start offsets, ascending; empty if there is no checkpoint.
 
         Raises:
             CorruptIndexError: the checkpoint is malformed.
@@ -346,7 +346,7 @@ class Log:
 
     @property
     def first_offset(self) -> int:
-        """Base offset of the first segment; 0 without segments."""
+        """Base offset of the first segment; 0 if there is no segment."""
         return self.view.first_offset
 
     @property
@@ -367,7 +367,7 @@ class Log:
         return self.view.lookup(offset)
 
     def lookup_time(self, timestamp: Time) -> RecordLocation | None:
-        """The first record at or after `timestamp` (see `kseg.times.time_ms`); None without one."""
+        """The first record at or after `timestamp` (see `kseg.times.time_ms`); None if none is."""
         return self.view.lookup_time(timestamp)
 
     def read(
@@ -492,9 +492,9 @@ class Log:
             options: of the new batches: `BatchOptions(compression="zstd")`, or a dict of these.
             batch_bytes: a new batch closes before it grows larger, uncompressed; 16 KiB if None, as
                 a producer's `batch.size`.
-            leader_epoch: of this leader; the log's latest if None, or else 0. An earlier one makes
+            leader_epoch: this leader's epoch; None for the log's latest, or 0. An earlier one makes
                 the log forget later ones, as in Kafka.
-            origin: of the batches.
+            origin: where the batches come from.
             guard, transaction_version: see `ProducerState.prepare`.
             durable: flush before this returns.
 
@@ -523,7 +523,7 @@ class Log:
 
         Args:
             data: batches, rising; a part of one at the end is left out.
-            leader_epoch: of the fetch that got them; later epochs are left out. None takes all.
+            leader_epoch: the epoch of the fetch that got them; later epochs are left out. None: all.
             durable: flush before this returns.
 
         Raises:
@@ -623,7 +623,7 @@ class Log:
     def clean(
         self, *, now_ms: Time | None = None, force: bool = False, map_bytes: int | None = None
     ) -> CompactionReport | None:
-        """Compact the log as Kafka's cleaner would now; a log that is not due is left alone.
+        """Compact the log as Kafka's cleaner would now; does nothing if it is not due.
 
         Call it from a thread of its own: appends and reads continue meanwhile, and the log's lock
         is held only for each swap of files. Readers keep their open files. With compact,delete old
@@ -696,7 +696,7 @@ class Log:
         Raises:
             ValueError: the offset is negative.
             SegmentInUseError: a reader maps bytes to be cut, and the disk is too full for a copy.
-            CorruptRecordError: damage lies before the offset; nothing is changed.
+            CorruptRecordError: a batch before the offset is damaged; nothing is changed.
             OSError: the disk refuses.
             PoisonedFileError: the log failed before.
 
@@ -731,8 +731,8 @@ class Log:
             Whether the log started before it.
 
         Raises:
-            OffsetOutOfRangeError: it is negative, or lies past the high watermark.
-            OSError: the disk refuses; a crash may take the move back.
+            OffsetOutOfRangeError: it is negative, or past the high watermark.
+            OSError: the disk refuses; a crash may undo the move.
             PoisonedFileError: the log failed before.
 
         Source: Kafka `UnifiedLog.maybeIncrementLogStartOffset`.

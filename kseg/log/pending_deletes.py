@@ -141,13 +141,13 @@ def freed_by(segments: Iterable[SegmentFiles]) -> int:
 
 
 def refuse_less(directory: Path, free_bytes: int, what: str, *, needed: int | None = None) -> None:
-    """Refuse a change on a full disk that gives back too little to be written down.
+    """Refuse a change on a full disk that frees less than it needs to be written down.
 
     Args:
         directory: the partition.
         free_bytes: bytes that the disk would get back first.
-        what: the subject, in words.
-        needed: bytes to write; `least_bytes` if None.
+        what: the subject of the error's sentence.
+        needed: bytes to write; None for `least_bytes`.
 
     Raises:
         OSError: it is too little.

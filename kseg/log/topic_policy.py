@@ -90,7 +90,7 @@ class RetentionRules:
         config: its cleanup policy and limits count.
         skipped: POLICY_UNKNOWN if nothing expires by time or size, since the policy is unknown; one
             of UNTOUCHED if nothing is deleted at all; None else.
-        why: the reason in words; empty where the settings were given.
+        why: the reason as a phrase; empty if the settings were given.
     """
 
     config: LogConfig
@@ -150,8 +150,8 @@ def retention_rules(
     Kafka's own topics, from the cleaner's checkpoint, or by name.
 
     Args:
-        topics: of the data directory.
-        topic: of the log; None for a directory under another name.
+        topics: the topics of the data directory.
+        topic: the topic of the log; None for a directory under another name.
         config: the given settings.
         of_one_log: `config` was given for this log, not for all of a directory. Then a limit in it
             implies the policy "delete", as a limit for a topic by its name does.
@@ -187,8 +187,8 @@ def compaction_rules(topics: KnownTopics, topic: str | None, config: LogConfig) 
     """Find the rules of compaction.
 
     Args:
-        topics: of the data directory.
-        topic: of the log; None for a directory under another name.
+        topics: the topics of the data directory.
+        topic: the topic of the log; None for a directory under another name.
         config: the given settings. Kafka's defaults count for the rest, but not for the policy.
     """
     if topic == CLUSTER_METADATA:

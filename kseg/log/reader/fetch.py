@@ -83,7 +83,7 @@ class Fetched(NamedTuple):
     Attributes:
         start_offset: the offset that was asked for; the first batch may begin before it.
         segment: base offset of the segment that the bytes are of; -1 where that is not known.
-        position: the position of the first byte in the log file, hence also the bytes of the segment
+        position: the position of the first byte in the log file, hence also the segment's bytes
             before it; -1 if unknown.
         size: bytes that the answer has.
         data: these bytes, as stored, owned by this value; empty if they were not to be read.

@@ -78,9 +78,9 @@ class Place(NamedTuple):
 
     Attributes:
         path: its file.
-        position: of its batch there.
-        offset: of the record; -1 in a snapshot.
-        time_ms: of the record; of a snapshot, that of the last record in it.
+        position: the position of the record's batch in the file.
+        offset: the offset of the record; -1 in a snapshot.
+        time_ms: the time of the record; for a snapshot, that of the last record in it.
     """
 
     path: str
@@ -99,9 +99,9 @@ class Change:
 
     Attributes:
         resource: the kind and the name of the configured resource: a topic, or a broker.
-        name: of the setting, one by which records are deleted.
-        before, after: its value; None for none.
-        offset: of the record.
+        name: the name of the setting, one by which records are deleted.
+        before, after: its value; None if it was not set.
+        offset: the offset of the record.
     """
 
     resource: tuple[int, str]
@@ -112,7 +112,7 @@ class Change:
 
     @property
     def text(self) -> str:
-        """The change in words."""
+        """The change as a sentence."""
         return (
             f"{self.name} was changed from {self.before or 'nothing'} to {self.after or 'nothing'}"
             f" at offset {self.offset} of the metadata log, which may not be committed"
@@ -145,12 +145,12 @@ class Assigned:
         replicas: nodes that have it, or will.
         isr: the replicas that have all its records.
         adding, removing: the replicas that a reassignment adds, and takes away.
-        leader: a node; -1 for none.
+        leader: a node; -1 if there is none.
         leader_epoch, partition_epoch: the number of changes of the leader, and of all.
         elr, last_known_elr: the replicas that may lead though they are not in sync, of KIP-966.
         recovering: whether the leader was elected uncleanly, and recovers.
-        directories: the data directory of each replica; none before Kafka 3.7.
-        place: of the last change.
+        directories: the data directory of each replica; empty before Kafka 3.7.
+        place: the place of the last change.
     """
 
     replicas: tuple[int, ...] = ()
@@ -230,20 +230,20 @@ _GONE: Final = {
 
 @dataclass(slots=True)
 class Cluster:
-    """The state of a cluster, as far as the records went that were applied.
+    """The state of a cluster after the records that were applied.
 
     Attributes:
         topics: names by id.
-        ids: ids by name.
-        configs: configurations by the kind and the name of their owner; "" for all brokers.
-        partitions: by topic id and number. Of a topic without any, the replicas are unknown.
-        counts: by topic id, the number of partitions after each batch that made some. The records
+        ids: topic ids, keyed by name.
+        configs: configurations, keyed by the kind and the name of their owner; "" for all brokers.
+        partitions: keyed by topic id and number. If a topic has none, its replicas are unknown.
+        counts: topic id -> the number of partitions after each batch that made some. The records
             of a snapshot count as one batch: it has no older numbers.
         facts: the other objects by kind and key; the fields of their records that may be shown.
-        changes: of settings by which records are deleted, in their order.
+        changes: changes of settings by which records are deleted, in their order.
         changes_from: the offset of the first record whose change is kept.
         findings: records that could not be understood.
-        notes: metadata transactions whose records were not applied, in words.
+        notes: sentences about metadata transactions whose records were not applied.
         newer: the largest version of each type of record that has newer ones than kseg knows; the
             known fields of these records were applied.
         trusted: whether all that bears on topics and configurations was.
@@ -251,12 +251,12 @@ class Cluster:
         whole: whether the log ends with a whole batch, after which there is nothing.
         snapshot_end: the offset at which the snapshot ends that the records began with.
         end_offset: the offset after the records that were read.
-        time_ms: the time of the last one; of a snapshot, of the last record in it.
-        epoch: of the quorum's leader, by the last record.
-        last: the place of the last record; None where all is from a snapshot.
+        time_ms: the time of the last record; for a snapshot, that of the last record in it.
+        epoch: the quorum leader's epoch, from the last record.
+        last: the place of the last record; None if all are from a snapshot.
         cut_at: the offset at which the records of the log end in damage; None if they do not.
-        leader: of the quorum, by the last change of it in the log; None without one.
-        voters: of the quorum, by its log; None where that does not have them.
+        leader: the quorum's leader, from its last change in the log; None if there is none.
+        voters: the quorum's voters, from its log; None if that does not have them.
         elections_after_ms: elections in records after this time are kept.
         elections: changes of leaders: the topic's id, the partition, its state before, the fields
             of the record and its place.
@@ -478,7 +478,7 @@ class Cluster:
         assigned.place = record_place
 
     def _clear_elr(self, value: dict[str, Any], record_place: Place) -> None:
-        """Forget the eligible replicas of a topic's partitions; of all topics for an empty name."""
+        """Forget the eligible replicas of a topic's partitions; of all topics if `name` is empty."""
         name = value["topicName"]
         topic_ids = [self.ids[name]] if name in self.ids else []
         for topic_id in topic_ids if name else self.partitions:
@@ -576,11 +576,11 @@ def towards_deletion(changes: Sequence[Change], weaker: str | None) -> Change | 
     """The first of a setting's changes before which less is deleted than by the value in force.
 
     Args:
-        changes: of one setting of one resource, in their order.
-        weaker: the value in force where the resource has none; None where that is not known.
+        changes: the changes of one setting of one resource, in their order.
+        weaker: the value in force if the resource has none; None if unknown.
 
     Returns:
-        The change, from the value before it to the value in force; None without such a change.
+        The change, from the value before it to the value in force; None if there is none.
     """
     last = changes[-1].after
     for change in changes:

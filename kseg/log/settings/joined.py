@@ -97,15 +97,15 @@ class PartitionSettings:
 
     Attributes:
         path: its directory.
-        topic: by the name of the directory; None for another name.
-        topic_id: of the topic that it belongs to; None where that is not known.
-        values: every setting that is known, by Kafka's name, with its source. Without one there is
+        topic: from the name of the directory; None for another name.
+        topic_id: the id of the topic that it belongs to; None if unknown.
+        values: every known setting, keyed by Kafka's name, with its source. If it has none there is
             no word of the settings by which segments are deleted.
         config: the same as a configuration; unknown settings have Kafka's default in it, and are
             not among its `named`. To open a log take `log_config`.
         skipped: why nothing is to be deleted here, in a word of `topic_policy`; None else.
-        why: that in words.
-        notes: changes towards deletion that may not be committed, in words.
+        why: the reason as a phrase.
+        notes: sentences about changes towards deletion that may not be committed.
         findings: values, records and files that could not be understood.
     """
 
@@ -124,7 +124,7 @@ class PartitionSettings:
         """The rules of retention for this partition.
 
         Args:
-            of_one_log: settings for all topics were given for this log alone, so that a limit among
+            of_one_log: settings for all topics were given for this log only, so that a limit among
                 them implies the policy "delete", unless the log is a broker's.
         """
         if self._is_untouched and self.skipped != REMOTE:
@@ -188,8 +188,8 @@ class SettingSources:
         metadata_directory: the data directory with `__cluster_metadata-0`, if it is another one.
         broker_config: the broker's `server.properties`.
         config: settings for every topic, weaker than the broker's.
-        topic_config: settings by topic, stronger than that.
-        supposed: settings to answer a question with, see `Settings.supposing`; None where files
+        topic_config: settings keyed by topic, stronger than `config`.
+        supposed: settings to answer a question with, see `Settings.supposing`; None if files
             are changed by the settings.
     """
 
@@ -271,8 +271,8 @@ class Settings(Table):
 
     Attributes:
         sources: where they were read.
-        properties: the settings of topics in the broker's file; None without that file.
-        cluster: the state that the metadata log holds; None without one.
+        properties: the settings of topics in the broker's file; None if there is no such file.
+        cluster: the state in the metadata log; None if there is no such log.
         findings: records and files that could not be understood.
     """
 
@@ -305,10 +305,10 @@ class Settings(Table):
         return Settings(self._homes, self.properties, sources, self._selection)
 
     def choosing(self, selection: Selection) -> Settings:
-        """The same, with the chosen partitions alone in its table.
+        """These settings, with only the chosen partitions in the table.
 
         Args:
-            selection: of topics and partitions.
+            selection: chooses topics and partitions.
 
         Raises:
             ValueError: no partition is chosen.
@@ -365,8 +365,8 @@ class Settings(Table):
         """The values that a broker's own configuration gives to the settings of topics.
 
         Args:
-            cluster: the state of its metadata log; None without one.
-            node_id: of the broker; None where it is not known.
+            cluster: the state of its metadata log; None if there is no such log.
+            node_id: the id of the broker; None if unknown.
 
         Returns:
             Each setting by its name for topics, with its source; the broker's own goes before the
@@ -409,7 +409,7 @@ def settings(
         metadata_directory: the directory with `__cluster_metadata-0`, if it is elsewhere.
         broker_config: the broker's `server.properties`; only settings of topics are kept.
         config: settings for every topic, weaker than the broker's.
-        topic_config: settings by topic, stronger than that.
+        topic_config: settings keyed by topic, stronger than `config`.
 
     Returns:
         The settings; problems are among `Settings.findings`.
@@ -453,8 +453,8 @@ class _PartitionSources:
     """The sources of the settings of one partition, and how they are joined.
 
     Attributes:
-        skipped: the code of the reason for which nothing of the partition is changed; None without.
-        why: that reason in words.
+        skipped: the code of the reason why nothing of the partition is changed; None if it may be.
+        why: that reason as a phrase.
     """
 
     def __init__(self, path: Path, home: _DirectoryFacts, settings: Settings) -> None:
@@ -628,11 +628,11 @@ class _PartitionSources:
     def _config(
         self, general: Mapping[str, str], of_topic: Mapping[str, str], record: Values, weak: Values
     ) -> LogConfig:
-        """The configuration that all settings make.
+        """The configuration that all settings make together.
 
-        Settings of the topic win over the others. A limit in the topic's record, such as
-        `retention.ms`, is taken for one of the topic only if a policy is there, too: the limit
-        alone must not choose a policy, as the broker may have another.
+        Settings of the topic override the others. A limit in the topic's record, such as
+        `retention.ms`, counts as the topic's only if a policy is there, too: the limit
+        must not choose a policy by itself, as the broker may have another.
 
         Args:
             general: what the caller named for all topics.

@@ -157,7 +157,7 @@ def _starts(listing: PartitionFiles, end_offset: int | None) -> list[NamedFile |
 
 
 def log_batches(directory: StrPath) -> Int64s:
-    """The batches of a metadata log that can be told apart, by their headers alone.
+    """The batches of a metadata log that can be told apart; only headers are read.
 
     Returns:
         int64[n, 5], in the order of the log: base offset, last offset, leader epoch, largest time
@@ -176,10 +176,10 @@ def log_batches(directory: StrPath) -> Int64s:
 
 
 def end_at(batches: Int64s, at_ms: int) -> int | None:
-    """The offset of the first batch after a time; None without one.
+    """The offset of the first batch after a time; None if there is none.
 
     Args:
-        batches: as `log_batches` has them.
+        batches: the answer of `log_batches`.
         at_ms: the time.
     """
     later = np.flatnonzero(batches[:, _TIME] > at_ms)
@@ -195,7 +195,7 @@ def certain_end(copies: Sequence[Int64s], voters_count: int) -> int:
 
     Returns:
         The end; 0 where fewer than a majority are here, or where they have no record of the newest
-        epoch in common: without one a leader counts none as committed.
+        epoch in common: a leader without one counts no records as committed.
     """
     majority = voters_count // 2 + 1
     if len(copies) < majority or not len(copies[0]):
@@ -219,14 +219,14 @@ def _common_end(newest: Int64s, other: Int64s) -> int:
 
 
 def voters_of(cluster: Cluster | None, directory: StrPath) -> tuple[int, ...]:
-    """The voters of the quorum: by the log, or by a `quorum-state` of version 0 beside it.
+    """The voters of the quorum: from the log, or from a `quorum-state` of version 0 beside it.
 
     Args:
         cluster: the state that the log says; None where it is not known.
         directory: the log's.
 
     Returns:
-        Their ids; none where nothing says them.
+        Their ids; empty if no file has them.
     """
     if cluster is not None and cluster.voters is not None:
         return tuple(voter.voter_id for voter in cluster.voters)
@@ -243,10 +243,10 @@ def _snapshot_id(snapshot: NamedFile) -> tuple[int, int]:
 
 
 def _read_snapshot(snapshot: NamedFile | None) -> Cluster:
-    """Read a snapshot; an empty cluster without one.
+    """Read a snapshot; returns an empty cluster if there is none.
 
     Raises:
-        KsegError: it is damaged, or not whole.
+        KsegError: the snapshot is damaged, or not whole.
     """
     if snapshot is None:
         return Cluster()
@@ -398,9 +398,9 @@ def _records(
     """The records of a file, control records among them.
 
     Args:
-        path: of a segment, a snapshot or a bootstrap file.
-        offsets: start and end; None for all.
-        on_error: takes damage, and reading goes on; None to raise it.
+        path: a segment, a snapshot or a bootstrap file.
+        offsets: start and end; None for all records.
+        on_error: is called with damage, and reading goes on; None to raise it.
     """
     with Segment.open(path) as segment:
         read = segment.read(
@@ -483,7 +483,7 @@ def with_metadata_log(homes: Iterable[Path]) -> list[Path]:
 
 
 def meta_properties_of(directory: Path) -> metadata.MetaProperties | None:
-    """The ids in a data directory; None without sound ones."""
+    """The ids in a data directory; None if they cannot be read."""
     with suppress(FileNotFoundError, CorruptIndexError):
         return metadata.read_meta_properties(directory / FileKind.META_PROPERTIES.value)
     return None

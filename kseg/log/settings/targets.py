@@ -62,13 +62,13 @@ def stopped_brokers(
 def assigned_partitions(
     cluster: Cluster | None, topic: str, directory: Path, *, count: int = 4
 ) -> dict[int, Assigned]:
-    """The partitions of a topic, by number from 0 on, as the metadata log has them.
+    """The partitions of a topic in the metadata log, keyed by number, from 0 on.
 
     Args:
-        cluster: the state of the metadata log; None without one.
+        cluster: the state of the metadata log; None if there is no such log.
         topic: the name of the topic.
         directory: the data directory, for errors.
-        count: of partitions, in the command that makes the topic.
+        count: the number of partitions in the command that makes the topic.
 
     Raises:
         KsegError: there is no metadata log, it is not trusted, or it does not have the topic; the
@@ -104,7 +104,7 @@ def partition_paths(
     Args:
         settings: the settings in the data directories.
         topic: the name of the topic.
-        assigned: the partitions by number.
+        assigned: the partitions, keyed by number.
         directories: the data directories of one broker.
 
     Raises:

@@ -67,10 +67,10 @@ class Manifest:
         segment: offsets, epochs and times, where the manifest has them.
         topic, topic_id, partition: likewise; None where it does not.
         chunk_size: bytes of the segment in each chunk but the last.
-        file_size: of the segment.
+        file_size: the size of the segment.
         chunks: where each chunk begins in the object, and where the last one ends.
-        indexes: position and size of each index by its extension; none for an absent one.
-        compressed: whether chunks are.
+        indexes: extension -> position and size of the index; an absent index is missing here.
+        compressed: whether the chunks are compressed.
         data_key: id of a key pair, and the encrypted key of the chunks; None if they are plain.
         aad: what the tag of each chunk covers, too.
     """
@@ -98,7 +98,7 @@ def parse_manifest(data: bytes | memoryview, path: str) -> Manifest:
 
     Args:
         data: the object.
-        path: of it, for errors.
+        path: the path of the manifest, for errors.
 
     Raises:
         TierError: it is no manifest of version 1, or numbers in it contradict each other.
@@ -118,7 +118,7 @@ def parse_manifest(data: bytes | memoryview, path: str) -> Manifest:
 
 
 def _manifest(root: Any) -> Manifest:
-    """As `parse_manifest`, of parsed JSON; the errors of Python for parts of another form."""
+    """As `parse_manifest`, for parsed JSON; raises Python's errors for parts of another form."""
     if root["version"] != "1":
         raise TierError("the manifest's version is not 1, which is the one that kseg reads")
     if "chunkIndex" not in root:
@@ -199,7 +199,7 @@ def decode_chunk_sizes(data: bytes, count: int) -> list[int]:
     """Chunk sizes in Aiven's binary form.
 
     Args:
-        data: the count of chunks. After it of a single chunk its size; of several the base, the
+        data: the count of chunks. Then for a single chunk its size; for several the base, the
             width in bytes, each size as the rest above the base in so many bytes, and the last
             size in full.
         count: as many must be there.
@@ -267,9 +267,9 @@ def data_key(manifest: Manifest, keys: Keys, path: str) -> bytes | None:
     """The key of a segment's chunks, decrypted; None if they are plain.
 
     Args:
-        manifest: of the segment.
-        keys: files of private keys.
-        path: of the manifest, for errors.
+        manifest: the manifest of the segment.
+        keys: files with private keys.
+        path: the path of the manifest, for errors.
 
     Raises:
         TierError: the key pair is not among `keys`, or does not fit.
@@ -393,9 +393,9 @@ class ChunkedFile(RangedFile):
         """Take over the object; nothing is read yet.
 
         Args:
-            path: of the object.
-            manifest: of the segment.
-            key: of the chunks.
+            path: the path of the object.
+            manifest: the manifest of the segment.
+            key: the key of the chunks.
             source: reads the object, from one position to another.
         """
         super().__init__(path, manifest.file_size)

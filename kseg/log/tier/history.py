@@ -35,11 +35,11 @@ class RemoteHistory(Documented):
     """The segments of a partition in a tier, and the effect of a change of the local part.
 
     Attributes:
-        source: of these facts: "metadata", "manifests" or "names".
+        source: the source of these facts: "metadata", "manifests" or "names".
         log_start_offset: the start of the log of both parts.
         highest_offset: the last offset in the tier.
-        segments, bytes: of the finished copies.
-        copied_bytes: of local segments that are also in the tier.
+        segments, bytes: the number and size of the finished copies.
+        copied_bytes: the size of local segments that are also in the tier.
         new_log_start_offset: the start of the log of both parts after the change.
         deleted_segments, deleted_bytes: copies that a broker deletes after the change.
         uncopied_segments, uncopied_bytes: expired local segments that stay, since the tier lacks
@@ -92,11 +92,11 @@ class RemoteHistory(Documented):
 
 
 def tiered(path: StrPath, tier: TierLike | None, *, is_needed: bool = False) -> TierLog | None:
-    """A partition with its history in a tier; None where nothing says that it has any.
+    """A partition with its history in a tier; None if nothing says that it has one.
 
     Args:
-        path: of the partition directory.
-        tier: None for what `__remote_log_metadata` beside the partition says.
+        path: the partition directory.
+        tier: None to follow `__remote_log_metadata` beside the partition.
         is_needed: raise as for a tier that was named.
 
     Raises:
@@ -133,7 +133,7 @@ def history_of(
     """Describe the remote history of a log, and the effect of a change.
 
     Args:
-        log: of the partition, before the change.
+        log: the partition's log before the change.
         uncopied: bytes of the expired local segments that are not in the tier.
         deleted: copies that a broker deletes.
         start: the new start of the log of both parts, if it is later.
@@ -165,9 +165,9 @@ def unreferenced(
     """The copies that a broker deletes because all their epochs precede the first one of the log.
 
     Args:
-        log: of the partition.
-        epochs: of its checkpoint; the next leader begins one if it has none.
-        start: the first offset of the log; copies before it go anyway.
+        log: the partition's log.
+        epochs: the epochs of its checkpoint; the next leader begins one if it has none.
+        start: the first offset of the log; copies before it are deleted anyway.
 
     Source: Kafka `RemoteLogManager.RLMExpirationTask.cleanupExpiredRemoteLogSegments`.
     """
@@ -187,15 +187,15 @@ def with_tier_epochs(
     *,
     is_lost: bool,
 ) -> tuple[EpochEntry, ...]:
-    """The epochs of a log, with earlier epochs of its tier where those do not reach its start.
+    """The epochs of a log, with earlier epochs from its tier if the log's do not reach its start.
 
     The tier has the earlier epochs in the epoch object of its newest segment, or else in the
     segments themselves, if all of these are of one lineage. Without a tier nothing is read unless
     the checkpoint is lost.
 
     Args:
-        path: of the partition directory.
-        epochs: of its checkpoint or its batches.
+        path: the partition directory.
+        epochs: the epochs of its checkpoint or its batches.
         start: the first offset of the log.
         tier: as for `tiered`.
         is_lost: whether the checkpoint is lost, so that nothing else has the earlier epochs.
@@ -235,7 +235,7 @@ def expired(log: TierLog, config: LogConfig, now_ms: int) -> tuple[tuple[RemoteS
     A copy whose newest time is not known, and those after it, stay.
 
     Args:
-        log: of the partition.
+        log: the partition's log.
         config: its settings; the limits of both parts count.
         now_ms: the clock.
     """

@@ -31,15 +31,15 @@ class RemoteSegment:
     """One copy of a segment.
 
     Attributes:
-        id: of the copy, as text.
-        start_offset: base offset of the segment.
+        id: the id of the copy, as text.
+        start_offset: the base offset of the segment.
         end_offset: its last offset, inclusive.
         epochs: the leader epochs with records in it. The first begins at `start_offset`, or after
             it where the log's start had moved into the segment before it was copied.
         size: bytes of the log.
         max_timestamp: its largest, in ms; -1 where it is not known.
         event_ms: time of the last change.
-        state: of the copy.
+        state: the state of the copy.
         custom: the store's own metadata.
     """
 
@@ -129,7 +129,7 @@ class EpochIndex:
                 del epoch_segments.segments[start]
 
     def find(self, epoch: int, offset: int) -> RemoteSegment | None:
-        """The segment with an offset of an epoch; None without one."""
+        """The segment with an offset of an epoch; None if there is none."""
         epoch_segments = self._epochs.get(epoch)
         at = 0 if epoch_segments is None else bisect_right(epoch_segments.starts, offset)
         if epoch_segments is None or not at:
@@ -138,7 +138,7 @@ class EpochIndex:
         return segment if offset <= end else None
 
     def highest(self, epoch: int) -> int:
-        """The highest offset of an epoch that was ever copied; -1 without one."""
+        """The highest offset of an epoch that was ever copied; -1 if none was."""
         epoch_segments = self._epochs.get(epoch)
         return -1 if epoch_segments is None else epoch_segments.highest
 

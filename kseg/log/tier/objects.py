@@ -66,9 +66,9 @@ class Replay:
     """The segments of one partition, from the records of the metadata topic in their order.
 
     Attributes:
-        segments: by id, also removed ones.
-        index: the finished ones by leader epoch and offset.
-        faults: the records that contradict those before them.
+        segments: keyed by id, removed ones too.
+        index: the finished segments, to look up by leader epoch and offset.
+        faults: the records that contradict records before them.
     """
 
     def __init__(self) -> None:
@@ -244,7 +244,7 @@ class SegmentObjects:
     """The objects of one copy of a segment.
 
     Attributes:
-        base_offset: of the segment.
+        base_offset: the base offset of the segment.
         log_url: the URL that the log should have, for messages.
         places: the objects, by extension.
         keys: files of private keys, by the ids of key pairs.
@@ -304,10 +304,10 @@ class SegmentObjects:
         return INDEXES in self.places
 
     def object_of(self, extension: str) -> StoredObject:
-        """The object that a file lies in.
+        """The object that has a file of the segment.
 
         Raises:
-            FileNotFoundError: the tier lacks it.
+            FileNotFoundError: the tier lacks the file.
         """
         name = INDEXES if self.is_chunked and extension != "log" else extension
         if name not in self.places:
@@ -383,8 +383,8 @@ class TierPath(PosixPath):
     """The path of a file of a segment in a tier; no disk has a file of this name.
 
     Attributes:
-        objects: of the segment.
-        extension: of the file.
+        objects: the objects of the segment.
+        extension: the extension of the file.
     """
 
     __slots__ = ("extension", "objects")
@@ -478,13 +478,13 @@ _CHUNKED_SUFFIXES: Final = ("log", INDEXES, MANIFEST)
 
 @dataclass(slots=True)
 class Group:
-    """The objects of one partition under one prefix, by segment: start offset and id.
+    """The objects of one partition under one prefix, keyed by segment: start offset and id.
 
     Attributes:
         layout: "local", "aiven" or "pinterest".
         directory: the prefix.
-        topic: of an Aiven tier with what its key prefix may have put before the topic.
-        topic_id: None where the layout has none.
+        topic: for an Aiven tier with what its key prefix may have put before the topic.
+        topic_id: None if the layout has none.
         partition: its number.
         segments: the objects of each by extension.
     """

@@ -79,9 +79,9 @@ class TierLog:
         local: the local part; None if there is none.
         layout: "local" (LocalTieredStorage), "aiven", "pinterest", or "none" for nothing there.
         source: the source of the list of segments: "metadata", "manifests" or "names".
-        topic_id: of the topic; None if unknown.
-        copies: every copy in the tier, by id, with copies that are not read.
-        spans: the offsets that readers take from each copy, without those of local segments.
+        topic_id: the id of the topic; None if unknown.
+        copies: every copy in the tier, keyed by id, with copies that are not read.
+        spans: the offsets that readers get from each copy, without those of local segments.
         strays: URLs of objects that belong to no finished copy.
         faults: why copies cannot be read, and unusable records of the metadata. A read of the
             offsets of such a copy raises its fault.
@@ -114,7 +114,7 @@ class TierLog:
 
     @property
     def highest_remote(self) -> int:
-        """The highest offset in the tier, inclusive; -1 for none: what `lookup` answers to -5."""
+        """The highest offset in the tier, inclusive; -1 if it is empty: `lookup`'s answer to -5."""
         highest = -1
         for entry, following in pairwise((*self.lineage, EpochEntry(-1, INT64_MAX))):
             copied = min(self.index.highest(entry.epoch), following.start_offset - 1)
@@ -123,7 +123,7 @@ class TierLog:
 
     @property
     def copied_epochs(self) -> tuple[EpochEntry, ...]:
-        """All leader epochs that the newest segment was copied with; none if that is unknown.
+        """All leader epochs that the newest segment was copied with; empty if that is unknown.
 
         Raises:
             KsegError, OSError: its object cannot be read.
@@ -138,7 +138,7 @@ class TierLog:
         there is not.
 
         Args:
-            time: -1, the end; -2, the start; -3, the largest time, of local records alone; -4,
+            time: -1, the end; -2, the start; -3, the largest time of local records; -4,
                 the earliest local offset; -5, the highest in the tier; -6, the first that is to be
                 copied.
 
@@ -166,8 +166,8 @@ class Tier:
 
     Attributes:
         root: a URL, or a directory.
-        keys: files of private keys, by the ids of key pairs.
-        topic_id: of the topic, where its name has more than one.
+        keys: files of private keys, keyed by the ids of key pairs.
+        topic_id: the id of the topic, if its name has more than one.
     """
 
     root: str
@@ -192,7 +192,7 @@ class Tier:
         Args:
             root: a URL, or a directory.
             keys: files of private keys, by the ids of key pairs, for a tier that is encrypted.
-            topic_id: of the topic, where its name has more than one.
+            topic_id: the id of the topic, if its name has more than one.
 
         Raises:
             ValueError: the URL has credentials, or the topic id is none.
@@ -208,7 +208,7 @@ class Tier:
 
     @property
     def groups(self) -> list[Group]:
-        """The objects by partition, from the listing."""
+        """The objects of each partition, from the listing."""
         if self._groups is None:
             self._groups = grouped(listed(self.root))
         return self._groups
@@ -220,12 +220,12 @@ class Tier:
         return [PartitionName(*name) for name in sorted(names)]
 
     def log(self, path: StrPath, *, mapping: Mapping = "auto") -> TierLog:
-        """A partition by its directory, which need not be there: its name says which one.
+        """The partition that a directory names; the directory need not exist.
 
         Args:
-            path: of the partition directory. The metadata topic and the checkpoints are looked
+            path: the partition directory. The metadata topic and the checkpoints are looked
                 for beside it.
-            mapping: of the local files.
+            mapping: how local files are opened.
 
         Raises:
             NotALogError: the name is none of a partition, or there is nothing of it.
@@ -253,8 +253,8 @@ class _LogBuilder:
     """Builds the log of a partition from the listing of a tier and the local part.
 
     Attributes:
-        start: the log's start in the checkpoint of the data directory; None without one.
-        faults: of segments in the tier.
+        start: the log's start in the checkpoint of the data directory; None if it has none.
+        faults: the faults of segments in the tier.
         strays: URLs of objects that belong to no finished copy.
         unread: copies whose offsets are not known, each with its fault.
     """
@@ -310,7 +310,7 @@ class _LogBuilder:
         )
 
     def _replays(self) -> dict[str, Replay]:
-        """The partition's segments by topic id, from the metadata topic beside the log."""
+        """The partition's segments, keyed by topic id, from the metadata topic beside the log."""
         beside, pattern = self.path.resolve().parent, f"{InternalTopic.REMOTE}-*"
         replays_and_faults = self.tier._replays.get(str(beside))
         if replays_and_faults is None:
@@ -396,7 +396,7 @@ class _LogBuilder:
         self.strays += sorted(stored.url for stored in stored_objects.values())
 
     def _by_contents(self, groups: list[Group]) -> tuple[str, list[Copy]]:
-        """Find copies by the objects themselves, where no metadata topic tells of them.
+        """Find copies by the objects themselves, if there is no metadata topic.
 
         Returns:
             "manifests" if there are any, which name the offsets; else "names", with which the
@@ -408,7 +408,7 @@ class _LogBuilder:
         copies: list[Copy] = []
         works = {"aiven": self._of_manifest, "local": self._of_contents, "pinterest": self._of_name}
         for group in groups:
-            items = sorted(group.segments.items())  # by base offset and id
+            items = sorted(group.segments.items())  # sorted by base offset and id
             whole = []  # of each complete one its objects, its key, and where the next one begins
             for at, (key, stored_objects) in enumerate(items):
                 after = items[at + 1][0][0] if at + 1 < len(items) else None
@@ -416,7 +416,7 @@ class _LogBuilder:
                     whole.append((self._objects(*key, stored_objects, group.directory), key, after))
                 else:
                     self._note_strays(stored_objects)
-            # An object after the last whole one does not tell where that ends.
+            # An object after the last whole one does not show where that one ends.
             whole[-1:] = [(objects, key, None) for objects, key, _after in whole[-1:]]
             with ThreadPoolExecutor(_AT_ONCE, "kseg-tier") as pool:
                 answers = list(pool.map(partial(self._or_fault, works[group.layout]), whole))
@@ -680,7 +680,7 @@ def holes(spans: Sequence[Span], start: int | None, end: int | None) -> list[tup
 
 
 def holes_text(ranges: list[tuple[int, int]]) -> str | None:
-    """A sentence about holes; None without holes."""
+    """A sentence about holes; None if there are none."""
     if not ranges:
         return None
     listed = ", ".join(f"{first} to {last}" for first, last in ranges)

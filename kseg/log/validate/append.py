@@ -114,8 +114,8 @@ def rebuild(
 
     Args:
         inflated: the records, checked already.
-        header: of the first batch; its producer and transaction stay.
-        rules: the format that is wanted.
+        header: the header of the first batch; its producer and transaction stay.
+        rules: the format to build.
         target: the codec that is wanted.
         next_offset: offset of the first record.
         now_ms: the time of the append.
@@ -177,7 +177,7 @@ def _plain_table(inflated: Inflated, header: BatchHeader) -> BatchTable:
 
 
 def _columns(inflated: Inflated, header: BatchHeader) -> Mapping[str, Any] | None:
-    """The records of an append, without their offsets; None without records."""
+    """The records of an append, without their offsets; None if there are no records."""
     table = _plain_table(inflated, header)
     pieces = list(decode(inflated.data, table, _WHOLE))
     if not pieces:
@@ -224,11 +224,11 @@ def batch_head(
     log_append: bool,
     max_timestamp: int | None,
 ) -> bytes:
-    """The head of a magic 2 batch: 21 bytes, or 43 where its time changes and so its checksum.
+    """The head of a magic 2 batch: 21 bytes, or 43 if its time changes and so its checksum.
 
     Args:
         view: the batch.
-        header: of the batch.
+        header: the header of the batch.
         last_offset: its new last offset.
         leader_epoch: its new epoch.
         log_append: whether its time becomes the log's.
@@ -236,7 +236,7 @@ def batch_head(
 
     Source: Kafka DefaultRecordBatch.setLastOffset, setPartitionLeaderEpoch, setMaxTimestamp.
     """
-    # As it is stored: the last offset of a header that lies may have gone round 64 bits.
+    # As it is stored: a wrong last offset in a header may be beyond 64 bits, and wrapped.
     _, delta, base_timestamp, _ = _TIMED_HEAD.unpack_from(view, 21)
     front = (
         wrap_int64(last_offset - delta),
@@ -260,7 +260,7 @@ def entry_head(
 
     Args:
         view: the entry.
-        header: of the entry.
+        header: the header of the entry.
         offset: its new offset.
         log_append: whether its time becomes the log's.
         timestamp: its new time.
@@ -324,7 +324,7 @@ def validate_append(
         ValueError: `next_offset` or `now_ms` is negative, or has more than 64 bits.
         CorruptRecordError: a size, magic or checksum is wrong, or the last batch is cut short.
         InvalidRecordError, InvalidTimestampError: the batch or records in it break a rule;
-            `.record_errors` names each record. Kafka checks of producers alone that a header counts
+            `.record_errors` names each record. Kafka checks only for producers that a header counts
             its offsets. Here a header is refused from every origin if it spans no offset, or more
             than there are records: the batch would overlap the batch before it, and `recover`
             cuts a log there.
@@ -472,7 +472,7 @@ def validate(
 
 
 def _check_total(append: ValidatedBatch, rules: AppendRules) -> ValidatedBatch:
-    """Refuse an append that is larger than a segment may be; else return it."""
+    """Refuse an append that is larger than a segment may be; otherwise return it."""
     limit = rules.append_bytes_max
     if limit is not None and len(append) > limit:
         raise RecordBatchTooLargeError(f"an append of {len(append)} bytes, a segment holds {limit}")

@@ -74,7 +74,7 @@ def check_end(table: BatchTable, size: int) -> None:
 
     Args:
         table: the walk over all of the buffer.
-        size: of the buffer, in bytes.
+        size: the size of the buffer, in bytes.
 
     Raises:
         CorruptRecordError: a size or magic that no batch has; zeros for a size among them.
@@ -147,7 +147,7 @@ def check_whole(table: BatchTable, size: int) -> None:
 
     Args:
         table: the walk over all of the buffer.
-        size: of the buffer, in bytes.
+        size: the size of the buffer, in bytes.
 
     Raises:
         CorruptRecordError: the last bytes are not a whole batch.
@@ -213,7 +213,7 @@ def _refuse_first(
     ignore_sizes: bool,
     metrics: ValidationMetrics | None,
 ) -> None:
-    """Raise the error of the first faulty batch; of its faults, the first one in Kafka's order."""
+    """Raise the error of the first faulty batch; if it has several, the first in Kafka's order."""
     first_refusal: tuple[int, Callable[[BatchHeader], KsegError]] | None = None
     for refused, error in _refusals(batches, rules, ignore_sizes):
         if isinstance(refused, bool):
@@ -361,10 +361,10 @@ class RecordCounts(NamedTuple):
 
     Attributes:
         status: why no sound record follows the last one; 0 where all are sound.
-        records: how many are sound.
-        max_timestamp: the largest timestamp; -1 for none.
-        max_record: the first message of magic 1 that has it; -1 for none.
-        record_bytes: the size of the records by Kafka's count, uncompressed.
+        records: the number of sound records.
+        max_timestamp: the largest timestamp; -1 if there is none.
+        max_record: the first message of magic 1 that has it; -1 if there is none.
+        record_bytes: the size of the records as Kafka counts it, uncompressed.
         sequential: whether offsets go 0, 1, 2.
         bad_magic, no_key, bad_timestamp, bad_timestamp_type: records refused for each reason.
     """
@@ -484,11 +484,11 @@ def _check_rules(
     now_ms: int,
     metrics: ValidationMetrics,
 ) -> RecordCounts:
-    """The result of a pass over records; raises what is wrong with them.
+    """The result of a pass over records; raises the faults that the pass notes.
 
     Args:
         look: the kernel's pass, which notes as many refused records as `faults` has rows.
-        headers: of the batch with all records, or a table with a message of its own for each.
+        headers: the header of the batch with all records, or a table with one message for each.
         rules, now_ms, metrics: see `examine_batch`.
     """
     look = partial(
@@ -499,9 +499,7 @@ def _check_rules(
         before_max=rules.timestamp_before_max_ms,
         after_max=rules.timestamp_after_max_ms,
     )
-    record_counts = RecordCounts._make(
-        look(faults=_NO_FAULTS)
-    )  # counts alone; see `_refusal_error`
+    record_counts = RecordCounts._make(look(faults=_NO_FAULTS))  # only counts; see `_refusal_error`
     metrics.invalid_magic += record_counts.bad_magic
     metrics.no_key_compacted += record_counts.no_key
     metrics.invalid_checksum += record_counts.status == _MESSAGE_CRC
@@ -580,7 +578,7 @@ class Inflated:
     Attributes:
         data: plain batches or messages.
         body: the records in it: after the header of a batch, or all of the messages.
-        table: of the append as it was given; where there was a codec, `data` differs.
+        table: the headers of the append as it was given; `data` differs if that had a codec.
     """
 
     data: memoryview

@@ -35,17 +35,17 @@ class AppendRules:
     Attributes:
         magic: the format that is stored, 0 to 2.
         compression: the codec that is stored; None to keep the producer's.
-        level: of that codec, for rebuilt batches; None for Kafka's default.
+        level: the level of that codec, for rebuilt batches; None for Kafka's default.
         compacted: the log is compacted, so every record needs a key.
         timestamp_type: create time or log append time.
         timestamp_before_max_ms: how much older than now a create time may be, in ms.
         timestamp_after_max_ms: how much newer than now it may be, in ms.
         leader_epoch: written into batches of magic 2; for a Raft leader the epoch that they must
             have.
-        origin: of the batches.
-        batch_bytes_max: `max.message.bytes`, the 12 of offset and size among them; None for none.
-        append_bytes_max: `segment.bytes`; None for none.
-        zstd_allowed: false where the inter-broker version is below 2.1.
+        origin: where the batches come from.
+        batch_bytes_max: `max.message.bytes`, with the 12 of offset and size; None for no limit.
+        append_bytes_max: `segment.bytes`; None for no limit.
+        zstd_allowed: false if the inter-broker version is below 2.1.
         inflated_bytes_max: no batch may inflate to more bytes.
 
     Raises:
@@ -145,15 +145,15 @@ class ValidatedBatch:
         head: the bytes that were made or changed: 21 of a batch of magic 2 whose time stays, 43
             where it does not, 26 of a wrapper message, or everything.
         first_offset, last_offset: the offsets given.
-        record_count: how many records.
-        max_timestamp: the largest timestamp; -1 for none.
-        offset_of_max_timestamp: the last offset of the batch that has it; -1 for none.
+        record_count: the number of records.
+        max_timestamp: the largest timestamp; -1 if there is none.
+        offset_of_max_timestamp: the last offset of the batch that has it; -1 if there is none.
         tail: the bytes after the head, borrowed from the input, which must not change until they
             are written; empty if all was rebuilt.
         sizes_maybe_changed: whether batches were rebuilt, so that their sizes may differ.
         log_append_time: the time of the append in ms under log append time, else -1.
         stats: its cost.
-        table: the headers, where they were read and keep their offsets; else None.
+        table: the headers, if they were read and keep their offsets; else None.
     """
 
     head: bytes
