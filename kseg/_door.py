@@ -43,10 +43,10 @@ def door(package: str, file: str) -> tuple[list[str], Callable[[str], Any]]:
 def renamed(
     **names: str,
 ) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """A decorator of a function whose keywords have other names now; it takes the old ones, too.
+    """A decorator for a function whose keywords were renamed; it accepts the old names too.
 
     Args:
-        names: the new name of each old one.
+        names: old name -> new name.
     """
 
     def decorate(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:

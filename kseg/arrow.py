@@ -91,7 +91,7 @@ def schema(fields: Iterable[str], kinds: Mapping[str, Any] | None = None) -> pa.
 
     Args:
         fields: their names, in this order.
-        kinds: the kinds of decoded fields, by name.
+        kinds: the kinds of decoded fields, keyed by name.
 
     Raises:
         ValueError: an unknown field.
@@ -116,10 +116,10 @@ _DIGITS_MAX = 38
 def for_engines(kind: pa.Schema) -> pa.Schema:
     """A schema as engines query it: the topic comes first, and times are in microseconds.
 
-    Engines ask for the first column where they only count, and compare times in microseconds.
+    Engines read the first column if they only count, and compare times in microseconds.
 
     Args:
-        kind: of the records.
+        kind: the kind of the records.
     """
     fields = sorted(kind, key=lambda field: field.name != "topic")
     return pa.schema(
@@ -147,7 +147,7 @@ def check_types(kinds: Mapping[str, Any], engine: str, way_out: str = "") -> Non
     """Refuse decoded values of a type that an engine does not have, before it gets them.
 
     Args:
-        kinds: of the decoded columns, by name.
+        kinds: the kinds of the decoded columns, keyed by name.
         engine: the name of the engine.
         way_out: what helps beside another decoding, with " or " after it.
 
@@ -178,7 +178,7 @@ def _parts(kind: pa.DataType) -> Iterator[str]:
 
 
 def _type_of(kind: Any) -> pa.DataType:
-    """The type of a kind; of values that have schemas, they or their decoding bring it."""
+    """The Arrow type of a kind; values that have schemas, or their decoding, have their own."""
     return KIND_TYPES[kind] if isinstance(kind, Kind) else getattr(kind, "type", kind)
 
 
@@ -215,12 +215,12 @@ def to_reader(
     fields: tuple[str, ...],
     kinds: Mapping[str, Any] | None = None,
 ) -> pa.RecordBatchReader:
-    """Pieces of records as a reader of record batches; nothing is read before it is asked for.
+    """Pieces of records as a reader of record batches; nothing is read before the first request.
 
     Args:
         pieces: each with all of the fields; each becomes one record batch.
         fields: names of columns, in order.
-        kinds: the kinds of decoded fields, by name.
+        kinds: the kinds of decoded fields, keyed by name.
 
     Raises:
         ValueError: an unknown field.
@@ -239,7 +239,7 @@ def stream(
 
     Args:
         pieces: as for `to_reader`.
-        fields: likewise.
+        fields: as for `to_reader`.
         requested_schema: an `arrow_schema` capsule with the schema that the consumer would like;
             None for that of `schema`.
         kinds: as for `to_reader`.
@@ -394,7 +394,7 @@ def timestamp_array(values: np.ndarray[Any, Any]) -> pa.Array:
     panics and Python has no `datetime`.
 
     Args:
-        values: int64[n]; of another type or layout, they are copied.
+        values: int64[n]; values of another type or layout are copied.
     """
     times = np.ascontiguousarray(values, np.int64)
     usual = not len(times) or (times.min() > NO_TIMESTAMP and times.max() < DATETIMES_MS.stop)
@@ -441,12 +441,12 @@ def texts_array(texts: Sequence[str]) -> pa.Array:
 
 
 def repeated_array(value: str | int | None, kind: pa.DataType, count: int) -> pa.Array:
-    """One value, as often as there are rows.
+    """One value, repeated for each row.
 
     Args:
         value: a text or a number; None for null.
         kind: the type of the array.
-        count: how many rows.
+        count: the number of rows.
     """
     if value is None:
         return pa.nulls(count, kind)

@@ -204,7 +204,7 @@ def _bytes_of(arrays: dict[str, pa.Array]) -> int:
 
 
 def _data_bytes(array: pa.Array) -> int:
-    """Bytes of a binary column; of headers, the larger of names and values, or their number."""
+    """Bytes of a binary column; for headers, the larger of names and values, or their number."""
     if array.type in _CONTIGUOUS:
         ends = _ends(array)
         return int(ends[-1]) - int(ends[0])

@@ -59,8 +59,8 @@ class ReplicasError(ValueError):
     """Two directories are replicas of one partition, whose records would count twice.
 
     Attributes:
-        reason: in words.
-        command: the command that makes one log of both.
+        reason: a sentence.
+        command: the command that makes one log of both directories.
     """
 
     def __init__(self, name: str, first: Path, second: Path) -> None:
@@ -80,10 +80,10 @@ class Catalog:
 
     Attributes:
         partitions: each once, in order.
-        selection: that chose them.
+        selection: the selection that chose them.
         left_out: the paths that are not read; a line was written about those that a broker has set
             aside, and about replicas.
-        data_directories: those among the paths.
+        data_directories: the data directories among the paths.
         not_chosen: the partitions that the selection does not choose.
         named: the paths as they were given, but for globs.
     """
@@ -121,7 +121,7 @@ class Catalog:
             set_aside: include the partitions of data directories that no broker serves. A path
                 that names such a partition includes it anyway.
             on_error: "raise" the error of the first path that cannot be read, or "skip" it.
-            files: the files that paths may name, beside directories: "refuse" all, take those of
+            files: the files that paths may name, beside directories: "refuse" all, accept those of
                 "batches", or "all" files of Kafka.
             may_be_empty: accept that no partition is here, or that none is chosen.
 
@@ -250,7 +250,7 @@ def _takes(selection: Selection | Chosen, entry: Partition) -> bool:
 
 
 def _why_nothing(selection: Selection | Chosen, here: Sequence[Partition]) -> str:
-    """Why none of the partitions is chosen, in words."""
+    """A sentence why none of the partitions is chosen."""
     if isinstance(selection, Selection):
         return selection.why_nothing((entry.topic, entry.partition) for entry in here)
     return "no partition here is chosen"
@@ -292,8 +292,8 @@ def _readable_entries(
 ) -> Iterator[Partition]:
     """The entries whose directory can be listed, and whose logs can be opened.
 
-    Callers that take files of all kinds say by themselves what of a named directory they cannot
-    read: those are `trusted`.
+    Callers that accept files of all kinds report by themselves what they cannot read in a named
+    directory: those entries are `trusted`.
     """
     for entry in entries:
         error = None if entry.path in trusted else _why_unreadable(entry)
@@ -304,7 +304,7 @@ def _readable_entries(
 
 
 def _skip(path: Path, error: OSError, left_out: list[LeftOut], on_error: str) -> None:
-    """Note a path that cannot be read; with "raise" its error is raised."""
+    """Note a path that cannot be read; if `on_error` is "raise", raise the error."""
     if on_error == "raise":
         raise error
     left_out.append(LeftOut.of(path, error))

@@ -58,9 +58,9 @@ def nearest(word: str, names: Iterable[str], similar: float = 0.6) -> str:
     """The name that is most similar to a word; empty if none is.
 
     Args:
-        word: that is unknown.
-        names: that there are.
-        similar: from 0 to 1, the least likeness.
+        word: the unknown word.
+        names: the names that exist.
+        similar: the least likeness, from 0 to 1.
     """
     from difflib import get_close_matches  # slow to load, and seldom needed
 
@@ -71,9 +71,9 @@ def suggestion(words: Iterable[str], names: Iterable[str], otherwise: str = "") 
     """The end of a message about unknown words: the most similar name, or other help.
 
     Args:
-        words: that are unknown.
-        names: that there are.
-        otherwise: follows a semicolon where no name is similar; nothing does without it.
+        words: the unknown words.
+        names: the names that exist.
+        otherwise: follows a semicolon if no name is similar; if empty, nothing does.
     """
     candidates = list(names)
     for word in words:

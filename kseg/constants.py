@@ -119,7 +119,7 @@ def codec_of(codec: Codec) -> Compression:
 
 
 def codec_label(codec: int) -> str:
-    """Kafka's name of a codec by its number; `unknown5` for a number without one."""
+    """Kafka's name of the codec with a number; `unknown5`, for example, if it has no name."""
     try:
         return Compression(codec).label
     except ValueError:
@@ -207,7 +207,7 @@ class InternalTopic(StrEnum):
 
 
 class ConnectTopic(StrEnum):
-    """The topics of Connect and MirrorMaker whose records are known, by names that they can have.
+    """The topics of Connect and MirrorMaker whose records are known, by their usual names.
 
     See `topic_named` for all of their names.
     """

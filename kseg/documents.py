@@ -26,7 +26,7 @@ def frozen_dataclass(made: type | None = None, /, **how: bool) -> Any:
 
     Args:
         made: the class.
-        how: more of `dataclasses.dataclass`.
+        how: more arguments of `dataclasses.dataclass`.
     """
     return dataclass(made, frozen=True, slots=True, **how)
 

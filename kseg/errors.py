@@ -134,7 +134,7 @@ def os_reason(error: OSError) -> str:
 
 
 def text_of(error: KsegError | OSError) -> str:
-    """An error in words, without the path if the file system made it."""
+    """The text of an error, without the path if the file system made it."""
     return os_reason(error) if isinstance(error, OSError) else str(error)
 
 
@@ -217,7 +217,7 @@ class UnexpectedAppendOffsetError(OffsetsOutOfOrderError):
     """A follower's batches begin before the log's end (UnexpectedAppendOffsetException).
 
     Attributes:
-        first_offset, last_offset: of the refused batches, as far as their headers state them.
+        first_offset, last_offset: the bounds of the refused batches, if their headers state them.
     """
 
     first_offset: int = -1
@@ -229,7 +229,7 @@ class InconsistentTopicIdError(AppendError):
 
 
 class OffsetOverflowError(AppendError):
-    """An offset lies below its segment's base, 2^31 and more above it, or is the last of all.
+    """An offset is below its segment's base, 2^31 or more above it, or is the last of all.
 
     No offset is left beyond 2^63 - 1.
 
@@ -274,7 +274,7 @@ class MissingFieldError(KsegError, KeyError, AttributeError):
 
 
 class OffsetOutOfRangeError(KsegError, LookupError):
-    """The offset lies before the log's start or beyond its end."""
+    """The offset is before the log's start or beyond its end."""
 
 
 class NotALogError(KsegError):

@@ -18,7 +18,7 @@ def require(module: str, *, extra: str = "") -> ModuleType:
 
     Args:
         module: its dotted name.
-        extra: the extra of kseg that brings it; empty without one.
+        extra: the extra of kseg that installs it; empty if there is none.
 
     Raises:
         MissingExtraError: it, or a module that it needs, is not installed.
@@ -42,7 +42,7 @@ def check_memory(error: ImportError) -> None:
     """Raise MemoryError in place of an ImportError for lack of memory.
 
     Args:
-        error: of an import.
+        error: the error of an import.
 
     Raises:
         MemoryError: there was no memory to load the module.

@@ -19,7 +19,7 @@ _Value = TypeVar("_Value")
 
 #: Rows that a notebook shows of a report; bytes of a value; characters of a `repr`, or a cell.
 _ROWS, _VALUE_BYTES, _REPR_CHARACTERS = 200, 60, 500
-#: A row of a table in the making: values by the names of columns; and the rows of a table.
+#: A row of a table to be made: column name -> value; and the rows of a table.
 Row: TypeAlias = dict[str, Any]
 TableRows: TypeAlias = Sequence[Mapping[str, Any]]
 #: The columns of reports that are no whole numbers, by their types.
@@ -88,7 +88,7 @@ class Frames:
         """The rows as a `pandas.DataFrame`; needs pandas and `kseg[arrow]`.
 
         Args:
-            options: of `pyarrow.Table.to_pandas`.
+            options: arguments of `pyarrow.Table.to_pandas`.
         """
         require("pandas")
         frame: pandas.DataFrame = self._table_for("pandas").to_pandas(**options)
@@ -122,17 +122,17 @@ class Table(Frames):
         return f"{len(self.table_rows())} rows"
 
     def table_rows(self) -> TableRows:
-        """The rows: numbers, text, lists or None by the names of the columns."""
+        """The rows: numbers, text, lists or None, keyed by the names of the columns."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        """One line; `print` shows more where the report has more to say."""
+        """One line; `print` shows more if the report has more to say."""
         line = f"{type(self).__name__}({self.title})"
         return line if len(line) <= _REPR_CHARACTERS else f"{line[: _REPR_CHARACTERS - 4]}...)"
 
     def _repr_html_(self) -> str:
         """The title and the first rows, for notebooks."""
-        from html import escape  # for notebooks alone
+        from html import escape  # imported late: only notebooks need it
 
         rows = self.table_rows()
         more = f"{len(rows)} rows" if len(rows) > _ROWS else ""
@@ -152,7 +152,7 @@ class Table(Frames):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The document of the verb's `--json`; of a report without one, `{"rows": [...]}`.
+        """The document of the verb's `--json`; `{"rows": [...]}` if there is no such verb.
 
         Times of rows are ISO 8601, and bytes are base64.
         """
@@ -213,7 +213,7 @@ def html_table(rows: TableRows, *, more: str = "") -> str:
         rows: the cells of each row by column.
         more: a line after the table.
     """
-    from html import escape  # for notebooks alone
+    from html import escape  # imported late: only notebooks need it
 
     names = dict.fromkeys(name for row in rows for name in row)
     head = "".join(f"<th>{escape(name)}</th>" for name in names)

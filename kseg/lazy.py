@@ -83,9 +83,9 @@ class _Reading:
     """One reading of a frame.
 
     Attributes:
-        step: held while it makes a piece.
+        step: the lock that is held while it makes a piece.
         batches: its pieces.
-        is_inside: whether a thread of Polars is within its Python code.
+        is_inside: whether a thread of Polars runs its Python code.
     """
 
     __slots__ = ("__weakref__", "batches", "is_inside", "step")
@@ -129,12 +129,12 @@ def _in_arrow(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def polars_frame(schema: pa.Schema, read: Read, *, is_pure: bool, about: str) -> polars.LazyFrame:
-    """A lazy frame, which reads the pieces that a query asks for.
+    """A lazy frame, which reads the pieces that a query needs.
 
     Args:
-        schema: of the records.
-        read: gives the pieces.
-        is_pure: whether each reading gives the same records.
+        schema: the schema of the records.
+        read: returns the pieces.
+        is_pure: whether each reading returns the same records.
         about: a line for the frame's `explain`.
 
     Raises:
@@ -347,7 +347,7 @@ def _arrow_tree(filter: ds.Expression) -> Any:
 
 
 def _of_arrow(tree: Any) -> Iterator[Condition]:
-    """The comparisons in a filter that hold together, as of `_of_polars`; from `_arrow_tree`."""
+    """The comparisons in a filter that must all hold, as in `_of_polars`; from `_arrow_tree`."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -400,10 +400,10 @@ class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]  # pyarrow has no t
         """A dataset.
 
         Args:
-            schema: of the records.
-            read: gives the pieces.
-            about: its `repr`.
-            pushed: gives the scan that the latest query read.
+            schema: the schema of the records.
+            read: returns the pieces.
+            about: the text of its `repr`.
+            pushed: returns the scan that the latest query read.
         """
         super().__init__(schema.empty_table())
         self._read, self._about, self._pushed = read, about, pushed
@@ -424,11 +424,11 @@ class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]  # pyarrow has no t
         batch_size: int | None = None,
         **_hints: Any,
     ) -> Any:
-        """A scanner of some columns of the records that a filter takes.
+        """A scanner of some columns of the records that a filter selects.
 
         Args:
-            columns: names, or expressions by name; all columns if None.
-            filter: takes the rows for which it is true.
+            columns: names, or name -> expression; None for all columns.
+            filter: selects the rows for which it is true.
             batch_size: the most rows of a batch.
             _hints: how other datasets read ahead.
 
@@ -499,7 +499,7 @@ class PieceScanner:
         """The first records.
 
         Args:
-            num_rows: how many.
+            num_rows: the number of records.
         """
         read = self.to_batches(num_rows if self._filter is None else None)
         return pa.Table.from_batches(list(first_rows(read, num_rows)), self.projected_schema)

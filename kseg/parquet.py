@@ -52,8 +52,8 @@ def parquet_writer(
     Args:
         sink: a path, or a file to write to.
         fields: names of `kseg.arrow`, in order.
-        kinds: of decoded fields.
-        first: the first row group, which shows whether keys repeat; None for no rows.
+        kinds: the kinds of decoded fields.
+        first: the first row group, which shows whether keys repeat; None if there are no rows.
         compression: as pyarrow names it.
         metadata: further metadata of the schema.
     """
@@ -87,7 +87,7 @@ def _keys_repeat(table: pa.Table | None) -> bool:
 
 
 class ParquetFile:
-    """One file of record columns, written row group by row group."""
+    """A Parquet file of record columns, written row group by row group."""
 
     def __init__(
         self,
@@ -98,12 +98,12 @@ class ParquetFile:
         *,
         compression: str = "zstd",
     ) -> None:
-        """Begin it; nothing is written yet.
+        """Begin the file; nothing is written yet.
 
         Args:
             sink: a file open for writing bytes, as pyarrow takes it.
             fields: names of columns, in order; each piece has all of them.
-            kinds: of decoded fields, by name.
+            kinds: the kinds of decoded fields, keyed by name.
             metadata: further metadata of the schema.
             compression: as pyarrow names it.
         """

@@ -46,7 +46,7 @@ _HERE: Final = local()
 #: The runs that are not finished.
 _runs: Final = WeakSet["_Run"]()
 
-#: Results that a piece keeps until those before it are taken.
+#: The most results that a piece keeps until those before it are received.
 ROOM: Final = 64
 #: The most bytes of all waiting results.
 ROOM_BYTES: Final = 16 << 20
@@ -481,7 +481,7 @@ class At:
     __slots__ = ("_work", "path")
 
     def __init__(self, path: StrPath, work: Work) -> None:
-        """The same work."""
+        """Wrap the work."""
         self.path = path
         self._work = work
 

@@ -94,16 +94,16 @@ class AdoptionPlan(Table, VerbReport):
 
     Attributes:
         homes: the data directories.
-        partitions: by topic and number.
-        refused: why nothing can be adopted, in words, each with the command that helps.
+        partitions: sorted by topic and number.
+        refused: sentences why nothing can be adopted, each with the command that helps.
         before, after: what an operator types before the adoption, and after it.
         left_out: partitions of the sources that do not come in, and why.
         unfinished: an interrupted run had made all logs, and `apply` puts them in place.
-        config: the settings of the logs, by partition.
-        seen: the files that the plan was made for, by directory.
+        config: the settings of the logs, keyed by partition.
+        seen: the files that the plan was made for, keyed by directory.
         now_ms: the time of the plan.
         group_homes: the data directories among the sources with the commits of groups.
-        groups_command: the line of `after` that writes the file of these commits; "" without one.
+        groups_command: the line of `after` that writes the file of these commits; "" if none does.
     """
 
     COLUMNS = "topic partition source log_start_offset log_end_offset segments records bytes"
@@ -241,10 +241,10 @@ def plan_adoption(
         sources: partition directories, data directories, or URLs of them. Several copies of one
             partition are joined as `plan_merge` does. Directories that a broker has put aside are
             named.
-        into: the data directories of the broker; of all brokers with replicas of the topics.
-        topics: the topics, each with its name in the target; all but Kafka's own if None.
-        partitions: these alone: a number, or several.
-        at: the logs as they stood at this time; as they are if None.
+        into: the data directories of the broker, or of all brokers with replicas of the topics.
+        topics: the topics, each with its name in the target; None for all but Kafka's own.
+        partitions: adopt only these: a number, or several.
+        at: the logs as they were at this time; None for all that they have.
         cut: where each ends then: "first", before the first batch with a later time; or
             "last", after the last batch that began no later. If records have later times than
             their transactions, "last" may take the end of a producer's transaction for that of its
@@ -252,7 +252,7 @@ def plan_adoption(
         undecided: the end of open transactions of which nothing tells how they ended: "abort",
             "commit", or "stop" to refuse.
         let_retention_delete: adopt also what the first passes of retention and of the cleaner take.
-        compare_checksums: whether to read all bytes; else headers alone, for a plan that is applied
+        compare_checksums: whether to read all bytes; false for only headers, if a plan is applied
             at once: `apply` compares each checksum in any case.
         metadata_directory: the directory with `__cluster_metadata-0`, if it is elsewhere.
         broker_config: the broker's `server.properties`.
@@ -376,7 +376,7 @@ class _Planning:
         Args:
             topic: its name in the target.
             copies: the directories of each partition number.
-            selection: of partitions; without one, sources and target have the same numbers.
+            selection: selects partitions; if None, sources and target must have the same numbers.
 
         Raises:
             KsegError: a partition cannot be adopted, so that none of the topic is.
@@ -406,7 +406,7 @@ class _Planning:
             entry, *others = copies[number]
             merge = _merge_copies(number, copies[number]) if others else None
             view = LogView.at(entry) if merge is None else merge.view
-            # Of one directory that Kafka has set aside (`-delete`, `-stray`) all records are taken,
+            # From a single directory that Kafka has set aside (`-delete`, `-stray`) all records come
             # not only those from the log's start on.
             is_set_aside = entry.kind and not others
             start = view.first_offset if is_set_aside else view.log_start_offset
@@ -559,7 +559,7 @@ class _Planning:
             self.after.append(self.groups_command)
 
     def note_replicas(self, adoptions: Sequence[PartitionAdoption]) -> None:
-        """Note the commands that add replicas, where the cluster has brokers without one."""
+        """Note the commands that add replicas, if the cluster has brokers without one."""
         cluster, own = self.brokers[0].settings.cluster, self.brokers[0].node_id
         brokers = () if cluster is None else cluster.facts["brokers"]
         others = sorted(node for (node,) in brokers if node != own)[: _REPLICAS - 1]
@@ -668,11 +668,11 @@ def _merge_copies(number: int, copies: Sequence[Partition]) -> PartitionMerge:
 
 
 def _why_incomplete(entry: Partition, view: LogView, first: int) -> str | None:
-    """Why a source lacks segments that only its tier has, in words; None if it lacks none.
+    """Says why a source lacks segments that only its tier has; None if it lacks none.
 
     Args:
         entry: the source.
-        view: of its log.
+        view: the view of its log.
         first: the first offset that is here, in this copy or in all copies together.
     """
     start = view.remote_start_offset

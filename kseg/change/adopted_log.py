@@ -58,12 +58,12 @@ _PIECE_BYTES: Final = 1 << 20
 
 @frozen_dataclass
 class AdoptedSegment(Documented):
-    """A segment that comes in.
+    """A segment that is adopted.
 
     Attributes:
-        base_offset: in its name.
-        bytes: of log.
-        max_timestamp: the largest time of its records in ms; -1 for none.
+        base_offset: the base offset in its name.
+        bytes: the size of its log.
+        max_timestamp: the largest time of its records in ms; -1 if there is none.
     """
 
     base_offset: int
@@ -73,25 +73,25 @@ class AdoptedSegment(Documented):
 
 @frozen_dataclass
 class PartitionAdoption(Documented):
-    """A log that comes in.
+    """A log that is adopted.
 
     Attributes:
         topic, partition: the target.
-        source: where the log is; of several copies, that of the last leader.
-        copies: the directories of several copies; none for one.
+        source: where the log is; if there are several copies, the last leader's.
+        copies: the directories of several copies; empty for a single one.
         targets: its directories, one for each replica.
-        leader_epoch: that its batches get.
+        leader_epoch: the epoch that its batches get.
         log_start_offset: the first offset to be read.
         source_end_offset: where it ends in the source, or is cut.
-        segments: rising.
-        records: of producers; in a compressed set of an old format each offset counts.
+        segments: sorted by base offset.
+        records: the producers' records; in a compressed set of an old format each offset counts.
         first_timestamp, last_timestamp: the time of the first batch, and the largest, in ms; -1
             for none.
-        transactions: those that are open before the end, and how each is ended.
-        behind: with a time, how many records of no later time lie after the cut "first", and how
+        transactions: those that are open at the end, and how each is ended.
+        behind: with a time, how many records of no later time are after the cut "first", and how
             many of a later time before the cut "last"; records of a batch count together.
-        left_out: what does not come in, in words.
-        notes: what else there is to know, in words.
+        left_out: sentences about what is not adopted.
+        notes: sentences about what else there is to know.
     """
 
     DOCUMENT = (
@@ -142,10 +142,10 @@ def tiles_of(
     """The whole batches of a log before an offset.
 
     Args:
-        view: of the log.
-        start: from the segment of this offset on.
+        view: the view of the log.
+        start: begin with the segment of this offset.
         end: batches that reach it are left out.
-        compare_checksums: if false, headers alone are read, and tiles have no bytes.
+        compare_checksums: if false, only headers are read, and tiles have no bytes.
 
     Yields:
         Of each segment at least one tile, which may have no batch.
@@ -159,7 +159,7 @@ def tiles_of(
         if info.base_offset >= end:
             return
         before = max(before, info.base_offset - 1)
-        # Headers alone are read faster than through a map, which takes whole pages.
+        # To read only headers is faster than a map, which loads whole pages.
         with view.open_segment(info, None if compare_checksums else "never") as segment:
             headers = (Tile(memoryview(b""), 0, table) for table in segment.headers())
             for tile in segment.walk(on_bad_crc="stop") if compare_checksums else headers:
@@ -184,13 +184,13 @@ class Walk:
 
     Attributes:
         entry: the source.
-        view: of its log.
+        view: the view of its log.
         copies: the directories of several copies that the view joins.
         topic, targets, leader_epoch: as for `PartitionAdoption`.
         start: the first offset to be read.
-        end: after the last batch.
-        state: of the producers there.
-        sizes: bytes and largest time (ms; -1 for none) of each segment, by its base offset.
+        end: the offset after the last batch.
+        state: the producers' state at `end`.
+        sizes: base offset of a segment -> its bytes and largest time (ms; -1 if there is none).
         magics: bit n is set where magic n occurs.
         gaps: first and last offsets between two segments that are in neither: the segment with
             them may be missing.
@@ -269,7 +269,7 @@ class Walk:
             )
 
     def faults(self) -> Iterator[str]:
-        """Why the log cannot be adopted, in words."""
+        """Sentences why the log cannot be adopted."""
         path = os.fspath(self.entry.path)
         if not 0 <= self.start <= self.end < _OFFSETS_END:
             yield f"{path}: offsets {self.start} to {self.end} are none that a broker gives"
@@ -290,11 +290,11 @@ def stage(
     now_ms: int,
     note: Callable[[int], None],
 ) -> None:
-    """Make the log of an adoption beside its place, lasting.
+    """Make the log of an adoption in the staging directory, lasting.
 
     Args:
         adoption: the log.
-        target: the partition directory whose place it will take.
+        target: the partition directory that it will replace.
         config: the settings of the log.
         now_ms: the time of the segments.
         note: called with the bytes that were made since.
@@ -342,7 +342,7 @@ class _Making:
     """A log that is being written, segment by segment.
 
     Attributes:
-        bytes: the number that was appended.
+        bytes: the number of bytes that were appended.
         end: the offset after the last batch; -1 before the first one.
     """
 
@@ -350,8 +350,8 @@ class _Making:
         """Begin with no segment.
 
         Args:
-            directory: of the log.
-            config: of its indexes.
+            directory: the directory of the log.
+            config: the settings of its indexes.
             now_ms: the clock.
             leader_epoch: the epoch that every batch gets.
         """
@@ -456,15 +456,15 @@ _Marker = tuple[str, BatchHeader]
 
 @frozen_dataclass
 class AdoptedTransaction(Documented):
-    """A transaction that is open at the end of what is taken from a log.
+    """A transaction that is open at the end of the adopted part of a log.
 
     Attributes:
         partition: as the source names it.
-        producer_id, producer_epoch: of its last batch.
-        coordinator_epoch: of the last marker of the producer; 0 without one.
-        first_offset, first_timestamp: of its first record; -1 for no time.
-        commits: its end; None where nothing decides it.
-        why: what decides it, in words.
+        producer_id, producer_epoch: the producer, as in its last batch.
+        coordinator_epoch: from the last marker of the producer; 0 if there is none.
+        first_offset, first_timestamp: of its first record; the time is -1 if it has none.
+        commits: whether it is committed; None if nothing decides it.
+        why: a phrase for what decides it.
     """
 
     partition: str
@@ -478,7 +478,7 @@ class AdoptedTransaction(Documented):
 
     @property
     def question(self) -> str:
-        """The transaction, and that nothing decides it, in words."""
+        """A sentence with the transaction, saying that nothing decides it."""
         return (
             f"{self.partition}: nothing tells the end of the transaction of producer "
             f"{self.producer_id} from offset {self.first_offset} on{self.why}: --undecided abort, "
@@ -492,10 +492,10 @@ def decide(
     at_ms: int | None,
     undecided: str,
 ) -> dict[AdoptedTransaction, AdoptedTransaction]:
-    """Decide open transactions, each alike in all partitions.
+    """Decide open transactions; a transaction has the same end in all partitions.
 
     Args:
-        transactions: that are open in one partition or several.
+        transactions: the transactions that are open in one partition or several.
         sources: all logs, each with the offset before which it is taken, 0 for none of it;
             `__transaction_state` among them if it is there.
         at_ms: the moment; None for the end of the sources. For a producer with a later marker in
@@ -570,7 +570,7 @@ def _states(
 ) -> tuple[dict[_Name, _State], dict[_Name, _State]]:
     """The first end of each transaction, and the last state, up to the moments of producers.
 
-    Of a log that is damaged on the way, the last states are not known, and ends alone count.
+    If the log is damaged on the way, the last states are unknown, and only ends count.
     """
     ends, last = dict[_Name, _State](), dict[_Name, _State]()
     for view in sources:

@@ -128,8 +128,8 @@ def plan_retention(
             own, or no setting for a log that is open for reading.
         now: the time that counts; None for the log's clock, or the machine's.
         high_watermark: as for `Log.open`, which takes it for a log that is open for appending.
-        tier: a URL or a directory with older segments; by default `__remote_log_metadata` beside
-            the partition decides.
+        tier: a URL or a directory with older segments; None for what `__remote_log_metadata` beside
+            the partition says.
 
     Raises:
         ValueError: a high watermark for a log that is open for appending.
@@ -169,11 +169,11 @@ class StayingSegment:
     Attributes:
         base_offset: from the file's name.
         path: the log file.
-        bytes: of the log file.
-        why: a word of this module.
+        bytes: the size of the log file.
+        why: a code of this module.
         until_ms: when it expires by time, if nothing changes; None for never by time.
         holder: the newest record up to it, and the log file that has it.
-        grows_bytes: bytes that the log has to grow before it expires by size; None without that
+        grows_bytes: how much the log must grow before it expires by size; None if there is no
             limit.
         is_held: whether a segment reaches above the high watermark, or is not in its tier, and so
             could not go anyway.
@@ -192,11 +192,11 @@ class StayingSegment:
 def segments_that_stay(
     log: Log, plan: RetentionPlan, *, config: LogConfig
 ) -> tuple[StayingSegment, ...]:
-    """Say why each segment stays that a plan leaves, oldest first, of a log open for reading.
+    """Say why each segment stays that a plan leaves, oldest first; for a log open for reading.
 
     Args:
         log: the log of the plan.
-        plan: from `plan_retention`.
+        plan: made by `plan_retention`.
         config: the settings of the plan, as `RetentionRules.config` has them.
 
     Raises:
@@ -250,14 +250,14 @@ def _why(
     is_held: bool,
     lacks: bool,
 ) -> str:
-    """The reason why a segment stays.
+    """The reason why a segment stays, as a code.
 
     Args:
         info: the segment.
         plan: leaves it.
         until: when it expires by time, in ms; None for never.
-        grows: bytes that the log has to grow before it expires by size; None for never.
-        is_held: as of `StayingSegment`.
+        grows: how much the log must grow before the segment expires by size; None if it never does.
+        is_held: as for `StayingSegment`.
         lacks: whether its tier does not have it.
     """
     is_due = (until is not None and until <= plan.now_ms) or (grows is not None and grows <= 0)
@@ -273,11 +273,11 @@ def _why(
 
 
 def state_or_view(log: Log | StrPath, high_watermark: HighWatermark | None) -> LogState | LogView:
-    """The state of a log that is open for appending; the view of any other, or of a path.
+    """The state of a log that is open for appending; the view of any other log, or of a path.
 
     Args:
         log: as for `plan_retention`.
-        high_watermark: of the caller.
+        high_watermark: the caller's high watermark.
 
     Raises:
         ValueError: a high watermark for a log that is open for appending.
@@ -295,10 +295,10 @@ def state_or_view(log: Log | StrPath, high_watermark: HighWatermark | None) -> L
 def opening_of(
     source: LogState | LogView, config: LogConfig, high_watermark: HighWatermark | None
 ) -> Opening:
-    """The way in which a plan opens its log.
+    """How a plan opens its log.
 
     Args:
-        source: from `state_or_view`.
+        source: the answer of `state_or_view`.
         config, high_watermark: as for `Log.open`.
     """
     state = source if isinstance(source, LogState) else None
@@ -315,7 +315,7 @@ class CleanupOptions:
     Attributes:
         now_ms: the time that counts.
         high_watermark: as for `Log.open`.
-        options: of compaction; None for retention alone.
+        options: the options of compaction; None to only delete old segments.
         tier: as for `plan_retention`.
     """
 
@@ -332,15 +332,15 @@ class ClosedPartition(Plan[Report]):
     Attributes:
         path: the directory that is changed: its own, or that of its copy.
         origin: its directory.
-        settings: of the partition.
+        settings: the settings of the partition.
         how: the options of the run.
-        rules: the rules of compaction; None for retention alone.
+        rules: the rules of compaction; None to only delete old segments.
         old: the rules of retention; None if segments do not get too old.
-        remote: the partition with its history in a tier; None for none.
-        plan, deletion: of compaction, and of retention.
-        staying: of retention alone, why segments stay.
+        remote: the partition with its history in a tier; None if it has none.
+        plan, deletion: the plan of compaction, and the plan of retention.
+        staying: if only retention runs, why segments stay.
         done: the report of compaction.
-        finding: the damage for which the partition stays as it is; or of retention alone, that the
+        finding: the damage for which the partition stays as it is; or, with only retention, that the
             log was not closed in good order.
         freed_bytes: the bytes that the disk gets back.
     """
@@ -370,14 +370,14 @@ class ClosedPartition(Plan[Report]):
 
     @property
     def backup_bytes(self) -> int | None:
-        """As that of the first plan."""
+        """The size of the first plan's backup."""
         return 0 if self.plan is None else self.plan.backup_bytes
 
     def planned(self) -> ClosedPartition:
         """Make the plans of this partition; nothing is changed on the disk.
 
         Raises:
-            KsegError: of retention alone, the log is damaged.
+            KsegError: the log is damaged, and only retention runs.
             UnsupportedFormatError: the log is one of Kafka 0.7.
             OSError: a file cannot be read.
         """
@@ -417,7 +417,7 @@ class ClosedPartition(Plan[Report]):
         return replace(self, path=place, plan=plan, deletion=deletion)
 
     def do(self, backup: Backup | None, progress: Progress | None) -> Report:
-        """Compact the log, then delete segments by what is left of it.
+        """Compact the log, then delete old segments of the result.
 
         Args:
             backup, progress: as for `Plan.do`.
@@ -425,7 +425,7 @@ class ClosedPartition(Plan[Report]):
         Raises:
             UncleanShutdownError: the log was not closed in good order. Retention alone deletes what
                 needs no recovery; if that is nothing, it notes this as the finding.
-            KsegError: of retention alone, the log is damaged.
+            KsegError: the log is damaged, and only retention runs.
             OSError: the disk refuses, or is full; finished steps stay.
         """
         freed, plan, done, deletion = 0, self.plan, None, self.deletion
@@ -436,7 +436,7 @@ class ClosedPartition(Plan[Report]):
                 done = plan.do(backup, progress, again=self._compaction)
                 plan, freed = replace(done.plan, opening=plan.opening), done.freed_bytes
             if deletion is not None:
-                # Retention alone may go before the recovery of a log that was not closed well.
+                # Without compaction, retention may go before the recovery of a log not closed well.
                 unclean = done is None and in_place
                 report = deletion.do(backup, progress, again=self._retention, unclean=unclean)
                 deletion = replace(report.plan, opening=deletion.opening)
@@ -460,14 +460,14 @@ class ClosedPartition(Plan[Report]):
         return Report(partition, freed_bytes=freed)
 
     def _compaction(self, state: LogState) -> CompactionPlan:
-        """The plan of compaction, made anew for a log that is open."""
+        """The plan of compaction, made again for a log that is open."""
         assert self.rules is not None
         assert self.how.options is not None
         inputs = CleanerInputs.of_state(state, self.rules.config, self.how.now_ms)
         return plan_inputs(inputs, self.rules, self.how.options)
 
     def _retention(self, state: LogState) -> RetentionPlan:
-        """The plan of retention, made anew for a log that is open, as compaction has left it."""
+        """The plan of retention, made again for a log that is open, as compaction has left it."""
         now, tier = self.how.now_ms, self.remote
         return plan_state(state, config=self.old, now_ms=now, tier=tier)
 
@@ -479,8 +479,8 @@ def closed_partition(
 
     Args:
         path: the directory.
-        settings: of the partition.
-        how: of the run.
+        settings: the settings of the partition.
+        how: the options of the run.
         of_one_log: as for `PartitionSettings.retention_rules`.
     """
     rules = None if how.options is None else settings.compaction_rules()
@@ -505,10 +505,10 @@ def run_cleanup(
     options: ChangeOptions,
     on_lost_mark: Callable[[Path], object] | None = None,
 ) -> list[Report]:
-    """Apply cleanups, and give their reports in the same order.
+    """Apply cleanups, and return their reports in the same order.
 
     Args:
-        plans: from `plan_cleanup`.
+        plans: made by `plan_cleanup`.
         options, on_lost_mark: as for `kseg.change.run.run`.
 
     Raises:

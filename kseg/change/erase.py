@@ -52,15 +52,15 @@ _DIGEST_BYTES: Final = 1 << 20
 
 @frozen_dataclass
 class ErasedSegment:
-    """A segment with records that are erased.
+    """A segment with records to erase.
 
     Attributes:
         base_offset: from the file's name.
         path: the log file.
-        size: of the log file in bytes.
-        records: how many are erased.
-        record_bytes: of their keys, values and headers.
-        first_offset, last_offset: of these records.
+        size: the size of the log file in bytes.
+        records: the number of records to erase.
+        record_bytes: the bytes of their keys, values and headers.
+        first_offset, last_offset: the bounds of these records.
         is_active: whether the log appends to it, so that the log rolls first.
     """
 
@@ -95,16 +95,16 @@ class ErasureReport(Report):
 
 @frozen_dataclass(repr=False)
 class ErasurePlan(Plan[ErasureReport]):
-    """The records that are erased from a log.
+    """The records to erase from a log.
 
     Attributes:
         path: the partition directory.
         targets: the records.
-        segments: those with such records, rising.
-        temporary_files: files of interrupted or unfinished work that go.
-        refused: why nothing can be erased, in words; None if it can.
+        segments: those with such records, sorted by base offset.
+        temporary_files: files of interrupted or unfinished work, which are removed.
+        refused: the reason why nothing can be erased; None if it can.
         config, now_ms, high_watermark: how the log is opened.
-        rules: of which release; see `plan_erasure`.
+        rules: the release whose rules count; see `plan_erasure`.
         seen: the files that the plan was made for.
     """
 
@@ -192,7 +192,7 @@ class ErasurePlan(Plan[ErasureReport]):
         another plan erases the rest.
 
         Args:
-            backup: keeps the old files, and so the records that are erased; None for none.
+            backup: keeps the old files, and so the erased records; None for no backup.
             progress: called after each segment with the bytes of log that are done, and all.
 
         Raises:
@@ -244,11 +244,11 @@ def plan_erasure(
         high_watermark: as for `Log.open`.
         rules: the release whose rules say which batch stays as a header: of "3.9" and "4.0" the
             last one of the log, of "4.4" the one at the high watermark.
-        threads: how many share the reading; None for one a core.
+        threads: the number of threads that read; None for one a core.
         progress: called with the bytes of log that were read, and all.
 
     Raises:
-        ValueError: no record is named, or by keys and by offsets.
+        ValueError: no record is named, or records are named by keys and by offsets.
         NotALogError: it is not a partition directory, or the log of KRaft.
         UnsupportedFormatError: the log is one of Kafka 0.7.
         FormatError, LimitExceededError: a batch is damaged.
@@ -298,7 +298,7 @@ def plan_erasure(
 
 
 def _why(segment: ErasedSegment) -> str:
-    """Which offsets go, in words."""
+    """A phrase with the offsets that are erased."""
     if segment.records == 1:
         return f"the record at offset {segment.first_offset} goes"
     offsets = f"offsets {segment.first_offset} to {segment.last_offset}"
@@ -358,11 +358,11 @@ def _remove(directory: Path, backup: Backup | None) -> int:
 def erase(
     state: LogState, plan: ErasurePlan, backup: Backup | None, progress: Progress | None
 ) -> tuple[tuple[int, ...], int]:
-    """Rewrite the segments of a plan; returns their new bytes, and those that the disk got back.
+    """Rewrite the segments of a plan; return their new sizes, and the bytes that the disk got back.
 
     Args:
         state: a log open for appending.
-        plan: for the log.
+        plan: the plan for the log.
         backup, progress: as for `ErasurePlan.do`.
 
     Raises:
@@ -401,13 +401,13 @@ def erase(
 
 
 def _eraser_of(inputs: CleanerInputs, targets: Targets, keys: KeySet, rules: str) -> Eraser:
-    """The part that finds the records of a log, and leaves them out.
+    """Make the object that finds the records of a log, and leaves them out.
 
     Args:
         inputs: the log.
         targets: the records.
-        keys: of the targets.
-        rules: of which release, out of `COMPACTION_RULES`.
+        keys: the keys of the targets.
+        rules: the release whose rules count, out of `COMPACTION_RULES`.
     """
     producers = LastBatches.of(inputs.producers.values())
     before_44 = rules in COMPACTION_RULES[:2]
@@ -434,7 +434,7 @@ def _note_last(inputs: CleanerInputs, eraser: Eraser) -> None:
 
 
 def _segment_of(inputs: CleanerInputs, info: SegmentInfo, eraser: Eraser) -> ErasedSegment | None:
-    """The segment with what is erased in it; None if nothing is.
+    """The segment and what is erased in it; None if nothing is.
 
     Raises:
         FormatError, LimitExceededError: a batch is damaged; with path and position.
@@ -473,7 +473,7 @@ Digest = tuple[int, str]
 
 
 def digests(directory: Path) -> dict[str, Digest]:
-    """The digest of each log file of a partition, by name.
+    """The digest of each log file of a partition, keyed by name.
 
     Raises:
         OSError: a file cannot be read.
@@ -493,11 +493,11 @@ def _digest(path: Path, size: int) -> Digest:
 
 
 def compare_digests(then: Mapping[str, Digest], directory: Path) -> Iterator[tuple[str, str]]:
-    """Say of each segment whether it is still the one of a report.
+    """Compare each segment with the one in a report.
 
     Args:
         then: the digests of the report.
-        directory: of the partition, now.
+        directory: the directory of the partition, now.
 
     Yields:
         The name of a log file, and a word: "equal"; "grown", the same bytes and more after them;

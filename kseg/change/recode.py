@@ -34,13 +34,13 @@ from kseg.log.writer.state import LogState
 
 @frozen_dataclass(repr=False)
 class RecodingPlan(Plan[Report]):
-    """The segments of a log that get another codec, or have got it.
+    """The segments of a log that get another codec, or have it now.
 
     Attributes:
         path: the partition directory.
-        rules: of its retention: they say whether it is left alone, and have its settings.
+        rules: the rules of its retention: they say whether it is left alone, and have its settings.
         codec: the codec that batches get.
-        target: the same with its level; with a level batches of the codec change, too.
+        target: the codec with its level; if a level is named, batches of the codec change, too.
         now_ms: the time that counts.
         segments: rewritten ones, with their new sizes once that is done; the others with the
             reason.
@@ -152,9 +152,9 @@ def plan_recoding(
 
 
 def _plan_segment(view: LogView, info: SegmentInfo, target: Target) -> CompactedSegment:
-    """A segment with the reason why it stays; without one if it is rewritten.
+    """A segment with the reason why it stays; without a reason if it is rewritten.
 
-    A header does not tell the level, so with a level batches of the same codec are written again.
+    A header does not show the level, so with a level batches of the same codec are written again.
     """
     as_it_is = CompactedSegment(info.base_offset, info.path, info.size)
     if info.is_last or info.files.kafka07:
@@ -171,13 +171,13 @@ def _plan_segment(view: LogView, info: SegmentInfo, target: Target) -> Compacted
 def recode(
     state: LogState, planned: CompactedSegment, target: Target, backup: Backup | None
 ) -> tuple[CompactedSegment, int]:
-    """Write a segment in another codec and put it in its place.
+    """Write a segment in another codec and swap it in.
 
     Args:
         state: a log open for appending.
         planned: the segment.
         target: the form of its new batches.
-        backup: keeps the old files; None for none.
+        backup: keeps the old files; None for no backup.
 
     Returns:
         The segment, with its new bytes; and the bytes that the disk gets back.

@@ -37,7 +37,7 @@ _NOTED_SECONDS: Final = 2.0
 
 @frozen_dataclass
 class _Recovery:
-    """See `recover_all` for the attributes; `options_of` is its `how`."""
+    """The recovery of several partitions; see `recover_all`, whose `how` is `options_of` here."""
 
     options: ChangeOptions
     options_of: Callable[[Path], RecoveryOptions]
@@ -176,7 +176,7 @@ def recover_all(
         options: where and how they are changed, if at all.
         how: the options of a partition, or of its copy, which has the same name.
         share: does the work on partitions.
-        note: takes a line for the user.
+        note: is called with a line for the user.
 
     Raises:
         KsegError: a log cannot be loaded, where nothing is known of a way out.

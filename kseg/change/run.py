@@ -52,8 +52,8 @@ class ChangeOptions:
     Attributes:
         now_ms: the time by which backups are named.
         apply: whether the change is made in place.
-        output: a data directory for changed copies, instead; None for none.
-        backup_directory: where the backup goes; None for the usual place.
+        output: a data directory for changed copies; None to change in place.
+        backup_directory: the directory of the backup; None for the usual one.
         keep: whether to make a backup.
     """
 
@@ -125,7 +125,7 @@ class ChangeOptions:
         return copy_partition(partition, self.output)
 
     def backup_of(self, home: Path) -> Backup | None:
-        """A backup for changes in a data directory; None without one."""
+        """A backup for changes in a data directory; None if no backup is to be made."""
         return Backup(home, self.backup_directory, now_ms=self.now_ms) if self.keeps else None
 
 
@@ -140,17 +140,17 @@ def run(
     unclean: bool = False,
     passed_over: Callable[[Any], bool] = attrgetter("is_noop"),
 ) -> list[Any]:
-    """Apply plans, and give a report for each in the same order.
+    """Apply plans, and return a report for each in the same order.
 
     Args:
-        plans: of different partitions.
-        options: where and how.
+        plans: plans for different partitions.
+        options: where and how partitions are changed.
         again: makes a plan once more, for the same partition or for its copy.
         share: does the work on partitions; one after the other if None.
-        threads: how many, for `share`.
+        threads: the number of threads, for `share`.
         on_lost_mark: as for `ChangeOptions.holding`.
         unclean: whether these changes may be made after an unclean shutdown.
-        passed_over: whether a plan is not applied, and its report has the plan alone; without
+        passed_over: whether a plan is not applied, and its report has only the plan; without
             changes in place or in copies none is.
 
     Raises:
@@ -159,7 +159,7 @@ def run(
     without_room: list[Any] = []  # tried again at the end, when the others have given room
 
     def change(plan: Any, place: Path, progress: Progress | None = None) -> Any:
-        """Apply a plan at a place; made anew if it is of another place, or stale."""
+        """Apply a plan in a directory; it is made again if it is of another directory, or stale."""
         # A plan of the original does not fit its copy.
         current = plan if place == Path(plan.path) else again(plan, place)
         backup = options.backup_of(home_of(place))
@@ -186,7 +186,7 @@ def run(
     paths = [Path(plan.path) for plan in to_apply]
     with options.holding(paths, on_lost_mark):
         _check_room(to_apply, options)
-        # Copies are made in this order; with one thread each after the change before it.
+        # Copies are made in this order; with one thread, each after the change before it.
         places = (None if threads == 1 else place_of(plan) for plan in to_apply)
         works = (partial(work, plan, place) for plan, place in zip(to_apply, places, strict=True))
         shared = zip(to_apply, (share or one_by_one)(paths, works, threads), strict=True)

@@ -34,7 +34,7 @@ def replace_file(
         path: the file, there or not.
         data: all of it.
         keep_modified: the new file also has the modification time of the replaced file.
-        flush_directory: make the name lasting, too; else the caller does it.
+        flush_directory: make the name lasting, too; if false, the caller must do it.
 
     Raises:
         OSError: nothing has changed; or, if the very last step failed (the flush of the directory),

@@ -63,7 +63,7 @@ def read_offset_checkpoint(path: StrPath) -> dict[TopicPartition, int]:
     """Read one of the four offset checkpoints of a data directory.
 
     Returns:
-        The offsets in file order; of duplicates the last counts.
+        The offsets in file order; if a partition has two, the last counts.
 
     Raises:
         CorruptIndexError: malformed; `.position` is the byte at which the line starts.
@@ -143,10 +143,10 @@ def _bytes_of(lines: Sequence[str]) -> bytes:
 
 
 def assign_epochs(entries: Iterable[EpochEntry]) -> tuple[EpochEntry, ...]:
-    """Take entries one by one as Kafka's epoch cache does; the result ascends in both numbers.
+    """Apply entries one by one as Kafka's epoch cache does; the result ascends in both numbers.
 
-    One for the latest epoch that does not start earlier is ignored; any other displaces those of
-    its own or a later epoch, and those that start where it does or later.
+    An entry for the latest epoch that does not start earlier is ignored. Any other removes entries
+    of its own or a later epoch, and entries that start where it does or later.
 
     Source: Kafka `LeaderEpochFileCache.assign`.
     """
@@ -211,7 +211,7 @@ class _Reader:
         return number
 
     def fail(self, reason: str, exception: str = _MALFORMED) -> NoReturn:
-        """Raise for the line at hand."""
+        """Raise an error about the present line."""
         error = CorruptIndexError(reason, path=self._path, position=self._position)
         raise error.as_kafka(exception)
 
@@ -331,7 +331,7 @@ class LeaderEpochs:
     __slots__ = ("dirty", "entries", "path")
 
     def __init__(self, entries: Iterable[EpochEntry] = (), *, path: Path | None = None) -> None:
-        """Start from entries; each is taken as `assign` takes it."""
+        """Start from entries, each applied as `assign` does."""
         self.path: Final = path
         self.entries = assign_epochs(entries)
         self.dirty = False
@@ -423,7 +423,7 @@ class LeaderEpochs:
                 self.flush()
 
     def note(self, entries: Iterable[EpochEntry]) -> bool:
-        """As `assign` for each, but on disk at the next `flush`; for records that the log has."""
+        """As `assign` for each, but durable only at the next `flush`; for records in the log."""
         return self._keep(assign_epochs([*self.entries, *entries]))
 
     def truncate_from_end(self, end_offset: int) -> bool:
@@ -477,7 +477,7 @@ def joined_epochs(
         batches: the epochs of the batches, ascending.
     """
 
-    def agrees(entry: EpochEntry) -> bool:  # lies between the epochs of the batches around it
+    def agrees(entry: EpochEntry) -> bool:  # is between the epochs of the batches around it
         at = bisect_right(batches, entry.start_offset, key=lambda item: item.start_offset)
         lowest = batches[at - 1].epoch if at else 0
         return lowest <= entry.epoch and (at == len(batches) or entry.epoch <= batches[at].epoch)

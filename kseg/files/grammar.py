@@ -113,7 +113,7 @@ class FileName(NamedTuple):
     """A parsed file name.
 
     Attributes:
-        kind: of its contents.
+        kind: the kind of its contents.
         base_offset: the integer before the first dot: base offset of a segment, end offset of a
             snapshot; None where the name carries none.
         suffix: `cleaned`, `swap`, `deleted`, `tmp` or `part` of a transient form, else None.
@@ -216,7 +216,7 @@ def file_name(path: StrPath) -> FileName:
     """Parse a file name leniently: `copy.log` is a log without a base offset.
 
     Args:
-        path: of the file, which need not be there; only its last part counts.
+        path: the file, which need not exist; only the last part of the path counts.
 
     Raises:
         NotALogError: neither a name nor an extension of Kafka's.
@@ -262,10 +262,10 @@ def suffixed_directory(topic: str, partition: int, suffix: str, uuid: str) -> st
     """The name of a partition directory that is deleted, future (an unfinished copy) or stray.
 
     `suffixed_directory("orders", 3, "delete", 32 * "0")` is `orders-3.000...000-delete`. All but
-    future ones are cut, at the topic's end, to a length that every file system takes.
+    future ones are cut, at the topic's end, to a length that every file system accepts.
 
     Args:
-        topic: of the partition.
+        topic: the topic of the partition.
         partition: its number.
         suffix: `delete`, `future` or `stray`.
         uuid: 32 hexadecimal digits.

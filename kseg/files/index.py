@@ -108,8 +108,8 @@ class IndexFile(Closing):
 
     Attributes:
         path: the file, whether it exists or not.
-        base_offset: of the segment; stored offsets are relative to it.
-        slots: whole entries that the file has room for; Kafka takes this for their number when it
+        base_offset: the base offset of the segment; stored offsets are relative to it.
+        slots: whole entries that the file has room for; Kafka uses this as their number when it
             opens the file.
         length: bytes of the file; slots need not fill them.
     """
@@ -266,7 +266,7 @@ class IndexFile(Closing):
 
 
 class OffsetIndex(IndexFile):
-    """One `.index` file, read-only, searched in place. Any thread may look things up."""
+    """One `.index` file, read-only, searched in place. Any thread may look up entries."""
 
     __slots__ = ()
     LAYOUT = OFFSET_LAYOUT
@@ -283,12 +283,12 @@ class OffsetIndex(IndexFile):
 
     @property
     def packed(self) -> memoryview:
-        """The entries in use as in the file, 8 bytes each; none after `close`."""
+        """The entries in use as in the file, 8 bytes each; empty after `close`."""
         data, count = self._entries
         return data[: max(count, 0) * OFFSET_ENTRY_BYTES]
 
     def lookup(self, offset: int) -> IndexEntry:
-        """The last entry at or below `offset`; (base offset, 0) without one.
+        """The last entry at or below `offset`; (base offset, 0) if there is none.
 
         Raises:
             CorruptIndexError: the entry found has a negative offset or position.
@@ -312,7 +312,7 @@ class OffsetIndex(IndexFile):
         return _named_tuple(IndexEntry, (base_offset + relative, position))
 
     def fetch_upper_bound(self, position: int, size: int) -> IndexEntry | None:
-        """The first entry whose position is at or past `position + size`; None without one.
+        """The first entry whose position is at or past `position + size`; None if there is none.
 
         An equal entry in the first slot is passed over, as Kafka does; the bound is only wider.
 
@@ -341,7 +341,7 @@ class OffsetIndex(IndexFile):
 
 
 class TimeIndex(IndexFile):
-    """One `.timeindex` file, read-only, searched in place. Any thread may look things up."""
+    """One `.timeindex` file, read-only, searched in place. Any thread may look up entries."""
 
     __slots__ = ()
     LAYOUT = TIME_LAYOUT
@@ -358,7 +358,7 @@ class TimeIndex(IndexFile):
         return TimeIndexEntry(timestamp, self.base_offset + relative)
 
     def lookup(self, timestamp: int) -> TimeIndexEntry:
-        """The last entry at or below `timestamp` in ms; (-1, base offset) without one.
+        """The last entry at or below `timestamp` in ms; (-1, base offset) if there is none.
 
         Raises:
             CorruptIndexError: the entry found has an offset below the base, or above 2^63 - 1.
@@ -400,10 +400,10 @@ _OFFSET, _POSITION = 0, 1
 
 
 def probe_offset(path: StrPath, base_offset: int, offset: int) -> IndexEntry:
-    """The last entry at or below `offset`; (base offset, 0) without one, or without the file.
+    """The last entry at or below `offset`; (base offset, 0) if there is no entry or no file.
 
     Raises:
-        OSError: there is a file, but it cannot be read.
+        OSError: the file exists, but cannot be read.
 
     Source: Kafka `OffsetIndex.lookup`.
     """
@@ -419,7 +419,7 @@ def probe_offset(path: StrPath, base_offset: int, offset: int) -> IndexEntry:
 
 
 def probe_upper_bound(path: StrPath, base_offset: int, position: int) -> IndexEntry | None:
-    """The first entry whose position is at or past `position`; None without one.
+    """The first entry whose position is at or past `position`; None if there is none.
 
     An equal one in the first slot is passed over, as Kafka does; the bound is only wider.
 
@@ -442,7 +442,7 @@ def probe_upper_bound(path: StrPath, base_offset: int, position: int) -> IndexEn
 
 
 def _last_slot(fd: int, field: int, target: int, path: StrPath) -> int:
-    """The last used slot whose field, `_OFFSET` or `_POSITION`, is at most `target`; -1 for none.
+    """The last used slot whose field, `_OFFSET` or `_POSITION`, is at most `target`; -1 if none.
 
     It reads the same slots as the search of the fetch kernel, so both lead to the same place in an
     index that is out of order.

@@ -40,7 +40,7 @@ class IndexSlots(Closing):
 
     Attributes:
         path: the file, whether it exists yet or not.
-        base_offset: of the segment.
+        base_offset: the base offset of the segment.
         bytes_max: the size of a new file, rounded down to whole slots.
     """
 
@@ -81,11 +81,11 @@ class IndexSlots(Closing):
         bytes_max: int,
         used: int | None = None,
     ) -> Self:
-        """Take note of an index; the file is opened, or made, at its first use.
+        """Describe an index; the file is opened, or made, at its first use.
 
         Args:
             path: the file.
-            base_offset: of the segment.
+            base_offset: the base offset of the segment.
             bytes_max: the size of a new file, rounded down to whole slots.
             used: the number of entries of an existing file; searched for if None.
 
@@ -152,7 +152,7 @@ class IndexSlots(Closing):
             raise
         self._file = file
         self._count, self._slots, self._length = count, length // size, length
-        # The contents of an existing file may be in the page cache alone.
+        # The contents of an existing file may be only in the page cache.
         self._dirty = True
         return file
 
@@ -289,7 +289,7 @@ class IndexSlots(Closing):
         """Trim, flush and release a file, if it was ever used; a second call does nothing.
 
         Args:
-            trim: false to release alone, as after an error.
+            trim: false to release only, as after an error.
 
         Raises:
             OSError: the disk refuses; the file is released all the same.
@@ -354,11 +354,11 @@ class OffsetIndexWriter(IndexSlots):
         return self._last_offset if count else self.base_offset - 1, self._slots - count
 
     def append_packed(self, data: Buffer, last_offset: int) -> None:
-        """Add packed entries that the caller has compared with those before.
+        """Add packed entries that the caller has compared with the entries before.
 
         Args:
-            data: whole entries, no more than there is room for.
-            last_offset: of the last of them.
+            data: whole entries, no more than fit.
+            last_offset: the offset in the last of them.
         """
         self._write(data)
         if len(data):
@@ -394,12 +394,12 @@ class TimeIndexWriter(IndexSlots):
         return self._last
 
     def maybe_append(self, timestamp: int, offset: int, *, skip_full_check: bool = False) -> bool:
-        """Add an entry if `timestamp` (ms) is above that of the last; answer whether it was.
+        """Add an entry if `timestamp` (ms) is above the last entry's; return whether it was added.
 
         Args:
             timestamp: the largest of the segment so far.
             offset: the last offset of the earliest batch that has it.
-            skip_full_check: take the slot that is kept for the end; if that is taken, too, nothing
+            skip_full_check: use the slot that is reserved for the end; if that is used too, nothing
                 is added.
 
         Raises:

@@ -60,7 +60,7 @@ class Elsewhere(Protocol):
         """Open the file for reading; OSError if it is missing or cannot be read."""
 
     def size_elsewhere(self) -> int:
-        """Bytes of the file; OSError likewise."""
+        """Bytes of the file; OSError if it is missing or cannot be read."""
 
 
 def is_elsewhere(path: object) -> TypeGuard[Elsewhere]:
@@ -121,7 +121,7 @@ def open_read(path: StrPath) -> int:
 
 @contextmanager
 def opened(path: StrPath) -> Iterator[int]:
-    """Open a regular file for reading, as `open_read` does, for the block alone."""
+    """Open a regular file for reading, as `open_read` does, only for the block."""
     fd = open_read(path)
     try:
         yield fd
@@ -131,7 +131,7 @@ def opened(path: StrPath) -> Iterator[int]:
 
 @contextmanager
 def opened_directory(path: StrPath) -> Iterator[int]:
-    """Open a directory for the block alone."""
+    """Open a directory only for the block."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield fd
@@ -169,10 +169,10 @@ _pread: Callable[[int, int, int], bytes] = os.pread
 
 @contextmanager
 def reads_replaced(pread: Callable[[int, int, int], bytes]) -> Iterator[None]:
-    """Let every read at a position go through `pread` for as long as the `with` lasts; for tests.
+    """Let every read at a position go through `pread` until the `with` block ends; for tests.
 
     Args:
-        pread: takes a descriptor, a size and a position.
+        pread: is called with a descriptor, a size and a position.
     """
     global _pread
     before, _pread = _pread, pread
@@ -195,7 +195,7 @@ def read_at(fd: int, position: int, size: int, path: StrPath) -> bytes:
     Args:
         fd: open for reading.
         position, size: which bytes.
-        path: of the file, for errors.
+        path: the path of the file, for errors.
 
     Raises:
         OSError: the disk refuses.
@@ -275,7 +275,7 @@ else:
 
 
 def _write_joined(fd: int, parts: Sequence[Buffer], position: int) -> int:
-    """As `os.pwritev`, for a system without it."""
+    """As `os.pwritev`, for a system that lacks it."""
     return os.pwrite(fd, b"".join(parts), position)
 
 
@@ -330,7 +330,7 @@ _COPIED_BYTES: Final = 1 << 20
 #: Only Linux has files without a name; elsewhere a directory cannot be opened for writing.
 _NAMELESS: Final = getattr(os, "O_TMPFILE", 0)
 _WRITING: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-#: Buffers that one call takes (IOV_MAX of Linux and Darwin).
+#: The most buffers that one call accepts (IOV_MAX of Linux and Darwin).
 _BUFFERS_MAX: Final = 1024
 
 
@@ -358,7 +358,7 @@ class WriteFile(Closing):
     `open` acquires; `close`, or leaving a `with`, releases. Nothing is lasting before `flush`.
 
     Attributes:
-        path: of the file, for messages; a rename of an open file sets it.
+        path: the path of the file, for messages; a rename of an open file sets it.
         fd: the descriptor, for reading; -1 once it is closed.
     """
 
@@ -403,7 +403,7 @@ class WriteFile(Closing):
 
     @classmethod
     def _create(cls, path: StrPath, like: Model | None) -> WriteFile:
-        """A new file with the look of another, or of those around it."""
+        """Make a file with the owner and permissions of another, or of the files around it."""
         look = ownership.of_files(_directory_of(path)) if like is None else _look(like)
         fd = _calls.open(path, _WRITING | os.O_CREAT | os.O_EXCL, look.mode & 0o666)
         try:
@@ -452,9 +452,9 @@ class WriteFile(Closing):
         After an error some of the bytes may have been written, from the first one on.
 
         Args:
-            position: in the file.
-            parts: bytes.
-            size: how many that is.
+            position: the position in the file.
+            parts: the bytes to write.
+            size: the number of bytes of all parts.
 
         Raises:
             PoisonedFileError: a flush has failed before.
@@ -522,7 +522,7 @@ class WriteFile(Closing):
                 self._shorten(size)
 
     def _shorten(self, size: int) -> None:
-        """Cut the file in place, while no reader can map it; or where one has mapped it, anew.
+        """Cut the file in place if no reader can map it; if one has mapped it, replace the file.
 
         Bytes that are cut off under a map would kill the process that reads them.
         """
@@ -715,8 +715,8 @@ def has_room(directory: StrPath, size: int) -> bool:
 
     Args:
         directory: where the file would be; several threads and processes may ask at a time, and
-            each is taken as if it were alone.
-        size: bytes.
+            each is tested as if it were the only one.
+        size: the number of bytes.
 
     Raises:
         OSError: anything else but a lack of room.
@@ -748,11 +748,11 @@ def _made_anew(path: StrPath) -> WriteFile:
 
 
 def bytes_given_back(path: StrPath, *, cut_at: int | None = None) -> int:
-    """Bytes of blocks that the disk gets back when a name goes; none if the file has another name.
+    """Bytes of blocks that the disk frees when a name is removed; 0 if the file has another name.
 
     Args:
-        path: the name; the answer is 0 without such a file.
-        cut_at: the file keeps its name and so many bytes instead; its other names do not matter
+        path: the name; the answer is 0 if there is no such file.
+        cut_at: the file keeps its name, and only so many bytes; its other names do not matter
             then.
     """
     with suppress(FileNotFoundError):
@@ -974,7 +974,7 @@ def dress_like(path: StrPath, model: Model) -> None:
 
 
 def _look(model: Model) -> Look:
-    """The owner, group and permissions of a model, which may be such a look itself."""
+    """The owner, group and permissions of a model, which may be a `Look` itself."""
     return model if isinstance(model, Look) else Look.of(model)
 
 
@@ -984,7 +984,7 @@ def _directory_of(path: StrPath) -> str:
 
 
 def _dress(fd: int, look: Look, path: StrPath) -> None:
-    """Give an open file a look; by the descriptor, since the name may lead elsewhere by now."""
+    """Give an open file owner, group and permissions; by descriptor, as its name may change."""
     status = os.fstat(fd)
     with naming(path):
         if look.exact and stat.S_IMODE(status.st_mode) != look.mode:

@@ -44,7 +44,7 @@ class _Held:
     holders: int = 1
 
 
-#: Locks of this process, by file.
+#: Locks of this process, keyed by file.
 _held: dict[_Inode, _Held] = {}
 _registry = threading.Lock()
 
@@ -164,7 +164,7 @@ def who_holds(process: int | None) -> str:
 
 
 def _share(path: str) -> DirectoryLock | None:
-    """One more share of a lock that this process has; None if it has none."""
+    """One more user of a lock that this process has; None if it has none."""
     with suppress(FileNotFoundError, NotADirectoryError):
         status = os.stat(path)
         inode = (status.st_dev, status.st_ino)

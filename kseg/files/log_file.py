@@ -63,7 +63,7 @@ CACHED_BYTES_MIN: Final = 1 << 20
 #: Where headers cannot be read alone, the bytes are read up to here, and each next time for longer.
 CACHED_RETRY_BYTES: Final = 2 << 20
 _CACHED_RETRY_GROWTH: Final = 4
-#: Headers read alone that are worth another try soon.
+#: If so many headers were read alone, it is worth trying again soon.
 _CACHED_WORTH: Final = 64
 #: Bytes of a window of a file that is not mapped; fits the second-level cache.
 WINDOW_BYTES: Final = 1 << 20
@@ -170,8 +170,8 @@ class LogFile(Closing):
             policy: "strict" or "file", see there.
             on_unreadable: called with each range that the disk cannot read; the walk goes on at the
                 next sound batch after it. None to raise.
-            window_bytes: of a file that is not mapped, bytes of a window; None for the default.
-            tile_bytes: of a mapped file, bytes between two tables; None for the default.
+            window_bytes: the size of a window if the file is not mapped; None for the default.
+            tile_bytes: bytes between two tables if it is mapped; None for the default.
 
         Yields:
             At least one tile; the last one's `table.stop` says why the walk ended.
@@ -200,7 +200,7 @@ class LogFile(Closing):
         on_unreadable: OnUnreadable | None = None,
         entries: Buffer = b"",
     ) -> Iterator[BatchTable]:
-        """Walk the batches that start in `[start, limit)` for their headers alone.
+        """Walk the batches that start in `[start, limit)`; read only their headers.
 
         Checksums are not computed and no bytes are yielded, so tables are larger than tiles.
 
@@ -220,7 +220,7 @@ class LogFile(Closing):
             yield tile.table
 
     def headers_of(self, spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, BatchTable]]:
-        """Walk the batches of several spans for their headers alone, one after the other.
+        """Walk the batches of several spans, one after the other; read only their headers.
 
         Of short spans next to each other many are read at once.
 
@@ -247,7 +247,7 @@ class LogFile(Closing):
                 yield number, table
 
     def _plan_of_headers(self, end: int | None, policy: str, entries: Buffer) -> _WalkPlan:
-        """The plan of a walk for headers alone; see `headers`."""
+        """The plan of a walk that reads only headers; see `headers`."""
         return self._plan(
             end,
             "ignore",
@@ -321,9 +321,9 @@ class LogFile(Closing):
     def _walk_cached(
         self, start: int, limit: int, plan: _WalkPlan, on_unreadable: OnUnreadable | None
     ) -> Iterator[Tile]:
-        """Walk by headers that are read alone, as long as batches are usual, large and in memory.
+        """Walk and read only headers, as long as batches are usual, large and in memory.
 
-        Other batches are read by their bytes, for longer each time that the fast way ends early.
+        Other batches are read whole, for a longer stretch each time that the fast way ends early.
         """
         position, batches = start, plan.first_batches
         stretch = CACHED_RETRY_BYTES  # bytes to read in the slow way before another try
@@ -437,7 +437,7 @@ class LogFile(Closing):
             first_offset: the least offset of a batch that counts.
             last_offset: the largest offset that counts; None for the largest that the segment can
                 hold.
-            every: also runs that contradict each other, and those inside of a damaged batch.
+            every: also yield runs that contradict each other, and runs inside of a damaged batch.
 
         Raises:
             CorruptRecordError: the file shrank while it was read through windows.
@@ -495,8 +495,8 @@ class LogFile(Closing):
         """Where the batch at a position ends if its length is wrong: no checksum covers that.
 
         Args:
-            position: of a batch; 61 bytes of it are there.
-            ends: where it may end, ascending; the bytes up to the last of them are read.
+            position: the position of a batch; 61 bytes of it are there.
+            ends: where it may end, ascending; the bytes up to the last of these positions are read.
 
         Returns:
             The first one up to which its checksum is right; None if it is wrong for all.
@@ -533,8 +533,8 @@ class _WalkPlan(NamedTuple):
         window_bytes, tile_bytes: as for `LogFile.walk`.
         first_batches: the most batches of the first table; the next ones grow.
         batches_max: the most batches of any table.
-        entries: of the offset index, which show where batches begin.
-        cached: whether to try to read headers alone, of a file whose bytes are in memory.
+        entries: the entries of the offset index, which show where batches begin.
+        cached: whether to try to read only headers, if the file's bytes are in memory.
     """
 
     size: int
@@ -601,10 +601,10 @@ def _walk_mapped(whole: memoryview, start: int, limit: int, plan: _WalkPlan) -> 
 
 
 def _walk_windows(file: MappedFile, start: int, limit: int, plan: _WalkPlan) -> Iterator[Tile]:
-    """Walk through windows. A batch that a window does not hold whole begins the next one.
+    """Walk through windows. A batch that is not whole in a window begins the next one.
 
-    A large one is checked before it is read whole. A range that the disk cannot read is an error
-    once no whole batch lies before it.
+    A large batch is checked before it is read whole. A range that the disk cannot read is an error
+    once no whole batch is before it.
     """
     # A walk over little reads little: of a damaged log there may be thousands.
     window_bytes = min(plan.window_bytes, max(limit - start, _SMALL_BYTES))
@@ -670,12 +670,12 @@ def _check_zeros(
 
 
 def _check_large(file: MappedFile, position: int, size: int, plan: _WalkPlan) -> BatchTable | None:
-    """Check a large batch in windows, so that a lying length takes no memory.
+    """Check a large batch in windows, so that a wrong length allocates no memory.
 
     Also where checksums are to be ignored: then a wrong one leaves the header, without the records.
 
     Returns:
-        None for a sound batch; else the table of the walk: without the batch if that ends it there.
+        None for a sound batch; else the table of the walk: without the batch if that ends the walk.
     """
     head = file.read(position, HEAD_BYTES)
     rule = checksum_rule(head, kafka07=plan.kafka07)

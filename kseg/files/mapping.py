@@ -65,8 +65,8 @@ class MappedFile(Closing):
     `open` acquires; `close`, or leaving a `with`, releases. Any thread may read.
 
     Attributes:
-        path: of the file.
-        size: bytes at the time of `open` or of the last `refresh`; nothing past it is read.
+        path: the path of the file.
+        size: bytes at the time of `open` or of the last `refresh`; nothing beyond it is read.
         mapped: whether `view` gives a map; if not, only `read` serves.
         wanted_end: the expected end of the reading, if known. A file in a store requests no bytes
             after it in advance.
@@ -300,7 +300,7 @@ class MappedFile(Closing):
 
 
 def held_by_another(path: StrPath) -> bool:
-    """Whether another process holds the data directory that a partition's file lies in.
+    """Whether another process holds the data directory that a partition's file is in.
 
     A lock that this process may not open counts as held: then nothing is mapped.
     """
@@ -312,14 +312,14 @@ def held_by_another(path: StrPath) -> bool:
 
 
 def private_memory(size: int, filled: Iterable[tuple[int, int]]) -> Uint8s:
-    """Memory without a file, that goes back to the system once no array refers to it.
+    """Memory without a file, which the system gets back once no array refers to it.
 
     Pages that are never written take none, so `size` may be a bound.
 
     Args:
         size: bytes, at least 1.
         filled: the parts that will certainly be written: first byte and end of each. Huge pages are
-            used there alone, as a partly written one takes all its memory.
+            used only there, as a partly written one needs all its memory.
 
     Returns:
         uint8[size], zeros.

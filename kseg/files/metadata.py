@@ -218,10 +218,10 @@ def is_of_broker(data_directory: StrPath) -> bool:
 
 
 def read_clean_shutdown(data_directory: StrPath) -> CleanShutdown | None:
-    """Look for the mark of a clean shutdown; None without one.
+    """Read the mark of a clean shutdown; None if there is none.
 
     Raises:
-        OSError: it cannot be determined.
+        OSError: the mark cannot be read.
     """
     path = _clean_shutdown_path(data_directory)
     try:
@@ -326,7 +326,7 @@ def _clean_shutdown_path(data_directory: StrPath) -> str:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    r"""Parse Java properties text; of several lines for one key the last counts.
+    r"""Parse Java properties text; if a key has several lines, the last counts.
 
     >>> parse_properties("# a comment\nnode.id = 1\nb\\u0020c:d\\\n  e")
     {'node.id': '1', 'b c': 'de'}

@@ -96,7 +96,7 @@ class SegmentFiles:
     """The files of one segment; all but the log may be absent.
 
     Attributes:
-        base_offset: in their names.
+        base_offset: the base offset in their names.
         log, index, time_index, txn_index: the files.
         raw_path: the path of the log: a `Path`, or its text.
         kafka07: whether the log is of Kafka 0.7.
@@ -181,14 +181,14 @@ class PartitionFiles(NamedTuple):
     Attributes:
         path: the directory.
         name: the parsed name; None for a copy under a name that Kafka would not accept.
-        segments: by base offset.
-        snapshots: producer snapshots by offset.
-        kraft_snapshots: KRaft snapshots by end offset and epoch.
+        segments: sorted by base offset.
+        snapshots: producer snapshots, sorted by offset.
+        kraft_snapshots: KRaft snapshots, sorted by end offset and epoch.
         leader_epochs: the epoch checkpoint, if there is one.
         metadata: `partition.metadata`, if there is one.
         orphans: indexes without a log.
-        temporary_files: of interrupted work: cleaned, swap, deleted, tmp, part.
-        foreign: names that are not Kafka's, also of sub-directories.
+        temporary_files: files of interrupted work: cleaned, swap, deleted, tmp, part.
+        foreign: names that are not Kafka's, those of sub-directories too.
     """
 
     path: Path
@@ -233,7 +233,7 @@ class Partition:
 
     @property
     def kind(self) -> str | None:
-        """The word of the name's suffix: delete, future or stray; None without a suffix."""
+        """The word of the name's suffix: delete, future or stray; None if it has no suffix."""
         return self.name and self.name.suffix
 
     @property
@@ -261,7 +261,7 @@ class DataDirectory(NamedTuple):
 
     Attributes:
         path: the directory.
-        partitions: sub-directories that are partitions, by path: those whose name Kafka takes
+        partitions: sub-directories that are partitions, sorted by path: those whose name Kafka uses
             and that hold nothing or files of a partition (deleted, future and stray ones too), and
             copies under other names that hold segments.
         files: its checkpoints, `meta.properties`, `.lock` and the like.
@@ -281,8 +281,8 @@ class LeftOut(NamedTuple):
 
     Attributes:
         path: the file or directory.
-        reason: in words, without the path.
-        error: of the file system, for a path that cannot be read; else None.
+        reason: a phrase, without the path.
+        error: the error of the file system, for a path that cannot be read; else None.
     """
 
     path: Path
@@ -313,10 +313,10 @@ class KnownPath:
 
     Attributes:
         path: the path.
-        kind: of the path.
+        kind: the kind of the path.
         file: the parsed name of a file; None for a directory.
         partition: the parsed name of a partition directory, if it is Kafka's.
-        listing: of a directory, as read to classify it, so that it is listed once.
+        listing: the listing of a directory, read to classify it, so that it is listed only once.
     """
 
     path: Path
@@ -341,7 +341,7 @@ class ClassifiesItself(Protocol):
     """The path of a directory that is not on this machine."""
 
     def classify_elsewhere(self) -> KnownPath:
-        """As `classify_path`, with a partition's files and each partition of a data directory."""
+        """As `classify_path`; lists the files of a partition, or of each in a data directory."""
 
 
 def list_partition(path: StrPath) -> PartitionFiles:
@@ -437,7 +437,7 @@ def log_bytes(path: StrPath) -> int:
 
 
 def log_sizes(path: StrPath) -> list[int]:
-    """Bytes of each `.log` file in a directory, in any order; the names alone decide.
+    """Bytes of each `.log` file in a directory, in any order; only the names are checked.
 
     Args:
         path: the directory.
@@ -473,7 +473,7 @@ def _sort_data_directory(
 
 
 def _by_number(partition: Partition) -> tuple[str, int, str]:
-    """The key by which partitions are sorted: topic and number; else the directory's name."""
+    """The key to sort partitions by: topic and number; else the directory's name."""
     name = partition.name
     if name is None:
         return partition.path.name, -1, ""
@@ -500,7 +500,7 @@ def classify_path(path: StrPath, *, whole: bool = False) -> KnownPath:
     copies made by hand.
 
     Args:
-        path: of a file or directory.
+        path: the path of a file or directory.
         whole: list the files of each partition of a data directory.
 
     Raises:
@@ -527,7 +527,7 @@ def classify_path(path: StrPath, *, whole: bool = False) -> KnownPath:
 
 
 def _list_files(directory: Path) -> tuple[list[NamedFile], list[Path]]:
-    """The known files of a directory and everything else, both by name; one scandir."""
+    """The known files of a directory and everything else, both sorted by name; one scandir."""
     named_files, foreign = [], []
     with os.scandir(directory) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
@@ -590,7 +590,7 @@ def _group_segments(
 
 
 def _of_kind(files: Iterable[NamedFile], kind: FileKind) -> tuple[NamedFile, ...]:
-    """The files of a kind, by offset and epoch."""
+    """The files of a kind, sorted by offset and epoch."""
     chosen = [entry for entry in files if entry.name.kind is kind]
     return tuple(sorted(chosen, key=lambda e: (e.name.base_offset or 0, e.name.epoch or 0)))
 

@@ -85,7 +85,7 @@ class Look(NamedTuple):
         return self.gid == (around.st_gid if inherits else os.getegid())
 
 
-#: Whether this thread makes files for this user alone.
+#: Whether this thread makes files that only this user can read.
 _private: ContextVar[bool] = ContextVar("_private", default=False)
 #: By path: the identity of the directory, and its owner, group and permissions.
 _looks: dict[tuple[str | int, ...], Look] = {}
@@ -188,10 +188,10 @@ def of_copied_directory(source: StrPath) -> Look:
 
 
 def _look_of_copy(look: Look, needed: int) -> Look:
-    """The look of a copy: that of the source for root, else this user's.
+    """Owner and permissions of a copy: the source's for root, else this user's.
 
     Args:
-        look: of the source.
+        look: owner and permissions of the source.
         needed: permissions that this user's copy has in any case.
     """
     if os.geteuid() == 0:

@@ -170,7 +170,7 @@ def write(path: StrPath, entries: Iterable[ProducerSnapshotEntry], *, sync: bool
         with io.WriteFile.open(path, exclusive=True) as file:
             file.write_at(0, data)
     except OSError:
-        # Half of one would lie there until a recovery.
+        # A partial file would stay there until a recovery.
         with suppress(OSError):
             io.unlink(path)
         raise

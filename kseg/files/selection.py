@@ -23,11 +23,11 @@ class Selection(NamedTuple):
     def of(
         cls, topics: str | Iterable[str] | None, partitions: int | Iterable[int | range] | None
     ) -> Selection:
-        """The selection that arguments of Python name.
+        """The selection that arguments of Python functions describe.
 
         Args:
             topics: a name or a glob, or several; None for all.
-            partitions: a number, or several; also ranges, in a tuple; None for all.
+            partitions: a number, or several; ranges too, in a tuple; None for all.
 
         Raises:
             TypeError: a topic is not text, or a partition is not a whole number.
@@ -49,7 +49,7 @@ class Selection(NamedTuple):
 
     @property
     def choice(self) -> Callable[[str | None, int | None], bool] | None:
-        """`takes`, for functions that take None for all."""
+        """`takes`, or None if it accepts all partitions."""
         return self.takes if self else None
 
     def why_nothing(self, partitions: Iterable[tuple[str | None, int | None]]) -> str:
@@ -80,7 +80,7 @@ class Selection(NamedTuple):
 
 #: All partitions.
 ALL = Selection()
-#: Chooses partitions by topic and number; None for a partition without a name.
+#: Whether a partition, by topic and number, is selected; None for a partition without a name.
 Chosen = Callable[[str | None, int | None], bool]
 
 
@@ -99,7 +99,7 @@ def some_of(names: Sequence[object], most: int = 3) -> str:
 
 
 def several(name: str, value: Any, kind: type, expected: str) -> tuple[Any, ...]:
-    """One value or several as a tuple, each of one kind.
+    """One value or several as a tuple, all of one kind.
 
     Raises:
         TypeError: a value is of another kind.

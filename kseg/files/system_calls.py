@@ -51,7 +51,7 @@ else:
 
 
 def conflicting_process(fd: int) -> int | None:
-    """The process whose lock would refuse us a lock over the whole file; None without one."""
+    """The process whose lock would refuse us a lock over the whole file; None if there is none."""
     answer = fcntl.fcntl(fd, fcntl.F_GETLK, _pack(fcntl.F_WRLCK))
     kind, process = _unpack(answer)
     return None if kind == fcntl.F_UNLCK else process

@@ -66,7 +66,7 @@ class TxnIndex:
     Attributes:
         path: the file, whether it exists or not.
         producer_ids, first_offsets, last_offsets, last_stable_offsets: int64[n], read-only.
-        versions: int64[n], read-only; Kafka looks at the first byte alone, which is 0.
+        versions: int64[n], read-only; Kafka reads only the first byte, which is 0.
         tail_bytes: bytes after the last whole entry.
     """
 
@@ -124,7 +124,7 @@ class TxnIndex:
         return len(self.last_offsets)
 
     def __getitem__(self, slot: int) -> AbortedTxn:
-        """One entry; as with any sequence, IndexError past the end."""
+        """One entry; as for any sequence, IndexError past the end."""
         return AbortedTxn(
             int(self.producer_ids[slot]),
             int(self.first_offsets[slot]),
@@ -228,7 +228,7 @@ class TxnIndexWriter(Closing):
         return TxnIndex.open(self.path)
 
     def append(self, transaction: AbortedTxn) -> None:
-        """Add an aborted transaction; its marker lies in this segment.
+        """Add an aborted transaction; its marker is in this segment.
 
         Raises:
             OffsetsOutOfOrderError: its last offset is not above the one before. As in Kafka, this

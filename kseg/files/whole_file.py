@@ -201,7 +201,7 @@ def check_replaceable(target: Path) -> None:
         target: the path; a link stands for its target.
 
     Raises:
-        OSError: it is one of these, or cannot be looked at.
+        OSError: it is one of these, or its kind cannot be read.
     """
     with suppress(FileNotFoundError):
         mode = os.stat(target).st_mode
@@ -247,7 +247,7 @@ def _stem(target: Path) -> str:
 
 #: Bytes of a name that file systems take.
 NAME_BYTES_MAX: Final = 255
-#: The value in a directory's name for records without one, as Hive and Spark have it.
+#: The value in a directory's name for records without a value, as Hive and Spark have it.
 HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 #: The most files of such directories that are open at a time, each with a few MiB of buffer.
 OPEN_MAX: Final = 8
@@ -258,7 +258,7 @@ _ESCAPED: Final = re.compile(r"""[\x01-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 def refuse_in_data_directory(
     out: StrPath, homes: Collection[Path] = (), *, is_data: bool = False
 ) -> None:
-    """Refuse a place beside the logs of a data directory: no broker starts beside another folder.
+    """Refuse a path beside the logs of a data directory: no broker starts beside another folder.
 
     Args:
         out: the place.
@@ -266,7 +266,7 @@ def refuse_in_data_directory(
         is_data: whether the place may be a data directory itself.
 
     Raises:
-        ValueError: it lies in one.
+        ValueError: it is in a data directory.
     """
     output = Path(os.path.realpath(out))
     for directory in output.parents if is_data else (output, *output.parents):

@@ -53,7 +53,7 @@ def body_of(
     inflated_max: int,
     refuse_bad_crc: bool,
 ) -> memoryview | None:
-    """Inflate the records of the one batch of a table; None where no inflating is needed.
+    """Inflate the records of the only batch of a table; None if no inflating is needed.
 
     Args:
         data: borrowed bytes; `data[0]` is at file position `base`.
@@ -62,7 +62,7 @@ def body_of(
         arena: holds the inflated bytes; the answer is a view of it.
         inflated_max: the batch may not inflate to more bytes.
         refuse_bad_crc: a wrong checksum is a fault. That of a plain batch is compared here only if
-            the walk has done so; else the kernel does that reads its records.
+            the walk has done so; else the kernel that reads its records does it.
 
     Raises:
         FormatError, LimitExceededError: with position and offset of the batch.
@@ -132,7 +132,7 @@ class Payloads:
             size.
         offsets: int64[n].
         batches: int64[n], the row of each one's outermost message in the table they come from.
-        fault: the error of the message after them; else None.
+        fault: the error of the message after them; None if there is no error.
     """
 
     spans: Int64s
@@ -266,7 +266,7 @@ def _spans(messages: Int64s, source: int, shift: int) -> Int64s:
 def _inflate_nested(
     entry: memoryview, arena: codec.Arena, ceiling: int, *, depth: int
 ) -> Iterator[Int64s]:
-    """Inflate a compressed message of Kafka 0.7, and compressed ones in it, into an arena.
+    """Inflate a compressed message of Kafka 0.7, and compressed messages in it, into an arena.
 
     The set is inflated whole, its messages are not listed whole: the smallest has 9 bytes.
 
@@ -274,7 +274,7 @@ def _inflate_nested(
         entry: the message.
         arena: receives the set.
         ceiling: the most bytes that the arena may hold.
-        depth: how many messages this one lies in.
+        depth: how many messages are around this one.
 
     Yields:
         Where payloads begin and end in the arena, some thousand at a time.

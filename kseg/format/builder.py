@@ -154,11 +154,11 @@ class BatchBuilder:
         Args:
             key: bytes, text (as UTF-8), or None for null.
             value: bytes, text (as UTF-8), or None for null.
-            timestamp: of the record, as `kseg.times.time_ms` takes it; -1 for none. Without meaning
-                for magic 0.
-            headers: pairs of a name (text or bytes) and a value (likewise, or None); magic 2 only.
-            offset: of the record; one more than the last record's if None.
-            timestamp_ms: the former name of `timestamp`.
+            timestamp: the time of the record, as `kseg.times.time_ms` accepts it; -1 for no time.
+                Ignored for magic 0.
+            headers: pairs of a name (text, bytes) and a value (text, bytes, None); magic 2 only.
+            offset: the offset of the record; None for one more than the last record's.
+            timestamp_ms: the old name of `timestamp`.
 
         Returns:
             The record's offset.
@@ -349,12 +349,12 @@ class BatchBuilder:
     def append_end_marker(
         self, kind: ControlType, coordinator_epoch: int, *, timestamp: Time
     ) -> int:
-        """Add the end of a transaction; answers its offset.
+        """Add the end of a transaction; return its offset.
 
         Args:
             kind: ABORT or COMMIT.
             coordinator_epoch: epoch of the coordinator that ends it, 32 bits.
-            timestamp: of the marker, ms or as `Time` has it.
+            timestamp: the time of the marker, in ms or as `Time` has it.
 
         Raises:
             ValueError: the type is neither ABORT nor COMMIT, or a number does not fit its field.
@@ -371,11 +371,11 @@ class BatchBuilder:
         return self._append_marker(control_key(kind), marker.to_bytes(), timestamp)
 
     def append_leader_change(self, change: LeaderChange, *, timestamp: Time) -> int:
-        """Add a change of leader; answers its offset.
+        """Add a change of leader; return its offset.
 
         Args:
             change: the leader and the voters.
-            timestamp: of the marker, ms or as `Time` has it.
+            timestamp: the time of the marker, in ms or as `Time` has it.
 
         Raises:
             InvalidRecordError: no control batch, or the batch has no leader epoch.
@@ -384,11 +384,11 @@ class BatchBuilder:
         return self.append_control(change, timestamp=timestamp)
 
     def append_control(self, value: KRaftValue, *, timestamp: Time) -> int:
-        """Add a marker of KRaft; answers its offset.
+        """Add a marker of KRaft; return its offset.
 
         Args:
             value: its contents; its type makes the key.
-            timestamp: of the marker, ms or as `Time` has it.
+            timestamp: the time of the marker, in ms or as `Time` has it.
 
         Raises:
             InvalidRecordError: no control batch, or a change of leader without leader epoch.
@@ -447,7 +447,7 @@ class BatchBuilder:
         Args:
             producer_id: 0 or more; -1 for no producer.
             producer_epoch: 0 or more; -1 for no producer.
-            base_sequence: of the first record, 0 or more; -1 for none.
+            base_sequence: the sequence of the first record, 0 or more; -1 if it has none.
             transactional: whether the batch belongs to a transaction.
 
         Raises:
@@ -460,14 +460,14 @@ class BatchBuilder:
         self._set_producer(producer_id, producer_epoch, base_sequence, transactional)
 
     def override_last_offset(self, last_offset: int) -> None:
-        """Let the batch end at a later offset than its last record's, as compacted ones do.
+        """Let the batch end at a later offset than its last record's, as compacted batches do.
 
         Args:
             last_offset: the offset that the header says, that of the last record or later.
 
         Raises:
             BuilderStateError: the batch is built.
-            ValueError: the offset lies below the last record's or the batch's own, or too far
+            ValueError: the offset is below the last record's or the batch's own, or too far
                 from the latter.
 
         Source: Kafka MemoryRecordsBuilder.overrideLastOffset.

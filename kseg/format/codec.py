@@ -209,8 +209,8 @@ def inflate_lz4(data: memoryview, arena: Arena, magic: int) -> None:
 
     Args:
         data: the frame, from its magic on.
-        arena: takes the output.
-        magic: of the message or batch around it; 0 leaves the header checksum unchecked.
+        arena: receives the output.
+        magic: the version of the message or batch; 0 leaves the header checksum unchecked.
 
     Raises:
         DecompressionError: the frame breaks a rule of Kafka's reader.
@@ -229,12 +229,12 @@ def inflate_lz4(data: memoryview, arena: Arena, magic: int) -> None:
 def _append_blocks(
     data: memoryview, arena: Arena, blocks: list[_Lz4Block], block_bytes_max: int
 ) -> None:
-    """Inflate the blocks of an lz4 frame, one by one, after each other.
+    """Inflate the blocks of an lz4 frame, one after the other.
 
     Args:
         data: the frame.
-        arena: takes the bytes.
-        blocks: where they lie, and whether they are stored as they are.
+        arena: receives the bytes.
+        blocks: their places, and whether they are stored without compression.
         block_bytes_max: the largest size of an inflated block, as the frame says.
     """
     cramjam = _cramjam()
@@ -290,7 +290,7 @@ def inflate_zstd(data: memoryview, arena: Arena, magic: int = 2) -> None:
 
 
 def _append_zstd_frame(decompressor: Any, frame: memoryview, arena: Arena) -> None:
-    """Inflate a frame in pieces, so that a lying one takes no more memory than allowed."""
+    """Inflate a frame in pieces, so that a frame with a wrong size allocates no extra memory."""
     while not decompressor.eof:
         # One byte more than allowed: the arena refuses it.
         room = arena.ceiling - arena.used + 1
@@ -336,7 +336,7 @@ def decompress(codec: int, data: Buffer, *, magic: int, limit: int) -> memoryvie
     Args:
         codec: 0 to 4, the low three bits of the attributes.
         data: the compressed bytes, all of them and nothing else.
-        magic: of the batch or message they come from; lz4 and zstd rules depend on it.
+        magic: the version of the batch or message; lz4 and zstd rules depend on it.
         limit: the most bytes the result may have.
 
     Returns:
@@ -367,7 +367,7 @@ def decompress(codec: int, data: Buffer, *, magic: int, limit: int) -> memoryvie
 def decompress_into(codec: int, data: Buffer, arena: Arena, *, magic: int, limit: int) -> int:
     """Inflate like `decompress`, after the present contents of `arena`.
 
-    After an error the arena has its former contents. `limit` is for this call alone.
+    After an error the arena has its former contents. `limit` is only for this call.
 
     Returns:
         How many bytes were appended.

@@ -40,10 +40,10 @@ class CodecLibrary:
     """The library or package that inflates one codec.
 
     Attributes:
-        name: of the library or package; `kseg` for kseg's own code.
-        version: of it; None where it has none.
+        name: the library or package; `kseg` for kseg's own code.
+        version: its version; None if it has none.
         origin: `linked` into kseg, opened from the `system`, a `package`, or kseg's `own` code.
-        path: of the library's file, as the loader found it; None unless it is one of the system.
+        path: the library's file, as the loader found it; None if it is not the system's.
         reason: the reason why no library is used; empty if one is used, or none is needed.
         advice: the way to make the codec faster here; empty if it is as fast as it can be.
     """
@@ -66,7 +66,7 @@ def codecs() -> dict[Compression, CodecLibrary]:
     """The library of each codec in this process; packages always compress.
 
     The choice is made when compressed bytes are first read, by the libraries that are linked into
-    kseg, by what the loader finds, and by the environment: with `KSEG_CODECS=system` kseg leaves
+    kseg, on what the loader finds, and on the environment: with `KSEG_CODECS=system` kseg leaves
     out what is linked, with `KSEG_CODECS=packages` only snappy is inflated by kseg itself.
 
     Example:
@@ -82,10 +82,10 @@ def checksums() -> str:
 
 
 def slow_codecs() -> str:
-    """Advice about slow packages that this process has used; empty without any.
+    """Advice about slow packages that this process has used; empty if there are none.
 
     An environment that asks for packages gets no advice. Neither does zstd: the library of many
-    systems is too old, so the line would come with each verb, and only a wheel mends it.
+    systems is too old, so the line would come with each verb, and only a wheel would help.
     """
     from kseg.format.codec import BY_PACKAGE  # loads NumPy, which naming the libraries can spare
 

@@ -88,10 +88,10 @@ def decode(
 
 
 def _compressed_end(table: BatchTable, first: int) -> int:
-    """The number of the first batch after `first` without a codec; of none, the table's length.
+    """The number of the first batch after `first` without a codec; the table's length if none is.
 
-    A compressed batch that the reader cannot inflate in one pass is seldom alone. So all compressed
-    batches after it are read with care, too.
+    A compressed batch that the reader cannot inflate in one pass is seldom the only one. So all
+    compressed batches after it are read with care, too.
     """
     plain = np.flatnonzero(table.attributes[first:] & CODEC_MASK == 0)
     return first + int(plain[0]) if len(plain) else len(table)
@@ -106,7 +106,7 @@ def decode_with_care(
     source: str | None,
     on_error: OnError | None,
 ) -> Iterator[RecordColumns]:
-    """`decode` of narrowed batches, one at a time and record by record, each fault in words."""
+    """`decode` for narrowed batches, one at a time and record by record, with detailed errors."""
     reader = PieceReader(request, workspace, source=source)
     for index in range(len(table)):
         batch = table.take(slice(index, index + 1))
@@ -241,7 +241,7 @@ class WholeBatches:
         return np.diff(self.ends)
 
     def spread(self, values: Array) -> Array:
-        """One value a record, from one value a batch of the table asked for."""
+        """One value for each record, from one value for each batch of the table."""
         return np.repeat(values[self.batches], self.counts)
 
 
@@ -267,8 +267,8 @@ def decode_whole(
         verify_crc: refuse batches, and messages in compressed ones, whose checksum is wrong.
         inflated_max: refuse batches that inflate to more bytes.
         workspace: memory to use again.
-        on_error: called with each fault instead of raising it; of a damaged batch only the records
-            before the damage are given, if any.
+        on_error: called with each fault instead of raising it; a damaged batch yields only the
+            records before the damage, if there are any.
         contains: as of `Request`.
 
     Raises:
@@ -297,7 +297,7 @@ def refused_in(error: FormatError, header: BatchHeader, rows: Int64s | range) ->
 
     Args:
         error: the error of one of the rows.
-        header: the batch they come from.
+        header: the batch that the rows are from.
         rows: for each row written, its number in the batch.
     """
     if error.record_index is not None:

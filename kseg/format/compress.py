@@ -69,8 +69,8 @@ def compress(kind: int, data: Buffer, *, magic: int = 2, level: int | None = Non
     Args:
         kind: codec, 0 to 4.
         data: contiguous bytes; empty input gives Kafka's empty stream.
-        magic: of the batch or message around it; 0 has a header checksum of its own for lz4.
-        level: of the codec; None for Kafka's default.
+        magic: the version of the batch or message; 0 has a header checksum of its own for lz4.
+        level: the level of the codec; None for Kafka's default.
 
     Returns:
         The compressed bytes; for codec 0 a copy (or `data` itself where that is `bytes`).
@@ -234,7 +234,7 @@ def _zstd(data: Buffer, level: int | None, magic: int) -> bytes:
 
 
 def _compressor(level: int) -> Any:
-    """This thread's compressor of a level: to make one takes as long as a small batch."""
+    """This thread's compressor for a level: making one takes as long as a small batch."""
     try:
         return zstd_kept.compressors[level]
     except (AttributeError, KeyError):
@@ -287,7 +287,7 @@ class RatioEstimator:
 
         Args:
             topic: its name.
-            compression: of the batch to come.
+            compression: the codec of the batch to come.
 
         Returns:
             Compressed by uncompressed size; 1.0 where nothing was observed.
@@ -301,7 +301,7 @@ class RatioEstimator:
 
         Args:
             topic: its name.
-            compression: of the batch.
+            compression: the codec of the batch.
             ratio: `compression_ratio` of the batch.
 
         Returns:

@@ -115,7 +115,7 @@ class EndMarker:
 
         Args:
             kind: ABORT or COMMIT, as the key of the record says.
-            value: of the control record, 6 bytes or more; None for a record without one.
+            value: the control record's value, 6 bytes or more; None for a record without a value.
 
         Raises:
             ValueError: the type is neither ABORT nor COMMIT.
@@ -137,9 +137,9 @@ class LeaderChange:
         leader_id: the leader.
         voters: ids of all voters.
         granting_voters: ids of the voters that voted for the leader.
-        version: of the value, 0 or 1.
-        voter_directory_ids: one for each of `voters`, in their order; none at version 0.
-        granting_voter_directory_ids: one for each of `granting_voters`; none at version 0.
+        version: the version of the value, 0 or 1.
+        voter_directory_ids: one for each of `voters`, in their order; empty at version 0.
+        granting_voter_directory_ids: one for each of `granting_voters`; empty at version 0.
 
     Raises:
         ValueError: another version, or not one directory for each voter.
@@ -209,7 +209,7 @@ class SnapshotHeader:
 
     Attributes:
         last_contained_log_timestamp: time of the last record that the snapshot covers, in ms.
-        version: of the value, as stored.
+        version: the version of the value, as stored.
     """
 
     TYPE: ClassVar = ControlType.SNAPSHOT_HEADER
@@ -255,7 +255,7 @@ class KRaftVersion:
 
     Attributes:
         kraft_version: the feature level `kraft.version`.
-        version: of the value, as stored.
+        version: the version of the value, as stored.
     """
 
     TYPE: ClassVar = ControlType.KRAFT_VERSION
@@ -289,8 +289,8 @@ class Voter:
 
     Attributes:
         voter_id: its node id.
-        directory_id: of its metadata log directory.
-        endpoints: where it listens.
+        directory_id: the id of its metadata log directory.
+        endpoints: the addresses where it listens.
         kraft_version_min: the least `kraft.version` that it supports.
         kraft_version_max: the greatest.
     """

@@ -81,7 +81,7 @@ def batch_cuts(
         columns: the records: `offset timestamp key value position`.
         kinds: int[n], type of each record's timestamp; all that share a batch have one.
         codecs: int[n], of the message each record comes from; compressed only in Kafka 0.7.
-        magic: of the new batches.
+        magic: the version of the new batches.
         bounded: whether batches are wrapped at all; plain messages need no bounds.
         batch_bytes: about how large a batch may become.
         kafka07: offsets are positions, which are not kept.
@@ -167,7 +167,7 @@ class Losses:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def sentences(self) -> list[str]:
-        """The losses in words; one sentence for each kind."""
+        """The losses as sentences, one for each kind."""
         return [
             text.format(count) for name, text in _TEXT.items() if (count := getattr(self, name))
         ]
@@ -225,7 +225,7 @@ def of_wrappers(whole: WholeBatches, table: BatchTable, magic: int) -> Losses:
     Args:
         whole: their records, with timestamps.
         table: the batches that `whole` is of.
-        magic: of the result.
+        magic: the version of the result.
 
     Source: Kafka RecordsUtil.convertRecordBatch.
     """
@@ -307,7 +307,7 @@ class Tally:
 
     Attributes:
         copied_batches: batches, or messages outermost, taken over byte for byte.
-        recoded_batches: batches whose compression alone was changed.
+        recoded_batches: batches of which only the compression was changed.
         converted_batches: batches, or outermost messages, whose records were rewritten.
         records_converted: the records of those.
     """
@@ -341,7 +341,7 @@ def convert(
         level: the codec's level; None for Kafka's default.
         on_loss: "refuse" losses for which Kafka refuses an append, or "drop" them.
         kafka07: the bytes are messages of Kafka 0.7.
-        first_offset: of the first message, for Kafka 0.7.
+        first_offset: the offset of the first message, for Kafka 0.7.
 
     Raises:
         ValueError: the arguments exclude each other.
@@ -397,7 +397,7 @@ class Converter:
             base: file position of `data[0]`.
 
         Yields:
-            Whole batches, one or more at a time; those copied are views of `data`.
+            Whole batches, one or more at a time; copied batches are views of `data`.
 
         Raises:
             FormatError, LimitExceededError: as `kseg.format.convert.convert`.
@@ -532,11 +532,11 @@ class Converter:
         origin: tuple[BatchTable, WholeBatches],
         start: int | None = None,
     ) -> Iterator[bytes]:
-        """One batch of rows `[first, end)`; more around records that cannot be written.
+        """Write rows `[first, end)` as one batch; as several around records that cannot be written.
 
         Args:
             source: the rows.
-            options: of the batch.
+            options: the options of the batch.
             first, end: numbers of rows.
             origin: the batches that the rows come from, for errors.
             start: the offset of the first row, for messages of Kafka 0.7; None if rows have theirs.

@@ -92,7 +92,7 @@ def rows_of(source: RecordSource | Rows, *, timestamp_ms: int | None = None) -> 
     Args:
         source: columns that were read, whose other fields are ignored, or another `RecordSource`.
             The defaults for missing columns: consecutive offsets, null keys and values, no headers.
-        timestamp_ms: of records without timestamps; -1 (none) if None.
+        timestamp_ms: the time of records without timestamps; None for -1, no time.
 
     Raises:
         ValueError: columns differ in length, a name is unknown, or there is no column at all.
@@ -162,7 +162,7 @@ def _unknown(names: Sequence[str]) -> ValueError:
 
 
 def _length(offset: Any, key: Any, value: Any, headers: Any = None, *_parts: Any) -> int:
-    """The number of records in columns; 0 without columns, which `Rows` refuses."""
+    """The number of records in columns; 0 if there are no columns, which `Rows` refuses."""
     for column in (offset, key, value):
         if column is not None:
             return len(column)
@@ -275,14 +275,14 @@ def encode_batch(
     Args:
         source: the records.
         options: the shared fields, or a dict of them; `BatchOptions()` if None.
-        base_offset: of the batch; None for the first record's, or 0 if the records have none. It
+        base_offset: the batch's; None for the first record's, or 0 if the records have none. It
             may be below the first record's, as it is after compaction.
-        last_offset: of a batch or wrapper, in place of its last record's offset.
-        first: the first row to be written.
+        last_offset: replaces the offset of the last record as the end of a batch or wrapper.
+        first: the number of the first row to write.
         end: the row after the last; None for all.
 
     Returns:
-        The batch; its data is empty without rows.
+        The batch; its data is empty if there are no rows.
 
     Raises:
         InvalidRecordError: a record cannot be written, or the producer's fields do not fit.
@@ -538,8 +538,8 @@ def wrap_messages(value: bytes, magic: int, attributes: int, offset: int, timest
 
     Args:
         attributes: codec and timestamp type.
-        offset: of the last message inside.
-        timestamp: the largest one inside, or that of the append.
+        offset: the offset of the last message inside.
+        timestamp: the largest timestamp inside, or the time of the append.
 
     Source: Kafka LegacyRecord.writeCompressedRecordHeader.
     """
@@ -609,7 +609,7 @@ def encode_messages_07(
     magic: int = 1,
     compression: Codec = Compression.NONE,
 ) -> bytes:
-    """Payloads as a message set of Kafka 0.7; with a codec as one message around the set.
+    """Payloads as a message set of Kafka 0.7; with a codec, the set inside of one message.
 
     Args:
         payloads: the contents of the messages, never null.

@@ -137,7 +137,7 @@ class Erased:
 
 @dataclass(slots=True, eq=False)
 class Eraser:
-    """Finds the records of one log that are erased, and writes its batches without them.
+    """Finds the records of one log to erase, and writes its batches without them.
 
     The methods take `data`, bytes of the file from `base` on; `table`, headers of whole batches in
     it, whose checksums are right; and `base`, the file position of `data[0]`. They raise a
@@ -145,8 +145,8 @@ class Eraser:
 
     Attributes:
         targets: the records.
-        keys: of the targets.
-        log_end_offset: of the log.
+        keys: the keys of the targets.
+        log_end_offset: the end of the log.
         stays_empty: bool[n] for a table: the batches that stay as a header if no record does.
         last_records: the last offset of each key; filled by `note_last` for `tombstones`.
     """
@@ -205,7 +205,7 @@ class Eraser:
         """Measure what is erased: the first and the last offset, and the bytes of the records.
 
         Args:
-            data, table, base: as for `find`.
+            matches: the records to erase; at least one.
             matches: with one record at least.
         """
         first, last, size = INT64_MAX, -1, 0

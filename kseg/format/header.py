@@ -113,7 +113,7 @@ class BatchHeader:
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """The meaning of the timestamps; none for magic 0."""
+        """The meaning of the timestamps; magic 0 has none."""
         if self.magic == 0:
             return TimestampType.NO_TIMESTAMP_TYPE
         return TimestampType(bool(self.attributes & LOG_APPEND))
@@ -255,7 +255,7 @@ class BatchTable:
         return replace(self, rows=self.rows[index])
 
     def ended(self, stop: StopReason) -> BatchTable:
-        """The same rows, of a walk that ended for another reason.
+        """The same rows, with another reason why the walk ended.
 
         Args:
             stop: that reason.
@@ -313,7 +313,7 @@ class BatchTable:
 
     @property
     def delete_horizon_ms(self) -> Int64s:
-        """Delete horizons in ms, int64[n]; -1 without one."""
+        """Delete horizons in ms, int64[n]; -1 where a batch has none."""
         return np.where(self._has(DELETE_HORIZON), self.base_timestamp, np.int64(-1))
 
     @property
@@ -405,7 +405,7 @@ def scan(
         batches_max: end with LIMIT after so many batches.
         kafka07: the bytes are messages of Kafka 0.7, which no flag distinguishes from later ones.
         log_start: Kafka 0.7 only: the offset of the file's first byte, from its name.
-        entries: those of an offset index of the file, as they lie in it. A walk that ignores
+        entries: the entries of an offset index of the file, as stored. A walk that ignores
             checksums is faster with them; the result is the same, even with wrong entries.
 
     Returns:
@@ -421,7 +421,7 @@ def scan(
     end = base + len(data)
     first = base if start is None else start
     stop = end if limit is None else min(limit, end)
-    # The bytes at hand bound the rows, not the announced sizes. (0.7's smallest message has 9
+    # The available bytes bound the rows, not the announced sizes. (0.7's smallest message has 9
     # bytes, a row a 9th of them.)
     smallest = 9 if kafka07 else ENTRY_BYTES_MIN
     capacity = max(0, min(batches_max, (stop - first) // smallest + 1))
@@ -457,12 +457,12 @@ _ROWS_SPARE = 32
 
 
 def join_tables(tables: Iterable[BatchTable], end: int) -> BatchTable:
-    """The tables of one walk as one, each copied as it comes, into memory for all of them.
+    """Join the tables of one walk; each is copied when it comes, into memory for all of them.
 
     Args:
-        tables: at least one.
-        end: where the walk may end at most, to estimate the number of rows. It is a guess
-            from the batches so far: memory grows with their number, whatever they announce.
+        tables: at least one table.
+        end: the position where the walk ends at the latest, to estimate the number of rows from
+            the batches so far: memory grows with their number, whatever sizes they announce.
     """
     rows = np.empty((0, _ROW_FIELDS), np.int64)
     count = attributes = magics = bad = 0
@@ -488,7 +488,7 @@ def join_tables(tables: Iterable[BatchTable], end: int) -> BatchTable:
 
 
 def scan_all(data: memoryview, *, on_bad_crc: str, kafka07: bool = False) -> BatchTable:
-    """`scan` of any number of batches, as one table, whose memory grows with them."""
+    """As `scan` for any number of batches, as one table, whose memory grows with them."""
     first = scan(data, on_bad_crc=on_bad_crc, kafka07=kafka07)
     if first.stop is not StopReason.LIMIT:
         return first
@@ -546,15 +546,15 @@ def refused_batch(
     kafka07: bool = False,
     log_start: int = 0,
 ) -> BatchTable:
-    """A table with one batch whose checksum is known to be wrong, from its first bytes alone.
+    """A table with one batch whose checksum is known to be wrong; needs only its first bytes.
 
     Args:
-        head: those bytes, up to the end of a header.
-        position: of the batch in its file.
-        size: of the batch, as it is stored.
-        policy: of the walk that found it, as in `scan`.
-        kafka07: likewise.
-        log_start: likewise.
+        head: these bytes, up to the end of a header.
+        position: the position of the batch in its file.
+        size: the size of the batch, as it is stored.
+        policy: as for the walk that found it, see `scan`.
+        kafka07: as for that walk.
+        log_start: as for that walk.
     """
     # The header as that of a batch without records, whose size is right.
     if kafka07:
@@ -638,7 +638,7 @@ BATCH_FIELDS: dict[str, tuple[Callable[[BatchTable], Array], type]] = {
 
 @dataclass(slots=True, unsafe_hash=True)  # a frozen one takes five times as long to make
 class EncodedBatch:
-    """The bytes of one batch, as they lie on disk and go over the wire.
+    """The bytes of one batch, as they are on disk and go over the wire.
 
     For magic 2 that is a batch; for magic 0 and 1 one wrapper message if there is a codec, else
     one entry after another.
@@ -648,9 +648,9 @@ class EncodedBatch:
         magic: 0, 1 or 2.
         base_offset: offset of the first record.
         last_offset: offset of the last record, or the header's value in place of it.
-        record_count: how many records.
-        max_timestamp: the largest timestamp, in ms; -1 without one.
-        offset_of_max_timestamp: the last offset of the batch or message that has it; -1 for none.
+        record_count: the number of records.
+        max_timestamp: the largest timestamp, in ms; -1 if there is none.
+        offset_of_max_timestamp: the last offset of the batch or message with it; -1 if none has.
         uncompressed_bytes: size of the records before compression, with the 12 bytes of offset
             and size of each message for magic 0 and 1, without the header of a batch.
         compression_ratio: compressed by uncompressed size; 1.0 where nothing was compressed.

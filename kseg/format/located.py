@@ -64,7 +64,7 @@ def rewrite_located(
     base: int,
     horizon_ms: int,
 ) -> Rewritten:
-    """Rewrite batches without the records that go, each record copied from where it lies.
+    """Rewrite batches without some records; the records that stay are copied as bytes.
 
     Args:
         data: bytes of the file from `base` on, all batches of `table` inside.
@@ -94,7 +94,7 @@ def rewrite_located(
         at, needed = rewrite(keep, located, data, rows, usual, base, before, horizon_ms, out, fates)
         if has_codecs:
             _pack(packed, fates, usual[before:at], codecs[before:at], out.data)
-        # The next batch alone needs more room than there is.
+        # The next batch by itself needs more room than there is.
         if needed > len(out):
             out = np.empty(needed, np.uint8)
     return Rewritten(fates, out.data, packed)
@@ -155,7 +155,7 @@ class Verdict:
 
     @classmethod
     def same(cls, retention: Retention, count: int) -> Verdict:
-        """One answer for `count` batches."""
+        """The same answer for `count` batches."""
         return cls(np.full(count, retention, np.uint8))
 
 
@@ -170,7 +170,7 @@ class Unread:
         emptied: bool[n], batches of which only the header stays.
         counts: int64[n], records that were dealt with because all was known of them.
         kept: int64[n], how many of these stay.
-        made: rewritten batches from records at their places; None without any.
+        made: rewritten batches from records at their places; None if there are none.
     """
 
     others: Int64s
@@ -182,7 +182,7 @@ class Unread:
 
     @classmethod
     def of(cls, table: BatchTable, verdict: Verdict) -> Unread:
-        """The results that follow from verdicts alone."""
+        """The results that follow from verdicts only."""
         emptied = verdict.retention == Retention.RETAIN_EMPTY
         read = verdict.retention != Retention.DELETE
         fates = verdict.known

@@ -65,16 +65,16 @@ class BatchOptions:
 
     Attributes:
         magic: 0, 1 or 2.
-        compression: codec of the batch, or of the wrapper message for magic 0 and 1; also by name,
+        compression: codec of the batch, or of the wrapper message for magic 0 and 1; or its name,
             such as "zstd".
         level: the codec's level; None for Kafka's default.
         timestamp_type: create time unless given; magic 0 has none.
         log_append_time: the time of every record under log append time, in ms.
-        producer_id, producer_epoch, base_sequence: of an idempotent producer; -1 without one.
+        producer_id, producer_epoch, base_sequence: the idempotent producer's; -1 if there is none.
         transactional: the records belong to a transaction.
         control: the records are markers rather than data.
         leader_epoch: partition leader epoch; -1 from producers.
-        delete_horizon_ms: when compaction may drop tombstones and markers; -1 for none.
+        delete_horizon_ms: when compaction may drop tombstones and markers; -1 if not set.
         is_log_append: whether every record reports the time of its append.
         attributes: the header's bits for all of these.
 
@@ -206,7 +206,7 @@ def options_for(
 ) -> BatchOptions:
     """The options to write a batch's records in another magic: its codec, and its kind of times.
 
-    Magic 0 has no times; in a later magic its records are of create time, and have -1 for none.
+    Magic 0 has no times; in a later magic its records have create time -1, which means no time.
 
     Raises:
         InvalidRecordError: the time of its append is below -1, which no broker writes.
@@ -230,7 +230,7 @@ def options_for(
 def options_of_rewritten(
     header: BatchHeader, magic: int, compression: Compression | None = None
 ) -> BatchOptions:
-    """As `options_for`; a batch of magic 2 keeps its producer, its epoch and its kind, too."""
+    """As `options_for`, but a batch of magic 2 keeps its producer, its epoch and its kind."""
     options = options_for(header, magic, compression)
     if header.magic < 2:
         return options

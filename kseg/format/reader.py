@@ -137,7 +137,7 @@ class PieceReader:
             body: its inflated records; None for a batch that needs no inflating.
 
         Returns:
-            The fault of the batch, 0 without one, and the number of the faulty record.
+            The fault of the batch, 0 if there is none, and the number of the faulty record.
 
         Raises:
             CorruptRecordError: its bytes changed while they were read.
@@ -168,7 +168,7 @@ class PieceReader:
             yield piece
 
     def take(self) -> RecordColumns | None:
-        """The piece so far, None without rows; the next one starts again."""
+        """The piece so far, None if it has no rows; the next piece begins here."""
         piece = self.kernel.take()
         if piece is None:
             self._tables.clear()
@@ -298,10 +298,10 @@ GROWTH: Final[dict[str, dict[str, int]]] = {
 
 
 class Plan:
-    """A request in the terms of the kernels; made once a reader.
+    """A request in the terms of the kernels; made once for each reader.
 
     Attributes:
-        asked: the wanted fields, and the bounds of a piece, as `BatchReader` takes them.
+        asked: the requested fields, and the bounds of a piece, as `BatchReader` accepts them.
         shares: a column comes from the batches rather than the records.
         wants_types: all that `RecordColumns.records` needs is wanted but for the type, which is
             cheap to know.
@@ -326,7 +326,7 @@ class Plan:
         takes_data = not fields.isdisjoint(("key", "value", "headers"))
         usual = request.max_rows == ROWS_MAX and request.max_bytes == BYTES_MAX
         grows = grows and usual
-        # With larger bounds than usual, a caller wants as much as is at hand in one piece.
+        # With larger bounds than usual, a caller wants all that is available in one piece.
         at_hand = request.max_rows > ROWS_MAX and request.max_bytes > BYTES_MAX
         # Arrow's binary offsets have 32 bits.
         bytes_max = INT32_MAX if grows else min(request.max_bytes, INT32_MAX)
@@ -354,8 +354,8 @@ class Workspace:
     """Memory that a reader uses again for each piece; belongs to one reader in one thread.
 
     Attributes:
-        inflated: for batches inflated by the kernel.
-        blocks: for the columns of pieces.
+        inflated: memory for batches inflated by the kernel.
+        blocks: memory for the columns of pieces.
     """
 
     def __init__(
@@ -364,7 +364,7 @@ class Workspace:
         """Start empty.
 
         Args:
-            use: of the pieces.
+            use: what the pieces are used for.
             piece_bytes: bytes of bodies in a piece that is held.
             fresh: allocates memory for large pieces; the heap if None.
         """
@@ -383,7 +383,7 @@ class Workspace:
 
     @cached_property
     def located(self) -> Located:
-        """For records that are looked at where they lie."""
+        """Memory for records that are examined where they are, without a copy."""
         return Located()
 
     def plan(self, request: Request) -> Plan:
@@ -434,7 +434,7 @@ class Shared:
         self.offsets = offsets
 
     def column(self, name: str) -> Array:
-        """A field by name, one value a record."""
+        """A field, one value for each record."""
         if name in BATCH_FIELDS:
             values, dtype = BATCH_FIELDS[name]
             return self._spread(values(self.table), dtype)

@@ -75,7 +75,7 @@ ANY_RECORD: Final = Needle()
 
 
 def key_needle(key: bytes | None) -> Needle:
-    """A key as it lies in a record of magic 2, after its length as a varint; None for any key."""
+    """A key as stored in a record of magic 2, after its length as a varint; None for any key."""
     if key is None:
         return ANY_RECORD
     left, length = len(key) * 2, bytearray()
@@ -112,7 +112,7 @@ class RequestOptions(TypedDict, total=False):
 
 @frozen_dataclass
 class Request:
-    """The records that a reading gives, their columns, and the size of its pieces.
+    """The records that a reading returns, their columns, and the size of its pieces.
 
     Attributes:
         columns: names out of `FIELDS`; only these are decoded.
@@ -129,8 +129,8 @@ class Request:
             takes open transactions as aborted, as a broker's timeout makes them.
         on_corrupt: "raise" the fault of a damaged batch, after the records before it; "skip" the
             batch; or a function that takes each fault, while the batch is skipped.
-        threads: how many share the work of `kseg.scan`.
-        control: give control records too. A consumer never sees them.
+        threads: the number of threads of `kseg.scan`.
+        control: return control records too. A consumer never sees them.
         verify_crc: refuse batches, and messages inside compressed ones, whose checksum is wrong.
         inflated_max: refuse batches that inflate to more bytes.
         constants_once: a column that comes from the batches, and is the same in all of a piece, has
@@ -161,7 +161,7 @@ class Request:
     time_end: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the values, by name, and turn the bounds into numbers."""
+        """Check the values, and turn the bounds into numbers."""
         unknown = [name for name in self.columns if name not in (*FIELDS, HAS_VALUE)]
         if unknown:
             raise ValueError(f"no field {', '.join(unknown)}; there are: {', '.join(FIELDS)}")
@@ -290,7 +290,7 @@ def _ignore(_error: KsegError) -> None:
 def _closed_range(start: int, end: int) -> tuple[int, int]:
     """The least and the last number of a half-open range, within 64 bits."""
     if end <= INT64_MIN or start > INT64_MAX:
-        return INT64_MAX, INT64_MIN  # nothing lies between
+        return INT64_MAX, INT64_MIN  # no record is between them
     return max(start, INT64_MIN), min(end - 1, INT64_MAX)
 
 

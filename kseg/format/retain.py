@@ -100,8 +100,8 @@ class Filtered:
     """The output of a filter. Counts start at zero, offsets and times at -1.
 
     Attributes:
-        bytes_read: of the input, whole batches; where to go on from if there was no room.
-        bytes_retained: of the output.
+        bytes_read: how much of the input, in whole batches; go on from there if there was no room.
+        bytes_retained: the size of the output.
         bytes_copied: the part of it that was copied byte for byte.
         messages_read: records of batches that were not deleted unread.
         messages_retained: records in the output.
@@ -155,11 +155,11 @@ def filter_batches(
     verify_crc: bool = True,
     inflated_max: int = INFLATED_BYTES_MAX,
 ) -> Filtered:
-    """Rewrite batches without records that are to go.
+    """Rewrite batches without the records that are removed.
 
     Args:
         data: whole batches; the answer has views of them. An incomplete last one is not read.
-        decide: gives the result for each batch of a table; called once, for all batches.
+        decide: returns the result for each batch of a table; called once, for all batches.
         keep: bool[n], the records that stay; called for the records of many batches at a time, with
             the fields `offset timestamp key value headers position` and those of `fields`.
         now_ms: the time now.
@@ -212,7 +212,7 @@ def filter_walked(
     inflated_max: int = INFLATED_BYTES_MAX,
     workspace: Workspace | None = None,
 ) -> Filtered:
-    """As `filter_batches`, for batches that were walked already.
+    """As `filter_batches`, for batches whose headers were read already.
 
     Args:
         data: bytes of the file from `base` on, all batches of `table` inside.
@@ -287,7 +287,7 @@ class _Judged:
         rows: int64[k], rows of the piece that are rewritten.
         ends: int64[m + 1]; batch `i` has `rows[ends[i]:ends[i + 1]]`.
         lasts: int64[m]: the largest offset of these; undefined without records.
-        columns: these rows.
+        columns: the columns of these rows.
     """
 
     whole: WholeBatches
@@ -425,11 +425,11 @@ class _Rewrite:
         return has
 
     def _has_one_magic(self, batches: Int64s, asked: Bools) -> Bools:
-        """bool[m]: whether a batch can stay as it is for its magic, and that of messages inside.
+        """Whether a batch, and the messages inside, have a magic with which it can stay, bool[m].
 
         Args:
             batches: their numbers in the table, int64[m].
-            asked: bool[m], the batches that could stay; others need not be looked into.
+            asked: bool[m], the batches that could stay; the others are not examined.
         """
         table = self.table
         if not table.magics_seen & 3:
@@ -476,7 +476,7 @@ class _Rewrite:
         self._finish_batches(rows.stop, int(sizes[:taken].sum()))
 
     def _copy_batches(self, rows: slice, stay: Bools, messages: int) -> None:
-        """Put out the batches that stay, and count their records, offsets and times.
+        """Write the batches that stay to the output, and count their records, offsets and times.
 
         Those that `rewrite_located` has written are taken from there, the others from the input.
 
@@ -585,11 +585,11 @@ class _Rewrite:
     def _rebuild(
         self, piece: _Judged, number: int, facts: list[int], rows: list[int], last: int
     ) -> None:
-        """One batch without the records that go, or with a horizon, or in magic 2.
+        """Rebuild one batch without the removed records, or with a horizon, or in magic 2.
 
         Args:
-            piece: that it is in.
-            number: of it there.
+            piece: the piece that has the batch.
+            number: the number of the batch in the piece.
             facts: header fields, `_FACTS`.
             rows: its first row in the piece's columns, and the row after its last.
             last: offset of its last record that stays.
@@ -626,7 +626,7 @@ class _Rewrite:
 
         Args:
             piece, number, facts: as for `_rebuild`.
-            horizon: its delete horizon in ms; -1 for none.
+            horizon: its delete horizon in ms; -1 if it has none.
         """
         alike = (horizon, facts[0], *facts[_ATTRIBUTES:_BASE_TIMESTAMP])
         if facts[_ATTRIBUTES] & LOG_APPEND:

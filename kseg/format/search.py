@@ -62,15 +62,15 @@ _LARGE_SHARE: Final = 4
 
 @frozen_dataclass
 class SoundRun:
-    """Sound batches that follow each other.
+    """Consecutive sound batches.
 
     Attributes:
         position, end: the bytes in the file, half open.
-        first_offset: of the first record; None if the body must be inflated to know.
-        order: the least known offset: the first one, or the last of the first batch.
-        last_offset: of the last record.
-        batches: how many.
-        records: as their headers count them; None if the body must be inflated to know.
+        first_offset: the offset of the first record; None if the body must be inflated to know.
+        order: the lowest known offset: the first one, or the last of the first batch.
+        last_offset: the offset of the last record.
+        batches: the number of batches.
+        records: their number according to the headers; None if the body must be inflated to know.
     """
 
     position: int
@@ -115,13 +115,13 @@ def find_sound_batches(
     sound batch with a larger offset begins where it ends: the bytes inside then belong to it.
 
     Args:
-        read: gives bytes by position and size; or all bytes, which begin at position 0.
-        start: where to begin.
+        read: returns bytes by position and size; or all bytes, which begin at position 0.
+        start: the position to begin at.
         stop: the end of the file; needed unless the bytes themselves are given.
         first_offset: no batch has a lower one: the offset after the sound batches before
         `start`.
         last_offset: no batch has a higher one.
-        every: give each run as it is found, also inside of a damaged batch and with contradicting
+        every: yield each run as it is found, also inside of a damaged batch and with contradicting
             offsets; the caller decides which of them count.
 
     Yields:
@@ -153,7 +153,7 @@ def _slices(view: memoryview) -> Read:
 class _Search:
     """One search: window by window, each overlapping the window before.
 
-    With `believes` the length of a damaged batch counts where a sound batch confirms it.
+    With `believes` the length of a damaged batch counts if a sound batch confirms it.
     """
 
     def __init__(
@@ -269,7 +269,7 @@ def _join_pieces(runs: Iterable[SoundRun]) -> Iterator[SoundRun]:
 
 
 def _consistent_runs(runs: Iterable[SoundRun]) -> Iterator[SoundRun]:
-    """The runs with growing offsets; of contradicting runs, the longer ones."""
+    """The runs whose offsets increase; if runs contradict each other, the longer ones."""
     held: deque[SoundRun] = deque()
     last_given = -1
     for run in runs:

@@ -59,8 +59,8 @@ def time_ms(time: Time, *, round_up: bool = False, now_ms: Callable[[], int] | N
     Args:
         time: milliseconds; a `datetime`, in UTC unless it has a zone; a `date`, its 00:00 UTC; a
             `numpy.datetime64`; or text: milliseconds, or ISO 8601, in UTC unless it has a zone.
-        round_up: for a time between two milliseconds take the later one, as bounds want it; the
-            earlier one else, as Kafka's producers do.
+        round_up: round a time between two milliseconds to the later one, as bounds need it; if
+            false, to the earlier one, as Kafka's producers do.
         now_ms: the clock for the texts `now`, `today` and `yesterday` (their 00:00 UTC), and
             `-90s`, `-15m`, `-1h`, `-7d`, `-2w`; refused if None.
 
@@ -120,7 +120,7 @@ def as_datetime(timestamp: int) -> datetime | None:
     """A timestamp of a record as a `datetime` in UTC; None for -1, which means no time.
 
     Raises:
-        ValueError: it lies outside the years 1 to 9999.
+        ValueError: it is outside the years 1 to 9999.
 
     Example:
         >>> as_datetime(1760000000007)
@@ -134,12 +134,12 @@ def as_datetime(timestamp: int) -> datetime | None:
 
 
 def cell_of(timestamp: int | None) -> datetime | None:
-    """A timestamp in a table: a `datetime` in UTC; None without a time within years 1 to 9999."""
+    """A timestamp in a table: a `datetime` in UTC; None for no time or outside years 1 to 9999."""
     return as_datetime(timestamp) if timestamp is not None and timestamp in DATETIMES_MS else None
 
 
 def iso_text(timestamp: int | None) -> str | None:
-    """`2025-10-09T08:53:20.000Z`; the plain number outside the years 1 to 9999; None for none."""
+    """`2025-10-09T08:53:20.000Z`; a plain number outside the years 1 to 9999; None: no time."""
     if timestamp is not None and timestamp != NO_TIMESTAMP and timestamp not in DATETIMES_MS:
         return str(timestamp)
     moment = None if timestamp is None else as_datetime(timestamp)

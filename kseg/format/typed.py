@@ -39,8 +39,8 @@ class Decoding(Protocol):
     """Keys or values that have schemas; `kseg.decode.registry` makes it.
 
     Attributes:
-        value: the word for it.
-        type: of every value, in Arrow.
+        value: the word by which `decode` names it.
+        type: the Arrow type of every value.
     """
 
     value: str
@@ -122,11 +122,11 @@ def has_schemas(decode: Any) -> bool:
 
 
 def kinds_of(decode: Mapping[str, Any] | str | None) -> dict[str, Kind | Decoding]:
-    """The kinds in `decode={"key": "text", "value": "json"}`; a word alone is for values.
+    """The kinds in `decode={"key": "text", "value": "json"}`; a single word is for values.
 
     Raises:
-        ValueError: a field or a kind that there is not.
-        TypeError: no mapping.
+        ValueError: a field or a kind does not exist.
+        TypeError: `decode` is not a mapping.
     """
     if decode is None:
         return {}
@@ -176,12 +176,12 @@ def key_bytes(key: Any, kinds: Kinds) -> bytes | None:
 def decoded_fields(
     fields: Iterable[str], kinds: Kinds, *, keep_bytes: bool = False
 ) -> tuple[str, ...]:
-    """The fields, each that is decoded with its reasons after it, unless they are named already.
+    """The fields, each decoded field followed by its reasons, unless they are named already.
 
     Args:
         fields: as they were named.
-        kinds: of the decoded columns.
-        keep_bytes: likewise the bytes of values that do not decode.
+        kinds: the kinds of the decoded columns.
+        keep_bytes: also add the bytes of values that do not decode.
 
     Raises:
         ValueError: one is to be decoded that is not among the fields, or has reasons and is not
@@ -212,8 +212,8 @@ def read_fields(fields: Iterable[str], kinds: Kinds | None = None) -> tuple[str,
     """The fields to read: a decoded key needs the key, for example.
 
     Args:
-        fields: as they are wanted.
-        kinds: of the decoded columns, which may need others.
+        fields: the requested fields.
+        kinds: the kinds of the decoded columns, which may need others.
     """
     sources = {"timestamp_ms": "timestamp"}
     for beside in (ERRORS, BYTES, SCHEMA_IDS, SCHEMA_NAMES):
@@ -228,7 +228,7 @@ def read_fields(fields: Iterable[str], kinds: Kinds | None = None) -> tuple[str,
 def decode_columns(
     columns: RecordColumns, decode: Mapping[str, Any], *, keep_bytes: bool = False
 ) -> RecordColumns:
-    """The same records with keys, values or both decoded, and the reasons where they are not.
+    """The records with keys, values or both decoded, and the reasons where that failed.
 
     Args:
         columns: with the columns to be decoded.
@@ -377,7 +377,7 @@ def _is_utf8(value: bytes) -> bool:
 
 
 def _not_utf8_reason(value: bytes) -> str:
-    """Where a value stops to be UTF-8, in words."""
+    """Says where a value is no longer UTF-8."""
     try:
         value.decode()
     except UnicodeDecodeError as error:
@@ -453,7 +453,7 @@ def _with_nulls(column: BinaryColumn, reasons: Reasons) -> BinaryColumn:
 
 
 def _with_only(column: BinaryColumn, chosen: Bools) -> BinaryColumn:
-    """The column with null in place of all values but those wanted."""
+    """The column with all values null except the chosen ones."""
     valid, sizes = column.is_valid() & chosen, np.diff(column.offsets)
     ends = np.zeros(len(column) + 1, np.int32)
     np.cumsum(np.where(valid, sizes, 0), out=ends[1:])

@@ -38,7 +38,7 @@ class BinaryColumn:
         data: uint8[offsets[n]].
         validity: uint8[(n + 7) // 8], bit `i` (least significant first) set where value `i` is not
             null; None where nothing is null.
-        null_count: how many are null.
+        null_count: the number of nulls.
     """
 
     offsets: Int32s
@@ -130,7 +130,7 @@ class HeadersColumn:
     def __getitem__(
         self, index: int | slice
     ) -> tuple[tuple[bytes, bytes | None], ...] | HeadersColumn:
-        """The headers of one record as pairs of name and value; or those of a slice."""
+        """The headers of one record as pairs of name and value; or the column of a slice."""
         if isinstance(index, slice):
             return self._part(*_run(index, len(self)))
         index = _at(index, len(self))
@@ -179,10 +179,10 @@ class TypedColumn:
     """Decoded keys or values, or the reasons of failures; null where there is none.
 
     Attributes:
-        kind: of the values; for values with schemas, their Arrow type.
+        kind: the kind of the values; for values with schemas, their Arrow type.
         values: the text, checked, with its nulls; or numbers, any number where it is null; or an
             array of Arrow.
-        valid: of numbers, bool[n], false for null; None where nothing is null, and for text.
+        valid: for numbers, bool[n], false for null; None where nothing is null, and for text.
     """
 
     kind: Any
@@ -272,7 +272,7 @@ class Record(NamedTuple):
 
     @property
     def time(self) -> datetime | None:
-        """The timestamp as a `datetime` in UTC; None without one; see `kseg.times.as_datetime`."""
+        """The timestamp as a `datetime` in UTC; None for no time; see `kseg.times.as_datetime`."""
         return as_datetime(self.timestamp)
 
 
@@ -280,7 +280,7 @@ class _Shared(dict[str, Any]):
     """Columns that share one block.
 
     Attributes:
-        nbytes: of the block.
+        nbytes: the size of the block.
     """
 
     nbytes: int
@@ -310,10 +310,10 @@ _COLUMNS_STATE = (
 
 @frozen_dataclass(eq=False)
 class RecordColumns(Frames):
-    """Records of one piece: the fields asked for, one value a record, owned and read-only.
+    """Records of one piece: the requested fields, one value for each record, owned and read-only.
 
     Attributes:
-        length: how many records.
+        length: the number of records.
         arrays: a NumPy array, `BinaryColumn` or `HeadersColumn` by field name; `TypedColumn` where
             keys or values were decoded.
         source: the segment they come from, where a reader knows it.
@@ -346,7 +346,7 @@ class RecordColumns(Frames):
         """A column by its name, a record as a dict, or the records of a slice.
 
         `timestamp` is datetime64[ms] in UTC, NaT where a record has no time of the years 1 to 9999;
-        `timestamp_ms` is int64, -1 for none.
+        `timestamp_ms` is int64, -1 for no time.
 
         Raises:
             MissingFieldError: a KeyError: the field was not asked for.
@@ -385,7 +385,7 @@ class RecordColumns(Frames):
         return sum(map(_bytes_of, self.arrays.values())) if block is None else block
 
     def of_arrays(self, arrays: Mapping[str, Any]) -> RecordColumns:
-        """The same records with `arrays`, some of their columns, which keep the block of all."""
+        """The records with only the columns `arrays`, which keep the block of all columns alive."""
         if hasattr(self.arrays, "nbytes"):
             shared = _Shared(arrays)
             shared.nbytes = self.arrays.nbytes
@@ -395,10 +395,10 @@ class RecordColumns(Frames):
     def placed(
         self, topic: str | None, partition: int | None, directory: str | None = None
     ) -> RecordColumns:
-        """The same records with the names of their place; no bytes are copied.
+        """The records with the names of their place as columns; no bytes are copied.
 
         Args:
-            topic, partition, directory: None where it is not known.
+            topic, partition, directory: None if unknown.
         """
         return replace(self, topic=topic, partition=partition, directory=directory)
 
@@ -474,7 +474,7 @@ class RecordColumns(Frames):
         """Each record as an object; needs the default fields, or `RECORD_FIELDS`.
 
         Raises:
-            MissingFieldError: one of those was not read.
+            MissingFieldError: one of these fields was not read.
         """
         arrays = self.arrays
         if self.timestamp_types is not None and "timestamp_type" not in arrays:

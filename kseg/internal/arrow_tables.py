@@ -70,11 +70,11 @@ def tables(
 
     Args:
         source: as for `rows`.
-        topic: likewise.
-        on_error: likewise.
+        topic: as for `record_batches`.
+        on_error: as for `record_batches`.
 
     Returns:
-        Tables by the names of their types, such as OFFSET_COMMIT; memory grows with the data.
+        Tables, keyed by the names of types, such as OFFSET_COMMIT; memory grows with the data.
 
     Raises:
         ValueError, InvalidRecordError, MissingFieldError: as for `rows`.
@@ -191,7 +191,7 @@ def table_schema(topic: str, name: str) -> pa.Schema:
 
     Args:
         topic: an internal topic.
-        name: of the type, such as OFFSET_COMMIT; or UNKNOWN.
+        name: the name of the type, such as OFFSET_COMMIT; or UNKNOWN.
 
     Raises:
         ValueError: the topic is not internal, or has no such type.
@@ -236,7 +236,7 @@ def _struct_fields(lists: list[list[Schema]], rule: Schema) -> list[pa.Field]:
 
     Args:
         lists: the fields of each version.
-        rule: of `embedded` in the schemas: which fields of which array in it are messages as bytes.
+        rule: `embedded` in the schemas: which fields of which array in it are messages as bytes.
     """
     by_name: dict[str, list[Schema]] = {}
     for fields in lists:
@@ -254,7 +254,7 @@ def _type(versions: list[Schema], inner: Mapping[str, str]) -> pa.DataType:
 
     Args:
         versions: the schema of each version.
-        inner: messages that its structs carry as bytes, by the names of the fields.
+        inner: messages that its structs carry as bytes, keyed by the names of the fields.
     """
     kind = versions[0]["type"].removeprefix("compact_")
     if kind == "array":

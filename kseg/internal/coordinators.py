@@ -55,7 +55,7 @@ def commit_rows(columns: RecordColumns) -> tuple[Bools, dict[str, Any]]:
     """Read the commits among the last values of `__consumer_offsets`.
 
     Args:
-        columns: with `offset`, `key`, `value` and `producer_id`, as `LastValues` has them.
+        columns: `offset`, `key`, `value` and `producer_id`, as `LastValues` has them.
 
     Returns:
         bool[n], the records that were read, tombstones of commits among them; and the columns of
@@ -99,7 +99,7 @@ def _values(column: BinaryColumn, rows: Intps, kind: Int64s) -> tuple[dict[str, 
 
     Args:
         column: the values.
-        rows: those to be decoded.
+        rows: the numbers of the rows to decode.
         kind: int64[n], the version of each row's key; values of a key of version 0 have version 0.
 
     Returns:
@@ -243,10 +243,10 @@ class LastValues:
             self._merge()
 
     def drain(self) -> Iterator[RecordColumns]:
-        """The last values, tombstones and pending records among them, by offset; only once.
+        """The last values, sorted by offset, with tombstones and pending records; only once.
 
         Yields:
-            Columns `offset`, `key`, `value` and `producer_id`: -1 where a record counts, else of
+            Columns `offset`, `key`, `value` and `producer_id`: -1 if a record counts, else that of
             the open transaction that it waits for.
         """
         self._merge()
@@ -337,7 +337,7 @@ class LastValues:
 
 
 def _outcomes(markers: Int64s, pending: Int64s) -> Int64s:
-    """The `ControlType` of the first marker of its producer after each record; -1 for none.
+    """The `ControlType` of the first marker of its producer after each record; -1 if there is none.
 
     Args:
         markers: int64[m, 3], producer id, offset and whether it commits.
@@ -370,7 +370,7 @@ def _where(chunk: RecordColumns, mask: Bools) -> RecordColumns:
 
 
 def _join_small_chunks(chunks: list[RecordColumns]) -> list[RecordColumns]:
-    """The same records in fewer chunks, where they are small."""
+    """The same records in fewer chunks, if they are small."""
     groups: list[list[RecordColumns]] = []
     rows = ROWS_MAX
     for chunk in chunks:

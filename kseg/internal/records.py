@@ -27,7 +27,7 @@ _INT16: Final = struct.Struct(">h")
 INT16_MAX: Final = 2**15 - 1
 _FRAME_VERSION: Final = 1
 
-#: The topics whose records have a frame, by name.
+#: The topics whose records have a frame, keyed by name.
 _METADATA_TOPICS: Final = {
     str(topic): topic for topic in (InternalTopic.METADATA, InternalTopic.REMOTE)
 }
@@ -43,7 +43,7 @@ _MIRRORS: Final = {
         (("version", _INT16), *_OFFSETS, ("metadata", None)),
     ),
 }
-#: A message as a value: its fields by name, with Kafka's names.
+#: A message as a value: its fields, keyed by Kafka's names.
 Fields = dict[str, Any]
 RecordTypes = Mapping[int, RecordType]
 
@@ -54,11 +54,11 @@ class InternalRecord(NamedTuple):
     Attributes:
         topic: whose.
         type: id of the record's type; None if a newer frame hides it.
-        name: of the type, as Kafka's dump prints it; None for a type that is not known.
-        version: of the value's layout; None for a tombstone, and where it is not known.
-        key: fields of the key by name, or its bytes as they are. In the metadata topics a key says
+        name: the name of the type, as Kafka's dump prints it; None for an unknown type.
+        version: the version of the value's layout; None for a tombstone, and if unknown.
+        key: fields of the key, keyed by name, or its bytes as they are. In metadata topics a key says
             nothing, and is handed on as it is.
-        value: fields of the value by name, or its bytes as they are; None for a tombstone.
+        value: fields of the value, keyed by name, or its bytes as they are; None for a tombstone.
         reason: why key or value are bytes, since their type or version is not known; or that the
             version is newer than the known ones, and the value has the fields of the newest of
             those; None else.
@@ -90,11 +90,11 @@ def decode(topic: str, key: bytes | None, value: bytes | None) -> InternalRecord
 
     Args:
         topic: its name, or an `InternalTopic`.
-        key: of the record, as the log has it.
-        value: likewise.
+        key: the key of the record, as the log has it.
+        value: the value of the record, as the log has it.
 
     Returns:
-        The record; with raw bytes and a reason where its type or version is not known. Of a version
+        The record; raw bytes and a reason if its type or version is not known. From a version
         above the known ones, the fields of the newest known one are read, if they fill the value.
 
     Raises:
@@ -115,7 +115,7 @@ def decode(topic: str, key: bytes | None, value: bytes | None) -> InternalRecord
 
 
 def _decode_mirror(topic: ConnectTopic, key: bytes | None, value: bytes | None) -> InternalRecord:
-    """A record of MirrorMaker's topics; of another version than 0 the value stays as bytes."""
+    """A record of MirrorMaker's topics; the value stays as bytes unless its version is 0."""
     name, of_key, of_value = _MIRRORS[topic]
     fields = _parse_fields(key or b"", "key", of_key)
     content = None if value is None else _parse_fields(value, "value", of_value)
@@ -229,7 +229,7 @@ def _frame_number(cursor: Cursor, what: str) -> int:
 
 
 def _with_value(record: InternalRecord, record_type: RecordType, cursor: Cursor) -> InternalRecord:
-    """A record with the fields of its value; its bytes and a reason where the layout is not known.
+    """A record with the fields of its value; its bytes and a reason if the layout is not known.
 
     Of a newer version it has the fields of the newest known one if they fit. A flexible message
     gets further fields as tagged ones for the most part. Other changes leave bytes over, or are no
@@ -238,7 +238,7 @@ def _with_value(record: InternalRecord, record_type: RecordType, cursor: Cursor)
     Args:
         record: with the bytes of its value.
         record_type: its type.
-        cursor: at the first field of the value.
+        cursor: positioned at the first field of the value.
     """
     message = record_type.value
     name = record_type.name
@@ -307,9 +307,9 @@ class InternalRow(NamedTuple):
     """One record of a log, decoded.
 
     Attributes:
-        partition: that it comes from, where a scan knows it.
-        offset: of the record.
-        timestamp: in ms; -1 for none.
+        partition: the partition that it comes from, if a scan knows it.
+        offset: the offset of the record.
+        timestamp: the time in ms; -1 for no time.
         record: the decoded record.
     """
 
@@ -324,11 +324,11 @@ class Readable(Protocol):
 
     @property
     def topic(self) -> str | None:
-        """Its topic, by the name of its directory."""
+        """Its topic, from the name of its directory."""
 
     @property
     def partition(self) -> int | None:
-        """Its partition, by the name of its directory."""
+        """Its partition, from the name of its directory."""
 
     def read(self) -> Iterator[RecordColumns]:
         """Its records."""
@@ -376,8 +376,8 @@ def rows(
 
     Args:
         source: a scan, a log, or record columns with `offset`, `timestamp`, `key` and `value`.
-        topic: of the records; taken from the source if None.
-        on_error: "raise" where a record does not fit its schema, or "raw" to keep its bytes, with
+        topic: the topic of the records; None to use the source's.
+        on_error: "raise" if a record does not fit its schema, or "raw" to keep its bytes, with
             the reason.
 
     Raises:

@@ -99,7 +99,7 @@ class SchemaFinding(NamedTuple):
         code: a word of `kseg schemas --codes`.
         severity: "error" or "warning".
         path: the file.
-        offset: of the record; None for a file, or for a batch.
+        offset: the offset of the record; None for a file, or for a batch.
         message: the oddity, with the values that show it.
     """
 
@@ -120,7 +120,7 @@ class Schema:
     """One version of a subject.
 
     Attributes:
-        subject: its name, with the context as the registry has it; of a file, the file's name.
+        subject: its name, with the context as the registry has it; for a file, the file's name.
         version, id: None for a file.
         guid: as the registry computes it; None if a part is encrypted or damaged.
         type: AVRO, PROTOBUF or JSON.
@@ -128,8 +128,8 @@ class Schema:
         references: the schemas that it needs.
         deleted: None, "soft" or "hard". The ids of deleted schemas still resolve.
         path: the file.
-        offset, timestamp_ms: of the record that brought the text; None for a file.
-        encrypts: whether a rule of it makes clients encrypt fields.
+        offset, timestamp_ms: of the record with the text; None for a file.
+        encrypts: whether one of its rules makes clients encrypt fields.
     """
 
     subject: str
@@ -252,7 +252,7 @@ class Schemas(Listed[Schema]):
 
 
 def _newest_schema(schemas: Sequence[Schema], missing: str) -> Schema:
-    """The newest schema that is not deleted; else that is deleted softly; else hard."""
+    """The newest schema that is not deleted; else the newest soft-deleted one; else any."""
     if not schemas:
         raise LookupError(missing)
     order: tuple[Deletion | None, ...] = ("hard", "soft", None)
@@ -272,9 +272,9 @@ def guid_of(
 
     Args:
         text: the schema.
-        references: in their order.
-        metadata: the registry's, as JSON has it; None for none.
-        rules: likewise.
+        references: the references, in their order.
+        metadata: the registry's metadata, as JSON has it; None if there is none.
+        rules: the registry's rules, likewise.
 
     Raises:
         TypeError: metadata or rules have another form.
@@ -334,11 +334,11 @@ def depth_of(data: bytes) -> int:
 
 
 def parse(data: bytes, code: str) -> Any:
-    """JSON, if it is neither too large nor too deep.
+    """Parse JSON, if it is neither too large nor too deep.
 
     Args:
         data: the text in UTF-8.
-        code: of the finding for text that is not JSON.
+        code: the code of the finding for text that is not JSON.
 
     Raises:
         RefusedError: it is not parsed.
@@ -383,7 +383,7 @@ def _document(data: bytes, code: str) -> dict[str, Any]:
 
 
 def _field(document: Mapping[str, Any], name: str, least: int | None = None) -> Any:
-    """A text that is not empty; with `least`, a number of at least that."""
+    """The value of a field: a text that is not empty; with `least`, a number of at least that."""
     value = document.get(name)
     expected = "a text" if least is None else f"a number from {least} on"
     is_text = isinstance(value, str) and value
@@ -400,7 +400,7 @@ class Replay:
     """The state of a registry, built from records in their order, and from files.
 
     Attributes:
-        path, offset, timestamp_ms: of the record that is fed; a registry's answer has no offset.
+        path, offset, timestamp_ms: the present record's; a registry's answer has no offset.
     """
 
     def __init__(self) -> None:
@@ -420,7 +420,7 @@ class Replay:
         self._bytes = 0
 
     def note(self, code: str, message: str, path: str, offset: int | None = None) -> None:
-        """Note a finding; of each code a bounded number."""
+        """Note a finding; only the first ones of each code are kept."""
         self._counts[code] += 1
         if self._counts[code] > PER_CODE_MAX:
             message = "there are more like these, which are not listed"
@@ -543,7 +543,7 @@ class Replay:
     def _guid(
         self, where: str, text: str, references: Sequence[Reference], document: Mapping[str, Any]
     ) -> str | None:
-        """The GUID in the record if there is one, as registries have it; else computed."""
+        """The GUID in the record if there is one, as registries write it; else computed."""
         metadata = document.get("metadata")
         stored = document.get("md5")
         try:

@@ -22,7 +22,7 @@ from kseg.constants import NEWEST_RELEASE
 
 #: The releases whose starts and loads `kseg doctor` follows step by step.
 FOLLOWED: Final = (NEWEST_RELEASE, "4.2")
-#: The releases that were compared; brokers of the others cut logs as those do.
+#: The releases that were compared; brokers of other releases cut logs as these do.
 COMPARED: Final = (
     NEWEST_RELEASE,
     "4.3",
@@ -98,11 +98,11 @@ def release_of_level(level: int) -> str | None:
 
 @cache
 def definitions(scope: Scope, release: str) -> Mapping[str, str]:
-    """The type and the check of each setting that a release knows, by name.
+    """The type and the check of each setting that a release knows, keyed by name.
 
     Args:
-        scope: of a topic or of a broker.
-        release: of Kafka, such as "4.4" or "4.4.0"; nothing is known of one before 3.9.
+        scope: "topic" or "broker".
+        release: a release of Kafka, such as "4.4" or "4.4.0"; empty for one before 3.9.
     """
     newest = _version(release)
     settings: dict[str, str | None] = {}
@@ -128,13 +128,13 @@ def config_types() -> Mapping[str, str]:
 
 
 def allowed_values(scope: Scope, name: str, text: str, release: str) -> str:
-    """The values that a setting may have, in words, where Kafka refuses this one.
+    """A phrase with the values that a setting may have, if Kafka refuses this one.
 
     Args:
-        scope: of a topic or of a broker.
-        name: of the setting.
+        scope: "topic" or "broker".
+        name: the name of the setting.
         text: its value.
-        release: of Kafka.
+        release: the release of Kafka.
 
     Returns:
         An empty text if the release takes the value, or does not know the setting.
@@ -169,12 +169,12 @@ def allowed_values(scope: Scope, name: str, text: str, release: str) -> str:
 
 
 def refused_settings(scope: Scope, settings: Mapping[str, str], release: str) -> dict[str, str]:
-    """The settings that Kafka refuses, each with the values that it may have, in words.
+    """The settings that Kafka refuses, each with a phrase of the values that it may have.
 
     Args:
-        scope: of a topic or of a broker.
-        settings: value by name; names that the release does not know are left out.
-        release: of Kafka.
+        scope: "topic" or "broker".
+        settings: name -> value; names that the release does not know are left out.
+        release: the release of Kafka.
 
     Source: `AbstractConfig`, `KafkaConfig.validateValues`, without its rules about listeners,
     quorums and security.
@@ -210,7 +210,7 @@ def _ranges(check: str) -> Iterator[list[str]]:
 
 
 def _in_ranges(number: float, check: str) -> bool:
-    """Whether a number is in one of the ranges; Kafka takes NaN everywhere."""
+    """Whether a number is in one of the ranges; Kafka accepts NaN everywhere."""
     return not check or any(
         not (least and number < float(least)) and not (most and number > float(most))
         for least, most in _ranges(check)
@@ -218,7 +218,7 @@ def _in_ranges(number: float, check: str) -> bool:
 
 
 def _ranges_in_words(check: str) -> str:
-    """The releases that have a check, in words; empty for all of them."""
+    """A phrase with the releases that have a check; empty for all of them."""
     words = []
     for least, most in _ranges(check):
         if least == most:
@@ -236,10 +236,10 @@ def is_known(name: str) -> bool:
 
 
 def shown(name: str, value: str, *, show_secrets: bool = False) -> str | None:
-    """A configuration's value for output; None for a secret.
+    """A configuration's value for output; None if it is a secret.
 
     Args:
-        name: of the configuration.
+        name: the name of the configuration.
         value: as the record has it.
         show_secrets: show every value.
 

@@ -34,7 +34,7 @@ from kseg.documents import frozen_dataclass, id_of
 from kseg.errors import InvalidRecordError
 
 _VARINT_BYTES_MAX: Final = 5
-#: Items of arrays in one record. As values they take up to a hundred times their bytes.
+#: The most items of arrays in one record. As values they need up to a hundred times their bytes.
 ITEMS_MAX: Final = 1 << 20
 
 
@@ -43,10 +43,10 @@ class Cursor:
 
     Attributes:
         data: the bytes, borrowed.
-        position: of the next byte to read.
+        position: the position of the next byte to read.
         end: no byte from here on is read.
         part: "key" or "value", for errors.
-        items_left: how many items of arrays may still come.
+        items_left: how many more items of arrays are allowed.
         unknown_tags: tagged fields that were passed over since their tags are not known.
     """
 
@@ -96,7 +96,7 @@ class Cursor:
         self.items_left -= items
 
     def unpack(self, form: struct.Struct, what: str) -> Any:
-        """One number of a fixed width.
+        """Read one number of a fixed width.
 
         Raises:
             InvalidRecordError: fewer bytes are left.
@@ -162,7 +162,7 @@ class RecordType:
         name: as Kafka's dump prints it, such as OFFSET_COMMIT.
         key: the message in its key; None where keys say nothing.
         value: the message in its value.
-        versions: of the value that are known, the last one included.
+        versions: the known versions of the value, the last one included.
     """
 
     name: str
@@ -352,12 +352,12 @@ def _array(
     """The reader of an array.
 
     Args:
-        name: of the field.
-        length: reads how many items there are.
+        name: the name of the field.
+        length: reads the number of items.
         item: reads one.
         smallest: the least size of an item, in bytes.
         nullable: whether it may be null.
-        width: of numbers, as `struct` has it; None for other items.
+        width: the `struct` form of numbers; None for other items.
     """
 
     def read(cursor: Cursor) -> tuple[Any, ...] | None:

@@ -47,7 +47,7 @@ from kseg.format.header import CODEC_MASK, LOG_APPEND, wrap_int64
 #: Positions are numbers of 32 bits, the 12 bytes of offset and size count too.
 MESSAGE_BYTES_MAX = INT32_MAX - LOG_OVERHEAD
 _MAGIC_AT = 4
-#: Where the length of the key lies.
+#: The positions of the key's length, for magic 0 and 1.
 _KEY_AT = (6, 14)
 _U32, _I32, ENTRY = Struct(">I"), Struct(">i"), Struct(">qi")
 _HEADS = (Struct(">bB"), Struct(">bBq"))
@@ -71,7 +71,7 @@ class Borrowed:
         return self.data == other.data if isinstance(other, type(self)) else NotImplemented
 
     def __hash__(self) -> int:
-        """Of the bytes, which must not change meanwhile."""
+        """The hash of the bytes, which must not change meanwhile."""
         return hash(bytes(self.data))
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -211,13 +211,13 @@ def _is_there(view: memoryview | None) -> bool:
 class Message(BorrowedMessage):
     """A message of magic 0 or 1 over bytes that it borrows.
 
-    No field is read before it is asked for, so a message over damaged bytes can be made and asked
-    whether it `is_valid`. Two are equal, and hash alike, if their bytes are equal.
+    No field is read before it is asked for, so a message over damaged bytes can be made, and its
+    `is_valid` read. Two are equal, and hash alike, if their bytes are equal.
 
     Attributes:
         data: the bytes, checksum first; neither copied nor changed.
-        wrapper_timestamp: of the compressed message it lay in; None outside of one.
-        wrapper_timestamp_type: the kind of timestamp that one has; None outside of one.
+        wrapper_timestamp: from the compressed message around it; None if there is none.
+        wrapper_timestamp_type: the kind of that timestamp; None if there is none.
 
     Example:
         >>> message = Message.build(b"out", key=b"42", timestamp=1_700_000_000_000)
@@ -254,8 +254,8 @@ class Message(BorrowedMessage):
 
         Args:
             data: all of the message and nothing else, C-contiguous; kept as long as this object.
-            wrapper_timestamp: of the compressed message around it, ms; None without one.
-            wrapper_timestamp_type: likewise; a LogAppendTime there is that of all messages in it.
+            wrapper_timestamp: from the compressed message around it, ms; None if there is none.
+            wrapper_timestamp_type: its kind; LogAppendTime applies to all messages inside.
         """
         super().__init__(data)
         self.wrapper_timestamp = wrapper_timestamp
@@ -277,10 +277,10 @@ class Message(BorrowedMessage):
         Args:
             value: the payload; None for null. With a codec, the compressed set.
             key: None for null.
-            timestamp: in ms, -1 for none; magic 0 cannot keep it.
-            timestamp_type: create time if None; magic 0 cannot store it.
+            timestamp: in ms, -1 for no time; magic 0 cannot keep it.
+            timestamp_type: None for create time; magic 0 cannot store it.
             magic: 0 or 1.
-            compression: for the attributes; `wrapping` compresses too.
+            compression: the codec in the attributes; only `wrapping` compresses.
 
         Raises:
             ValueError: another magic, magic 1 without a type of timestamp, or zstd.
@@ -323,7 +323,7 @@ class Message(BorrowedMessage):
             compression: the codec.
             offsets: absolute, one a message; 0, 1, 2 and so on if None. The entry around the
                 wrapper has to get the last one.
-            timestamp: of the wrapper; the largest of the messages if None. Magic 0 has none.
+            timestamp: the wrapper's; None for the largest of the messages. Magic 0 has none.
             timestamp_type: the new kind of every timestamp inside.
             level: the codec's; None for Kafka's default.
 
@@ -361,7 +361,7 @@ class Message(BorrowedMessage):
 
     @property
     def timestamp(self) -> int:
-        """In ms; -1 for magic 0. The wrapper's, where that has log-append time."""
+        """In ms; -1 for magic 0. The wrapper's, if that has log-append time."""
         if self.magic == 0:
             return NO_TIMESTAMP
         is_append_time = self.wrapper_timestamp_type == TimestampType.LOG_APPEND_TIME
@@ -372,7 +372,7 @@ class Message(BorrowedMessage):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """The meaning of the timestamp: the wrapper decides, else bit 3; none for magic 0."""
+        """The meaning of the timestamp: the wrapper decides, else bit 3; magic 0 has none."""
         if self.magic == 0:
             return TimestampType.NO_TIMESTAMP_TYPE
         return self._kind(self.wrapper_timestamp_type)
@@ -392,15 +392,15 @@ class Message(BorrowedMessage):
         timestamp_type: TimestampType | None = None,
         now_ms: int = NO_TIMESTAMP,
     ) -> Message:
-        """The message in another magic: this very object where it has that magic already.
+        """The message in another magic: this very object if it has that magic already.
 
         Key, value and codec stay. Upwards the message grows by 8 bytes for a timestamp: `now_ms`
         with log-append time, else -1. Downwards timestamp and type are lost.
 
         Args:
             magic: 0 or 1.
-            timestamp_type: for a conversion to magic 1, the kind of timestamp; the message's own if
-                None.
+            timestamp_type: for a conversion to magic 1, the kind of timestamp; None for that of the message
+                itself.
             now_ms: the log append time.
 
         Raises:
@@ -423,13 +423,13 @@ class Message(BorrowedMessage):
         return Message(_with_checksum(magic, attributes, timestamp, [_after_header(self)]))
 
     def with_timestamp(self, timestamp_type: TimestampType, timestamp: int) -> Message:
-        """The message with another timestamp: this very object where it has that one already.
+        """The message with another timestamp: this very object if it has that one already.
 
         Meaningless attribute bits are cleared, and the checksum is computed again.
 
         Args:
             timestamp_type: CreateTime or LogAppendTime.
-            timestamp: ms; -1 for none.
+            timestamp: in ms; -1 for no time.
 
         Raises:
             UnsupportedFormatError: magic 0 has no timestamp.
@@ -447,7 +447,7 @@ class Message(BorrowedMessage):
         return patched(self, attributes=attributes, timestamp=timestamp)
 
     def _kind(self, kind: TimestampType | None) -> TimestampType:
-        """A type of timestamp; that of bit 3 without one."""
+        """The given kind of timestamp; if None, the one in bit 3 of the attributes."""
         return TimestampType(bool(self.attributes & LOG_APPEND)) if kind is None else kind
 
     def _view(self, part: str) -> memoryview | None:
@@ -506,7 +506,7 @@ def _with_checksum(magic: int, attributes: int, timestamp: int, parts: Sequence[
 
 
 def entry(message: Message, offset: int) -> bytes:
-    """The message as it lies in a set: offset, size, message; ValueError beyond 64 bits."""
+    """The message as stored in a set: offset, size, message; ValueError beyond 64 bits."""
     return ENTRY.pack(_fitting(offset), message.size) + message.data
 
 
@@ -545,7 +545,7 @@ class MessageAndMetadata:
 
     Attributes:
         topic, partition, offset: where the message comes from.
-        message: as it lies in the log.
+        message: the message as it is in the log.
         key_decoder, value_decoder: called with the bytes of a key or value; not called for null.
 
     Example:
@@ -566,7 +566,7 @@ class MessageAndMetadata:
 
     @property
     def timestamp(self) -> int:
-        """In ms; -1 for none."""
+        """In ms; -1 for no time."""
         return self.message.timestamp
 
     @property

@@ -100,13 +100,13 @@ class MessageSet(BorrowedSet):
         """Make a set: an entry for each message, or with a codec one wrapper around all.
 
         Args:
-            messages: in order; none give a set without bytes.
-            offsets: the first of consecutive ones, or called for each message; unused if the
+            messages: in order; if there are none, the set has no bytes.
+            offsets: the first of consecutive offsets, or called for each message; unused if the
                 messages are refused.
             compression: the codec.
             level: the codec's; None for Kafka's default.
-            timestamp: of the wrapper; the largest of the messages if None. Magic 0 has none.
-            timestamp_type: of the wrapper.
+            timestamp: the wrapper's; None for the largest of the messages. Magic 0 has none.
+            timestamp_type: the wrapper's kind of timestamp.
 
         Raises:
             ValueError: a codec that these magics or a level that this codec does not have.
@@ -161,7 +161,7 @@ class MessageSet(BorrowedSet):
         message_bytes_max: int | None = None,
         inflated_max: int = INFLATED_BYTES_MAX,
     ) -> Iterator[MessageAndOffset]:
-        """Each message, those in compressed ones in their place; no checksum is looked at.
+        """Each message, with those inside of compressed ones in their place; checks no checksum.
 
         A compressed message is inflated, and its entries' sizes are checked, before its first
         message is given.
@@ -428,7 +428,7 @@ class Message07(BorrowedMessage):
 
 
 def entry07(message: Message07) -> bytes:
-    """The message as it lies in a set: length, message."""
+    """The message as stored in a set: length, message."""
     return _LENGTH.pack(message.size) + message.data
 
 
@@ -458,11 +458,11 @@ class MessageSet07(BorrowedSet):
     __slots__ = ("initial_offset",)
 
     def __init__(self, data: Buffer = b"", initial_offset: int = 0) -> None:
-        """Take a set; nothing is read yet.
+        """Wrap a set; nothing is read yet.
 
         Args:
             data: messages, each after its length, C-contiguous; kept as long as this object.
-            initial_offset: of the first byte; in 0.7 an offset is a position in the log.
+            initial_offset: the offset of the first byte; in 0.7 an offset is a position in the log.
         """
         super().__init__(data)
         self.initial_offset = initial_offset
@@ -518,7 +518,7 @@ class MessageSet07(BorrowedSet):
             yield MessageAndNextOffset(message, self.initial_offset + position)
 
     def deep(self, *, inflated_max: int = INFLATED_BYTES_MAX) -> Iterator[MessageAndNextOffset]:
-        """Each message, those in compressed ones in their place, however deep they lie.
+        """Each message, with those inside of compressed ones in their place, at any depth.
 
         All of a compressed set but the last point back to the set's start, so a consumer that
         stops among them reads them all again.
@@ -576,7 +576,7 @@ class MessageSet07(BorrowedSet):
         return same
 
     def __hash__(self) -> int:
-        """Of bytes, which must not change meanwhile, and initial offset."""
+        """The hash of the bytes, which must not change meanwhile, and of the initial offset."""
         return hash((super().__hash__(), self.initial_offset))
 
     def __repr__(self) -> str:
@@ -603,7 +603,7 @@ def _unwrap(
 
 
 def _inner_set07(message: Message07, left: list[int], depth: int) -> Iterator[MessageAndNextOffset]:
-    """The messages in a compressed one, `depth` deep; takes their bytes off `left[0]`."""
+    """The messages in a compressed one, `depth` deep; subtracts their bytes from `left[0]`."""
     if depth > NESTING_MAX:
         raise LimitExceededError(f"compressed messages nested deeper than {NESTING_MAX}")
     data = decompress(message.codec, message.view_payload(), magic=0, limit=left[0])

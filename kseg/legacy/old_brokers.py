@@ -154,7 +154,7 @@ class _Append(NamedTuple):
 def validate_0_10(
     data: Buffer, rules: AppendRules, *, source: Compression, next_offset: int, now_ms: int
 ) -> ValidatedBatch:
-    """Check the messages of a produced set, and give them offsets and timestamps.
+    """Check the messages of a produced set, and assign offsets and timestamps.
 
     A timestamp of -1 (none) is one as any other here.
 
@@ -163,7 +163,7 @@ def validate_0_10(
             checked the checksums of outermost messages.
         rules: as for `validate_append_010`.
         source: codec of the set, from `analyze_0_10`.
-        next_offset: for the first message.
+        next_offset: the offset for the first message.
         now_ms: the broker's clock; the log append time.
 
     Raises:
@@ -203,7 +203,7 @@ def _validated_batch(
 
 
 def _largest_timestamp(timestamps: Sequence[int], first_offset: int) -> tuple[int, int]:
-    """The largest timestamp, and the offset of the first message that has it; -1, -1 for none."""
+    """The largest timestamp, and the offset of the first message that has it; or -1, -1."""
     largest = max(timestamps, default=NO_TIMESTAMP)
     if largest <= NO_TIMESTAMP:
         return NO_TIMESTAMP, -1
@@ -363,7 +363,7 @@ def down_convert(
     as_file: bool = False,
     verify_crc: bool = True,
 ) -> Converted:
-    """Convert batches newer than `to_magic`, and copy the rest byte for byte.
+    """Convert batches newer than `to_magic`, and copy the others byte for byte.
 
     Args:
         data: whole batches; an incomplete last one is left out.
@@ -425,7 +425,7 @@ def _convert(
 def _batches(
     table: BatchTable, whole: WholeBatches, to_magic: int, first_offset: int
 ) -> Iterator[tuple[bytes, ConversionStats]]:
-    """One batch after the other. A plain message is a batch too."""
+    """Yields one batch after the other. A plain message is a batch too."""
     rows, ends = rows_of(whole.columns), whole.ends.tolist()
     for number, batch in enumerate(whole.batches.tolist()):
         header = table[batch]

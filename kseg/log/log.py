@@ -523,7 +523,7 @@ class Log:
 
         Args:
             data: batches, rising; a part of one at the end is left out.
-            leader_epoch: the epoch of the fetch that got them; later epochs are left out. None: all.
+            leader_epoch: the epoch of the fetch that got them; later epochs are left out. None: all
             durable: flush before this returns.
 
         Raises:

@@ -127,7 +127,7 @@ class RemotePath(PosixPath):
         return f"{SCHEMES.get(scheme.lower(), scheme)}://{rest.lstrip('/')}"
 
     def __fspath__(self) -> str:
-        """The same, for messages."""
+        """The path as text, for messages."""
         return str(self)
 
     def described(self) -> StoredObject:
@@ -196,7 +196,7 @@ class PlaceName(str):
     """The name of a file elsewhere as text, which opens as its path does.
 
     Attributes:
-        path: of the file.
+        path: the path of the file.
     """
 
     __slots__ = ("path",)
@@ -207,16 +207,16 @@ class PlaceName(str):
         return name_of, (self.path,)
 
     def open_elsewhere(self) -> Any:
-        """As the path."""
+        """As for the path."""
         return self.path.open_elsewhere()
 
     def size_elsewhere(self) -> int:
-        """As the path."""
+        """As for the path."""
         size: int = self.path.size_elsewhere()
         return size
 
     def classify_elsewhere(self) -> KnownPath:
-        """As the path."""
+        """As for the path."""
         classified: KnownPath = self.path.classify_elsewhere()
         return classified
 

@@ -164,7 +164,7 @@ class RangedFile(MappedFile):
                 _cancel(left)
             self._walks = [walk, *self._walks[: _WALKS - 1]]
         walk.idle, walk.furthest, blocks = 0, max(walk.furthest, position), walk.blocks
-        if not blocks:  # no other block is asked for meanwhile, so without a thread
+        if not blocks:  # nothing else is requested meanwhile, so no thread is needed
             self._request_block(walk, end - walk.end, here=True)
         while position < blocks[0].start:  # a thread is further behind than any was before
             walk.behind = min(walk.furthest - position + BLOCK_BYTES, BEHIND_BYTES)

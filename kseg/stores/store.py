@@ -48,9 +48,9 @@ class StoredObject:
     """An object as the store described it.
 
     Attributes:
-        url: of the object; its key, where a library describes it.
-        size: in bytes.
-        etag: changes with the contents; None where the store has none.
+        url: the URL of the object, or its key, where a library describes it.
+        size: its size in bytes.
+        etag: changes with the contents; None if the store has none.
         modified_ms: the time of the last change, in ms; -1 where the store does not say.
     """
 
@@ -85,9 +85,9 @@ class Upload(NamedTuple):
     """An object that is written part by part; no reader sees it before it is complete.
 
     Attributes:
-        write: adds a part, of `PART_BYTES` but for the last; it may fail for an earlier one.
-        complete: makes the object appear, in place of another one of its name.
-        abort: takes back all parts.
+        write: adds a part, of `PART_BYTES` except the last; may raise an earlier part's error.
+        complete: makes the object appear; it replaces an object of the same name.
+        abort: removes all parts.
     """
 
     write: Callable[[bytearray], object]
@@ -349,8 +349,8 @@ class Store:
 
     Attributes:
         root: scheme and bucket.
-        requests: since the store was opened, repetitions left out.
-        bytes: that were read and written.
+        requests: the number of requests since the store was opened, without repetitions.
+        bytes: the number of bytes read and written.
     """
 
     root: str
@@ -381,7 +381,7 @@ class Store:
         return replace(self._request(url, lambda: self._backend.head(_key_of(url))), url=url)
 
     def read(self, stored: StoredObject, start: int, end: int) -> memoryview:
-        """A range of an object, which lies in it.
+        """Read a range of an object, all of which must be inside of the object.
 
         Raises:
             CorruptRecordError: the object is another one now.
@@ -439,8 +439,8 @@ class Store:
         """Write an object of few bytes: one request.
 
         Args:
-            url: of the object.
-            data: all of it.
+            url: the URL of the object.
+            data: all of its contents.
             new: refuse an object that is there; where a store cannot, another may still appear at
                 the same time.
 
@@ -472,7 +472,7 @@ class Store:
         """Make a request; a lasting error is an `OSError` with the URL.
 
         Args:
-            url: of the object.
+            url: the URL of the object.
             call: makes the request.
             size: bytes that it reads or writes, for the count.
             tries: how often it may be made; 1 where a repetition could do harm.
@@ -498,7 +498,7 @@ class Store:
 
 
 def _in_time(call: Callable[[], _Answer], url: str) -> _Answer:
-    """Call in a thread that is left alone if it takes longer than a request may."""
+    """Call in a thread that is abandoned if it takes longer than a request may."""
     answers: list[_Answer] = []
     failed: list[BaseException] = []
 

@@ -478,7 +478,7 @@ class Cluster:
         assigned.place = record_place
 
     def _clear_elr(self, value: dict[str, Any], record_place: Place) -> None:
-        """Forget the eligible replicas of a topic's partitions; of all topics if `name` is empty."""
+        """Forget the eligible replicas of a topic's partitions; of all topics if it has no name."""
         name = value["topicName"]
         topic_ids = [self.ids[name]] if name in self.ids else []
         for topic_id in topic_ids if name else self.partitions:
