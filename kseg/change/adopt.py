@@ -406,7 +406,7 @@ class _Planning:
             entry, *others = copies[number]
             merge = _merge_copies(number, copies[number]) if others else None
             view = LogView.at(entry) if merge is None else merge.view
-            # From a single directory that Kafka has set aside (`-delete`, `-stray`) all records come
+            # From a single directory set aside by Kafka (`-delete`, `-stray`) all records come,
             # not only those from the log's start on.
             is_set_aside = entry.kind and not others
             start = view.first_offset if is_set_aside else view.log_start_offset

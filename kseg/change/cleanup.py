@@ -340,7 +340,7 @@ class ClosedPartition(Plan[Report]):
         plan, deletion: the plan of compaction, and the plan of retention.
         staying: if only retention runs, why segments stay.
         done: the report of compaction.
-        finding: the damage for which the partition stays as it is; or, with only retention, that the
+        finding: the damage for which the partition stays as it is; or, without compaction, that the
             log was not closed in good order.
         freed_bytes: the bytes that the disk gets back.
     """

@@ -56,8 +56,8 @@ class InternalRecord(NamedTuple):
         type: id of the record's type; None if a newer frame hides it.
         name: the name of the type, as Kafka's dump prints it; None for an unknown type.
         version: the version of the value's layout; None for a tombstone, and if unknown.
-        key: fields of the key, keyed by name, or its bytes as they are. In metadata topics a key says
-            nothing, and is handed on as it is.
+        key: fields of the key, keyed by name, or its bytes as they are. In metadata topics a key is
+            ignored, and returned as it is.
         value: fields of the value, keyed by name, or its bytes as they are; None for a tombstone.
         reason: why key or value are bytes, since their type or version is not known; or that the
             version is newer than the known ones, and the value has the fields of the newest of

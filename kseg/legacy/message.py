@@ -399,8 +399,8 @@ class Message(BorrowedMessage):
 
         Args:
             magic: 0 or 1.
-            timestamp_type: for a conversion to magic 1, the kind of timestamp; None for that of the message
-                itself.
+            timestamp_type: for a conversion to magic 1, the kind of timestamp; None for that of
+                the message.
             now_ms: the log append time.
 
         Raises:
