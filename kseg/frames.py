@@ -249,6 +249,6 @@ def _as_json(value: Any) -> Any:
 def _cell(value: Any) -> str:
     """A cell of a table of HTML as text, cut short."""
     if isinstance(value, bytes):
-        rest = "..." if len(value) > _VALUE_BYTES else ""
-        return value[:_VALUE_BYTES].decode("utf-8", "backslashreplace") + rest
+        ending = "..." if len(value) > _VALUE_BYTES else ""
+        return value[:_VALUE_BYTES].decode("utf-8", "backslashreplace") + ending
     return "" if value is None else str(value)[:_REPR_CHARACTERS]

@@ -135,10 +135,10 @@ def in_order(
     """
     run = _Run(threads)
     under_way: deque[_Piece] = deque()
-    left = _until_error(pieces)
+    pieces_left = _until_error(pieces)
     try:
         while True:
-            for work in islice(left, (window or threads + 1) - len(under_way)):
+            for work in islice(pieces_left, (window or threads + 1) - len(under_way)):
                 under_way.append(run.begin(work))
             if not under_way:
                 return

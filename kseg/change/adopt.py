@@ -197,8 +197,8 @@ class AdoptionPlan(Table, VerbReport):
     def _stage(self, progress: Progress | None) -> tuple[swap.Made, ...]:
         """Make all logs beside the data directories, once for each replica; on a fault none."""
         logs, note = list[swap.Made](), sum_progress(progress, sum(self.room.values()))
-        homes = {target.parent for partition in self.partitions for target in partition.targets}
-        swap.begin(homes)
+        directories = {path.parent for partition in self.partitions for path in partition.targets}
+        swap.begin(directories)
         try:
             for partition in self.partitions:
                 start, end = partition.log_start_offset, partition.log_end_offset
@@ -213,7 +213,7 @@ class AdoptionPlan(Table, VerbReport):
                     logs.append(swap.Made(target, start, first, end))
         except BaseException:
             with suppress(OSError):
-                swap.discard(homes)
+                swap.discard(directories)
             raise
         return tuple(logs)
 
@@ -274,14 +274,14 @@ def plan_adoption(
     if topics is not None and len(set(topics.values())) < len(topics):
         raise ValueError("two topics have one name in the target")
     paths = (into,) if isinstance(into, str | os.PathLike) else into
-    homes = tuple(local_path_at(path).resolve() for path in paths)
-    brokers = stopped_brokers(homes, metadata_directory, broker_config)
+    directories = tuple(local_path_at(path).resolve() for path in paths)
+    brokers = stopped_brokers(directories, metadata_directory, broker_config)
     at_ms = None if at is None else bound_ms(at)
-    plan = _Planning(homes, brokers, now_of(now), compare_checksums)
+    plan = _Planning(directories, brokers, now_of(now), compare_checksums)
     plan.check_homes()
-    unfinished = swap.unfinished(homes)
+    unfinished = swap.unfinished(directories)
     if unfinished:
-        others = {made.path.parent for made in unfinished}.difference(homes)
+        others = {made.path.parent for made in unfinished}.difference(directories)
         plan.refused += [f"{home}: an interrupted run goes on there: name it" for home in others]
         return plan.result((), tuple(made.path for made in unfinished))
     catalog = Catalog.of(sources, replicas="all", files="refuse", tier=tier)
@@ -420,9 +420,9 @@ class _Planning:
                     if copy.error is not None:
                         walk.left_out.append(f"{copy.path}: {copy.error}")
                 walk.left_out += [
-                    f"{left.batches} batches of {left.path}, offsets {left.first_offset} to "
-                    f"{left.last_offset}: {LEFT_OUT[left.why]}"
-                    for left in merge.left_out
+                    f"{out.batches} batches of {out.path}, offsets {out.first_offset} to "
+                    f"{out.last_offset}: {LEFT_OUT[out.why]}"
+                    for out in merge.left_out
                 ]
                 if merge.missing:
                     walk.left_out.append("an unfinished write at the end of a copy")
@@ -520,18 +520,18 @@ class _Planning:
             now_ms=self.now_ms + _SOON_MS,
             largest_timestamp=lambda info: latest[info.base_offset],
         )
-        gone = dict.fromkeys(segment.why for segment in going)  # once each, in order
+        rules = dict.fromkeys(segment.why for segment in going)  # once each, in order
         if config.compacted and adoption.bytes:
-            gone["compact"] = None
-        if gone:
-            names = " and ".join(_KEEPING[why][0] for why in gone)
+            rules["compact"] = None
+        if rules:
+            names = " and ".join(_KEEPING[why][0] for why in rules)
             self.refused.append(
                 f"{adoption.name}: a first pass of the broker takes records of it, by {names}: "
                 "type the lines for before, or let it with --let-retention-delete"
             )
         topic = ("--entity-type", "topics", "--entity-name", adoption.topic)
         alter = ("kafka-configs.sh", "--bootstrap-server", "localhost:9092", "--alter", *topic)
-        for why in gone:
+        for why in rules:
             name, remedy = _KEEPING[why]
             value = broker_settings.of(target).values.get(name)
             again = f"--delete-config={name}"

@@ -254,8 +254,8 @@ class Walk:
     def note_transactions(self) -> None:
         """Note the transactions that are open at the end of the source."""
         for producer_id, place in self.state.ongoing:
-            entry, rest = self.state.entries[producer_id], (place.offset, None)
-            pieces = self.view.read(offset=rest, columns=("timestamp",))
+            entry, from_offset = self.state.entries[producer_id], (place.offset, None)
+            pieces = self.view.read(offset=from_offset, columns=("timestamp",))
             times = (int(columns["timestamp_ms"][0]) for columns in pieces if len(columns))
             self.transactions.append(
                 AdoptedTransaction(
@@ -607,16 +607,16 @@ def _by_state(
     its markers are later, a state that says that all are written is of an earlier one.
     """
     ends, last = states
-    own, end = last.get(name), ends.get((name[0], name[1] + 1))
-    if end is not None:
-        return end.status in _COMMITS
-    if own is None:
+    last_state, first_end = last.get(name), ends.get((name[0], name[1] + 1))
+    if first_end is not None:
+        return first_end.status in _COMMITS
+    if last_state is None:
         return None
     if is_open:
-        return own.status == _PREPARE_COMMIT
-    if own.status in _ENDS and (own.bumps or own.update_ms < began_ms):
+        return last_state.status == _PREPARE_COMMIT
+    if last_state.status in _ENDS and (last_state.bumps or last_state.update_ms < began_ms):
         return None  # of an earlier transaction
-    return own.status in _COMMITS
+    return last_state.status in _COMMITS
 
 
 def _records(view: LogView, moments: Mapping[int, int]) -> Iterator[tuple[_Name, _State]]:

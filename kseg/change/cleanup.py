@@ -207,7 +207,7 @@ def segments_that_stay(
         config = config.local
     going = {segment.base_offset for segment in plan.segments}
     pairs = with_ends(log.view.segments, plan.log_end_offset)
-    left = [pair for pair in pairs if pair[0].base_offset not in going]
+    staying = [pair for pair in pairs if pair[0].base_offset not in going]
     if not config.deletes:
         return tuple(
             StayingSegment(
@@ -216,12 +216,12 @@ def segments_that_stay(
                 segment.size,
                 ACTIVE if segment.is_last else NO_LIMIT,
             )
-            for segment, _ in left
+            for segment, _ in staying
         )
-    later_bytes = sum(segment.size for segment, _ in left)  # of the segments that follow
+    later_bytes = sum(segment.size for segment, _ in staying)  # of the segments that follow
     holder: tuple[TimeIndexEntry, Path] | None = None
     answer = []
-    for info, end in left:
+    for info, end in staying:
         later_bytes -= info.size
         newest = latest_of(info)
         if holder is None or newest.timestamp > holder[0].timestamp:

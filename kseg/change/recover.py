@@ -92,27 +92,29 @@ class _Recovery:
     def sweep(self, paths: Sequence[Path]) -> list[RecoveryReport]:
         """Recover partitions, several at a time; an interruption leaves the finished ones."""
         reports: dict[str, RecoveryReport] = {}
-        left = list(paths)
+        waiting = list(paths)
         with ExitStack() as stack:
             leases = [data_directory.enter(home) for home in homes_of(paths)]
             for lease in leases:
                 stack.callback(lease.leave)
             written = time.monotonic()
             try:
-                while left:
+                while waiting:
                     refused: dict[Path, OSError] = {}
                     recover_one = partial(self._recover, refused, alone=len(paths) == 1)
-                    works = (partial(recover_one, path) for path in left)
-                    for report in self.share(left, works, None):
+                    works = (partial(recover_one, path) for path in waiting)
+                    for report in self.share(waiting, works, None):
                         if report is not None:
                             reports[report.plan.path] = report
                         if time.monotonic() - written > _NOTED_SECONDS:
                             for lease in leases:
                                 lease.write_checkpoints()
                             written = time.monotonic()
-                    if len(refused) == len(left):
-                        raise _with_way_out(refused[left[0]])
-                    left = [path for path in left if path in refused]  # others have given room
+                    if len(refused) == len(waiting):
+                        raise _with_way_out(refused[waiting[0]])
+                    waiting = [
+                        path for path in waiting if path in refused
+                    ]  # others have given room
             except KeyboardInterrupt:
                 self.note(
                     f"interrupted: {len(reports)} of {len(paths)} partitions are in order, "
@@ -185,12 +187,14 @@ def recover_all(
     """
     recovery = _Recovery(options, how, share, note)
     options.check_owners(paths)
-    homes = homes_of(paths)
+    data_directories = homes_of(paths)
     with ExitStack() as stack:
-        for home in homes if options.apply else ():
+        for home in data_directories if options.apply else ():
             stack.enter_context(lock.acquire(home))
         sweeps = options.apply and not any(how(path).get("clean") for path in paths[:1])
-        unclean = {home for home in homes if sweeps and read_clean_shutdown(home) is None}
+        unclean = {
+            home for home in data_directories if sweeps and read_clean_shutdown(home) is None
+        }
         others = [path for path in paths if home_of(path) not in unclean]
         plans = list(share(others, (partial(recovery.put_plan, path) for path in others), None))
         reports = recovery.apply(plans)

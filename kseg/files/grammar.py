@@ -272,9 +272,9 @@ def suffixed_directory(topic: str, partition: int, suffix: str, uuid: str) -> st
 
     Source: Kafka `LocalLog.logDirNameWithSuffix`.
     """
-    rest = f"-{partition}.{uuid}-{suffix}"
-    topic_length = len(topic) if suffix == "future" else min(len(topic), _NAME_MAX - len(rest))
-    return topic[:topic_length] + rest
+    ending = f"-{partition}.{uuid}-{suffix}"
+    topic_length = len(topic) if suffix == "future" else min(len(topic), _NAME_MAX - len(ending))
+    return topic[:topic_length] + ending
 
 
 def split_suffix(name: str) -> tuple[str, str | None]:

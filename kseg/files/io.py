@@ -481,14 +481,14 @@ class WriteFile(Closing):
 
     def _write_rest(self, position: int, parts: Sequence[Buffer], written: int) -> None:
         """Continue after the bytes that are written already."""
-        left = [memoryview(part).cast("B") for part in parts if len(part)]
+        parts_left = [memoryview(part).cast("B") for part in parts if len(part)]
         while True:
             position += written
-            left = _unwritten_parts(left, written)
-            if not left:
+            parts_left = _unwritten_parts(parts_left, written)
+            if not parts_left:
                 return
             try:
-                written = _calls.pwritev(self.fd, left[:_BUFFERS_MAX], position)
+                written = _calls.pwritev(self.fd, parts_left[:_BUFFERS_MAX], position)
             except InterruptedError:
                 written = 0
                 continue
@@ -546,7 +546,7 @@ class WriteFile(Closing):
         beside = self.path + _BESIDE
         unlink(beside, missing_ok=True)
         try:
-            with WriteFile.open(beside, exclusive=True, like=os.fstat(self.fd)) as made:
+            with WriteFile.open(beside, exclusive=True, like=os.fstat(self.fd)) as copy:
                 position = 0
                 while position < size:
                     part = self.read_at(position, min(size - position, _COPIED_BYTES))
@@ -554,11 +554,11 @@ class WriteFile(Closing):
                         raise OSError(
                             errno.EIO, "the file ended early while it was copied", self.path
                         )
-                    position += made.write_at(position, part)
-                made.flush()
+                    position += copy.write_at(position, part)
+                copy.flush()
                 rename(beside, self.path)
-                os.dup2(made.fd, self.fd, inheritable=False)
-                _written[self.fd] = _written[made.fd]
+                os.dup2(copy.fd, self.fd, inheritable=False)
+                _written[self.fd] = _written[copy.fd]
         except OSError as error:
             with suppress(OSError):
                 unlink(beside, missing_ok=True)

@@ -107,12 +107,14 @@ def wrapper_value(entry: memoryview, kind: int) -> memoryview:
         raise InvalidRecordError("zstd inside a message of magic 0 or 1")
     at = LOG_OVERHEAD + (14 if entry[16] else 6)  # after CRC, magic, attributes, and time of 1
     for name in ("key", "value"):
-        left = len(entry) - at - 4
-        if left < 0:
+        bytes_left = len(entry) - at - 4
+        if bytes_left < 0:
             raise InvalidRecordError(f"the message ends before the length of its {name}")
         length = int.from_bytes(entry[at : at + 4], "big", signed=True)
-        if length > left:
-            raise InvalidRecordError(f"{name} of {length} bytes in a message with {left} left")
+        if length > bytes_left:
+            raise InvalidRecordError(
+                f"{name} of {length} bytes in a message with {bytes_left} left"
+            )
         if name == "key":
             at += 4 + max(0, length)
     if length < 0:

@@ -189,9 +189,9 @@ def _lz4(data: Buffer, level: int | None, magic: int) -> bytes:
         how |= {"mode": "high_compression", "compression": level}
     parts: list[Buffer] = [_LZ4_DESCRIPTOR, _LZ4_CHECKS[magic]]
     for piece in _pieces(flat(data), _LZ4_BLOCK_BYTES):
-        made = squeeze(piece, **how)
-        if len(made) < len(piece):
-            parts += _LZ4_SIZE.pack(len(made)), made
+        block = squeeze(piece, **how)
+        if len(block) < len(piece):
+            parts += _LZ4_SIZE.pack(len(block)), block
         else:
             parts += _LZ4_SIZE.pack(len(piece) | _LZ4_STORED), piece
     parts.append(_LZ4_END)

@@ -490,16 +490,16 @@ class Converter:
             except (FormatError, LimitExceededError) as error:
                 self._report(at_batch(error, header))
                 continue
-            made = _with_body(
+            recoded = _with_body(
                 batch, header, compression, compress(compression, body, level=self.target.level)
             )
             limit = self.target.recoded_bytes_max
-            if limit is not None and len(made) > limit:
+            if limit is not None and len(recoded) > limit:
                 self.tally.copied_batches += 1
                 yield bytes(batch)
                 continue
             self.tally.recoded_batches += 1
-            yield made
+            yield recoded
 
     def _rewrite(self, data: memoryview, table: BatchTable, base: int) -> Iterator[bytes]:
         """Batches and wrapper messages, each as one."""

@@ -173,9 +173,9 @@ class PieceReader:
         if piece is None:
             self._tables.clear()
             return None
-        made = self._batch_columns(piece) if self._plan.shares else {}
+        batch_columns = self._batch_columns(piece) if self._plan.shares else {}
         types = piece.time_type if self._plan.wants_types else None
-        columns = _Columns(self._fields, piece, made)
+        columns = _Columns(self._fields, piece, batch_columns)
         return RecordColumns(piece.rows, columns, self._source, timestamp_types=types)
 
     def _batch_columns(self, piece: kernel.Piece) -> dict[str, Any]:
@@ -192,15 +192,15 @@ class PieceReader:
             constants_once=self._plan.request.constants_once,
         )
         tables.clear()
-        made = {}
+        columns = {}
         for name in self._fields.keys() - kernel.FIELD_BITS.keys():
             column = shared.column(name)
             if name == "valid" and piece.has_matches:
                 # Not in place: the column may hold one value for all rows.
                 column = column & _numbers(piece, "matches", np.bool_)
             freeze(column)
-            made[name] = column
-        return made
+            columns[name] = column
+        return columns
 
 
 class _Columns(Mapping[str, Any]):

@@ -78,11 +78,11 @@ def key_needle(key: bytes | None) -> Needle:
     """A key as stored in a record of magic 2, after its length as a varint; None for any key."""
     if key is None:
         return ANY_RECORD
-    left, length = len(key) * 2, bytearray()
-    while left > 0x7F:
-        length.append(left & 0x7F | 0x80)
-        left >>= 7
-    return Needle(bytes((*length, left)) + key)
+    number, length = len(key) * 2, bytearray()
+    while number > 0x7F:
+        length.append(number & 0x7F | 0x80)
+        number >>= 7
+    return Needle(bytes((*length, number)) + key)
 
 
 OffsetBounds = tuple[int | None, int | None] | range | int

@@ -252,8 +252,8 @@ def filter_walked(
     )
     if located is not None:
         rewrite.take_located(located)
-    asked = (*FIELDS_DEFAULT, *(name for name in fields if name not in FIELDS_DEFAULT))
-    pieces = rewrite.pieces(tuple(name for name in asked if name != "position"))
+    names = (*FIELDS_DEFAULT, *(name for name in fields if name not in FIELDS_DEFAULT))
+    pieces = rewrite.pieces(tuple(name for name in names if name != "position"))
     for whole in pieces if edit is None else map(edit, pieces):
         mask = keep(whole)
         if len(mask) != len(whole.columns):
@@ -468,12 +468,12 @@ class _Rewrite:
         sizes = table.size[batch : batch + len(counts)]
         grown = np.cumsum(np.where(stay, sizes, 0))
         fitting = int(np.searchsorted(grown, self.room - result.bytes_retained, "right"))
-        taken = min(len(counts), fitting + 1)
-        rows, stay = slice(batch, batch + taken), stay[:taken]
-        result.messages_read += int(counts[:taken].sum())
+        count = min(len(counts), fitting + 1)
+        rows, stay = slice(batch, batch + count), stay[:count]
+        result.messages_read += int(counts[:count].sum())
         if stay.any():
-            self._copy_batches(rows, stay, int(retained[:taken][stay].sum()))
-        self._finish_batches(rows.stop, int(sizes[:taken].sum()))
+            self._copy_batches(rows, stay, int(retained[:count][stay].sum()))
+        self._finish_batches(rows.stop, int(sizes[:count].sum()))
 
     def _copy_batches(self, rows: slice, stay: Bools, messages: int) -> None:
         """Write the batches that stay to the output, and count their records, offsets and times.
@@ -555,14 +555,14 @@ class _Rewrite:
         horizon = np.where(has, base_timestamp, -1)
         horizon[piece.horizons[numbers]] = self.horizon_ms
         flags = rows[:, COLUMN["attributes"]] & TRANSACTIONAL
-        asked = {
+        built = {
             "first": piece.ends[:-1][numbers],
             "end": piece.ends[1:][numbers],
             "attributes": np.where(horizon >= 0, flags | DELETE_HORIZON, flags),
             "delete_horizon_ms": horizon,
         }
         return np.stack(
-            [asked[name] if name in asked else rows[:, COLUMN[name]] for name in RUN_FIELDS], axis=1
+            [built[name] if name in built else rows[:, COLUMN[name]] for name in RUN_FIELDS], axis=1
         )
 
     def _write_one_by_one(self, piece: _Judged, first: int, end: int) -> None:

@@ -73,13 +73,13 @@ def take_rows(columns: RecordColumns, index: Intps) -> RecordColumns:
     Raises:
         ValueError: the index repeats rows until a column passes 2 GiB.
     """
-    taken = {name: _take(column, index) for name, column in columns.arrays.items()}
+    arrays = {name: _take(column, index) for name, column in columns.arrays.items()}
     types = columns.timestamp_types
     if isinstance(types, np.ndarray):
         types = types[index]
-    for column in (*taken.values(), types):
+    for column in (*arrays.values(), types):
         freeze(column)
-    return replace(columns, length=len(index), arrays=taken, timestamp_types=types)
+    return replace(columns, length=len(index), arrays=arrays, timestamp_types=types)
 
 
 def _take(column: Any, index: Intps) -> Any:
@@ -147,17 +147,17 @@ def first_rows(pieces: Generator[RecordColumns], limit: int | None) -> Generator
         pieces: not read after the limit.
         limit: the number of rows; None for all.
     """
-    left = limit
+    rows_left = limit
     with closing(pieces):
-        while left != 0:
+        while rows_left != 0:
             columns = next(pieces, None)
             if columns is None:
                 return
-            part = columns if left is None else columns[:left]
+            part = columns if rows_left is None else columns[:rows_left]
             if len(part):
                 yield part
-            if left is not None:
-                left -= len(part)
+            if rows_left is not None:
+                rows_left -= len(part)
 
 
 #: Bytes compared at a time, so that a key's mask takes little memory for pieces of any size.

@@ -242,11 +242,11 @@ def _struct_fields(lists: list[list[Schema]], rule: Schema) -> list[pa.Field]:
     for fields in lists:
         for field in fields:
             by_name.setdefault(field["name"], []).append(field)
-    made = []
+    arrow_fields = []
     for name, versions in by_name.items():
         inner = rule["fields"] if name == rule.get("in") else {}
-        made.append(pa.field(name, _type(versions, inner)))
-    return made
+        arrow_fields.append(pa.field(name, _type(versions, inner)))
+    return arrow_fields
 
 
 def _type(versions: list[Schema], inner: Mapping[str, str]) -> pa.DataType:

@@ -151,15 +151,15 @@ def allowed_values(scope: Scope, name: str, text: str, release: str) -> str:
     if kind in _BITS:
         is_number = _WHOLE_NUMBER.fullmatch(value) is not None
         limit = 1 << (_BITS[kind] - 1)
-        taken = is_number and -limit <= int(value) < limit and _in_ranges(int(value), check)
+        is_allowed = is_number and -limit <= int(value) < limit and _in_ranges(int(value), check)
         ranges = "" if is_number and abs(int(value)) >= limit else _ranges_in_words(check)
-        return "" if taken else f"a whole number{ranges or f', below {limit}'}"
+        return "" if is_allowed else f"a whole number{ranges or f', below {limit}'}"
     if kind == "BOOLEAN":
         return "" if value.lower() in ("true", "false") else "true or false"
     if kind == "DOUBLE":
         number = _real(value)
-        taken = number is not None and _in_ranges(number, check)
-        return "" if taken else f"a number{_ranges_in_words(check)}"
+        is_allowed = number is not None and _in_ranges(number, check)
+        return "" if is_allowed else f"a number{_ranges_in_words(check)}"
     if not check or (kind == "LIST" and not value):
         return ""
     words = re.split(r"\s*,\s*", value) if kind == "LIST" else [value]

@@ -168,14 +168,14 @@ class BorrowedSet(Borrowed):
         written = 0
         while written < len(self.data):
             try:
-                taken = take(self.data[written:])
+                count = take(self.data[written:])
             except BlockingIOError as error:
-                written, taken = written + getattr(error, "characters_written", 0), None
-            if taken is None:
+                written, count = written + getattr(error, "characters_written", 0), None
+            if count is None:
                 raise BlockingIOError(errno.EAGAIN, "the target takes no more right now", written)
-            if taken <= 0:
+            if count <= 0:
                 raise OSError(errno.EIO, f"nothing taken after byte {written} of {len(self.data)}")
-            written += taken
+            written += count
         return written
 
 
@@ -455,12 +455,14 @@ class Message(BorrowedMessage):
         at = _KEY_AT[self.magic != 0]
         for name in ("key", "value"):
             start = at + _I32.size
-            left = self.size - start
-            if left < 0:
+            bytes_left = self.size - start
+            if bytes_left < 0:
                 raise InvalidRecordError(f"the message ends before the length of its {name}")
             length: int = _I32.unpack_from(self.data, at)[0]
-            if length > left:
-                raise InvalidRecordError(f"{name} of {length} bytes in a message with {left} left")
+            if length > bytes_left:
+                raise InvalidRecordError(
+                    f"{name} of {length} bytes in a message with {bytes_left} left"
+                )
             at = start + max(length, 0)
             if name == part and length >= 0:
                 return self.data[start:at]

@@ -110,10 +110,10 @@ def validate_append_010(
         raise OffsetOverflowError("no offset may follow the messages", offset=next_offset)
     bytes_max = INT32_MAX if rules.batch_bytes_max is None else rules.batch_bytes_max
     source = analyze_0_10(data, message_bytes_max=bytes_max)
-    taken = validate_0_10(data, rules, source=source, next_offset=next_offset, now_ms=now_ms)
-    if taken.sizes_maybe_changed:
-        analyze_0_10(taken.head, message_bytes_max=bytes_max)
-    return taken
+    validated = validate_0_10(data, rules, source=source, next_offset=next_offset, now_ms=now_ms)
+    if validated.sizes_maybe_changed:
+        analyze_0_10(validated.head, message_bytes_max=bytes_max)
+    return validated
 
 
 def analyze_0_10(data: Buffer, *, message_bytes_max: int) -> Compression:
@@ -282,14 +282,14 @@ def _rebuild(messages: list[Message], largest: tuple[int, int], append: _Append)
         largest = append.now_ms, append.next_offset if plain else last
     elif rules.magic and not plain:
         largest = largest[0], last
-    made = MessageSet.create(
+    message_set = MessageSet.create(
         messages,
         offsets=append.next_offset,
         compression=append.target,
         timestamp=largest[0],
         timestamp_type=rules.timestamp_type,
     )
-    return _validated_batch(bytes(made.data), append, len(messages), largest, rebuilt=True)
+    return _validated_batch(bytes(message_set.data), append, len(messages), largest, rebuilt=True)
 
 
 def _with_append_time(message: Message, now_ms: int) -> Message:

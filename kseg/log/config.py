@@ -239,9 +239,9 @@ class LogConfig:
             >>> LogConfig.from_kafka({"cleanup.policy": "compact,delete"}).compacted
             True
         """
-        own = cls._fields_of(of_topic or {})
-        values = cls._fields_of(settings) | own
-        return cls(**values, named=frozenset(values), named_for_topic=frozenset(own))
+        topic_values = cls._fields_of(of_topic or {})
+        values = cls._fields_of(settings) | topic_values
+        return cls(**values, named=frozenset(values), named_for_topic=frozenset(topic_values))
 
     @staticmethod
     def _fields_of(settings: Mapping[str, object]) -> dict[str, Any]:

@@ -342,8 +342,8 @@ class EntriesCheck(IndexCheck):
         if stop is not StopReason.END and not (self._place.is_last and stop in TAILS):
             return
         live = self._place.live and self._place.is_last
-        left = np.arange(self._next, len(self._offsets))
-        self._report("points-nowhere.beyond", left, mild=live)
+        beyond_log = np.arange(self._next, len(self._offsets))
+        self._report("points-nowhere.beyond", beyond_log, mild=live)
         if self.fault is None and self._place.size >= 0:
             self._check_complete(due)
 

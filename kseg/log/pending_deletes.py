@@ -114,8 +114,8 @@ def remove_segment(files: SegmentFiles) -> None:
 
 def files_of_segment(files: SegmentFiles) -> tuple[Path, ...]:
     """A segment's files in the order in which they are deleted: the log, then its indexes."""
-    rest = (files.index, files.time_index, files.txn_index)
-    return (files.log, *(path for path in rest if path is not None))
+    indexes = (files.index, files.time_index, files.txn_index)
+    return (files.log, *(path for path in indexes if path is not None))
 
 
 # ---- room on a full disk -------------------------------------------------------------------------

@@ -161,12 +161,14 @@ def retention_rules(
     policy, why = known_policy(topics, topic)
     if not why and not topics.of_broker:
         return RetentionRules(config)
-    own = config.named_for_topic
-    named = own if why else config.named  # a known policy yields to the topic's own settings only
+    topic_names = config.named_for_topic
+    named = (
+        topic_names if why else config.named
+    )  # a known policy yields to the topic's own settings only
     values = {name: getattr(config, name) for name in _NOTHING if name in named}
     limits = named & _LIMITS
     if _POLICY not in named:
-        if policy is None and not why and limits and (of_one_log or own & _LIMITS):
+        if policy is None and not why and limits and (of_one_log or topic_names & _LIMITS):
             policy = _DELETED
         if policy is None:
             return _unknown(config, why or _what_to_name(topic, "policy" if limits else "both"))

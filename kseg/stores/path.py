@@ -243,9 +243,9 @@ def _classify_objects(top: RemotePath, objects: Iterable[RemotePath]) -> KnownPa
     inside: dict[RemotePath, list[RemotePath]] = {}
     for path in objects:
         inside.setdefault(path.parent, []).append(path)
-    own = _files(top, inside.get(top, ()))
-    if own.segments or own.snapshots or own.leader_epochs:
-        return KnownPath(top, PathKind.PARTITION, partition=own.name, listing=own)
+    top_files = _files(top, inside.get(top, ()))
+    if top_files.segments or top_files.snapshots or top_files.leader_epochs:
+        return KnownPath(top, PathKind.PARTITION, partition=top_files.name, listing=top_files)
     partitions = []
     for directory, paths in sorted(inside.items()):
         files = _files(directory, paths)

@@ -160,8 +160,8 @@ class RangedFile(MappedFile):
         walk = next((open_walk for open_walk in self._walks if open_walk.covers(position)), None)
         if walk is None:
             walk = _Walk(self._bounds(position, end)[0], position)
-            for left in self._walks[_WALKS - 1 :]:
-                _cancel(left)
+            for old_walk in self._walks[_WALKS - 1 :]:
+                _cancel(old_walk)
             self._walks = [walk, *self._walks[: _WALKS - 1]]
         walk.idle, walk.furthest, blocks = 0, max(walk.furthest, position), walk.blocks
         if not blocks:  # nothing else is requested meanwhile, so no thread is needed

@@ -129,9 +129,9 @@ class _Obstore:
         is_large = room > HUGE_BYTES
         data = private_memory(room, ((0, room),)).data if is_large else memoryview(bytearray(room))
         for part in answer.stream(_ANSWER_BYTES):
-            taken = part[: room - filled]
-            data[filled : filled + len(taken)] = taken
-            filled += len(taken)
+            chunk = part[: room - filled]
+            data[filled : filled + len(chunk)] = chunk
+            filled += len(chunk)
             if filled == room:
                 break
         return data[:filled].toreadonly()
@@ -271,11 +271,11 @@ def _aws_config() -> dict[str, str]:
         parser.read(os.environ.get(variable, home / name))
         section = other if parser.has_section(other) else profile
         values |= dict(parser.items(section)) if parser.has_section(section) else {}
-    asked = {f"aws_{name}": f"aws_{name}" for name in ("access_key_id", "secret_access_key")}
-    asked |= {"aws_session_token": "aws_session_token"}
+    option_names = {f"aws_{name}": f"aws_{name}" for name in ("access_key_id", "secret_access_key")}
+    option_names |= {"aws_session_token": "aws_session_token"}
     if not (os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")):
-        asked |= {"region": "aws_region"}
-    return {own_name: values[name] for name, own_name in asked.items() if name in values}
+        option_names |= {"region": "aws_region"}
+    return {own_name: values[name] for name, own_name in option_names.items() if name in values}
 
 
 # ---- errors --------------------------------------------------------------------------------------

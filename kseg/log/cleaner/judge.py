@@ -396,9 +396,11 @@ def _take_columns(
         done = last_offsets.put(piece, table)
         if last_offsets.full:
             number = int(np.searchsorted(piece.ends, done, "right")) - 1
-            taken = slice(int(piece.ends[number]), done)
-            offsets = piece.columns["offset"][taken]
-            keyed = piece.columns["key"].is_valid()[taken] & (offsets >= last_offsets.start_offset)
+            batch_rows = slice(int(piece.ends[number]), done)
+            offsets = piece.columns["offset"][batch_rows]
+            keyed = piece.columns["key"].is_valid()[batch_rows] & (
+                offsets >= last_offsets.start_offset
+            )
             last = int(offsets[keyed][-1]) if keyed.any() else -1
             return at + int(piece.batches[number]), last
     return len(dirty_ones), -1

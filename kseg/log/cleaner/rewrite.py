@@ -342,7 +342,7 @@ def swap_in(state: LogState, group: Sequence[SegmentInfo], size: int) -> int:
         before = state.deletions.freed_bytes
         base = group[0].base_offset
         with state.all_or_poison():
-            taken = _rename(state.path, base, CLEANED, SWAP)
+            new_disk_bytes = _rename(state.path, base, CLEANED, SWAP)
             state.flush_names()
             new = SegmentInfo(state.files_of(base), size, is_last=False)
             state.replace_segments({info.base_offset for info in group}, (new,))
@@ -351,7 +351,7 @@ def swap_in(state: LogState, group: Sequence[SegmentInfo], size: int) -> int:
             _rename(state.path, base, SWAP, "")
             state.flush_names()
         state.publish()
-        return state.deletions.freed_bytes - before - taken
+        return state.deletions.freed_bytes - before - new_disk_bytes
 
 
 def _remove_old(state: LogState, group: Sequence[SegmentInfo]) -> None:
@@ -368,13 +368,13 @@ def _remove_old(state: LogState, group: Sequence[SegmentInfo]) -> None:
 
 def _rename(directory: Path, base: int, old: str, new: str) -> int:
     """Rename the files of the new segment; answers how many bytes of disk they have."""
-    taken = 0
+    disk_bytes = 0
     sources, targets = names_of(directory, base, old), names_of(directory, base, new)
     for source, target in zip(sources, targets, strict=True):
         with suppress(FileNotFoundError):
-            taken += os.stat(source).st_blocks * 512
+            disk_bytes += os.stat(source).st_blocks * 512
             io.rename(source, target)
-    return taken
+    return disk_bytes
 
 
 def keep_group(state: LogState, group: Sequence[SegmentInfo], backup: Backup) -> None:

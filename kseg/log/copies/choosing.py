@@ -254,15 +254,15 @@ class MissingOffsets:
 
     def missing(self, end: int) -> tuple[LostOffsets, ...]:
         """The missing offsets of a log that ends at an offset, once all gaps were noted."""
-        left = [hidden.left for hidden in self._hidden]
+        hidden_ranges = [hidden.left for hidden in self._hidden]
         gaps = np.array(self._gaps, np.int64).reshape(-1, 2)
         if not self.is_dense:
-            gaps = gaps[_are_hidden(gaps, left)]
+            gaps = gaps[_are_hidden(gaps, hidden_ranges)]
         at_most = not self.is_dense
         lost_ranges = [LostOffsets(first, last, at_most=at_most) for first, last in gaps.tolist()]
         if self._last_gap_is_rest and lost_ranges:
             lost_ranges[-1] = replace(lost_ranges[-1], at_most=True)
-        if any(len(ranges) and ranges[-1, 1] == OFFSETS_END for ranges in left):
+        if any(len(ranges) and ranges[-1, 1] == OFFSETS_END for ranges in hidden_ranges):
             lost_ranges.append(LostOffsets(end, None, at_most=at_most))
         return tuple(lost_ranges)
 
@@ -392,14 +392,14 @@ def _truncation(leader: Lineage, follower: Lineage) -> EpochEntry:
     epochs, follower_epochs = leader.epochs, follower.epochs
     end, epoch = follower.end, follower.latest
     while True:  # each turn asks for a lower epoch
-        asked = epochs.end_offset_for(epoch, leader.end)
-        mine = follower_epochs.end_offset_for(asked.epoch, end)
-        if UNDEFINED in (asked, mine):
+        leader_entry = epochs.end_offset_for(epoch, leader.end)
+        follower_entry = follower_epochs.end_offset_for(leader_entry.epoch, end)
+        if UNDEFINED in (leader_entry, follower_entry):
             return UNDEFINED
-        end = min(mine.start_offset, end)
-        if mine.epoch == asked.epoch:
-            return EpochEntry(mine.epoch, min(asked.start_offset, end))
-        epoch = mine.epoch
+        end = min(follower_entry.start_offset, end)
+        if follower_entry.epoch == leader_entry.epoch:
+            return EpochEntry(follower_entry.epoch, min(leader_entry.start_offset, end))
+        epoch = follower_entry.epoch
 
 
 def proved_by_each_other(copies: Sequence[Copy]) -> list[Copy]:
@@ -621,16 +621,16 @@ class Choosing:
 
     def _leave_out(self, at: int, rows: Rows, mask: Bools, why: str) -> Rows:
         """Note the masked batches as left out; return the others."""
-        gone = rows[mask]
-        if len(gone):
+        left_out = rows[mask]
+        if len(left_out):
             path = self._ranked[at].copy.path
-            first, last = int(gone[0, FIRST]), int(gone[-1, LAST])
+            first, last = int(left_out[0, FIRST]), int(left_out[-1, LAST])
             left_before = self._left.get((path, why), LeftOut(path, why, first, last, 0, 0))
             self._left[path, why] = replace(
                 left_before,
                 last_offset=last,
-                batches=left_before.batches + len(gone),
-                bytes=left_before.bytes + int(gone[:, SIZE].sum()),
+                batches=left_before.batches + len(left_out),
+                bytes=left_before.bytes + int(left_out[:, SIZE].sum()),
             )
         return rows[~mask]
 

@@ -139,7 +139,7 @@ class PartitionMerge(TargetPartition, Documented):
     @property
     def ok(self) -> bool:
         """Whether nothing is missing, nothing differs, and each copy could be read."""
-        differs = any(left.why != _NO_DIFFERENCE for left in self.left_out)
+        differs = any(left_out.why != _NO_DIFFERENCE for left_out in self.left_out)
         failed = any(copy.error is not None for copy in self.copies)
         return not (self.missing or self.conflicts or differs or failed)
 
@@ -414,21 +414,21 @@ def _without_kraft(
     Raises:
         NotALogError: nothing else was given.
     """
-    left = [partition for partition in joined if partition.topic != CLUSTER_METADATA]
-    alone = tuple(
+    partitions = [partition for partition in joined if partition.topic != CLUSTER_METADATA]
+    kraft_paths = tuple(
         copy.path
         for partition in joined
         if partition.topic == CLUSTER_METADATA
         for copy in partition.copies
         if copy.lacks is None
     )
-    if not left:
+    if not partitions:
         raise NotALogError(
             "copies of the log of KRaft are not merged: move a damaged one aside, and its "
             "controller fetches it from the others",
-            path=alone[0],
+            path=kraft_paths[0],
         )
-    return left, alone
+    return partitions, kraft_paths
 
 
 def _check(joined: Sequence[JoinedCopies]) -> None:

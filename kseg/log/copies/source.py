@@ -154,9 +154,9 @@ def touches(first: Int64s, last: Int64s, ranges: Rows) -> Bools:
 
 def without(rows: Rows, taken: Intps) -> Rows:
     """The rows without those of some numbers."""
-    left = np.ones(len(rows), np.bool_)
-    left[taken] = False
-    return rows[left]
+    stays = np.ones(len(rows), np.bool_)
+    stays[taken] = False
+    return rows[stays]
 
 
 @frozen_dataclass
@@ -528,6 +528,6 @@ class _Cursor:
 
     def take(self, end: int) -> Rows:
         """Remove and return the batches before an offset, up to which the copy was read."""
-        taken = self.before(end)
-        self.rows = self.rows[len(taken) :]
-        return taken
+        removed = self.before(end)
+        self.rows = self.rows[len(removed) :]
+        return removed

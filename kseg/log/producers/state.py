@@ -371,10 +371,12 @@ class ProducerState:
         """Decided transactions whose markers lie before `offset` are stable now."""
         if not self._completed_offsets or offset <= self._completed_min:
             return
-        left = {first: last for first, last in self._completed_offsets.items() if last >= offset}
-        self._completed_offsets = left
-        self._completed_min = min(left.values(), default=0)
-        self._unreplicated.keep(set(left))
+        unstable = {
+            first: last for first, last in self._completed_offsets.items() if last >= offset
+        }
+        self._completed_offsets = unstable
+        self._completed_min = min(unstable.values(), default=0)
+        self._unreplicated.keep(set(unstable))
 
     def expire(self, now_ms: int) -> tuple[int, ...]:
         """Forget producers that have written nothing for long, and guards that were not used.

@@ -293,14 +293,14 @@ class ExternalLog:
         else:
             is_other = os.stat(self.path).st_ino != before.home
         if is_other:
-            made = f"the topic was made again, {self._topic_id or 'without an id'}"
+            event = f"the topic was made again, {self._topic_id or 'without an id'}"
             if not self._restarts:
                 raise KsegError(
-                    f"{made}; its records have offsets from the start again: read it anew, or "
+                    f"{event}; its records have offsets from the start again: read it anew, or "
                     "choose recreated=start, which goes on at its start",
                     path=self.path,
                 )
-            note.get()(f"kseg: {self.path}: {made}; its records follow from the start")
+            note.get()(f"kseg: {self.path}: {event}; its records follow from the start")
         return is_other
 
     def _goes_on(self, view: LogView, last_end: OffsetMetadata) -> bool:
@@ -432,6 +432,6 @@ def _follow(
             position = max(position, fetched.next_offset)
             waiting_since = time.monotonic()
             continue
-        left = _WAIT_S if timeout is None else waiting_since + timeout - time.monotonic()
-        if left <= 0 or not wait(seen, min(left, _WAIT_S)):
+        seconds_left = _WAIT_S if timeout is None else waiting_since + timeout - time.monotonic()
+        if seconds_left <= 0 or not wait(seen, min(seconds_left, _WAIT_S)):
             return

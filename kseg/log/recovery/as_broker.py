@@ -195,16 +195,16 @@ class AsBroker(Loading):
             )
             if swept.error is not None and not refused:
                 raise swept.error
-            gone = self.size(base) if refused else swept.truncated_bytes
+            removed_bytes = self.size(base) if refused else swept.truncated_bytes
             if refused:
                 self._empty_segment(swept)
             else:
-                if gone:
+                if removed_bytes:
                     why_cut = "no sound batch follows"
                     self.cut_log(base, swept.valid_bytes, swept.next_offset, why_cut)
                 snapshots.take(state)
                 self.install(swept, why)
-            if gone:
+            if removed_bytes:
                 # The snapshot just taken goes too, where the next segment began there.
                 self.drop(todo[number + 1 :], "it follows a segment that was cut")
                 return

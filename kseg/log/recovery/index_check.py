@@ -157,13 +157,13 @@ def _emptied_transactions(
     trail: TxnTrail, read: Callable[[], Iterable[BatchTable]]
 ) -> Iterator[int]:
     """See `TxnTrail.emptied`; reads the segment once more if entries begin too early."""
-    made = {txn.last_offset: txn for txn in _aborted_by(ProducerState(), trail.batches)}
+    logged_by_end = {txn.last_offset: txn for txn in _aborted_by(ProducerState(), trail.batches)}
     # By producer: the end of its transaction before; and the entries that begin too early: the
     # offsets from there to where the log begins the transaction, and the last one of the entry.
     before: dict[int, int] = {}
     early: dict[int, list[tuple[int, int, int]]] = {}
     for txn in compress(trail.stored, trail.marked):
-        logged = made.get(txn.last_offset)
+        logged = logged_by_end.get(txn.last_offset)
         end = txn.last_offset if logged is None else logged.first_offset
         # Transactions of a producer follow each other: no log makes others.
         if before.get(txn.producer_id, -1) < txn.first_offset < end:
@@ -353,10 +353,10 @@ def due_entries(
         tables: the headers of all its batches.
         config: the settings of the log.
     """
-    made = DerivedEntries(base_offset, config, careful=True)
-    if not all(_add_entries(made, base_offset, table) for table in tables):
+    derived = DerivedEntries(base_offset, config, careful=True)
+    if not all(_add_entries(derived, base_offset, table) for table in tables):
         return 0, 0
-    return _entry_counts(made)
+    return _entry_counts(derived)
 
 
 def _add_entries(made: DerivedEntries, base_offset: int, table: BatchTable) -> bool:
@@ -479,9 +479,9 @@ def index_fault_of(context: LoadContext, base: int) -> Finding | None:
 
     def headers(start: int) -> Iterator[BatchTable]:
         """Headers of the log from a batch on; near its end it is read at once."""
-        left = log_bytes - start
-        if left <= _TAIL_BYTES:
-            yield scan(read(FileKind.LOG, start, left), base=start, on_bad_crc="ignore")
+        bytes_left = log_bytes - start
+        if bytes_left <= _TAIL_BYTES:
+            yield scan(read(FileKind.LOG, start, bytes_left), base=start, on_bad_crc="ignore")
             return
         with context.open(base) as segment:
             yield from segment.headers(start=start)

@@ -412,10 +412,10 @@ class LoadContext:
     def cut_log(self, base_offset: int, size: int, next_offset: int, why: str) -> None:
         """Cut a segment's log to `size` bytes, and note where and why."""
         name = file_of(base_offset, LOG)
-        gone = self.overlay.size(name) - size
+        removed_bytes = self.overlay.size(name) - size
         self._count_cost(base_offset, size, next_offset)
         self.overlay.cut(name, size, why)
-        self.cut_bytes += gone
+        self.cut_bytes += removed_bytes
         self.cut = self.cut or CutPlace(self.overlay.path(name), size, next_offset)
 
     def _count_cost(self, base_offset: int, size: int, next_offset: int) -> None:

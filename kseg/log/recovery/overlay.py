@@ -411,9 +411,9 @@ class Overlay:
         if file is None:
             return
         if file.data is None:
-            gone = self._before[file.source.removeprefix(self._prefix)] - file.size
-            if gone:
-                yield Action("truncate", path, gone, file.why)
+            removed_bytes = self._before[file.source.removeprefix(self._prefix)] - file.size
+            if removed_bytes:
+                yield Action("truncate", path, removed_bytes, file.why)
         elif before is None:
             why = file.why
             if why == NOT_SAID:

@@ -79,8 +79,8 @@ def difference(path: Path, data: bytes, entry_bytes: int) -> tuple[int, str] | N
         new_bytes = np.frombuffer(data, np.uint8, len(stored))
         differing = np.flatnonzero(np.frombuffer(stored, np.uint8) != new_bytes)
         position = int(differing[0]) if len(differing) else len(stored)
-        rest = windows(path, fd, (position, size))
-        has_more = position == len(data) and any(window.strip(b"\0") for window in rest)
+        remainder = windows(path, fd, (position, size))
+        has_more = position == len(data) and any(window.strip(b"\0") for window in remainder)
     if position == size == len(data):
         return None
     if position == len(data):

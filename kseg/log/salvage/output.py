@@ -206,11 +206,11 @@ def write_output(
 def _begin(beside_target: Path, source: StrPath) -> Path:
     """Remove the files of an interrupted run; returns an empty directory to write in."""
     for name in sorted(_OURS):
-        left = beside_target / name
-        if left.is_dir() and not left.is_symlink():
-            io.remove_tree(left)
+        old_path = beside_target / name
+        if old_path.is_dir() and not old_path.is_symlink():
+            io.remove_tree(old_path)
         else:
-            io.unlink(left, missing_ok=True)
+            io.unlink(old_path, missing_ok=True)
     making = beside_target / _MAKING
     io.make_directory(making, like=ownership.of_copied_directory(source))
     return making

@@ -354,8 +354,8 @@ def _without_doubts(
             stated = pieces[at].first_offset, pieces[at].last_offset
             places = (stated, (hole, hole + span))
             out[at] = replace(pieces[at], reason="offset-order", places=places)
-    rest = [piece for at, piece in enumerate(pieces) if at not in out]
-    return _join_runs(rest) if out else placed, list(out.values())
+    remaining = [piece for at, piece in enumerate(pieces) if at not in out]
+    return _join_runs(remaining) if out else placed, list(out.values())
 
 
 def _dense_pieces(runs: Sequence[Span]) -> list[Span]:
@@ -479,8 +479,8 @@ def _take_out(
     by_file: dict[str, list[Span]] = {}
     for batch in sorted(wrong, key=_position):
         by_file.setdefault(batch.path, []).append(batch)
-    left = [part for run in runs for part in _run_without(run, by_file.get(run.path, ()))]
-    return left, [replace(batch, reason=reason) for batch in wrong]
+    remaining = [part for run in runs for part in _run_without(run, by_file.get(run.path, ()))]
+    return remaining, [replace(batch, reason=reason) for batch in wrong]
 
 
 def _run_without(run: Span, wrong: Sequence[Span]) -> Iterator[Span]:

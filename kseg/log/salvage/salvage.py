@@ -378,10 +378,10 @@ def up_to_first_gap(partition: ProvablePartition) -> tuple[ProvablePartition, tu
     """
     covered = read_cluster(partition.path).snapshot_end
     kept_runs: list[Span] = []
-    rest = list(partition.runs)
+    remaining_runs = list(partition.runs)
     end = 0
-    while rest and rest[0].first_offset <= max(end, covered):
-        run = rest.pop(0)
+    while remaining_runs and remaining_runs[0].first_offset <= max(end, covered):
+        run = remaining_runs.pop(0)
         gaps = (position[first > covered] for _, first, position in gap_columns(run))
         cut = next((int(positions[0]) for positions in gaps if len(positions)), run.end)
         provable, remainder = run_between(run, run.position, cut), run_between(run, cut, run.end)
@@ -389,16 +389,19 @@ def up_to_first_gap(partition: ProvablePartition) -> tuple[ProvablePartition, tu
             kept_runs.append(provable)
             end = provable.last_offset + 1
         if remainder is not None:
-            rest.insert(0, remainder)
+            remaining_runs.insert(0, remainder)
             break
     numbers = numbers_of(partition.segments)
-    left = [*partition.unprovable, *(replace(run, reason="behind-gap") for run in rest)]
-    left.sort(key=lambda span: (numbers[span.path], span.position))
+    unprovable = [
+        *partition.unprovable,
+        *(replace(run, reason="behind-gap") for run in remaining_runs),
+    ]
+    unprovable.sort(key=lambda span: (numbers[span.path], span.position))
     up_to_gap = replace(
         partition,
         runs=tuple(kept_runs),
-        unprovable=tuple(left),
-        lost=lost_offsets(kept_runs, left, partition.segments, partition.log_start_offset),
+        unprovable=tuple(unprovable),
+        lost=lost_offsets(kept_runs, unprovable, partition.segments, partition.log_start_offset),
         segments=tuple(
             segment
             for number, segment in enumerate(partition.segments)

@@ -370,7 +370,7 @@ def abort_markers(transactions: Transactions, offset: int) -> bytes:
 
     They have the largest leader epoch and the largest timestamp of the log.
     """
-    made = []
+    markers = []
     for at, transaction in enumerate(
         transaction for transaction in transactions.damaged if transaction.is_open
     ):
@@ -385,5 +385,5 @@ def abort_markers(transactions: Transactions, offset: int) -> bytes:
         builder.append_end_marker(
             ControlType.ABORT, transaction.coordinator_epoch, timestamp=transactions.max_timestamp
         )
-        made.append(builder.build().data)
-    return b"".join(made)
+        markers.append(builder.build().data)
+    return b"".join(markers)

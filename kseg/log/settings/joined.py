@@ -566,7 +566,7 @@ class _PartitionSources:
         broker = self._accept_values(self.settings.broker_values(cluster, self.home.node_id))
         plain = {name: SettingValue(text, GIVEN) for name, text in general.items()}
         supposed = self.settings.sources.supposed or {}
-        asked = {name: SettingValue(text, SUPPOSED) for name, text in supposed.items()}
+        supposed_values = {name: SettingValue(text, SUPPOSED) for name, text in supposed.items()}
         if self.home.topics.of_broker and not self.is_joined:
             seen = [f"{name}={broker[name].value}" for name in sorted(DELETING & broker.keys())]
             if seen and self.why and self.skipped in (None, POLICY_UNKNOWN):
@@ -575,8 +575,8 @@ class _PartitionSources:
             _drop_deleting(broker)
         if cluster is not None and not self.is_joined:
             _drop_deleting(plain)
-            _drop_deleting(asked)
-        return self._deleting_defaults() | plain | broker | asked
+            _drop_deleting(supposed_values)
+        return self._deleting_defaults() | plain | broker | supposed_values
 
     def _deleting_defaults(self) -> Values:
         """Kafka's defaults that decide on deletion, if all stronger sources were read.

@@ -461,8 +461,8 @@ def why_no_metadata_log(directory: Path) -> str:
 def group_by_broker(homes: Iterable[Path]) -> list[list[Path]]:
     """Data directories by broker, in order; one whose ids are not known is by itself."""
     groups: dict[object, list[Path]] = {}
-    for home in homes:
-        groups.setdefault(_broker_of(home) or home, []).append(home)
+    for directory in homes:
+        groups.setdefault(_broker_of(directory) or directory, []).append(directory)
     return list(groups.values())
 
 

@@ -146,16 +146,16 @@ def rebuild(
     columns = _columns(inflated, header)
     if columns is None:
         raise at_batch(InvalidRecordError("no records to build a batch of"), header)
-    made = encode_batch(columns, options, base_offset=next_offset)
-    count = made.record_count
-    built_bytes = overhead_bytes(rules.magic, target) + made.uncompressed_bytes
+    batch = encode_batch(columns, options, base_offset=next_offset)
+    count = batch.record_count
+    built_bytes = overhead_bytes(rules.magic, target) + batch.uncompressed_bytes
     return ValidatedBatch(
-        head=made.data,
+        head=batch.data,
         first_offset=next_offset,
         last_offset=next_offset + count - 1,
         record_count=count,
-        max_timestamp=made.max_timestamp,
-        offset_of_max_timestamp=made.offset_of_max_timestamp,
+        max_timestamp=batch.max_timestamp,
+        offset_of_max_timestamp=batch.offset_of_max_timestamp,
         sizes_maybe_changed=True,
         log_append_time=log_append_time,
         stats=ConversionStats(temporary_bytes + built_bytes, count),
@@ -343,12 +343,12 @@ def validate_append(
     table = analyze(view, rules, metrics=metrics)
     check_whole(table, len(view))
     append = _Append(view, table, rules, next_offset, now_ms, metrics or ValidationMetrics())
-    taken = _choose(append, source_codec(table))
-    if taken.sizes_maybe_changed and rules.batch_bytes_max is not None:
-        for header in walk(taken.head, verify=False):
+    validated = _choose(append, source_codec(table))
+    if validated.sizes_maybe_changed and rules.batch_bytes_max is not None:
+        for header in walk(validated.head, verify=False):
             if header.size > rules.batch_bytes_max:
                 raise too_large(header, rules.batch_bytes_max)
-    return _check_total(taken, rules)
+    return _check_total(validated, rules)
 
 
 def validate_replica(
@@ -406,7 +406,7 @@ def validate_replica(
     latest = int(np.argmax(table.max_timestamp))
     max_timestamp = int(table.max_timestamp[latest])
     has_time = max_timestamp > NO_TIMESTAMP
-    taken = ValidatedBatch(
+    validated = ValidatedBatch(
         head=b"",
         tail=view[: table.end_position],
         first_offset=first,
@@ -416,7 +416,7 @@ def validate_replica(
         offset_of_max_timestamp=int(table.last_offset[latest]) if has_time else -1,
         table=table,
     )
-    return _check_total(taken, rules)
+    return _check_total(validated, rules)
 
 
 def _first_offset_inside(view: memoryview, table: BatchTable) -> int:

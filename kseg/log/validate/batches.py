@@ -152,9 +152,9 @@ def check_whole(table: BatchTable, size: int) -> None:
     Raises:
         CorruptRecordError: the last bytes are not a whole batch.
     """
-    left = size - table.end_position
-    if left:
-        reason = f"the last {left} bytes are not a whole batch"
+    bytes_left = size - table.end_position
+    if bytes_left:
+        reason = f"the last {bytes_left} bytes are not a whole batch"
         raise CorruptRecordError(reason, position=table.end_position, stop=table.stop)
 
 

@@ -626,7 +626,9 @@ def pieces_of(source: Any, names: Mapping[str, str] | None = None) -> Iterator[M
 
 def _rename_columns(fields: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, Any]:
     """The columns of a caller, keyed by the names of fields; they must have the same length."""
-    renamed = {name: fields[own] for name, own in names.items() if own in fields}
+    renamed = {
+        name: fields[column_name] for name, column_name in names.items() if column_name in fields
+    }
     if len({len(column) for column in renamed.values()}) != 1:
         sizes = ", ".join(f"{names[name]}: {len(column)}" for name, column in renamed.items())
         choices = ", ".join(names.values())

@@ -322,11 +322,11 @@ def choose(
     if by_age:
         rules.append(TIME)
     retired: list[RetiredSegment] = []
-    left = with_ends(segments, bounds.log_end_offset)
+    remaining = with_ends(segments, bounds.log_end_offset)
     for why in rules:  # each goes on where the one before it stopped
-        while left:
-            info, end = left[0]
-            is_last = len(left) == 1
+        while remaining:
+            info, end = remaining[0]
+            is_last = len(remaining) == 1
             # A tier must have a segment before it goes, unless it is before the log's start.
             is_kept = end - 1 > copied and (is_last or end > bounds.log_start_offset)
             if bounds.high_watermark < end or (is_last and not info.size) or is_kept:
@@ -343,7 +343,7 @@ def choose(
                 break
             excess -= info.size
             retired.append(RetiredSegment(info.base_offset, info.path, info.size, why, newest))
-            del left[0]
+            del remaining[0]
     return tuple(retired)
 
 
@@ -514,13 +514,13 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
             if state.lease is not None:
                 start = plan.remote.log_start_offset
                 state.lease.note(state.partition, log_start_offset=start)
-        gone = state.replace_segments(going)
+        removed = state.replace_segments(going)
         state.publish()
         try:
-            files = _delete(state, gone)
+            files = _delete(state, removed)
         except BaseException:
             # A load counts remaining files as part of the log.
-            state.replace_segments((), (info for info in gone if info.path.exists()))
+            state.replace_segments((), (info for info in removed if info.path.exists()))
             state.publish()
             raise
         # From here on the first segment's base says where the log starts.
@@ -535,17 +535,17 @@ def before_recovery(plan: RetentionPlan) -> RetentionPlan:
     bases = [segment.base_offset for segment in list_partition(plan.path).segments]
     flushed = max((base for base in bases if base <= point), default=0)
     going = tuple(segment for segment in plan.segments if segment.base_offset < flushed)
-    left = plan.segments[len(going) :]
+    staying = plan.segments[len(going) :]
     start = min(
-        [plan.new_log_start_offset, *(staying_segment.base_offset for staying_segment in left)]
+        [plan.new_log_start_offset, *(staying_segment.base_offset for staying_segment in staying)]
     )
     return replace(
         plan,
         segments=going,
         rolls=False,
         new_log_start_offset=max(plan.log_start_offset, start),
-        kept_bytes=plan.kept_bytes + sum(staying_segment.bytes for staying_segment in left),
-        held_bytes=sum(staying_segment.bytes for staying_segment in left),
+        kept_bytes=plan.kept_bytes + sum(staying_segment.bytes for staying_segment in staying),
+        held_bytes=sum(staying_segment.bytes for staying_segment in staying),
         high_watermark=flushed,
         is_unclean=True,
     )
@@ -594,16 +594,16 @@ def apply_unloaded(plan: RetentionPlan) -> RetentionReport:
     return RetentionReport(plan, (), freed, first)
 
 
-def _delete(state: LogState, gone: Sequence[SegmentInfo]) -> tuple[Path, ...]:
+def _delete(state: LogState, removed: Sequence[SegmentInfo]) -> tuple[Path, ...]:
     """Rename the files of segments that are no part of the log any more; returns the new names."""
     if state.lease is not None and state.partition is not None:
-        files = delete_segments(state, gone)
+        files = delete_segments(state, removed)
         state.flush_names()
         return files
     # Nothing but the first segment says where this log starts, so none may outlive a later one.
     io.flush_directory(state.path)
     renamed: list[Path] = []
-    for info in gone:
+    for info in removed:
         renamed += delete_segments(state, (info,))
         state.flush_names()
     return tuple(renamed)

@@ -628,15 +628,15 @@ class LogState:
         Returns:
             The removed segments.
         """
-        gone = tuple(info for info in self.sealed if info.base_offset in removed)
+        removed_infos = tuple(info for info in self.sealed if info.base_offset in removed)
         remaining = [info for info in self.sealed if info.base_offset not in removed]
-        for info in gone:
+        for info in removed_infos:
             self._created.pop(info.base_offset, None)
             writer = self.pop_unflushed(info.base_offset)
             if writer is not None:
                 writer.close(trim=False)
         self.sealed = tuple(sorted([*remaining, *added], key=lambda info: info.base_offset))
-        return gone
+        return removed_infos
 
     def __repr__(self) -> str:
         """The path and the range of offsets."""

@@ -450,8 +450,10 @@ def _make_last(state: LogState, last: SegmentInfo) -> None:
     before = state.active
     state.set_active(writer, seal=False)
     before.close(trim=False)
-    gone = {info.base_offset for info in state.sealed if info.base_offset >= last.base_offset}
-    state.replace_segments(gone)
+    removed_bases = {
+        info.base_offset for info in state.sealed if info.base_offset >= last.base_offset
+    }
+    state.replace_segments(removed_bases)
 
 
 def _delete_segments(
@@ -539,10 +541,10 @@ def _begin_anew(state: LogState, offset: int, start: int) -> None:
         state.note_offsets(write=True, all_go=True)
         state.epochs.clear()
         state.epochs.flush()
-        gone = state.segments
+        old_segments = state.segments
         state.active.close(trim=False)
-        state.replace_segments({info.base_offset for info in gone})
-        _delete_segments(state, gone, snapshots=False)
+        state.replace_segments({info.base_offset for info in old_segments})
+        _delete_segments(state, old_segments, snapshots=False)
         remove_segment(last.files)
         writer = SegmentWriter.open(
             state.path, offset, state.config, create=True, now_ms=state.now_ms()
