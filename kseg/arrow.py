@@ -485,7 +485,7 @@ _BUILDERS: dict[str, Callable[[Any], pa.Array]] = {
 
 
 def _array(name: str, columns: RecordColumns) -> pa.Array:
-    """A field of a piece of records as an Arrow array."""
+    """One field of a piece of records as an Arrow array."""
     if name in _PLACE_TYPES:
         return repeated_array(getattr(columns, name), _PLACE_TYPES[name], len(columns))
     values = columns["timestamp_ms" if name == "timestamp" else name]

@@ -55,7 +55,7 @@ def from_record_batch(batch: Any) -> RecordColumns:
             (`from_arrow` splits those).
         InvalidRecordError: the name of a header is null.
     """
-    batch = _one_batch(batch)
+    batch = _record_batch(batch)
     arrays = _simple_layouts(batch)
     if _bytes_of(arrays) > _BYTES_MAX:
         raise ValueError(_TOO_LARGE)
@@ -115,10 +115,10 @@ def from_arrow(
         yield from _split_to_32_bits(arrays, len(batch))
 
 
-def _one_batch(source: Any) -> pa.RecordBatch:
+def _record_batch(source: Any) -> pa.RecordBatch:
     """A source of records as one record batch."""
     if isinstance(source, pa.RecordBatch):
-        return source  # through the interface, sizes of buffers would be its offsets' word
+        return source  # its buffers' real sizes; through the interface the offsets would state them
     if hasattr(source, "__arrow_c_array__"):
         return pa.record_batch(source)
     table = pa.table(source).combine_chunks()
@@ -131,7 +131,7 @@ def _one_batch(source: Any) -> pa.RecordBatch:
 def _simple_layouts(
     batch: pa.RecordBatch, names: Mapping[str, str] | None = None
 ) -> dict[str, pa.Array]:
-    """The columns to be written, each in a layout that `_columns` knows."""
+    """The columns to write, keyed by field, each in a layout that `_columns` accepts."""
     if names is None:
         fields = ("offset", "timestamp_ms", "timestamp", "key", "value", "headers")
         names = {name: name for name in fields}
@@ -186,7 +186,7 @@ def _headers_as_list(array: pa.Array) -> pa.Array:
 
 
 def _split_to_32_bits(arrays: dict[str, pa.Array], length: int) -> Iterator[RecordColumns]:
-    """Halve until the offsets of each piece fit 32 bits."""
+    """Split records in halves until the offsets of each piece fit 32 bits."""
     if _bytes_of(arrays) <= _BYTES_MAX:
         yield _columns(arrays, length)
         return
@@ -249,7 +249,7 @@ def _binary(array: pa.Array) -> BinaryColumn:
 
 
 def _validity_bits(array: pa.Array) -> np.ndarray[Any, Any] | None:
-    """The validity bits of an array, its first value's bit first."""
+    """The validity bits of an array, shifted so that the first value's bit is first."""
     if not array.null_count:
         return None
     first, bit = divmod(array.offset, 8)
@@ -284,7 +284,7 @@ def _key_and_value(pairs: pa.StructArray) -> tuple[pa.Array, pa.Array]:
 
 
 def _times(array: pa.Array) -> np.ndarray[Any, Any]:
-    """int64[n]: times in ms, rounded down; -1 for null."""
+    """Times in ms, rounded down, int64[n]; -1 for null."""
     kind = array.type
     if not pa.types.is_timestamp(kind):
         return _integers(array, "timestamp", none=NO_TIMESTAMP)

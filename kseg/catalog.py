@@ -169,7 +169,7 @@ class Catalog:
                     listed.append(_with_tier_and_name(entries, tier))
         chosen, not_chosen = list[Partition](), list[Partition]()
         for entry in listed:
-            (chosen if _takes(selection, entry) else not_chosen).append(entry)
+            (chosen if _selects(selection, entry) else not_chosen).append(entry)
         # First a selection that misses all partitions; then matches of a glob that are refused;
         # then directories without partitions. An unreadable path may have had partitions.
         if not_chosen and not chosen and not may_be_empty:
@@ -243,7 +243,7 @@ def _with_tier_and_name(entry: Partition, tier: Any = None) -> Partition:
     return replace(entry, name=name, tier=None if name is None or entry.is_file else tier)
 
 
-def _takes(selection: Selection | Chosen, entry: Partition) -> bool:
+def _selects(selection: Selection | Chosen, entry: Partition) -> bool:
     """Whether a selection, or a function, chooses a partition."""
     takes = selection.takes if isinstance(selection, Selection) else selection
     return takes(entry.topic, entry.partition)
@@ -271,7 +271,7 @@ def _served_partitions(
     for entry in entries:
         if set_aside or entry.kind is None:
             yield entry
-        elif _takes(selection, entry):
+        elif _selects(selection, entry):
             left_out.append(LeftOut(entry.path, _SET_ASIDE[entry.kind]))
 
 

@@ -38,7 +38,7 @@ _KINDS: Final = {name: kind for kind, names in _NAMES.items() for name in names.
 
 
 def _array(values: list[Any], kind: str | None) -> pyarrow.Array:
-    """A column; whole numbers if there is nothing to tell its type by."""
+    """A column as an Arrow array; if neither `kind` nor a value shows its type, whole numbers."""
     pa = require("pyarrow", extra="arrow")
     if kind is None:
         array = pa.array(values)
@@ -231,7 +231,7 @@ def counted(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_json(value: Any) -> Any:
-    """A cell, or cells, as JSON has them."""
+    """A cell, or several cells, as JSON values."""
     match value:
         case None | bool() | int() | float() | str():
             return value

@@ -207,7 +207,7 @@ def polars_conditions(predicate: polars.Expr) -> tuple[Condition, ...]:
     engine = require("polars")
     try:
         tree = json.loads(predicate.meta.serialize(format="json"))
-        return tuple(_of_polars(tree))
+        return tuple(_polars_conditions(tree))
     except (engine.exceptions.PolarsError, pa.ArrowException, *_STRANGE):
         return ()
 
@@ -216,10 +216,10 @@ def polars_conditions(predicate: polars.Expr) -> tuple[Condition, ...]:
 _STRANGE: Final = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
 
-def _of_polars(tree: Any) -> Iterator[Condition]:
-    """The comparisons in a serialized filter that hold together; nothing for other parts of it.
+def _polars_conditions(tree: Any) -> Iterator[Condition]:
+    """The comparisons in a serialized filter that must all hold; other parts yield nothing.
 
-    A part that is not understood may be left out: the filter is applied to the answer, too.
+    A part that is not understood may be left out, since Polars applies the whole filter again.
     """
     waiting = [tree]
     while waiting:
@@ -311,7 +311,7 @@ def arrow_conditions(filter: ds.Expression) -> tuple[Condition, ...]:
         filter: an expression over columns.
     """
     try:
-        return tuple(_of_arrow(_arrow_tree(filter)))
+        return tuple(_arrow_conditions(_arrow_tree(filter)))
     except (pa.ArrowException, *_STRANGE):
         return ()
 
@@ -346,8 +346,8 @@ def _arrow_tree(filter: ds.Expression) -> Any:
     return tree
 
 
-def _of_arrow(tree: Any) -> Iterator[Condition]:
-    """The comparisons in a filter that must all hold, as in `_of_polars`; from `_arrow_tree`."""
+def _arrow_conditions(tree: Any) -> Iterator[Condition]:
+    """The comparisons that must all hold, from `_arrow_tree`; see `_polars_conditions`."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -367,7 +367,7 @@ def _of_arrow(tree: Any) -> Iterator[Condition]:
 
 
 def _arrow_value(scalar: pa.Scalar) -> Any:
-    """A value; None for null, and for a type that no condition has."""
+    """The value of a scalar; None for null, and for a type that conditions cannot have."""
     kind = scalar.type
     if pa.types.is_timestamp(kind):
         has_zone = scalar.is_valid and kind.tz is not None

@@ -184,7 +184,7 @@ class AdoptionPlan(Table, VerbReport):
     def _check(self) -> None:
         """Refuse a stale plan, directories where new files get another owner, and full disks."""
         for path, files in self.seen.items():
-            if _look(path) != files:
+            if _seen_files(path) != files:
                 raise StalePlanError("files have changed since the plan was made", path=path)
         for partition in self.partitions:
             for target in partition.targets:
@@ -361,14 +361,14 @@ class _Planning:
         for topic, copies in sorted(by_topic.items()):
             target = (topics or {}).get(topic, topic)
             try:
-                walks += self._of_topic(target, copies, selection)
+                walks += self._walks_of(target, copies, selection)
             except KsegError as error:
                 self.refused.append(str(error))
         if not (walks or self.refused):
             self.refused.append("no partition to adopt is among the sources")
         return walks
 
-    def _of_topic(
+    def _walks_of(
         self, topic: str, copies: Mapping[int, Sequence[Partition]], selection: Selection
     ) -> Iterator[Walk]:
         """The sources of one topic, each with its targets.
@@ -597,7 +597,7 @@ class _Planning:
             tuple(self.left_out),
             unfinished,
             {name: self._settings_at(path).of(path).log_config for name, path in first_targets},
-            {path: _look(path) for path in sorted(seen)},
+            {path: _seen_files(path) for path in sorted(seen)},
             self.now_ms,
             self.group_homes,
             self.groups_command,
@@ -687,6 +687,6 @@ def _salvage(path: Path) -> str:
     return "first make a sound copy: " + command_line("kseg", "salvage", str(path), "-o", "OUT")
 
 
-def _look(path: Path) -> tuple[FileSeen, ...]:
+def _seen_files(path: Path) -> tuple[FileSeen, ...]:
     """The files of a directory, without those that come and go."""
     return tuple(seen for seen in look_at(path) if seen.name not in (lock.LOCK_NAME, io.ROOM_NAME))

@@ -536,7 +536,7 @@ def decide(
         is_open = bool(its_own) and min(its_own)[0] > end_ms  # at the moment; it ended later
         others = [end for end in ends if began_ms <= end[0] <= end_ms]
         marker = None if is_open else min(its_own or others, default=None)
-        commits = _by_state(name, began_ms, states, is_open=is_open)
+        commits = _end_by_state(name, began_ms, states, is_open=is_open)
         why, doubt = "the state of its coordinator", ""
         # A marker of another partition counts only where the states say nothing.
         if marker is not None and (commits is None or its_own):
@@ -588,7 +588,7 @@ def _states(
     return ends, last
 
 
-def _by_state(
+def _end_by_state(
     name: _Name,
     began_ms: int,
     states: tuple[Mapping[_Name, _State], Mapping[_Name, _State]],

@@ -322,7 +322,7 @@ def _refusal(directory: Path) -> str | None:
 def _find(
     inputs: CleanerInputs, plan: ErasurePlan, threads: int, progress: Progress | None
 ) -> Iterator[ErasedSegment]:
-    """The segments with records that are erased."""
+    """Yields the segments with records to erase; threads read them."""
     keys = KeySet(plan.targets.keys)
     eraser = _eraser_of(inputs, plan.targets, keys, plan.rules)
     if plan.targets.tombstones:

@@ -314,7 +314,7 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 def _copy_offsets(origin: Path, lease: data_directory.DataDirectoryLease) -> None:
-    """Take the partition's lines in the original's checkpoints over; malformed files count not."""
+    """Copy the partition's lines from the original's checkpoints; malformed files are ignored."""
     partition = data_directory.partition_of(origin)
     if partition is None:
         return

@@ -216,7 +216,7 @@ class _Reader:
         raise error.as_kafka(exception)
 
     def _lines(self) -> Iterator[str]:
-        """The lines; `_position` is where the present one begins."""
+        """The lines as text; sets `_position` to where each begins."""
         start = 0
         for raw in self._data.splitlines(keepends=True):
             self._position = start

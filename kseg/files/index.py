@@ -178,7 +178,7 @@ class IndexFile(Closing):
         raise CorruptIndexError("the file shrinks while it is read", path=self.path)
 
     def _load(self, file: MappedFile) -> int:
-        """Take the file as it is now; returns the entries in use."""
+        """Read the present size of the file and its used entries; return their number."""
         self.length = file.refresh()
         if self.length > INDEX_BYTES_MAX:
             raise CorruptIndexError(

@@ -129,7 +129,7 @@ class IndexSlots(Closing):
     # ---- the file --------------------------------------------------------------------------------
 
     def _load(self) -> io.WriteFile:
-        """Open or make the file, at the first use."""
+        """The open file; at the first use it is opened or made, and its last entry read."""
         if self._file is not None:
             return self._file
         if self._closed:
@@ -143,7 +143,7 @@ class IndexSlots(Closing):
         try:
             count, length = 0, self.bytes_max // size * size
             if not is_new:
-                count, length = self._look_into(file)
+                count, length = self._count_used(file)
             if file.size != length:
                 file.truncate(length)
             self._read_last(file, count)
@@ -156,7 +156,7 @@ class IndexSlots(Closing):
         self._dirty = True
         return file
 
-    def _look_into(self, file: io.WriteFile) -> tuple[int, int]:
+    def _count_used(self, file: io.WriteFile) -> tuple[int, int]:
         """Used entries and length of an existing file, cleared of anything after those entries."""
         length = file.size
         size = self.ENTRY.size
@@ -198,7 +198,7 @@ class IndexSlots(Closing):
             raise ValueError(f"{self.path} has room for {self._slots - self._count} entries more")
 
     def _relative_offset(self, offset: int) -> int:
-        """An offset as entries have it: relative to the base, in 32 bits."""
+        """An offset as entries store it: relative to the base, in 32 bits."""
         relative = offset - self.base_offset
         if not 0 <= relative <= INT32_MAX:
             raise OffsetOverflowError(

@@ -407,7 +407,7 @@ class WriteFile(Closing):
         look = ownership.of_files(_directory_of(path)) if like is None else _look(like)
         fd = _calls.open(path, _WRITING | os.O_CREAT | os.O_EXCL, look.mode & 0o666)
         try:
-            _dress(fd, look, path)
+            _set_owner(fd, look, path)
         except OSError:
             os.close(fd)
             with suppress(OSError):
@@ -480,7 +480,7 @@ class WriteFile(Closing):
         self._write_rest(position, parts, written)
 
     def _write_rest(self, position: int, parts: Sequence[Buffer], written: int) -> None:
-        """Continue after the bytes that are written already."""
+        """Write the bytes after the first `written` of `parts`, in as many calls as it takes."""
         parts_left = [memoryview(part).cast("B") for part in parts if len(part)]
         while True:
             position += written
@@ -968,7 +968,7 @@ def dress_like(path: StrPath, model: Model) -> None:
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
-        _dress(fd, _look(model), path)
+        _set_owner(fd, _look(model), path)
     finally:
         os.close(fd)
 
@@ -983,7 +983,7 @@ def _directory_of(path: StrPath) -> str:
     return os.path.dirname(fspath(path).rstrip(os.sep)) or "."
 
 
-def _dress(fd: int, look: Look, path: StrPath) -> None:
+def _set_owner(fd: int, look: Look, path: StrPath) -> None:
     """Give an open file owner, group and permissions; by descriptor, as its name may change."""
     status = os.fstat(fd)
     with naming(path):
@@ -994,7 +994,7 @@ def _dress(fd: int, look: Look, path: StrPath) -> None:
         if look.must_own:
             _calls.chown(fd, look.uid, look.gid)
         elif os.geteuid() == 0:
-            with suppress(PermissionError):  # only a wish, and root may be no more than called so
+            with suppress(PermissionError):  # only a wish; in a container root may lack the right
                 _calls.chown(fd, look.uid, look.gid)
 
 

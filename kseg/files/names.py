@@ -387,8 +387,8 @@ def sort_partition(
         path=directory,
         name=partition_name(directory),
         segments=tuple(segments),
-        snapshots=_of_kind(current, FileKind.SNAPSHOT),
-        kraft_snapshots=_of_kind(current, FileKind.CHECKPOINT_KRAFT),
+        snapshots=_files_of_kind(current, FileKind.SNAPSHOT),
+        kraft_snapshots=_files_of_kind(current, FileKind.CHECKPOINT_KRAFT),
         leader_epochs=None if epochs is None else epochs.path,
         metadata=None if metadata is None else metadata.path,
         orphans=tuple(orphans),
@@ -453,7 +453,7 @@ def log_sizes(path: StrPath) -> list[int]:
 def _sort_data_directory(
     directory: Path, named_files: Sequence[NamedFile], foreign_paths: Sequence[Path], *, whole: bool
 ) -> DataDirectory:
-    """Sort the listing of a data directory; see `classify_path` for `whole`."""
+    """Classify the entries of a data directory; see `classify_path` for `whole`."""
     files = [entry for entry in named_files if entry.name.kind in OF_DATA_DIRECTORIES]
     foreign = [entry.path for entry in named_files if entry.name.kind not in OF_DATA_DIRECTORIES]
     partitions, lost = [], []
@@ -466,13 +466,13 @@ def _sort_data_directory(
         name = partition_name(other)
         if name is not None and _leads_nowhere(other):
             lost.append(Partition(other, name))
-    partitions.sort(key=_by_number)
+    partitions.sort(key=_sort_key)
     return DataDirectory(
         directory, tuple(partitions), tuple(files), tuple(sorted(foreign)), tuple(lost)
     )
 
 
-def _by_number(partition: Partition) -> tuple[str, int, str]:
+def _sort_key(partition: Partition) -> tuple[str, int, str]:
     """The key to sort partitions by: topic and number; else the directory's name."""
     name = partition.name
     if name is None:
@@ -550,7 +550,11 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
 def _group_segments(
     files: Iterable[NamedFile],
 ) -> tuple[list[SegmentFiles], list[NamedFile], list[Path]]:
-    """Bring logs and their indexes together: segments, indexes without a log, second names."""
+    """Group logs with their indexes.
+
+    Returns:
+        The segments; indexes without a log; further names of a file that has the same offset.
+    """
     by_offset: dict[int, dict[FileKind, NamedFile]] = {}
     doubles = []
     for entry in files:
@@ -589,14 +593,14 @@ def _group_segments(
     return segments, orphans, doubles
 
 
-def _of_kind(files: Iterable[NamedFile], kind: FileKind) -> tuple[NamedFile, ...]:
+def _files_of_kind(files: Iterable[NamedFile], kind: FileKind) -> tuple[NamedFile, ...]:
     """The files of a kind, sorted by offset and epoch."""
     chosen = [entry for entry in files if entry.name.kind is kind]
     return tuple(sorted(chosen, key=lambda e: (e.name.base_offset or 0, e.name.epoch or 0)))
 
 
 def _partition_at(directory: Path, *, whole: bool) -> Partition | None:
-    """A sub-directory of a data directory, if it is a partition; one scandir."""
+    """The partition at a sub-directory of a data directory; None if it is none; one scandir."""
     name, files = partition_name(directory), None
     try:
         if whole:
@@ -608,7 +612,7 @@ def _partition_at(directory: Path, *, whole: bool) -> Partition | None:
             with os.scandir(directory) as entries:
                 entry_names = (entry.name for entry in entries)
                 is_partition = _holds_partition(entry_names, named=name is not None)
-    except PermissionError:  # as of `lost+found`, the root of a disk being a data directory
+    except PermissionError:  # `lost+found`, for example, if the root of a disk is a data directory
         is_partition = name is not None
     return Partition(directory, name, files) if is_partition else None
 

@@ -126,7 +126,7 @@ class BatchBuilder:
         self._reset()
 
     def _reset(self) -> None:
-        """Hold no records."""
+        """Remove all records."""
         self._columns: dict[str, list[Any]] = {
             name: [] for name in ("offset", "timestamp", "key", "value", "headers")
         }
@@ -611,7 +611,7 @@ def _copy(view: Any) -> bytes | None:
 
 
 def _pairs_of(headers: Any) -> tuple[Pairs, str]:
-    """Names and values as bytes, and why a record cannot have these headers."""
+    """Names and values as bytes; and the reason why a record cannot have these headers, or ""."""
     pairs: Pairs = []
     if headers is None:
         return pairs, "a header has no name"

@@ -187,7 +187,7 @@ def _payload_columns(
     chosen: Array,
     request: Request,
 ) -> dict[str, Any]:
-    """The columns of some messages of Kafka 0.7."""
+    """The columns of the `chosen` messages of Kafka 0.7."""
     rows = len(chosen)
     offsets = payloads.offsets[chosen]
     shared = Shared(table.take(payloads.batches[chosen]), np.ones(rows, np.int64), offsets, offsets)

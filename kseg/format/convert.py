@@ -428,7 +428,7 @@ class Converter:
     # ---- deciding --------------------------------------------------------------------------------
 
     def _treatments(self, table: BatchTable, codecs: Array) -> Array:
-        """int8[n]: the treatment of each batch, such as `_COPY`."""
+        """What to do with each batch, int8[n]: `_COPY`, `_OMIT`, `_RECODE` or another treatment."""
         target, magic = self.target, table.magic
         if table.kafka07:
             return np.full(len(table), _GATHER, np.int8)
@@ -475,7 +475,7 @@ class Converter:
     # ---- doing -----------------------------------------------------------------------------------
 
     def _recode(self, data: memoryview, table: BatchTable, base: int) -> Iterator[bytes]:
-        """Batches of magic 2 in another codec; their records are not parsed."""
+        """Compress batches of magic 2 with another codec; their records are not parsed."""
         compression = self.target.compression
         assert compression is not None
         for header in table:
@@ -502,7 +502,7 @@ class Converter:
             yield recoded
 
     def _rewrite(self, data: memoryview, table: BatchTable, base: int) -> Iterator[bytes]:
-        """Batches and wrapper messages, each as one."""
+        """Rewrite batches and wrapper messages, each as one batch or wrapper."""
         for whole in self._decode(data, table, base):
             self._count_record_losses(whole, table)
             self.losses += of_wrappers(whole, table, self.target.magic)
@@ -574,7 +574,7 @@ class Converter:
     def _gather(
         self, data: memoryview, table: BatchTable, base: int, codecs: Array
     ) -> Iterator[bytes]:
-        """Plain messages, many into one batch; messages of Kafka 0.7."""
+        """Join plain messages, or messages of Kafka 0.7, in batches of many."""
         for whole in self._decode(data, table, base):
             self._count_record_losses(whole, table)
             columns = whole.columns
@@ -635,7 +635,7 @@ class Converter:
     # ---- both ------------------------------------------------------------------------------------
 
     def _decode(self, data: memoryview, table: BatchTable, base: int) -> Iterator[WholeBatches]:
-        """The records of batches; damage goes to `on_error`, if there is one."""
+        """Decode the records of batches; damage goes to `on_error`, if there is one."""
         return decode_whole(
             data,
             table,

@@ -391,7 +391,7 @@ def encode_batches(
         raise ValueError(f"a batch has one record or more, not {batch_records}")
     rows = rows_of(source)
     limit = min(batch_bytes, INT32_MAX)
-    return _each_batch(rows, options, base_offset, limit, batch_records or rows.length)
+    return _encode_each(rows, options, base_offset, limit, batch_records or rows.length)
 
 
 def _check_int64(offset: int, name: str = "base") -> None:
@@ -399,7 +399,7 @@ def _check_int64(offset: int, name: str = "base") -> None:
         raise ValueError(f"{name} offset {offset} lies beyond 64 bits")
 
 
-def _each_batch(
+def _encode_each(
     rows: Rows, options: BatchOptions, base_offset: int, batch_bytes: int, batch_records: int
 ) -> Iterator[EncodedBatch]:
     """Encode rows batch by batch, each as large as the limits allow; offsets must increase."""
@@ -637,7 +637,7 @@ def encode_messages_07(
 def _message_set_07(
     payloads: tuple[bytes, ...] | BinaryColumn, magic: int, attributes: int
 ) -> bytes:
-    """Messages of Kafka 0.7 with these payloads."""
+    """A message set of Kafka 0.7 with these payloads."""
     rows = Rows(len(payloads), value=payloads)
     data, status, row = _legacy.encode_messages_07(rows, magic, attributes)
     if data is None:

@@ -209,7 +209,7 @@ class Eraser:
             matches: with one record at least.
         """
         first, last, size = INT64_MAX, -1, 0
-        erased_of_next = _in_turn(matches.goes | matches.emptied)
+        erased_of_next = _next_marks(matches.goes | matches.emptied)
         for whole in self._decode_marked(data, table, matches.batches, base, FIELDS_DEFAULT):
             rows = np.flatnonzero(erased_of_next(len(whole.columns)))
             if len(rows):
@@ -227,7 +227,7 @@ class Eraser:
         verdict = Verdict(
             retention.astype(np.uint8), None, fates.astype(np.uint8), edited=erased.edited
         )
-        emptied, goes = _in_turn(erased.emptied), _in_turn(erased.goes)
+        emptied, goes = _next_marks(erased.emptied), _next_marks(erased.goes)
 
         def edit(whole: WholeBatches) -> WholeBatches:
             columns, rows = whole.columns, emptied(len(whole.columns))
@@ -298,7 +298,7 @@ class Eraser:
             meant: bool[k], of their records.
         """
         erased = Erased(np.zeros_like(changed), np.zeros_like(changed), meant, meant)
-        goes, emptied, meant_of = [meant[:0]], [meant[:0]], _in_turn(meant)
+        goes, emptied, meant_of = [meant[:0]], [meant[:0]], _next_marks(meant)
         for whole in self._decode_marked(data, table, changed, base, _JUDGED):
             columns, old = whole.columns, whole.spread(table.magic < 2)
             keeps_key = self._is_last(columns)
@@ -319,8 +319,8 @@ class Eraser:
         return erased
 
 
-def _in_turn(marks: Bools) -> Callable[[int], Bools]:
-    """A function that gives the next `count` marks at each call."""
+def _next_marks(marks: Bools) -> Callable[[int], Bools]:
+    """A function that returns the next `count` marks at each call."""
     at = 0
 
     def take(count: int) -> Bools:

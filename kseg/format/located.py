@@ -110,7 +110,7 @@ def _room_of(table: BatchTable, usual: Int64s) -> int:
 def _pack(
     packed: dict[int, bytes], fates: Int64s, usual: Int64s, codecs: Int64s, plain: memoryview
 ) -> None:
-    """Compress the batches that were written, each by its codec, into `packed`."""
+    """Compress the batches that were written, each with its codec, and add them to `packed`."""
     written = fates[usual, FATE] == WRITTEN
     numbers = usual[written]
     if len(numbers):

@@ -549,7 +549,7 @@ class _Rewrite:
         return True
 
     def _runs(self, piece: _Judged, numbers: slice, rows: Int64s) -> Int64s:
-        """int64[k, 10]: the requests to `encode_runs`."""
+        """The arguments of `encode_runs`, a row for each batch, int64[k, 10]."""
         has = (rows[:, COLUMN["attributes"]] & DELETE_HORIZON) != 0
         base_timestamp = rows[:, COLUMN["base_timestamp"]]
         horizon = np.where(has, base_timestamp, -1)

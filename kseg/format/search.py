@@ -255,7 +255,7 @@ def _run_of(row: list[int]) -> SoundRun:
 
 
 def _join_pieces(runs: Iterable[SoundRun]) -> Iterator[SoundRun]:
-    """Pieces of one run as one."""
+    """Join consecutive runs that are pieces of one run."""
     held: SoundRun | None = None
     for run in runs:
         if held is not None and run.position == held.end and run.order > held.last_offset:
@@ -271,9 +271,9 @@ def _join_pieces(runs: Iterable[SoundRun]) -> Iterator[SoundRun]:
 def _consistent_runs(runs: Iterable[SoundRun]) -> Iterator[SoundRun]:
     """The runs whose offsets increase; if runs contradict each other, the longer ones."""
     held: deque[SoundRun] = deque()
-    last_given = -1
+    last_yielded = -1
     for run in runs:
-        if run.order <= last_given:
+        if run.order <= last_yielded:
             continue
         against = list(takewhile(partial(_contradicts, run), reversed(held)))
         if against and sum(other.bytes for other in against) >= run.bytes:
@@ -282,7 +282,7 @@ def _consistent_runs(runs: Iterable[SoundRun]) -> Iterator[SoundRun]:
             held.pop()
         held.append(run)
         if len(held) > _HELD_MAX:
-            last_given = held[0].last_offset
+            last_yielded = held[0].last_offset
             yield held.popleft()
     yield from held
 

@@ -83,7 +83,7 @@ def take_rows(columns: RecordColumns, index: Intps) -> RecordColumns:
 
 
 def _take(column: Any, index: Intps) -> Any:
-    """The rows of a column, of any kind, in the order of `index`."""
+    """The rows of a column, of any kind, whose numbers are in `index`, in that order."""
     if isinstance(column, BinaryColumn):
         return take_binary(column, index)
     if isinstance(column, HeadersColumn):
@@ -240,7 +240,7 @@ def _join_types(pieces: Sequence[RecordColumns]) -> Int8s | None:
 
 
 def _join(columns: list[Any]) -> Any:
-    """Columns of one kind, one after the other."""
+    """Join columns of one kind, one after the other."""
     if isinstance(columns[0], BinaryColumn):
         return join_binary(columns)
     if isinstance(columns[0], HeadersColumn):

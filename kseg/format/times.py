@@ -77,9 +77,9 @@ def time_ms(time: Time, *, round_up: bool = False, now_ms: Callable[[], int] | N
     if type(time) is int:
         return time
     if isinstance(time, str):
-        return _of_text(time.strip(), round_up, now_ms)
+        return _ms_of_text(time.strip(), round_up, now_ms)
     if isinstance(time, datetime):
-        return _of_datetime(time, round_up)
+        return _ms_of_datetime(time, round_up)
     if isinstance(time, date):
         return (time.toordinal() - _EPOCH.toordinal()) * DAY_MS
     if getattr(getattr(time, "dtype", None), "kind", None) == "M":
@@ -148,7 +148,7 @@ def iso_text(timestamp: int | None) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _of_text(text: str, round_up: bool, now_ms: Callable[[], int] | None) -> int:
+def _ms_of_text(text: str, round_up: bool, now_ms: Callable[[], int] | None) -> int:
     """A time in ms: digits, a time that counts from the clock, or ISO 8601."""
     if _INTEGER.fullmatch(text):
         if abs(int(text)) > INT64_MAX:
@@ -169,10 +169,10 @@ def _of_text(text: str, round_up: bool, now_ms: Callable[[], int] | None) -> int
         raise ValueError(
             f"{text!r} is neither a number of ms nor a time in ISO 8601{words}"
         ) from None
-    return _of_datetime(moment.replace(tzinfo=moment.tzinfo or UTC), round_up)
+    return _ms_of_datetime(moment.replace(tzinfo=moment.tzinfo or UTC), round_up)
 
 
-def _of_datetime(moment: datetime, round_up: bool) -> int:
+def _ms_of_datetime(moment: datetime, round_up: bool) -> int:
     since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
     return -(-since // _MS) if round_up else since // _MS
 

@@ -325,7 +325,7 @@ def payload_kinds(column: BinaryColumn) -> Iterator[str]:
 
 
 def _numbers(column: BinaryColumn, kind: Kind) -> tuple[TypedColumn, Reasons]:
-    """Decode values of the kind's fixed size, all at once."""
+    """Decode all values of a kind with a fixed size; and the reasons why some do not decode."""
     stored = _NUMBERS[kind]
     sizes = column.sizes()
     right = sizes == stored.itemsize
@@ -386,7 +386,7 @@ def _not_utf8_reason(value: bytes) -> str:
 
 
 def _not_json(column: BinaryColumn) -> Reasons:
-    """The rows that are not JSON, with the reasons."""
+    """The rows whose values are not JSON, each with the reason."""
     marks = np.zeros(len(column), np.uint8)
     mark_not_json(column.offsets, column.data.data, marks)
     reasons = _not_text(column)

@@ -71,7 +71,7 @@ class BinaryColumn:
             yield data[ends[index] : ends[index + 1]] if ok else None
 
     def _part(self, first: int, end: int) -> BinaryColumn:
-        """Some rows as a column of their own; the bytes are shared."""
+        """Some rows as a column of their own, which shares the bytes."""
         valid = self.is_valid()[first:end]
         ends = self.offsets[first : end + 1]
         validity = None if valid.all() else np.packbits(valid, bitorder="little")
@@ -138,7 +138,7 @@ class HeadersColumn:
         return pairs
 
     def _part(self, first: int, end: int) -> HeadersColumn:
-        """Some rows as a column of their own; the bytes are shared."""
+        """Some rows as a column of their own, which shares the bytes."""
         ends = self.offsets[first : end + 1]
         inside = slice(int(ends[0]), int(ends[-1]))
         part = HeadersColumn(ends - ends[0], self.keys[inside], self.values[inside])
@@ -236,8 +236,8 @@ class TypedColumn:
 
 
 def _from_json(text: str) -> Any:
-    """A value out of JSON, also with very long whole numbers."""
-    import json  # most readers do without
+    """Parse JSON, which may have very long whole numbers."""
+    import json  # imported late: most readers do not need it
 
     try:
         return json.loads(text)
@@ -491,7 +491,7 @@ class RecordColumns(Frames):
 
 
 def _items(column: Any) -> Any:
-    """A column as `Dicts` takes it."""
+    """The values of a column in the form that `Dicts` expects."""
     if isinstance(column, BinaryColumn):
         return column
     if isinstance(column, np.ndarray):

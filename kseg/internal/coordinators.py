@@ -151,7 +151,7 @@ def _number(data: Uint8s, at: Int64s, width: int) -> Int64s:
 
 
 def _texts(data: Uint8s, at: Int64s, sizes: Int64s) -> Any:
-    """Texts as an object array; equal ones are one object."""
+    """Decode texts as an object array, in which equal texts are one object."""
     raw = data.tobytes()
     text_of = dict[bytes, str]()
     texts = np.empty(len(at), object)
@@ -254,7 +254,7 @@ class LastValues:
             yield self._chunks.pop(0)
 
     def _merge(self) -> None:
-        """Drop all records that a later one of the same key replaces."""
+        """Drop all records that have a later record with the same key."""
         self._decide_pending()
         count = sum(map(len, self._chunks))
         if count:
@@ -262,7 +262,7 @@ class LastValues:
             last = self._chunks[-1]["offset"][-1]
             span = min(max(int(last) - int(first) + 1, 0), _SPAN_MAX)
             if self._topic is InternalTopic.SHARE:
-                # Only snapshots are put in there: updates are asked for, and have no bits.
+                # Only snapshots have bits in the map: for updates it is only read.
                 span = 0
             slots = count + count // 2 + 2
             latest = OffsetMap(slots, count + 1, secrets.token_bytes(16), max(int(first), 0), span)
@@ -311,7 +311,7 @@ class LastValues:
         return BinaryColumn(np.ascontiguousarray(both.offsets[::2]), both.data)
 
     def _decide_pending(self) -> None:
-        """Let pending records count, or drop them, by the markers after them."""
+        """Keep or drop the pending records of transactions whose markers have come since."""
         if not self._markers:
             return
         markers = np.concatenate(self._markers)

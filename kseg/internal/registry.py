@@ -437,7 +437,7 @@ class Replay:
         if self._bytes > TOTAL_BYTES_MAX:
             raise LimitExceededError(f"more than {TOTAL_BYTES_MAX >> 20} MiB of schemas")
         try:
-            self._take(key, value)
+            self._apply_record(key, value)
         except RefusedError as error:
             self.note(error.args[0], error.args[1], self.path, self.offset)
 
@@ -456,7 +456,7 @@ class Replay:
         except RefusedError as error:
             self.note(error.args[0], error.args[1], path)
 
-    def _take(self, raw_key: bytes | None, value: bytes | None) -> None:
+    def _apply_record(self, raw_key: bytes | None, value: bytes | None) -> None:
         """Apply a record, by the `keytype` of its key; RefusedError if it is none of a registry."""
         key = _document(raw_key or b"", "record-json")
         kind = key.get("keytype")
@@ -595,8 +595,8 @@ class Replay:
                 )
 
     def _check_references(self, schemas: Sequence[Schema]) -> None:
-        """Note references to missing versions, and those that lead into a circle."""
-        from graphlib import CycleError, TopologicalSorter  # most programs do without
+        """Note references to missing versions, and schemas that refer to themselves in a circle."""
+        from graphlib import CycleError, TopologicalSorter  # imported late: few programs need it
 
         versions = {(schema.subject, schema.version) for schema in schemas}
         latest = {schema.subject: schema.version for schema in schemas if schema.deleted is None}
@@ -630,7 +630,7 @@ class Replay:
 
 
 def _references(document: Mapping[str, Any]) -> Iterator[Reference]:
-    """The references of a schema, out of its record."""
+    """The references in the record of a schema."""
     references = document.get("references") or []
     if not isinstance(references, list) or not all(
         isinstance(reference, dict) for reference in references

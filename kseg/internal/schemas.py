@@ -385,7 +385,7 @@ def _read_uuid(cursor: Cursor, *, name: str) -> UUID:
 
 
 def _least_bytes(field: Schema, flexible: bool) -> int:
-    """The fewest bytes that a value of a type takes."""
+    """The fewest bytes that a value of a field's type can have."""
     kind = field["type"]
     if kind in _NUMBERS:
         return _NUMBERS[kind].size

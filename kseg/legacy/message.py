@@ -494,7 +494,7 @@ def _after_header(message: Message) -> memoryview:
 
 
 def _with_checksum(magic: int, attributes: int, timestamp: int, parts: Sequence[Buffer]) -> bytes:
-    """A message's bytes, which begin with the checksum."""
+    """Make the bytes of a message, from the checksum on."""
     if magic and not INT64_MIN <= timestamp <= INT64_MAX:
         raise InvalidRecordError(f"timestamp {timestamp} does not fit 64 bits")
     head = _HEADS[magic].pack(*(magic, attributes, timestamp)[: 2 + magic])

@@ -239,7 +239,7 @@ class MessageSet(BorrowedSet):
 
 
 def _inner_entries(wrapper: Message, inflated_max: int, as_0_10: bool) -> MessageSet:
-    """The entries inside a compressed message, whose key is passed over."""
+    """Inflate the messages inside a compressed message; its key is ignored."""
     if wrapper.magic not in (0, 1):
         raise InvalidRecordError(f"compressed message of magic {wrapper.magic}")
     codec, value = wrapper.compression, wrapper.view_value()
@@ -285,7 +285,7 @@ def _inner_messages(
 
 
 def _shift(wrapper: MessageAndOffset, last: int | None, as_0_10: bool) -> int:
-    """The number to add to inner offsets; the wrapper's magic decides, not theirs."""
+    """The number to add to inner offsets; it depends on the wrapper's magic, not on theirs."""
     if last is None and not as_0_10:
         raise InvalidRecordError("a compressed message holds no messages")
     if last is None or wrapper.message.magic == 0:

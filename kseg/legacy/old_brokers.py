@@ -189,7 +189,7 @@ def validate_0_10(
 def _validated_batch(
     head: bytes, append: _Append, count: int, largest: tuple[int, int], *, rebuilt: bool
 ) -> ValidatedBatch:
-    """The result: `largest` are the largest timestamp, and the offset where it is."""
+    """The result; `largest` is the largest timestamp, and the offset of the message that has it."""
     return ValidatedBatch(
         head=head,
         first_offset=append.next_offset,
@@ -211,7 +211,7 @@ def _largest_timestamp(timestamps: Sequence[int], first_offset: int) -> tuple[in
 
 
 def _one_by_one(messages: MessageSet, append: _Append) -> ValidatedBatch:
-    """Plain messages; rebuilt if some are of another magic than the topic's."""
+    """Check plain messages; they are rebuilt if some have another magic than the topic's."""
     rules, parts, timestamps = append.rules, [], []
     rebuilt = not messages.wrappers_have_magic(rules.magic)
     for index, (message, _) in enumerate(messages.shallow()):
@@ -232,7 +232,7 @@ def _one_by_one(messages: MessageSet, append: _Append) -> ValidatedBatch:
 
 
 def _validate_deep(messages: MessageSet, append: _Append) -> ValidatedBatch:
-    """A set that is compressed, or is to be."""
+    """Check a set that is compressed, or is to be compressed."""
     rules = append.rules
     in_place = append.source == append.target and rules.magic > 0
     timestamps: list[int] = []
@@ -262,7 +262,7 @@ def _validate_deep(messages: MessageSet, append: _Append) -> ValidatedBatch:
 def _update_wrapper(
     wrapper: Message, inner: list[Message], largest: int, append: _Append
 ) -> ValidatedBatch:
-    """Keep compressed messages: a new offset, and if necessary a new timestamp."""
+    """Keep the compressed messages; set the wrapper's offset and, if necessary, its timestamp."""
     for index, message in enumerate(inner):
         _ensure_valid(message, index)
     last = append.next_offset + len(inner) - 1
@@ -275,7 +275,7 @@ def _update_wrapper(
 
 
 def _rebuild(messages: list[Message], largest: tuple[int, int], append: _Append) -> ValidatedBatch:
-    """All messages in a new set, compressed or not."""
+    """Make a new set of all messages, compressed or not."""
     rules, plain = append.rules, append.target == Compression.NONE
     last = append.next_offset + len(messages) - 1
     if rules.magic and rules.is_log_append:

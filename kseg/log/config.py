@@ -245,7 +245,7 @@ class LogConfig:
 
     @staticmethod
     def _fields_of(settings: Mapping[str, object]) -> dict[str, Any]:
-        """Settings by Kafka's names as values of fields; `from_kafka` has the rules."""
+        """Parse settings, keyed by Kafka's names, as values of fields; see `from_kafka`."""
         if not isinstance(settings, Mapping):
             raise TypeError(
                 f'settings are a dict such as {{"retention.ms": "1"}}, not {settings!r}'
@@ -399,7 +399,7 @@ def _text(value: object) -> str:
 
 
 def _as_kafka_spells(value: object) -> str:
-    """A value as Kafka spells it."""
+    """The value of a field in Kafka's spelling."""
     if value is None:
         return "producer"
     if isinstance(value, Compression):
@@ -414,7 +414,7 @@ def _as_kafka_spells(value: object) -> str:
 
 
 def _parse(name: str, text: str) -> object:
-    """The value of a field, out of Kafka's spelling of a setting."""
+    """Parse Kafka's spelling of a setting as the value of its field."""
     attribute = _FIELDS[name]
     if attribute == _RATIO:
         return _ratio(name, text)
@@ -591,7 +591,7 @@ def topic_settings(properties: Mapping[str, SettingValue]) -> dict[str, SettingV
 
 
 def _in_ms(text: str, unit: int) -> str:
-    """A number of units in ms; other text stays, and is refused later."""
+    """A number of units as a number of ms; other text is returned, and refused later."""
     if unit == 1:
         return text
     try:

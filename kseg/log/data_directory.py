@@ -502,7 +502,7 @@ def _begin(path: str, key: tuple[int, int]) -> _SharedLease:
 
 
 def _read(home: StrPath, kind: FileKind, findings: list[KsegError]) -> dict[TopicPartition, int]:
-    """The entries of one checkpoint; a missing or malformed one is empty."""
+    """The entries of one checkpoint; empty if it is missing, or malformed, which is noted."""
     try:
         return checkpoints.read_offset_checkpoint(path_at(home) / kind.value)
     except FileNotFoundError:

@@ -227,7 +227,7 @@ def is_internal(topic: str | None) -> bool:
 
 
 def _what_to_name(topic: str | None, missing: Literal["policy", "limit", "both"]) -> str:
-    """The missing settings, and the words of the command line that give them."""
+    """Says which settings are unknown, and which options give them."""
     of = "" if topic is None else f"{topic}:"
     if missing == "policy":
         return f"its cleanup.policy is not known here; --config {of}cleanup.policy=delete names it"

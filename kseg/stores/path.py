@@ -239,7 +239,7 @@ def _name_of(path: Path) -> names.FileName | None:
 
 
 def _classify_objects(top: RemotePath, objects: Iterable[RemotePath]) -> KnownPath | None:
-    """Objects below a URL as a partition, or as a data directory."""
+    """Classify the objects below a URL: a partition, a data directory, or None."""
     inside: dict[RemotePath, list[RemotePath]] = {}
     for path in objects:
         inside.setdefault(path.parent, []).append(path)
@@ -263,7 +263,7 @@ def _classify_objects(top: RemotePath, objects: Iterable[RemotePath]) -> KnownPa
 
 
 def _files(directory: Path, paths: Iterable[RemotePath]) -> PartitionFiles:
-    """The objects of one directory as the files of a partition."""
+    """Sort the objects of one directory as the files of a partition."""
     named_files, foreign = [], []
     for path in sorted(paths):
         name = _name_of(path)

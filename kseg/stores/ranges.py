@@ -198,7 +198,7 @@ class RangedFile(MappedFile):
         self._walks = [open_walk for open_walk in self._walks if open_walk.idle <= _IDLE_BLOCKS]
 
     def _block(self, start: int, end: int, *, here: bool = False) -> _Block:
-        """Ask for some bytes, in a thread or in this one."""
+        """Request some bytes, in a thread of the pool or in this one."""
         start, end = self._bounds(start, end)
         if here:
             data: Future[Fetched] = Future()

@@ -312,7 +312,7 @@ _CODES: Final = {
 }
 
 
-def _in_our_words(error: Exception, url: str) -> Exception:
+def _our_error(error: Exception, url: str) -> Exception:
     """The error of a library, in our words: neither the request nor its headers appear.
 
     The store's own code counts before the status, since it says more.
@@ -483,7 +483,7 @@ class Store:
                 answer = call()
                 break
             except self._backend.errors as error:
-                ours = _in_our_words(error, url)
+                ours = _our_error(error, url)
                 # obstore repeats a request with a bad answer, not a request that was cut short.
                 may_repeat = isinstance(ours, OSError) and ours.errno == errno.EIO
                 may_repeat &= _STATUS.search(str(error)) is None

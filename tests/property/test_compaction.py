@@ -124,7 +124,7 @@ def compacted_files(
     with scratch() as folder, pytest.MonkeyPatch.context() as patched:
         if careful:
             patched.setattr(judge, "_OFFSETS_PER_BYTE", 0)
-            patched.setattr(judge, "_told_by", nothing_told)
+            patched.setattr(judge, "_map_arguments", nothing_told)
             patched.setattr(judge.LastOffsets, "put_batches", nothing_in_place)
             patched.setattr(retain._Rewrite, "_are_usual", nothing_usual)
             patched.setattr(retain._Rewrite, "take_located", nothing_located)

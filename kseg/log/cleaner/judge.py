@@ -256,7 +256,7 @@ class LastOffsets:
                 key.is_valid().view(np.uint8),
                 offsets,
                 self.start_offset,
-                **_told_by(whole, table),
+                **_map_arguments(whole, table),
             )
         )
         self.full = done < len(offsets)
@@ -342,7 +342,7 @@ def read_keys(
         with inputs.view.open_segment(info) as segment:
             start = segment.start_for_offset(dirty.start).position
             for tile in walk_sound(segment, start=start, on_bad_crc=inputs.on_bad_crc):
-                _take_tile(last_offsets, tile, decisions, workspace)
+                _put_tile(last_offsets, tile, decisions, workspace)
                 if last_offsets.full:
                     return last_offsets
         # Where offsets are missing at the end of a segment, nothing more is to come.
@@ -350,7 +350,7 @@ def read_keys(
     return last_offsets
 
 
-def _take_tile(
+def _put_tile(
     last_offsets: LastOffsets, tile: Tile, decisions: Decisions, workspace: Workspace
 ) -> None:
     """Put in the keys of a tile; `latest_offset` is then that of its last batch.
@@ -365,7 +365,7 @@ def _take_tile(
     dirty_ones = table if len(rows) == len(table) else table.take(rows)
     at, last = last_offsets.put_batches(tile.data, tile.base, dirty_ones, workspace.located)
     if not last_offsets.full and at < len(rows):
-        at, last = _take_columns(last_offsets, tile, dirty_ones, at, workspace)
+        at, last = _put_columns(last_offsets, tile, dirty_ones, at, workspace)
     if not last_offsets.full:
         last_offsets.reach(table, len(table))
         return
@@ -375,14 +375,17 @@ def _take_tile(
         last_offsets.latest_offset = last
 
 
-def _take_columns(
+def _put_columns(
     last_offsets: LastOffsets,
     tile: Tile,
     dirty_ones: BatchTable,
     at: int,
     workspace: Workspace,
 ) -> tuple[int, int]:
-    """Put in the keys of batches from `at` on; answers as `LastOffsets.put_batches`."""
+    """Put the keys of the batches from number `at` on into `last_offsets`.
+
+    Returns as `LastOffsets.put_batches`.
+    """
     table = dirty_ones.take(slice(at, None))
     pieces = decode_whole(
         tile.data,
@@ -406,7 +409,7 @@ def _take_columns(
     return len(dirty_ones), -1
 
 
-def _told_by(whole: WholeBatches, table: BatchTable) -> dict[str, Any]:
+def _map_arguments(whole: WholeBatches, table: BatchTable) -> dict[str, Any]:
     """Arguments by which the map can answer `known`; empty for batches of magic 0 or 1.
 
     The headers of these do not count their records.

@@ -173,7 +173,7 @@ class Pass:
         return CompactedGroup(tuple(segments), records, kept_records, removes, changes)
 
     def _filter(self, tile: Tile) -> Filtered:
-        """A tile without the records that compaction takes; counts them."""
+        """A tile without the records that compaction removes; adds to the judge's counts."""
         verdict = self.judge.judge(tile.table)
         located = self.judge.located
         filtered = filter_walked(

@@ -154,7 +154,7 @@ def _named_copy(directories: tuple[Path, ...]) -> _NamedCopy:
 
 
 def _check(named_copies: Sequence[_NamedCopy]) -> None:
-    """Refuse to compare a directory with itself."""
+    """Refuse fewer than two copies, and the same directory in two copies."""
     if len(named_copies) < 2:
         raise ValueError("give two copies or more")
     seen: dict[str, Path] = {}

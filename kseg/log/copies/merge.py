@@ -202,8 +202,8 @@ class _Extents(RangedFile):
     extents: Sequence[Span]
 
     def _fetch(self, start: int, end: int) -> tuple[memoryview, None]:
-        """The bytes of a range, out of all extents that it touches."""
-        parts, position = [], 0  # where the extent begins in the segment
+        """Read a range of the segment, which may be spread over several extents."""
+        parts, position = [], 0  # where the extent begins in the merged segment
         for extent in self.extents:
             first, last = max(start - position, 0), min(end - position, extent.size)
             if first < last:
@@ -432,7 +432,7 @@ def _without_kraft(
 
 
 def _check(joined: Sequence[JoinedCopies]) -> None:
-    """Refuse copies that must not be mixed."""
+    """Refuse copies that are not of one partition of one topic."""
     for partition in joined:
         if partition.topic is None:
             raise NotALogError(

@@ -322,8 +322,8 @@ class ProducerAppend:
         """
         if batch.attributes & CONTROL:
             # Nothing in it: the cleaner has taken the transaction away, marker and all.
-            return self._take_marker(batch) if batch.record_count else None
-        self._take_data(batch, place)
+            return self._add_marker(batch) if batch.record_count else None
+        self._add_data(batch, place)
         return None
 
     def entry(self, *, one_by_one: bool = False) -> ProducerEntry:
@@ -350,8 +350,8 @@ class ProducerAppend:
 
     # ---- data ------------------------------------------------------------------------------------
 
-    def _take_data(self, batch: ProducerBatch, place: OffsetMetadata) -> None:
-        """Take a batch of data; see `take`. Source: Kafka `ProducerAppendInfo.appendDataBatch`."""
+    def _add_data(self, batch: ProducerBatch, place: OffsetMetadata) -> None:
+        """Check and add a batch of data. Source: Kafka `ProducerAppendInfo.appendDataBatch`."""
         self._check_epoch(batch, above=False)
         if self._origin == AppendOrigin.CLIENT:
             self._check_sequence(batch)
@@ -405,7 +405,10 @@ class ProducerAppend:
             )
 
     def _check_sequence(self, batch: ProducerBatch) -> None:
-        """Refuse a sequence that does not follow. Source: `ProducerAppendInfo.checkSequence`."""
+        """Refuse a sequence that does not follow the producer's last one.
+
+        Source: Kafka `ProducerAppendInfo.checkSequence`.
+        """
         first, stored = batch.base_sequence, self.stored
         if self._lowest is not None and first > self._lowest:
             self._refuse_sequence(batch, f"at most {self._lowest}, which was announced")
@@ -434,7 +437,7 @@ class ProducerAppend:
 
     # ---- markers ---------------------------------------------------------------------------------
 
-    def _take_marker(self, batch: ProducerBatch) -> CompletedTxn | None:
+    def _add_marker(self, batch: ProducerBatch) -> CompletedTxn | None:
         """Take the marker of a transaction's end; None if no transaction was open.
 
         Source: Kafka `ProducerAppendInfo.appendEndTxnMarker`.

@@ -357,7 +357,7 @@ class ProducerState:
             raise ValueError(f"no transaction is open at offset {completed.first_offset}")
 
     def _complete(self, completed: CompletedTxn) -> bool:
-        """As `complete`; False if no transaction is open there."""
+        """As `complete`; returns False if no transaction is open at the first offset."""
         ongoing = self._ongoing.remove(completed.first_offset)
         if ongoing is None:
             return False

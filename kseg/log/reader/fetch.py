@@ -162,7 +162,7 @@ class Fetched(NamedTuple):
                 raise at_path(error, self.path) from None
 
     def _tables(self) -> Iterator[BatchTable]:
-        """The headers of the whole batches, so many at a time."""
+        """The headers of the whole batches, in tables of limited length."""
         start, end = self.position, self.position + len(self.data)
         while start < end:
             table = scan(self.data, base=self.position, start=start, on_bad_crc="ignore")

@@ -155,7 +155,7 @@ def find_batch(
             table = _scan(window, info, start)
         if not _leads_to(table, window, offset):
             return _find_without_index(info, offset)
-    return _walk(fd, info, offset, window, table)
+    return _find_in_windows(fd, info, offset, window, table)
 
 
 def read_window(fd: int, info: SegmentInfo, position: int, size: int) -> Window:
@@ -185,7 +185,7 @@ def _start(info: SegmentInfo, offset: int) -> int:
 
 
 def _scan(window: Window, info: SegmentInfo, start: int) -> BatchTable:
-    """The headers of batches in a window, from a position on."""
+    """The headers of some batches in a window, from a position on."""
     return scan(
         window.data,
         base=window.position,
@@ -220,11 +220,11 @@ def _find_without_index(info: SegmentInfo, offset: int) -> FoundBatch | None:
     return FoundBatch(location.position, location.size, Window(location.position, b""))
 
 
-def _walk(
+def _find_in_windows(
     fd: int, info: SegmentInfo, offset: int, window: Window, table: BatchTable
 ) -> FoundBatch | None:
-    """Go on after the part of a window that was walked."""
-    while True:  # each turn takes a batch, or reads one that it will take
+    """Search the batches of `table`, then those after them, for the first that ends at `offset`."""
+    while True:  # each turn searches one table
         last_offsets = table.rows[:, _LAST_OFFSET].tolist()
         for row, last in enumerate(last_offsets):
             if last >= offset:
@@ -308,7 +308,7 @@ def offset_for_timestamp(
         )
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return TimestampOffset(NO_TIMESTAMP, -1)
-    look = _of_max_timestamp if timestamp == MAX_TIMESTAMP else partial(_search, timestamp)
+    look = _largest_timestamp_in if timestamp == MAX_TIMESTAMP else partial(_search, timestamp)
     return undisturbed(source, look)
 
 
@@ -364,7 +364,7 @@ def _indexed_maximum(info: SegmentInfo) -> TimeIndexEntry:
     return TimeIndexEntry(timestamp, offset)
 
 
-def _of_max_timestamp(seen: Version) -> TimestampOffset | None:
+def _largest_timestamp_in(seen: Version) -> TimestampOffset | None:
     """The first record that has the largest timestamp of all; control records count.
 
     Source: Kafka `LogSegment.readMaxTimestampAndOffsetSoFar`, `RecordBatch.offsetOfMaxTimestamp`.

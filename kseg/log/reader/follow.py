@@ -223,7 +223,7 @@ class ExternalLog:
         self._topic_id = topic_id_in(path)
         self._looks = 0
         self._settled = False
-        self._take(LogView.open(path, mapping="never"), None, Truncations())
+        self._adopt_view(LogView.open(path, mapping="never"), None, Truncations())
 
     def look(self) -> bool:
         """Look again; returns whether anything has changed.
@@ -255,7 +255,7 @@ class ExternalLog:
             if self._looks > _LOOKS_MAX:
                 raise
             return False
-        end = self._take(view, last_end if goes_on else None, self.version.truncations)
+        end = self._adopt_view(view, last_end if goes_on else None, self.version.truncations)
         same_segment = end.segment_base_offset == last_end.segment_base_offset
         is_cut = end.offset < last_end.offset or (same_segment and end.position < last_end.position)
         if is_other or is_cut:
@@ -309,7 +309,7 @@ class ExternalLog:
         same_file = os.stat(last.path).st_ino == self._signs.inode
         return same_file and last.size >= last_end.position
 
-    def _take(
+    def _adopt_view(
         self, view: LogView, last_end: OffsetMetadata | None, truncations: Truncations
     ) -> OffsetMetadata:
         """Take a view for the log as it is now; returns its end. Arguments as of `_end_of`."""

@@ -603,7 +603,7 @@ def log_pieces(view: LogView, memory: PerThread[Workspace], request: Request) ->
 def _segment_pieces(
     segment: Segment, memory: PerThread[Workspace], request: Request
 ) -> Iterator[Results]:
-    """A read of a segment, which is closed after the last piece."""
+    """The pieces of work that read a segment, which is closed after the last one."""
     with SharedUse(segment.close) as shared:
         for start, end in pairwise(chain(_cuts(segment, request), [None])):
             use = shared.one_more()

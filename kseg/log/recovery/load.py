@@ -335,14 +335,14 @@ class Loading(LoadContext):
         return self._recover_unflushed(todo) if todo else end
 
     def _reindex(self, base: int) -> None:
-        """Rebuild a segment's indexes, if all of its log is sound."""
+        """Rebuild a segment's indexes; if its log has damage, only report that."""
         state = self.state_at(base)[0]
         swept = self._sweep_checked(base, state, LeaderEpochs())
         if swept.truncated_bytes:
             code = stop_code(swept.stop, is_last=base == self.bases[-1])
             message = f"{WHY_CUT[swept.stop]}; the log and its index entries are left as they are"
             self.note_fault(code, self.path(base), message, swept.valid_bytes, swept.next_offset)
-            # Unused entries go from the indexes of a damaged segment.
+            # A damaged segment keeps its index entries without the unused ones after them.
             for kind, column in ((INDEX, 0), (TIMEINDEX, 1)):
                 entries = self.entries(base, kind)
                 is_used = (entry[column] != 0 for entry in entries[1:])  # by the relative offset
@@ -354,7 +354,7 @@ class Loading(LoadContext):
         self.install(swept, "it does not fit its log", last=self._doubtful.get(base, INDEX))
 
     def _find_lost_transactions(self, walked: set[int]) -> None:
-        """Rebuild missing transaction indexes."""
+        """Rebuild transaction indexes that are missing although the log has aborted ones."""
         for base in list(self.bases):
             lost = base not in walked and file_of(base, TXNINDEX) not in self.overlay.files
             if not lost or not has_abort_marker(self, base):
@@ -366,7 +366,7 @@ class Loading(LoadContext):
                 self.install(swept, "its transaction index is gone", last=TXNINDEX)
 
     def _recover_unflushed(self, todo: list[int]) -> int:
-        """Walk every segment from the recovery point on; returns the log's end."""
+        """Walk every segment from the recovery point on, cut at damage; return the log's end."""
         state = self.state_at(todo[0])[0]
         self._written = self.snapshots()
         self._keep_snapshot(state)
@@ -392,7 +392,7 @@ class Loading(LoadContext):
         raise AssertionError("a last segment ends the walk")
 
     def _cut_segment(self, swept: Swept, later: list[int]) -> bool:
-        """Cut a segment; returns whether those after it had to go."""
+        """Cut a segment at damage; return whether the later segments were removed."""
         why = WHY_CUT[swept.stop]
         goes_on = bool(later) and later[0] == swept.next_offset
         drops = bool(later) and not goes_on

@@ -534,7 +534,7 @@ def clear(
         overlay.settle()
         _make_room(overlay, swaps, end_by_index, index_bytes)
         overlay.settle()
-        _take_places(overlay, swaps)
+        _rename_finished(overlay, swaps)
     overlay.settle()
     return tuple(sorted(temporary))
 
@@ -614,8 +614,8 @@ def _make_room(
             overlay.remove(name, "a finished file takes its place", keep=True)
 
 
-def _take_places(overlay: Overlay, swaps: list[str]) -> None:
-    """Give finished files their plain names, the logs first."""
+def _rename_finished(overlay: Overlay, swaps: list[str]) -> None:
+    """Rename finished files to their plain names, the logs first."""
     logs = [name for name in swaps if name.endswith(_FINISHED_LOG)]
     for names in (logs, [name for name in swaps if name not in logs]):
         for name in names:

@@ -344,12 +344,12 @@ def plan_recovery(
 
 
 def _inputs(directory: Path, options: RecoveryOptions, *, thorough: bool = True) -> RecoveryInputs:
-    """The inputs: the options, with the data directory's facts where they are None."""
+    """The options as inputs; facts that they lack are read from the data directory."""
     unknown = sorted(options.keys() - RecoveryOptions.__annotations__.keys())
     if unknown:
         raise TypeError(f"there is no option {unknown[0]!r} of a recovery")
     names = os.listdir(directory) if directory.is_dir() else ()
-    has_log = any(_LOG_NAME.fullmatch(name) for name in names)  # most partitions have one
+    has_log = any(_LOG_NAME.fullmatch(name) for name in names)  # spares most a classification
     if not (has_log or classify_path(directory).kind is PathKind.PARTITION):
         raise NotALogError("not a partition directory", path=directory)
     stated = {name: options.get(name) for name in ("clean", "recovery_point", "log_start_offset")}
@@ -381,7 +381,7 @@ def _load(
 
 
 def _plan_of(loaded: Loading) -> RecoveryPlan:
-    """The plan from a load in an overlay."""
+    """The plan that follows from a load in an overlay."""
     log = loaded.log
     remote = tiered(loaded.overlay.directory, loaded.inputs.tier)
     end = INT64_MAX if log is None else log.log_end_offset
@@ -553,7 +553,7 @@ def is_noted(directory: Path) -> bool:
 
 
 def _line_of(directory: Path) -> bytes:
-    """The partition's name, and a digest of the `stat` of each file."""
+    """A line with the partition's name, and a digest of the `stat` of each of its files."""
     files = []
     with os.scandir(directory) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):

@@ -507,7 +507,7 @@ class _Reindexing:
     # ---- snapshots -------------------------------------------------------------------------------
 
     def _first_producers(self, files: list[SegmentFiles]) -> ProducerState | None:
-        """The producers before the first segment; None if not asked for."""
+        """The producers' state before the first segment; None if no kind to check needs it."""
         if not files or not {FileKind.TXNINDEX, FileKind.SNAPSHOT} & set(self._plan.kinds):
             return None
         state = ProducerState(

@@ -233,15 +233,15 @@ class _Sweep:
     # ---- offsets ---------------------------------------------------------------------------------
 
     def _offset_error(self, table: BatchTable, row: int) -> KsegError:
-        """The error in the offsets of a batch."""
+        """The error of a batch whose offsets are out of order, or too far from the base offset."""
         header = table[row]
         before = int(table.last_offset[row - 1]) if row else self._last_offset
         last = header.last_offset
         first = last if header.magic < 2 else header.base_offset
-        # A batch that the next one does not follow is wrong, not far away: no checksum covers it.
-        astray = row + 1 < len(table) and int(table.last_offset[row + 1]) <= last
+        # If the next batch has lower offsets, this is wrong, not far away: no checksum covers it.
+        is_wrong = row + 1 < len(table) and int(table.last_offset[row + 1]) <= last
         # Compaction before Kafka 1.1 could leave offsets that are too far away.
-        if not self._careful or (before < first <= last and not astray):
+        if not self._careful or (before < first <= last and not is_wrong):
             return OffsetOverflowError(
                 f"it has no 32-bit form relative to {self._base_offset}",
                 position=header.position,

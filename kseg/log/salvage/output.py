@@ -247,7 +247,7 @@ def _source_of(partition: TargetPartition, sources: Sequence[StrPath]) -> StrPat
 
 
 def _write_logs(making: Path, partition: TargetPartition, source: StrPath, copy: _Copy) -> None:
-    """Write the logs of a partition, and its topic's id; lasting."""
+    """Write the log files of a partition and its other files, with its topic's id; lasting."""
     directory = making / partition.name
     io.make_directory(directory, like=ownership.of_copied_directory(source))
     for segment in partition.segments:
@@ -263,11 +263,11 @@ def _write_logs(making: Path, partition: TargetPartition, source: StrPath, copy:
                 file.write_at(position, segment.tail)
             file.flush()
         if partition.is_derived and not (segment.extents or segment.tail):
-            # Without it Kafka recovers the empty segment, and removes all snapshots after it.
+            # Without an index Kafka recovers the empty segment, and removes all snapshots after it.
             index = directory / segment_name(segment.base_offset, FileKind.INDEX)
             with io.WriteFile.open(index, exclusive=True, like=look) as file:
                 file.flush()
-    if partition.epochs:  # without a checkpoint a tier would be asked for them
+    if partition.epochs:  # without a checkpoint the recovery would ask a tier for them
         write_leader_epochs(directory / FileKind.LEADER_EPOCHS.value, ())
     for other in partition.files:
         look = ownership.of_copied_file(other)
@@ -281,7 +281,10 @@ def _write_logs(making: Path, partition: TargetPartition, source: StrPath, copy:
 
 
 def _derive(making: Path, partitions: Sequence[TargetPartition]) -> None:
-    """Make indexes, epochs, snapshots and checkpoints, and the mark of a clean shutdown."""
+    """Make indexes, epochs, snapshots and checkpoints by a recovery of each partition.
+
+    Also checks that the copies are what the plan says. Leaves the mark of a clean shutdown.
+    """
     lease = data_directory.enter(making)
     clean = False
     try:

@@ -97,14 +97,16 @@ def place_runs(
     placed = _join_runs(placed)
     if index is not None:
         differs = partial(_contradicts_index, index=index)
-        placed, wrong = _take_out(placed, _contradicted_batches(placed, differs), "offset-order")
+        placed, wrong = _remove_batches(
+            placed, _contradicted_batches(placed, differs), "offset-order"
+        )
         refused += wrong
-    placed, wrong = _take_out(
+    placed, wrong = _remove_batches(
         placed,
         _contradicted_batches(placed, partial(_contradicts_epochs, epochs=epochs)),
         "epoch-order",
     )
-    placed, falling = _take_out(placed, _with_falling_epochs(placed), "epoch-order")
+    placed, falling = _remove_batches(placed, _with_falling_epochs(placed), "epoch-order")
     refused += wrong + falling
     if agrees is not None:
         placed, beside_gap = _without_doubts(placed, segments, agrees)
@@ -472,7 +474,7 @@ def _with_falling_epochs(runs: Sequence[Span]) -> list[Span]:
     ]
 
 
-def _take_out(
+def _remove_batches(
     runs: Sequence[Span], wrong: Sequence[Span], reason: str
 ) -> tuple[list[Span], list[Span]]:
     """The runs without the `wrong` batches; and these batches, each with the reason."""

@@ -381,7 +381,7 @@ def _read_segment(
     runs: list[Span],
     unprovable: list[Span],
 ) -> SegmentSeen:
-    """Search one segment; adds its runs, and the bytes between them."""
+    """Search one segment; add its runs to `runs`, and the bytes between them to `unprovable`."""
     with LogFile.open(files.log, mapping="never") as log:
         path, (first, last) = str(files.log), bounds
         sound_runs = log.sound_runs(0, first_offset=first, last_offset=last, every=True)
@@ -444,7 +444,7 @@ class _UnkeptBytes:
             yield self._damage(start, end)
 
     def _damage(self, start: int, end: int) -> Span:
-        """Damaged bytes with a reason, and with the offsets that they state."""
+        """A span of damaged bytes, with a reason, and with the offsets in its header, if any."""
         head = self._log.head_at(start)[: end - start]
         header = claimed(head, start)
         reason = self._reason(start, end, head, header)

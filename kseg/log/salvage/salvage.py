@@ -201,7 +201,7 @@ class SalvagedPartition(Documented):
 
 
 def _unprovable_document(span: Span, quarantined: Quarantined | None) -> dict[str, Any]:
-    """Bytes that are not kept, as in `--json`."""
+    """The object of `--json` for bytes that are not kept."""
     is_known = span.first_offset != NO_OFFSET
     return {
         **fields_of(span, "path position size reason"),
@@ -482,7 +482,7 @@ def plan_salvage(
 def _sources(
     directories: Sequence[Path], chosen: Chosen | None, left_alone: list[Path]
 ) -> dict[TopicPartition, Path]:
-    """The partitions under some paths; logs of KRaft in data directories are noted."""
+    """The partitions under some paths; adds logs of KRaft in data directories to `left_alone`."""
     if not directories:
         raise ValueError("name a directory")
     paths: dict[TopicPartition, Path] = {}
@@ -625,7 +625,7 @@ def _with_tail(
 
 
 def _quarantine(beside_target: Path, parts: Sequence[Quarantined]) -> None:
-    """Copy bytes that are not kept; zeros as holes."""
+    """Copy bytes that are not kept to the files of the quarantine; zeros become holes."""
     for path, of_file in groupby(parts, key=lambda part: part.path):
         io.make_directories((beside_target / path).parent)
         with io.WriteFile.open(beside_target / path, exclusive=True) as file:

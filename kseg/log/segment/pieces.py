@@ -104,7 +104,7 @@ class Reading:
         if not self._segment.kafka07 and start >= 0:
             yield from self._read_fast(log, start)
         else:
-            yield from self._by_tables(start)
+            yield from self._read_by_tables(start)
 
     def _read_fast(self, log: LogFile, start: int) -> Iterator[RecordColumns]:
         """Pieces out of one view of the file after the other; unusual batches go through tables."""
@@ -121,7 +121,7 @@ class Reading:
                         data, base = view_at(kernel.at, kernel.needed)
                     except KsegError:  # the walk below meets it too, and has words for it
                         yield from reader.pieces()
-                        yield from self._by_tables(kernel.at, last=kernel.last)
+                        yield from self._read_by_tables(kernel.at, last=kernel.last)
                         return
                 end = self._read_on(reader, data, base)
                 if end is End.MORE and kernel.needed <= BATCH_BYTES_TRUSTED:
@@ -136,7 +136,7 @@ class Reading:
                 if end in (End.END, End.PAST):
                     return
                 if end is End.MORE and self._is_unreadable(log, kernel.at, kernel.needed):
-                    yield from self._by_tables(kernel.at, last=kernel.last)
+                    yield from self._read_by_tables(kernel.at, last=kernel.last)
                     return
                 chosen = self._keep is None or kernel.at < self._ahead.end
                 until = min(kernel.at + 1, limit)
@@ -155,7 +155,7 @@ class Reading:
         return self._limit if run is None else run[1]
 
     def _read_on(self, reader: PieceReader, data: memoryview, base: int) -> End:
-        """Read on into the piece, past batches that `keep` leaves out."""
+        """Read into the piece until it is full or the data ends, without what `keep` leaves out."""
         size, limit, kernel = self._segment.size, self._limit, reader.kernel
         if self._keep is None:
             return reader.read(data, base=base, limit=limit, file_end=size)
@@ -164,7 +164,7 @@ class Reading:
                 if self._ahead.is_past:
                     return End.PAST
                 self._look_ahead(kernel.at, data, base)
-            until = min(kernel.at + 1, limit)  # no whole batch begins there: the reader says why
+            until = min(kernel.at + 1, limit)  # if no whole batch begins there, the reader says why
             if kernel.at < self._ahead.end:
                 run = self._ahead.run_at(kernel.at)
                 if run is None:
@@ -177,7 +177,7 @@ class Reading:
                 return end
 
     def _look_ahead(self, start: int, data: memoryview, base: int) -> None:
-        """Ask `keep` about the next batches that lie whole in `data`."""
+        """Call `keep` with the next whole batches in `data`, and note which ones stay."""
         assert self._keep is not None
         table = scan(
             data,
@@ -203,7 +203,7 @@ class Reading:
             return False
         return any(True for _ in log.unreadable_ranges(position, min(position + size, log.size)))
 
-    def _by_tables(self, start: int, *, last: int | None = None) -> Iterator[RecordColumns]:
+    def _read_by_tables(self, start: int, *, last: int | None = None) -> Iterator[RecordColumns]:
         """Pieces of all batches from `start` on; `last` is the position of one before it."""
         yield from self._tables(start, self._limit, last, one_tile=False)
 

@@ -414,7 +414,7 @@ class Cluster:
     # ---- types of records ------------------------------------------------------------------------
 
     def _add_topic(self, value: dict[str, Any], record_place: Place) -> None:
-        """Add a topic; one of the same name that was there goes."""
+        """Add a topic; an older topic of the same name is removed."""
         name: str = value["name"]
         if name in self.ids:
             self._remove_topic({"topicId": self.ids[name]}, record_place)
@@ -424,7 +424,7 @@ class Cluster:
         self._made[name] = (record_place.path, record_place.position)
 
     def _remove_topic(self, value: dict[str, Any], record_place: Place) -> None:
-        """Remove a topic with all that is known of it."""
+        """Remove a topic with all facts about it."""
         topic_id: UUID = value["topicId"]
         name = self.topics.pop(topic_id, None)
         if name is not None:

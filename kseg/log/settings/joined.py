@@ -546,7 +546,7 @@ class _PartitionSources:
     # ---- sources ---------------------------------------------------------------------------------
 
     def _topic_values(self) -> Values:
-        """The topic's own configuration."""
+        """The settings in the topic's own configuration, without those that are not accepted."""
         cluster = self.home.cluster
         assert cluster is not None
         configured = dict(cluster.configs.get((TOPIC, self.topic or ""), {}))
@@ -672,7 +672,7 @@ class _PartitionSources:
             ((BROKER, str(self.home.node_id)), topic_name_of, FROM_BROKER),
             ((BROKER, ""), topic_name_of, FROM_CLUSTER),
         ):
-            for name, changes in _by_name(cluster.changes, resource).items():
+            for name, changes in _changes_of(cluster.changes, resource).items():
                 value = values.get(name_of(name))
                 weaker = weak.get(name) if source == FROM_TOPIC else None
                 change = towards_deletion(changes, weaker and weaker.value)
@@ -682,10 +682,10 @@ class _PartitionSources:
         return tuple(notes)
 
 
-def _by_name(
+def _changes_of(
     changes: Sequence[Change], resource: tuple[int, str | None]
 ) -> dict[str, list[Change]]:
-    """The changes of one resource, by setting."""
+    """The changes of one resource, keyed by setting."""
     by_name: dict[str, list[Change]] = {}
     for change in changes:
         if change.resource == resource:

@@ -365,7 +365,7 @@ class SegmentObjects:
 
 
 def _reader(stored: StoredObject) -> Callable[[int, int], memoryview]:
-    """Reads an object from one position to another."""
+    """A function that reads an object from one position to another."""
     if is_remote(stored.url):
         return partial(Store.of(stored.url).read, stored)
     file = open_object(stored)
@@ -548,7 +548,7 @@ def grouped(objects: Iterable[StoredObject]) -> list[Group]:
 
 
 def _group_of(directory: str, *, is_plain: bool) -> Group | None:
-    """The partition that a prefix is of, by its last parts."""
+    """The partition of a prefix, parsed from its last parts; None if they follow no layout."""
     parts = directory.split("/")
     name, above = parts[-1], parts[-2] if len(parts) > 1 else ""
     if is_plain:

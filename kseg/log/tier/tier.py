@@ -285,10 +285,10 @@ class _LogBuilder:
         if replay_of_topic is not None:
             self.faults += replay_of_topic.faults
         if replay_of_topic is not None and replay_of_topic.segments:
-            source, copies = "metadata", self._by_metadata(replay_of_topic, groups)
+            source, copies = "metadata", self._copies_by_metadata(replay_of_topic, groups)
             index: EpochIndex | None = replay_of_topic.index
         else:
-            source, copies = self._by_contents(groups)
+            source, copies = self._copies_by_contents(groups)
             index = None
         lineage = self._lineage(groups, copies)
         if index is None:
@@ -371,8 +371,8 @@ class _LogBuilder:
         log_url = f"{directory}/{start:020d}-{id_}.log"
         return SegmentObjects(start, log_url, stored_objects, self.tier.keys)
 
-    def _by_metadata(self, partition_replay: Replay, groups: list[Group]) -> list[Copy]:
-        """The copies that the metadata topic knows, with their objects."""
+    def _copies_by_metadata(self, partition_replay: Replay, groups: list[Group]) -> list[Copy]:
+        """The copies in the records of the metadata topic, with their objects."""
         objects_by_id = {
             key[1]: (stored_objects, group)
             for group in groups
@@ -395,7 +395,7 @@ class _LogBuilder:
     def _note_strays(self, stored_objects: dict[str, StoredObject]) -> None:
         self.strays += sorted(stored.url for stored in stored_objects.values())
 
-    def _by_contents(self, groups: list[Group]) -> tuple[str, list[Copy]]:
+    def _copies_by_contents(self, groups: list[Group]) -> tuple[str, list[Copy]]:
         """Find copies by the objects themselves, if there is no metadata topic.
 
         Returns:
@@ -406,7 +406,11 @@ class _LogBuilder:
             listed = ", ".join(sorted(group.directory for group in groups))
             raise TierError(f"the partition has several places: {listed}", path=self.path)
         copies: list[Copy] = []
-        works = {"aiven": self._of_manifest, "local": self._of_contents, "pinterest": self._of_name}
+        works = {
+            "aiven": self._copy_of_manifest,
+            "local": self._copy_of_contents,
+            "pinterest": self._copy_of_name,
+        }
         for group in groups:
             items = sorted(group.segments.items())  # sorted by base offset and id
             whole = []  # of each complete one its objects, its key, and where the next one begins
@@ -445,7 +449,7 @@ class _LogBuilder:
         segment = RemoteSegment(id_, start, start - 1, _NO_EPOCHS, size)
         self.unread.append(Copy(segment, replace(objects, fault=fault)))
 
-    def _of_manifest(
+    def _copy_of_manifest(
         self, objects: SegmentObjects, key: tuple[int, str], _after: int | None
     ) -> Copy | None:
         """The copy that a manifest describes; None if it is of another topic."""
@@ -464,7 +468,7 @@ class _LogBuilder:
             raise TierError("the manifest is of another segment than its name says", path=url)
         return Copy(segment, objects)
 
-    def _of_contents(
+    def _copy_of_contents(
         self, objects: SegmentObjects, key: tuple[int, str], _after: int | None
     ) -> Copy | None:
         """The copy as its objects show it: the end by the last batch, and the epochs beside it."""
@@ -484,7 +488,7 @@ class _LogBuilder:
         segment.check()
         return Copy(segment, objects)
 
-    def _of_name(
+    def _copy_of_name(
         self, objects: SegmentObjects, key: tuple[int, str], after: int | None
     ) -> Copy | None:
         """The copy as its name shows it, up to the next one; None for a last one that is empty."""
@@ -587,7 +591,7 @@ class _LogBuilder:
 
 
 def _local(path: Path, mapping: Mapping) -> LogView | None:
-    """The local part of a log; None where nothing of it is left."""
+    """The local part of a log; None if nothing of it is on this disk."""
     try:
         files = classify_path(path).partition_files
     except FileNotFoundError:
@@ -649,7 +653,7 @@ def _index_by_lineage(copies: list[Copy], lineage: tuple[EpochEntry, ...]) -> Ep
 
 
 def _info(span: Span, objects: SegmentObjects) -> SegmentInfo:
-    """A span as a segment of a view."""
+    """A segment of a view for a span of a remote segment."""
     segment = span.segment
     index, time_index, txn_index = (
         TierPath.of(objects, extension) if objects.has(extension) else None

@@ -656,7 +656,7 @@ def _validated_batch(
     offset_of_max_timestamp: int,
     stats: ConversionStats,
 ) -> ValidatedBatch:
-    """An append that stays as it is after its head."""
+    """The result for an append of which only the head was rewritten."""
     return ValidatedBatch(
         head=head,
         tail=tail,

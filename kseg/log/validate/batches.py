@@ -233,7 +233,7 @@ def _refuse_first(
 def _refusals(
     batches: BatchTable | BatchHeader, rules: AppendRules, ignore_sizes: bool
 ) -> Iterator[Refusal]:
-    """The rules in Kafka's order; see `Refusal`."""
+    """The checks of an append's headers in Kafka's order; see `Refusal`."""
     if rules.origin == AppendOrigin.RAFT_LEADER:
         epoch = rules.leader_epoch
         yield (
@@ -325,7 +325,7 @@ def check_transaction(header: BatchHeader, rules: AppendRules) -> None:
 
 
 def _count_fault(header: BatchHeader) -> str | None:
-    """How a producer's batch counts its records wrongly, if it does."""
+    """Says how a producer's batch counts its records wrongly; None if it counts them right."""
     span = header.last_offset - header.base_offset + 1
     if span <= 0:
         return f"offsets {header.base_offset} to {header.last_offset} go backwards"
@@ -552,7 +552,7 @@ def _refusal_error(
 def _reason(
     reason: int, timestamp: int, header: BatchHeader, rules: AppendRules, now_ms: int
 ) -> str:
-    """Why one record is refused, with the limit that it breaks."""
+    """Says why one record is refused, with the limit that it exceeds."""
     if reason == _MAGIC:
         return f"its magic is not {header.magic}, that of the message around it"
     if reason == _NO_KEY:

@@ -220,7 +220,7 @@ def append_as_follower(
             return done
         if leader_epoch is not None:
             view = _up_to_epoch(view, leader_epoch)
-        if _is_nothing(view):
+        if _is_incomplete(view):
             return nothing_appended(state, given_bytes)
         rules = state.rules_for(AppendOrigin.REPLICATION, 0)
         batch = validate_replica(view, rules, next_offset=state.log_end.offset)
@@ -343,8 +343,8 @@ def _immutable_bytes(data: Batch) -> memoryview:
     return memoryview(bytes(view)) if type(view.obj) is not bytes else view.cast("B")
 
 
-def _is_nothing(view: memoryview) -> bool:
-    """Whether the bytes are not a whole batch, but may begin one."""
+def _is_incomplete(view: memoryview) -> bool:
+    """Whether the bytes are only the beginning of a batch, so that nothing is to be written."""
     size = len(view)
     if size > _MAGIC:
         length = int.from_bytes(view[_SIZE], "big", signed=True)
@@ -453,7 +453,7 @@ def _append(
     guard: VerificationGuard | None,
     transaction_version: int,
 ) -> AppendResult:
-    """Ask the producers, roll if need be, write, and let readers see it."""
+    """Check with the producers, roll if the batch does not fit, write, and let readers see it."""
     before, size = state.epochs.entries, len(batch)
     table, first, epochs = headers_and_epochs(before, batch, leader_epoch)
     if size > state.config.segment_bytes:
@@ -480,7 +480,7 @@ def _append(
         if base is not None:
             roll(state, base)
     except (OSError, KsegError):
-        _take_back(state, before)
+        _restore_epochs(state, before)
         raise
     answer = AppendResult(
         batch.first_offset,
@@ -509,14 +509,14 @@ def _append(
         _commit(state, update, batch.next_offset)
     except BaseException as error:
         _give_up(state, error)
-        _take_back(state, before)
+        _restore_epochs(state, before)
         raise
     if state.is_flush_due(batch.next_offset, now_ms):
         flush(state)
     return answer
 
 
-def _take_back(state: LogState, epochs: tuple[EpochEntry, ...]) -> None:
+def _restore_epochs(state: LogState, epochs: tuple[EpochEntry, ...]) -> None:
     """Restore the epochs from before a refused append, unless the log has failed with it."""
     if not state.failed and state.epochs.entries is not epochs:
         state.epochs.restore(epochs)

@@ -676,7 +676,7 @@ def effective_high_watermark(
 def _last_segment(
     directory: Path, loaded: LoadedLog, config: LogConfig, now_ms: int
 ) -> SegmentWriter:
-    """The last segment of a log, open."""
+    """Open the last segment of a log for appending, with room in its indexes."""
     last = loaded.segments[-1]
     active = SegmentWriter.open(
         directory,
