@@ -24,7 +24,7 @@ def door(package: str, file: str) -> tuple[list[str], Callable[[str], Any]]:
     """Make the `__all__` and the `__getattr__` of a package.
 
     Args:
-        package: its name.
+        package: the package's name.
         file: its source; the stub beside it has a line for each name that the package offers.
     """
     with open(file.removesuffix("py") + "pyi", encoding="utf-8") as stub:

@@ -165,7 +165,7 @@ def check_types(kinds: Mapping[str, Any], engine: str, way_out: str = "") -> Non
 
 
 def _parts(kind: pa.DataType) -> Iterator[str]:
-    """Types that some engine does not have, in a type and in those of its fields."""
+    """Types that some engine lacks, in a type and in its fields."""
     is_a = pa.types
     if is_a.is_union(kind):
         yield _UNION

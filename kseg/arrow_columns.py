@@ -116,7 +116,7 @@ def from_arrow(
 
 
 def _record_batch(source: Any) -> pa.RecordBatch:
-    """A source of records as one record batch."""
+    """A source of records as a single record batch."""
     if isinstance(source, pa.RecordBatch):
         return source  # its buffers' real sizes; through the interface the offsets would state them
     if hasattr(source, "__arrow_c_array__"):
@@ -199,7 +199,7 @@ def _split_to_32_bits(arrays: dict[str, pa.Array], length: int) -> Iterator[Reco
 
 
 def _bytes_of(arrays: dict[str, pa.Array]) -> int:
-    """The bytes of the largest column, which decide whether a piece can hold all."""
+    """The bytes of the largest column, which decide whether one piece can have all of it."""
     return max(_data_bytes(array) for array in arrays.values())
 
 
@@ -215,7 +215,7 @@ def _data_bytes(array: pa.Array) -> int:
 
 
 def _columns(arrays: dict[str, pa.Array], length: int) -> RecordColumns:
-    """The columns that were taken from a batch as a piece of records, read-only."""
+    """The columns of a batch as a piece of records, read-only."""
     made: dict[str, Any] = {}
     for name, array in arrays.items():
         made[name] = _READERS[name](array)
@@ -224,7 +224,7 @@ def _columns(arrays: dict[str, pa.Array], length: int) -> RecordColumns:
 
 
 def _ends(array: pa.Array) -> np.ndarray[Any, Any]:
-    """Where each value of a binary column begins and the last one ends, checked."""
+    """Where each value of a binary column begins, and where the last one ends; checked."""
     if not len(array):
         return np.zeros(1, np.int32)
     _validity, ends, data = array.buffers()

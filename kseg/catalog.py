@@ -64,7 +64,7 @@ class ReplicasError(ValueError):
     """
 
     def __init__(self, name: str, first: Path, second: Path) -> None:
-        """Take the name of the partition and its directories, as they were given."""
+        """Store the name of the partition and its directories, as the caller spelled them."""
         self.reason = (
             f"{name} is both {first} and {second}: the records of replicas "
             "would count twice; read one of them, or make one log of both"
@@ -265,7 +265,7 @@ def _served_partitions(
 ) -> Iterator[Partition]:
     """The partitions that a broker serves, and copies under other names.
 
-    Deleted, stray and future directories are left out, since their topic may have come again or has
+    Deleted, stray and future directories are left out, since their topic may exist again or has
     the same records.
     """
     for entry in entries:
@@ -313,7 +313,7 @@ def _skip(path: Path, error: OSError, left_out: list[LeftOut], on_error: str) ->
 def _why_unreadable(entry: Partition) -> OSError | None:
     """The error of reading a partition directory or one of its logs; None if both are readable.
 
-    A log that goes away meanwhile, by retention for example, counts as readable.
+    A log that is removed meanwhile, by retention for example, counts as readable.
     """
     if entry.is_file or isinstance(entry.path, RemotePath):
         return None  # opening it tells; the listing of a store showed the objects
@@ -334,7 +334,7 @@ def _why_unreadable(entry: Partition) -> OSError | None:
 
 
 def _without_doubles(entries: Iterable[Partition], files: Files) -> list[Partition]:
-    """Each partition and file once, however it is spelled; no file of a partition that is here."""
+    """Each partition and file once, however it is spelled; no file of a partition in the list."""
     by_place: dict[str, Partition] = {}
     for entry in entries:
         by_place.setdefault(real_path(entry.path), entry)
@@ -346,7 +346,7 @@ def _without_doubles(entries: Iterable[Partition], files: Files) -> list[Partiti
 
 
 def real_path(path: Path) -> str:
-    """The path without symbolic links, by which a file or directory is known; a URL as it is."""
+    """The path without symbolic links, which identifies a file or directory; a URL as it is."""
     return str(path) if isinstance(path, RemotePath) else os.path.realpath(path)
 
 
@@ -356,7 +356,7 @@ def take_replicas(
     left_out: list[LeftOut] | None = None,
     files: Files = "batches",
 ) -> list[Partition]:
-    """The entries in one directory of each partition, if there are several.
+    """The entries, only one directory for each partition if there are several.
 
     Logs that a broker has set aside are not replicas.
 
@@ -394,7 +394,7 @@ def take_replicas(
 def _expand_globs(
     named: Iterable[Path], left_out: list[LeftOut], *, logs: bool = False
 ) -> Iterator[Path]:
-    """The paths; a glob stands for all that match it.
+    """The paths; a glob is replaced by all paths that match it.
 
     Of the matches, those that a broker has set aside go to `left_out`, and with `logs` files that
     are no logs are passed over; unless a glob names nothing else.
@@ -427,7 +427,7 @@ def _is_no_log(path: Path) -> bool:
 
 
 def matches(url: str) -> list[Path]:
-    """The paths that a URL names: itself, or those below its first parts that match a pattern.
+    """The paths that a URL names: itself, or all that match its pattern.
 
     Raises:
         OSError, KsegError, ValueError: as a listing raises them.

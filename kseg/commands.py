@@ -41,7 +41,7 @@ _NAME: Final = re.compile(r"\{(\w+)")
 
 
 def filled(text: str, values: Mapping[str, object]) -> str:
-    """A sentence with its values; a part in brackets is left out where a value in it is None.
+    """A sentence with its values; a part in brackets is left out if a value in it is None.
 
     >>> filled("offset {offset}[, position {at}]", {"offset": 3, "at": None})
     'offset 3'

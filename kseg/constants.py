@@ -96,7 +96,7 @@ class Compression(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Compression | None:
-        """A codec by its label, so that `Compression("zstd")` is one; another name is refused."""
+        """The codec with a label, so that `Compression("zstd")` works; ValueError for others."""
         if not isinstance(value, str):
             return None
         codec = {codec.label: codec for codec in cls}.get(value)
@@ -110,7 +110,7 @@ Codec: TypeAlias = Compression | Literal["none", "gzip", "snappy", "lz4", "zstd"
 
 
 def codec_of(codec: Codec) -> Compression:
-    """The codec that is meant.
+    """A codec by number, name or itself.
 
     Raises:
         ValueError: there is no such number or name.
@@ -197,7 +197,7 @@ SCHEMA_WORDS: Final = (
 
 
 class InternalTopic(StrEnum):
-    """The topics whose records are known."""
+    """Kafka's internal topics whose records are known."""
 
     OFFSETS = "__consumer_offsets"
     TRANSACTIONS = "__transaction_state"

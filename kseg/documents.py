@@ -53,10 +53,10 @@ class VerbReport(Documented):
 
 
 def fields_of(value: Any, words: str) -> dict[str, Any]:
-    """Some attributes of a value, as documents have them.
+    """Some attributes of a value, in the form that documents have.
 
     Args:
-        value: any one, and not only a `Documented`.
+        value: any value, not only a `Documented`.
         words: the names, as in `DOCUMENT`.
     """
     return {name: document(get(value)) for name, get in _getters(words)}
@@ -75,7 +75,7 @@ def _getters(words: str) -> tuple[tuple[str, attrgetter[Any]], ...]:
 
 
 def document(value: Any) -> Any:
-    """A value as JSON has it: text, a number, a list, a dict, or None."""
+    """A value in the form that JSON has: text, a number, a list, a dict, or None."""
     match value:
         case object(to_dict=to_dict):
             return to_dict()

@@ -53,7 +53,7 @@ class KsegError(Exception):
     """The root: catch this to catch everything kseg itself raises.
 
     Attributes:
-        kafka_exception: the exception that Kafka raises instead, where it is known for this error.
+        kafka_exception: the exception that Kafka raises instead, if it is known for this error.
     """
 
     kafka_exception: str | None = None
@@ -122,14 +122,14 @@ def rebuilt(kind: type[_ErrorT], reason: str, state: dict[str, object]) -> _Erro
 
 
 def at_path(error: _ErrorT, path: StrPath) -> _ErrorT:
-    """Name the file in an error of a layer that knows only bytes; returns the same error."""
+    """Add the path to an error of a layer that knows only bytes; return the same error."""
     if error.path is None:
         error.path = fspath(path)
     return error
 
 
 def os_reason(error: OSError) -> str:
-    """The reason that the file system gives, without the path."""
+    """The reason that the file system states, without the path."""
     return error.strerror or str(error)
 
 
@@ -147,7 +147,7 @@ class CorruptRecordError(FormatError):
 
 
 class RecordFault(NamedTuple):
-    """One record that may not be appended: its zero-based place in its batch, and why."""
+    """One record that may not be appended: its zero-based number in its batch, and why."""
 
     record_index: int
     reason: str
@@ -157,7 +157,7 @@ class InvalidRecordError(FormatError):
     """The contents of a batch break a rule (Kafka's InvalidRecordException).
 
     Attributes:
-        record_errors: each refused record of the batch, where records were refused one by one.
+        record_errors: each refused record of the batch, if records were refused one by one.
     """
 
     record_errors: tuple[RecordFault, ...] = ()
@@ -192,7 +192,7 @@ class AppendError(KsegError, ValueError):
 
 
 class InvalidTimestampError(AppendError):
-    """A timestamp is out of bounds, or of a kind that the topic does not take.
+    """A timestamp is out of bounds, or of a kind that the topic does not accept.
 
     Attributes:
         record_errors: each refused record of the batch, those refused for other reasons among them.
@@ -210,7 +210,7 @@ class RecordBatchTooLargeError(AppendError):
 
 
 class OffsetsOutOfOrderError(AppendError):
-    """Batches that bring their own offsets are not in order."""
+    """Batches that have offsets of their own are not in order."""
 
 
 class UnexpectedAppendOffsetError(OffsetsOutOfOrderError):
@@ -278,11 +278,11 @@ class OffsetOutOfRangeError(KsegError, LookupError):
 
 
 class NotALogError(KsegError):
-    """The path holds nothing that kseg can name as Kafka's."""
+    """The path has nothing that kseg recognizes as Kafka's."""
 
 
 class LogLockedError(KsegError):
-    """Another process, or another writer of this one, holds the directory."""
+    """Another process, or another writer of this one, has locked the directory."""
 
 
 class TierError(KsegError):
@@ -317,7 +317,7 @@ class PoisonedFileError(KsegError):
 
 
 class MissingExtraError(KsegError, ImportError):
-    """An optional package is missing; the message is the pip command that brings it."""
+    """An optional package is missing; the message is the pip command that installs it."""
 
 
 __all__ = [

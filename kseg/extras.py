@@ -56,7 +56,7 @@ _SPARK_MIN: Final = (4, 1)
 
 
 def check_pyspark() -> None:
-    """Make sure that a pyspark is there with which the source works.
+    """Make sure that a pyspark is installed with which the source works.
 
     Raises:
         MissingExtraError: it is missing or too old; the message has the command to run.

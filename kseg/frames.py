@@ -71,7 +71,7 @@ class ArrowStream(Protocol):
 
 
 def has_arrow(value: object) -> bool:
-    """Whether a value gives Arrow's data, as a stream or as one array."""
+    """Whether a value exports Arrow's data, as a stream or as one array."""
     return hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
 
 
@@ -118,7 +118,7 @@ class Table(Frames):
 
     @property
     def title(self) -> str:
-        """The report in one line."""
+        """The report in one line of text."""
         return f"{len(self.table_rows())} rows"
 
     def table_rows(self) -> TableRows:

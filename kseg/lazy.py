@@ -38,7 +38,7 @@ class Condition(NamedTuple):
     """A comparison of one column with a value, which holds for each record of the answer.
 
     Attributes:
-        column: its name.
+        column: the name of the column.
         word: "==", "!=", "<", "<=", ">", ">=" or "in".
         value: a number, text, bytes or `Nanoseconds`; for "in" a list of these. Never null.
     """
@@ -119,7 +119,7 @@ def _end_readings() -> None:
 def _in_arrow(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A copy in memory of Arrow's own.
 
-    Polars may let a piece go while the interpreter ends, in a thread that Python ends when it asks
+    Polars may drop a piece while the interpreter ends, in a thread that Python ends when it asks
     for memory of Python's.
     """
     sink = pa.BufferOutputStream()
@@ -202,7 +202,7 @@ def polars_conditions(predicate: polars.Expr) -> tuple[Condition, ...]:
     """The conditions of a filter of Polars that are understood.
 
     Args:
-        predicate: an expression that gives true or false.
+        predicate: an expression whose value is true or false.
     """
     engine = require("polars")
     try:
@@ -259,7 +259,7 @@ def _condition(left: Any, word: str, right: Any) -> Iterator[Condition]:
 
 
 def _polars_value(node: Any) -> Any:
-    """A column or a value in a filter of Polars; None for all others, and for null."""
+    """A column or a value in a filter of Polars; None for anything else, and for null."""
     if "Column" in node:
         return _Column(node["Column"])
     literal = node.get("Literal")
@@ -409,7 +409,7 @@ class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]  # pyarrow has no t
         self._read, self._about, self._pushed = read, about, pushed
 
     def __repr__(self) -> str:
-        """The scan that it reads."""
+        """The text of the scan that it reads."""
         return f"Dataset({self._about})"
 
     @property
@@ -453,7 +453,7 @@ class PieceScanner:
 
     Attributes:
         dataset_schema: the schema of all columns.
-        projected_schema: the schema of the columns that it gives.
+        projected_schema: the schema of the columns that it returns.
     """
 
     def __init__(

@@ -77,7 +77,7 @@ def parquet_writer(
 
 
 def _keys_repeat(table: pa.Table | None) -> bool:
-    """Whether a key comes four times on the average, so that a dictionary of keys is worth it."""
+    """Whether a key occurs four times on the average, so that a dictionary of keys pays."""
     if table is None or "key" not in table.schema.names or not table.num_rows:
         return False
     compute: Any = require("pyarrow.compute", extra="arrow")
@@ -150,7 +150,7 @@ class ParquetFile:
             self._write_group()
 
     def _write_group(self) -> None:
-        """Write the pieces that wait as a row group; the first one decides how keys are stored."""
+        """Write the pending pieces as a row group; the first group decides how keys are stored."""
         pyarrow: Any = require("pyarrow", extra="arrow")
         group = pyarrow.Table.from_batches(self._waiting, schema(self._fields, self._kinds))
         if self._writer is None:

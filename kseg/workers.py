@@ -71,7 +71,7 @@ def usable_cores() -> int:
 
 
 def quota_of(root: Path = Path("/sys/fs/cgroup")) -> int:
-    """Whole cores that the control group grants; very many where it sets no bound.
+    """Whole cores that the control group grants; a very large number if it sets no limit.
 
     Source: Linux cgroup-v2.rst, `cpu.max`; sched-bwc.rst, `cpu.cfs_quota_us`.
     """
@@ -203,7 +203,7 @@ def _end_runs() -> None:
 
 
 class _Run:
-    """The threads of one `in_order`, and what they share with the taker of results."""
+    """The threads of one `in_order`, and what they share with the receiver of results."""
 
     def __init__(self, threads: int) -> None:
         """Start no thread yet."""
@@ -218,10 +218,10 @@ class _Run:
         _runs.add(self)
 
     def begin(self, work: Work) -> _Piece:
-        """Hand a piece to the threads.
+        """Submit a piece to the threads.
 
         Raises:
-            LimitExceededError: the system gives no thread at all.
+            LimitExceededError: the system has no thread left.
         """
         self._check_process()
         piece = _Piece(work)
@@ -278,7 +278,7 @@ class _Run:
         return buffer if len(buffer) >= size else Buffer(size)
 
     def results_of(self, piece: _Piece) -> Iterator[Any]:
-        """The results of a piece, as they come.
+        """The results of a piece, as they are put.
 
         Raises:
             BaseException: the error that ended the piece.
@@ -389,7 +389,7 @@ class SharedUse:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End one use; pieces may still be unfinished."""
+        """End one use; closes the object after the last."""
         with self._lock:
             self._users -= 1
             last = self._users == 0
@@ -431,7 +431,7 @@ def at_file(path: StrPath) -> Iterator[None]:
 
 
 class Results:
-    """A piece of work on one file, as the iterator of its results.
+    """A piece of work on one file, as an iterable of its results.
 
     Attributes:
         path: the file, which its errors name.
@@ -472,7 +472,7 @@ class Results:
 
 
 class At:
-    """A piece of work on one file, which its errors name.
+    """A piece of work on one file, which errors name.
 
     Attributes:
         path: the file.
@@ -503,7 +503,7 @@ def each_at(path: StrPath, pieces: Iterable[Work]) -> Iterator[Work]:
 
 
 class _StoppedError(Exception):
-    """No more results are taken."""
+    """No more results are received."""
 
 
 def check() -> None:

@@ -429,10 +429,10 @@ class _Planning:
             yield walk
 
     def _targets(self, topic: str, number: int, assigned: Sequence[Assigned]) -> tuple[Path, ...]:
-        """The directories of all replicas, each of them empty.
+        """The directories of all replicas; each must be empty.
 
         Raises:
-            KsegError: one is not here, or not empty.
+            KsegError: a directory is not here, or not empty.
         """
         name, paths = f"{topic}-{number}", list[Path]()
         missing = set(assigned[0].replicas).difference(holder.node_id for holder in self.brokers)
@@ -462,7 +462,7 @@ class _Planning:
         return next(broker.settings for broker in self.brokers if path.parent in broker.directories)
 
     def walk(self, walk: Walk, at_ms: int | None, cut: Cut, note: Callable[[int], None]) -> bool:
-        """Walk over a source; returns whether it can be adopted."""
+        """Walk over a source; return whether it can be adopted."""
         view, path, end = walk.view, os.fspath(walk.entry.path), INT64_MAX
         lacking = _why_incomplete(walk.entry, view, view.first_offset)
         if lacking is not None:
@@ -494,9 +494,9 @@ class _Planning:
         return not faults
 
     def check_clocks(self, adoption: PartitionAdoption) -> None:
-        """Refuse what a first pass of retention or of the cleaner would take.
+        """Refuse what a first pass of retention or of the cleaner would remove.
 
-        For each setting by which it goes, a command beforehand keeps the records, and one
+        For each setting that removes records, a command beforehand keeps them, and one
         afterwards puts the setting back.
         """
         target, end = adoption.targets[0], adoption.log_end_offset
@@ -546,7 +546,7 @@ class _Planning:
                     lines.append(line)
 
     def note_groups(self, catalog: Catalog, at: Time | None) -> None:
-        """Note the command that shows how groups go on where they stood."""
+        """Note the command that shows how groups continue from their committed offsets."""
         self.group_homes = tuple(
             dict.fromkeys(
                 entry.path.parent for entry in catalog if entry.topic == InternalTopic.OFFSETS
@@ -607,7 +607,7 @@ class _Planning:
 def _adoption(
     walk: Walk, ended: Mapping[AdoptedTransaction, AdoptedTransaction]
 ) -> PartitionAdoption:
-    """A source as the plan shows it, with the ends that were decided for its transactions."""
+    """A source as the plan describes it, with the ends that were decided for its transactions."""
     if walk.magics & 3:
         walk.notes.append(
             "it has batches of magic 0 or 1: brokers and clients of Kafka up to 4.4 read them, and "
@@ -637,7 +637,7 @@ def _adoption(
 
 
 def _merge_copies(number: int, copies: Sequence[Partition]) -> PartitionMerge:
-    """Several copies of one partition as one log.
+    """Join several copies of one partition in one log.
 
     Raises:
         KsegError: they cannot be joined, or lack offsets.
@@ -688,5 +688,5 @@ def _salvage(path: Path) -> str:
 
 
 def _seen_files(path: Path) -> tuple[FileSeen, ...]:
-    """The files of a directory, without those that come and go."""
+    """The files of a directory, without those that kseg makes and removes itself."""
     return tuple(seen for seen in look_at(path) if seen.name not in (lock.LOCK_NAME, io.ROOM_NAME))

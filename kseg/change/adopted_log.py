@@ -124,7 +124,7 @@ class PartitionAdoption(Documented):
 
     @property
     def log_end_offset(self) -> int:
-        """The next offset that the broker gives: after the markers."""
+        """The next offset that the broker will assign: after the markers."""
         return self.source_end_offset + len(self.transactions)
 
     @property
@@ -219,7 +219,7 @@ class Walk:
     transactions: list[AdoptedTransaction] = field(default_factory=list)
 
     def feed(self, info: SegmentInfo, table: BatchTable) -> None:
-        """Count the next batches, which are of one segment; there may be none."""
+        """Count the next batches, all of one segment; `table` may be empty."""
         size, latest_ms = self.sizes.setdefault(info.base_offset, (0, -1))
         if not len(table):
             return
@@ -246,7 +246,7 @@ class Walk:
         self.end = table.end_offset
 
     def settle(self) -> None:
-        """Take a log without records that are read for one that is empty from its start on."""
+        """Treat a log whose records are all before its start as one that is empty from there on."""
         if self.end <= self.start:
             self.end, self.records, self.first_ms = self.start, 0, -1
             self.sizes, self.state = {}, ProducerState()
@@ -364,7 +364,7 @@ class _Making:
         self.bytes, self.end = 0, -1
 
     def begin(self, base_offset: int) -> None:
-        """Go on in the segment of this base offset; the one before is sealed, and lasting."""
+        """Begin the segment of this base offset; the segment before is sealed, and lasting."""
         if self._writer is not None:
             if self._writer.base_offset == base_offset:
                 return
@@ -645,9 +645,9 @@ def _records(view: LogView, moments: Mapping[int, int]) -> Iterator[tuple[_Name,
 def _markers(
     sources: Sequence[tuple[LogView, int]], moments: dict[int, int]
 ) -> dict[_Name, list[_Marker]]:
-    """The markers of some producers; moves their moments to their last markers that are taken.
+    """The markers of some producers; sets their moments to their last markers before the end.
 
-    A marker is of the transaction whose batches stand before it: since KIP-890 its own epoch
+    A marker ends the transaction whose batches are before it: since KIP-890 its own epoch
     is that of the next one.
     """
     producers, markers = np.array(list(moments)), dict[_Name, list[_Marker]]()

@@ -402,7 +402,7 @@ class ClosedPartition(Plan[Report]):
         return replace(self, plan=plan, deletion=deletion, staying=stays, remote=remote)
 
     def at(self, place: Path) -> ClosedPartition:
-        """These plans for a copy, which has no checkpoint of the high watermark beside it.
+        """These plans for a copy, which has no checkpoint with a high watermark beside it.
 
         Args:
             place: the copy.

@@ -129,7 +129,7 @@ class ErasurePlan(Plan[ErasureReport]):
 
     @property
     def is_deleted(self) -> bool:
-        """Whether the directory waits for its deletion, so that all of it goes."""
+        """Whether the directory waits for its deletion, so that all of it will be removed."""
         return str(self.path).endswith(DELETE_SUFFIX)
 
     @property
@@ -179,7 +179,7 @@ class ErasurePlan(Plan[ErasureReport]):
 
         Raises:
             KsegError: `refused`.
-            NotALogError: it is the log of KRaft.
+            NotALogError: the log is KRaft's.
         """
         Plan.check(self)
         if self.refused is not None:
@@ -483,7 +483,7 @@ def digests(directory: Path) -> dict[str, Digest]:
 
 
 def _digest(path: Path, size: int) -> Digest:
-    """The digest of the first `size` bytes of a file, or of all if it has fewer."""
+    """The digest of the first `size` bytes of a file, or of all bytes if it has fewer."""
     digest, position = sha256(), 0
     with io.opened(path) as fd:
         while data := io.read_at(fd, position, min(size - position, _DIGEST_BYTES), path):

@@ -59,7 +59,7 @@ class RecodingPlan(Plan[Report]):
 
     @property
     def left_alone(self) -> str:
-        """Why no segment is looked at; empty if they are."""
+        """Why no segment is examined; empty if they are."""
         return self.rules.why if self.rules.skipped in UNTOUCHED else ""
 
     @property
@@ -97,7 +97,7 @@ class RecodingPlan(Plan[Report]):
 
     @property
     def backup_bytes(self) -> None:
-        """Nothing is known before segments are rewritten."""
+        """None: the size is only known once segments are rewritten."""
 
     def do(self, backup: Backup | None, progress: Progress | None) -> Report:
         """Write segments in the codec, each by itself, and put them in their places.

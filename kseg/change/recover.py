@@ -45,7 +45,7 @@ class _Recovery:
     note: Callable[[str], object]
 
     def plan(self, path: Path, progress: Progress | None = None) -> RecoveryPlan:
-        """The plan, refused where a line of a checkpoint makes it delete all records of a log."""
+        """The plan; refused if a start in a checkpoint would delete all records of a log."""
         recovery_options = self.options_of(path)
         plan = plan_recovery(path, progress=progress, **recovery_options)
         fault = plan.start_fault
@@ -61,8 +61,8 @@ class _Recovery:
     def plan_of_copy(self, plan: RecoveryPlan, copy: Path) -> RecoveryPlan:
         """The plan for a copy of a planned log.
 
-        A copy has no mark, no checkpoints and no tier beside it, so it gets what the plan of the
-        log itself has found there.
+        A copy has no mark, no checkpoints and no tier beside it, so it gets what the plan for the
+        log itself has read there.
         """
         recovery_options, inputs = self.options_of(copy), plan.inputs
         recovery_options["clean"] = inputs.clean
@@ -72,7 +72,7 @@ class _Recovery:
         return plan_recovery(copy, **recovery_options)
 
     def apply(self, plans: Sequence[RecoveryPlan]) -> list[RecoveryReport]:
-        """Change partitions one after the other, as planned; others have a report as well."""
+        """Change partitions one after the other, as planned; others get a report as well."""
         for plan in () if self.options.is_plan else plans:
             is_unreadable = plan.start_fault is not None or isinstance(plan.error, UnreadableError)
             if plan.error is not None and not is_unreadable:
@@ -90,7 +90,7 @@ class _Recovery:
         )
 
     def sweep(self, paths: Sequence[Path]) -> list[RecoveryReport]:
-        """Recover partitions, several at a time; an interruption leaves the finished ones."""
+        """Recover partitions, several at a time; after an interruption the finished ones stay."""
         reports: dict[str, RecoveryReport] = {}
         waiting = list(paths)
         with ExitStack() as stack:
@@ -128,7 +128,7 @@ class _Recovery:
     ) -> None:
         """Recover one partition; if it cannot be loaded, its plan says why.
 
-        If the disk is too full for it, its error is noted, and None stands for the report.
+        If the disk is too full for it, its error is noted in `refused`, and the report is None.
         """
         try:
             # The checkpoint may let the log start after the base offset of its last segment.

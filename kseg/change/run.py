@@ -70,14 +70,14 @@ class ChangeOptions:
 
     @property
     def keeps(self) -> bool:
-        """Whether to back up; a copy that is made just now needs no backup."""
+        """Whether to back up; a copy that was made just now needs no backup."""
         return self.keep and self.output is None
 
     def check_owners(self, partitions: Iterable[Path]) -> None:
         """Refuse, before any change, directories where new files cannot have the old ones' owner.
 
         Raises:
-            PermissionError: in one of these directories.
+            PermissionError: names such a directory.
         """
         for path in partitions if self.apply else ():
             io.check_new_files(path)

@@ -53,12 +53,12 @@ class Made(NamedTuple):
 
 
 def place_of(data_directory: Path) -> Path:
-    """The directory beside a data directory in which logs are made."""
+    """The directory beside a data directory in which its new logs are made."""
     return data_directory.with_name(data_directory.name + SUFFIX)
 
 
 def staged(path: Path) -> Path:
-    """Where the log for a partition directory is made."""
+    """The directory in which the log for a partition directory is made."""
     return place_of(path.parent) / _STAGED / path.name
 
 

@@ -108,7 +108,7 @@ def write_offset_checkpoint(path: StrPath, offsets: Mapping[TopicPartition, int]
     """Replace an offset checkpoint, lasting when this returns; entries in the order given.
 
     Raises:
-        ValueError: a number has no room in Kafka's field; the old file is still there.
+        ValueError: a number does not fit Kafka's field; the old file is still there.
         OSError: the old file is still there.
     """
     entries = offsets.items()
@@ -167,7 +167,7 @@ def assign_epochs(entries: Iterable[EpochEntry]) -> tuple[EpochEntry, ...]:
 
 
 class _Reader:
-    """Lines of one checkpoint, remembering where each begins, so that errors can say it."""
+    """Reads the lines of one checkpoint, and knows where each begins, for errors."""
 
     __slots__ = ("_data", "_path", "_position")
 
@@ -201,7 +201,7 @@ class _Reader:
     def integer(
         self, text: str, bounds: range, what: str, exception: str = "NumberFormatException"
     ) -> int:
-        """An integer within bounds, or the error that names it.
+        """Parse an integer within bounds; raise an error that names it if it is not one.
 
         Kafka does not count other text in an entry as a malformed line.
         """
@@ -252,7 +252,7 @@ def read_clean_offset(directory: Path, partition: TopicPartition | None) -> int 
 
 
 def write_clean_offset(directory: Path, partition: TopicPartition | None, offset: int) -> None:
-    """Note up to where a log is clean, lasting when this returns.
+    """Write the offset up to which a log is clean, lasting when this returns.
 
     Raises:
         CorruptIndexError, LimitExceededError, OSError: the checkpoint cannot be read or written;
@@ -262,7 +262,7 @@ def write_clean_offset(directory: Path, partition: TopicPartition | None, offset
 
 
 def lower_clean_offset(directory: Path, partition: TopicPartition | None, offset: int) -> None:
-    """Let a log that ends at an offset be clean no further; lasting when this returns.
+    """Lower the clean offset of a log to its new end; lasting when this returns.
 
     A malformed checkpoint stays: nothing is compacted by it.
 
@@ -288,7 +288,7 @@ def _change(
     partition: TopicPartition | None,
     changed: Callable[[int | None], int | None],
 ) -> None:
-    """Write another offset for a log, or none; skipped if it is the present one."""
+    """Change or remove the offset of a log; skipped if that changes nothing."""
     if partition is None:
         return
     path = _cleaner_path(directory)
@@ -432,7 +432,7 @@ class LeaderEpochs:
         return self._keep(self.entries if end_offset < 0 else remaining)
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """Let the log begin at `start_offset`: its epoch starts there, earlier ones are dropped."""
+        """Make `start_offset` the start of its epoch, and remove earlier epochs."""
         at = bisect_right(self.entries, start_offset, key=lambda entry: entry.start_offset)
         if not at:
             return False
@@ -444,7 +444,7 @@ class LeaderEpochs:
         return self._keep(())
 
     def _keep(self, entries: tuple[EpochEntry, ...]) -> bool:
-        """Replace the entries in memory; whether that changes them, so that a flush writes them."""
+        """Replace the entries in memory; if that changes them, the next flush writes them."""
         changed = entries != self.entries
         self.entries = entries
         self.dirty = self.dirty or changed

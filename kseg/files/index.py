@@ -149,7 +149,7 @@ class IndexFile(Closing):
 
     @property
     def missing(self) -> bool:
-        """Whether there is no such file."""
+        """Whether the file does not exist."""
         return self._file is None
 
     @property
@@ -241,7 +241,7 @@ class IndexFile(Closing):
         """The first slot after the used ones that is not empty; None if all are.
 
         Raises:
-            CorruptRecordError: slots after the used ones are gone by now.
+            CorruptRecordError: the file has become shorter.
         """
         if self._file is None:
             return None

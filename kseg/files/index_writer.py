@@ -169,11 +169,11 @@ class IndexSlots(Closing):
         return count, length
 
     def _read_last(self, file: io.WriteFile, count: int) -> None:
-        """Remember the last of so many entries."""
+        """Read and remember the last entry of an index with so many."""
         raise NotImplementedError
 
     def _entry_at(self, file: io.WriteFile, slot: int) -> tuple[int, int]:
-        """The two fields of an entry, as they lie in the file; `RELATIVE` says which is which."""
+        """The two fields of an entry, as they are in the file; see `RELATIVE` for their order."""
         size = self.ENTRY.size
         data = file.read_at(slot * size, size)
         if len(data) < size:
@@ -193,7 +193,7 @@ class IndexSlots(Closing):
             self._count = used + count
 
     def _check_room(self, count: int) -> None:
-        """Refuse so many more entries where there is no room for them."""
+        """Refuse so many more entries if they do not fit."""
         if count > self.slots - self._count:
             raise ValueError(f"{self.path} has room for {self._slots - self._count} entries more")
 
@@ -211,7 +211,7 @@ class IndexSlots(Closing):
     # ---- cutting ---------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> int:
-        """Remove each entry whose offset is at or past `offset`, and answer how many went.
+        """Remove each entry whose offset is at or past `offset`; return how many were removed.
 
         Source: Kafka `OffsetIndex.truncateTo`, `TimeIndex.truncateTo`.
         """
@@ -248,7 +248,7 @@ class IndexSlots(Closing):
         self.resize(self.bytes_max)
 
     def resize(self, size: int) -> bool:
-        """Give the file `size` bytes, rounded down to whole slots; answer whether that differs.
+        """Set the file's size, rounded down to whole slots; return whether that changes it.
 
         Raises:
             ValueError: the entries in use need more.
@@ -348,7 +348,7 @@ class OffsetIndexWriter(IndexSlots):
         self._last_offset = offset
 
     def stand(self) -> tuple[int, int]:
-        """Offset of the last entry, one below the base without entries; and the free slots."""
+        """Offset of the last entry, one below the base if there is none; and the free slots."""
         self._load()
         count = self._count
         return self._last_offset if count else self.base_offset - 1, self._slots - count
@@ -368,7 +368,7 @@ class OffsetIndexWriter(IndexSlots):
 class TimeIndexWriter(IndexSlots):
     """The `.timeindex` of a segment that is written to.
 
-    One slot is kept for the entry that is made when the segment is closed.
+    One slot is reserved for the entry that is made when the segment is closed.
     """
 
     __slots__ = ("_last",)
@@ -433,11 +433,11 @@ class TimeIndexWriter(IndexSlots):
         return self._last, self._slots - 1 - self._count
 
     def append_packed(self, data: Buffer, last: TimeIndexEntry) -> None:
-        """Add packed entries that the caller has compared with those before.
+        """Add packed entries that the caller has compared with the entries before.
 
         Args:
-            data: whole entries, no more than there is room for.
-            last: the last of them.
+            data: whole entries, no more than fit.
+            last: the last of these entries.
         """
         self._write(data)
         if len(data):

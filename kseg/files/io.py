@@ -78,7 +78,7 @@ def is_full(error: BaseException) -> bool:
 
 
 def named(error: OSError, path: StrPath) -> OSError:
-    """The error itself, with the path if it had none."""
+    """Add the path to an error that has none; return the error."""
     if error.filename is None:
         error.filename = fspath(path)
     return error
@@ -99,7 +99,7 @@ _READ_BYTES_MAX = 0x7FFFF000
 
 
 def open_read(path: StrPath) -> int:
-    """Open a regular file for reading; answers a descriptor that no child process inherits.
+    """Open a regular file for reading; return a descriptor that no child process inherits.
 
     A pipe or a device is refused rather than waited for.
 
@@ -183,7 +183,7 @@ def reads_replaced(pread: Callable[[int, int, int], bytes]) -> Iterator[None]:
 
 
 def reads_directly() -> bool:
-    """Whether nothing stands between `read_at` and the system, so that a kernel may read too."""
+    """Whether `read_at` calls the system directly, so that a kernel may do so as well."""
     return _pread is os.pread
 
 
@@ -219,7 +219,7 @@ def read_at(fd: int, position: int, size: int, path: StrPath) -> bytes:
 
 
 def read_file(path: StrPath, *, bytes_max: int) -> bytes:
-    """Read a small file whole.
+    """Read all bytes of a small file.
 
     Raises:
         LimitExceededError: it has more than `bytes_max` bytes; nothing was read.
@@ -236,7 +236,7 @@ def read_file(path: StrPath, *, bytes_max: int) -> bytes:
 
 
 def read_kernel_number(path: StrPath) -> int:
-    """A number in a file that the kernel makes, as under /proc: it has no size.
+    """Read a number from a file that the kernel makes, as under /proc: it has no size.
 
     Raises:
         ValueError: it is not a number.
@@ -261,7 +261,7 @@ if sys.platform == "darwin":
     import fcntl
 
     def _flush_disk(fd: int) -> None:
-        """Darwin's fsync leaves bytes in the drive's own cache; network disks know no other."""
+        """Flush to the disk itself: Darwin's fsync leaves bytes in the cache of the drive."""
         try:
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
         except OSError as error:
@@ -314,7 +314,7 @@ _calls = Calls()
 
 @contextmanager
 def calls_replaced(calls: Calls) -> Iterator[None]:
-    """Let everything go through `calls` for as long as the `with` lasts; for tests."""
+    """Let everything go through `calls` until the `with` block ends; for tests."""
     global _calls
     before, _calls = _calls, calls
     try:
@@ -417,7 +417,7 @@ class WriteFile(Closing):
 
     @classmethod
     def _opened(cls, path: StrPath, fd: int) -> WriteFile:
-        """Take over a descriptor, if it is of a regular file; no reader of this process maps it."""
+        """Wrap a descriptor, if it is of a regular file; no reader of this process maps it."""
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             os.close(fd)
@@ -498,7 +498,7 @@ class WriteFile(Closing):
             self._check_written(written)
 
     def _check_written(self, written: int) -> None:
-        """Refuse a write without an effect, which would go on for ever."""
+        """Refuse a write of no bytes, which would be repeated for ever."""
         if written <= 0:
             raise OSError(errno.EIO, "a write wrote nothing", self.path)
 
@@ -539,7 +539,7 @@ class WriteFile(Closing):
                 system_calls.release(self.fd)
 
     def _begin_anew(self, size: int) -> None:
-        """Give the name to a new file with the first `size` bytes, and go on with that file."""
+        """Replace the file by a new one with its first `size` bytes, and continue with that."""
         if not os.path.samestat(os.fstat(self.fd), os.lstat(self.path)):
             raise _in_use(self.fd, self.path, size, "the file has lost its name meanwhile")
         _check_room(self.fd, self.path, size, size)
@@ -668,7 +668,7 @@ def _check_room(fd: int, path: StrPath, position: int, size: int) -> None:
 
 
 def _in_use(fd: int, path: StrPath, size: int, why: str) -> SegmentInUseError:
-    """The error for a file that cannot be cut to `size` bytes, with the processes that map it."""
+    """The error for a file that cannot be cut to `size` bytes; names processes that map it."""
     # The kernel does not name the holder of such a lock, so every visible descriptor is checked.
     status = os.fstat(fd)
     processes: list[int] = []
@@ -685,7 +685,7 @@ def _in_use(fd: int, path: StrPath, size: int, why: str) -> SegmentInUseError:
 
 
 def _has_mapped(process: int, file: os.stat_result) -> bool:
-    """Whether a process has a lock on a file that says that it maps it, as far as /proc shows."""
+    """Whether a process has the lock that says that it maps a file, if /proc shows that."""
     with suppress(OSError):
         for number in os.listdir(f"/proc/{process}/fd"):
             with suppress(OSError):
@@ -740,7 +740,7 @@ def has_room(directory: StrPath, size: int) -> bool:
 
 
 def _made_anew(path: StrPath) -> WriteFile:
-    """Make a file that replaces a leftover, or one that another process has just made."""
+    """Make a file; replaces a leftover, or one that another process has just made."""
     while True:
         unlink(path, missing_ok=True)
         with suppress(FileExistsError):
@@ -770,18 +770,18 @@ _written: dict[int, tuple[int, int]] = {}
 
 
 def close_written(fd: int) -> None:
-    """Close a descriptor that was taken out of a `WriteFile`."""
+    """Close a descriptor that was taken from a `WriteFile`."""
     _written.pop(fd, None)
     os.close(fd)
 
 
 def is_written(inode: tuple[int, int]) -> bool:
-    """Whether this process has a file open for writing, given its device and inode."""
+    """Whether this process has a file open for writing; `device` and `inode` name the file."""
     return inode in _written.copy().values()
 
 
 def _unwritten_parts(parts: list[memoryview], written: int) -> list[memoryview]:
-    """The rest of the parts once so many bytes of them are written."""
+    """What remains of the parts when so many bytes of them are written."""
     for index, part in enumerate(parts):
         if written < len(part):
             return [part[written:], *parts[index + 1 :]]
@@ -798,7 +798,7 @@ def rename(source: StrPath, target: StrPath) -> None:
 
 
 def link(source: StrPath, target: StrPath) -> None:
-    """Give a file a second name; FileExistsError where that is taken."""
+    """Give a file a second name; FileExistsError if that name is in use."""
     _calls.link(source, target)
 
 
@@ -817,7 +817,7 @@ def unlink(path: StrPath, *, missing_ok: bool = False) -> None:
 
 
 def make_directory(path: StrPath, *, like: Model | None = None) -> None:
-    """Make a directory; FileExistsError where there is one.
+    """Make a directory; FileExistsError if there is one.
 
     Args:
         path: the directory.
@@ -886,7 +886,7 @@ _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def _remove_all_in(fd: int, path: str) -> None:
-    """Empty an open directory, and close it."""
+    """Remove everything in an open directory, and close it."""
     try:
         with os.scandir(fd) as scan:
             entries = list(scan)
@@ -999,7 +999,7 @@ def _set_owner(fd: int, look: Look, path: StrPath) -> None:
 
 
 def _may_give(directory: str, look: Look) -> bool:
-    """Whether a file in a directory can be given away: tested on one without a name."""
+    """Whether a file in a directory can be given to a user: tested on a file without a name."""
     try:
         fd = _calls.open(directory, os.O_RDWR | os.O_CLOEXEC | _NAMELESS, 0o600)
     except OSError:  # no unnamed files here, or no room: then by the rule

@@ -36,7 +36,7 @@ _Inode = tuple[int, int]
 
 @dataclass(slots=True)
 class _Held:
-    """A lock of this process: its descriptor, never closed while it is held, and its holders."""
+    """A lock of this process: its descriptor, which stays open meanwhile, and its holders."""
 
     fd: int
     path: str
@@ -83,12 +83,12 @@ class DirectoryLock:
     __slots__ = ("_inode", "path")
 
     def __init__(self, path: str, inode: _Inode) -> None:
-        """Own one share of the lock; callers use `acquire`."""
+        """Hold one share of the lock; callers use `acquire`."""
         self.path = path
         self._inode: _Inode | None = inode
 
     def release(self) -> None:
-        """Release the share; a second call does nothing. A child after a fork holds nothing."""
+        """Release the share; a second call does nothing. A forked child has no share."""
         inode, self._inode = self._inode, None
         if inode is None:
             return
@@ -158,7 +158,7 @@ def acquire(data_directory: StrPath) -> DirectoryLock:
 
 
 def who_holds(process: int | None) -> str:
-    """The answer of `holder` as the beginning of a sentence; None if not known."""
+    """The answer of `holder` as the beginning of a sentence; None if the holder is unknown."""
     who = f"process {process}" if process is not None and process > 0 else "another process"
     return f"{who} holds the directory"
 

@@ -85,9 +85,9 @@ ViewAt = Callable[[int, int], tuple[memoryview, int]]
 
 
 class Tile(NamedTuple):
-    """A stretch of a log: its bytes, where they lie in the file, and the batches that start in it.
+    """A part of a log: its bytes, their position in the file, and the batches that start in it.
 
-    `data` is valid until the next tile is asked for. The last tile of a walk says in `table.stop`
+    `data` is valid until the next tile is requested. The last tile of a walk says in `table.stop`
     why it ended.
     """
 
@@ -137,7 +137,7 @@ class LogFile(Closing):
 
     @property
     def mapped(self) -> bool:
-        """Whether it is walked in place rather than through windows."""
+        """Whether it is walked in a map rather than through windows."""
         return self._file.mapped
 
     def refresh(self) -> int:
@@ -145,7 +145,7 @@ class LogFile(Closing):
         return self._file.refresh()
 
     def expect(self, end: int) -> None:
-        """Set the end of the reading: a store gets no requests for bytes after it in advance."""
+        """Set the end of the reading: a store requests no bytes after it in advance."""
         self._file.wanted_end = end
 
     def walk(
@@ -281,7 +281,7 @@ class LogFile(Closing):
     def _walk(
         self, start: int, limit: int | None, plan: _WalkPlan, on_unreadable: OnUnreadable | None
     ) -> Iterator[Tile]:
-        """Tiles; an end that looks torn is judged: it may be a batch with a wrong length."""
+        """Yields tiles; an end that looks torn is checked: perhaps only a length is wrong."""
         size = plan.size
         limit = size if limit is None else min(limit, size)
         last: BatchTable | None = None
@@ -394,7 +394,7 @@ class LogFile(Closing):
                     return
 
     def _runs_after(self, last: int | None, position: int, limit: int) -> Iterator[SoundRun]:
-        """The sound runs after the batch at `last` that lie in `[position, limit)`.
+        """The sound runs after the batch at `last` that are in `[position, limit)`.
 
         A limit, as Spark plans them, is the start of a batch, so no batch reaches over it.
         """
@@ -404,9 +404,9 @@ class LogFile(Closing):
         return self.sound_runs(position, stop=limit, first_offset=following)
 
     def _with_judged_end(self, tile: Tile, before: BatchTable | None, size: int) -> Tile:
-        """The end of a walk whose last batch wants more bytes, which may not be a torn one.
+        """Check whether the last batch of a walk is torn, or only has a wrong length.
 
-        If sound batches lie after it, its length is wrong.
+        If sound batches come after it, its length is wrong.
         """
         table = tile.table if len(tile.table) or before is None else before
         following = _following(table, self._least_offset)
@@ -477,7 +477,7 @@ class LogFile(Closing):
                     yield unreadable.position or 0, min(unreadable.end, end)
 
     def is_zero(self, start: int, end: int) -> bool:
-        """Whether `[start, end)` holds nothing but zeros, all of them given by the disk."""
+        """Whether `[start, end)` has only zeros, all of which the disk can read."""
         pieces = range(start, end, WINDOW_BYTES)
         return not any(
             bytes(self._read_filled(at, min(WINDOW_BYTES, end - at))).strip(b"\0") for at in pieces
@@ -514,7 +514,7 @@ class LogFile(Closing):
         return None
 
     def batch_at(self, position: int) -> BatchTable:
-        """The batch at `position`, its checksum noted; an empty table's `stop` gives the reason."""
+        """The batch at `position` with its checksum compared; `stop` of an empty table says why."""
         for tile in self.walk(start=position, limit=position + 1):
             return tile.table
         raise AssertionError("a walk gives a tile")
@@ -557,7 +557,7 @@ class _WalkPlan(NamedTuple):
         limit: int,
         batches_max: int | None = None,
     ) -> BatchTable:
-        """The batches that start in `[start, limit)`, in bytes that lie at `base` in the file."""
+        """The batches that start in `[start, limit)`; the bytes are at `base` in the file."""
         return scan(
             data,
             base=base,
@@ -575,7 +575,7 @@ class _WalkPlan(NamedTuple):
     def scan_cached(
         self, descriptor: int | None, start: int, limit: int, batches_max: int
     ) -> BatchTable:
-        """Usual batches whose headers are in memory; the other ways go on after them."""
+        """Usual batches whose headers are in memory; the caller continues in another way."""
         if descriptor is None:
             return _nothing_at(start)
         rows, walk = empty_table(batches_max)
@@ -643,12 +643,12 @@ def _walk_windows(file: MappedFile, start: int, limit: int, plan: _WalkPlan) -> 
 
 
 def _nothing_at(position: int) -> BatchTable:
-    """A table without batches, whose walk may go on at a position."""
+    """A table without batches, whose walk may continue at a position."""
     return BatchTable(np.empty((0, len(FIELDS)), np.int64), position, StopReason.LIMIT)
 
 
 def _following(table: BatchTable, otherwise: int) -> int:
-    """The offset after the last batch; the given one without a batch, or after a damaged one."""
+    """The offset after the last batch; the given one if there is none, or it is damaged."""
     is_sound = len(table) and table.crc_ok[-1] != 0
     return table.end_offset if is_sound else otherwise
 
@@ -656,9 +656,9 @@ def _following(table: BatchTable, otherwise: int) -> int:
 def _check_zeros(
     file: MappedFile, table: BatchTable, plan: _WalkPlan
 ) -> tuple[BatchTable, UnreadableError | None]:
-    """A window saw only zeros to its end; a tail of zeros must be so to the file's end.
+    """If a window has only zeros to its end, check that the file has only zeros to its end.
 
-    If the disk cannot read all of it, that is not known, and the walk has not ended.
+    If the disk cannot read all of them, that is not known, and the walk has not ended.
     """
     for position in range(table.end_position, plan.size, WINDOW_BYTES):
         window, unreadable = read_window(file, position, min(WINDOW_BYTES, plan.size - position))

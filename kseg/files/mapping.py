@@ -187,8 +187,8 @@ class MappedFile(Closing):
     def _unreadable_range(self, position: int, size: int) -> UnreadableError:
         """The range from `position` on that the disk cannot read, and the bytes after it.
 
-        Reads block by block, and after the first bad one in growing steps, so that a disk that is
-        gone altogether does not cost a read for each block.
+        Reads block by block, and after the first bad one in growing steps, so that a disk that
+        fails altogether does not cost a read for each block.
         """
         first, end = position, position + size
         while first < end and self._can_read(first):
@@ -255,9 +255,9 @@ class MappedFile(Closing):
         return mapped
 
     def _may_map(self, size: int) -> bool:
-        """Whether a map of so many bytes is safe; if so, they are locked for as long as it lives.
+        """Whether a map of so many bytes is safe; if so, they are locked while the map exists.
 
-        A writer also shortens: it drops preallocated bytes when it finishes a segment.
+        A writer also shortens files: it drops preallocated bytes when it finishes a segment.
         """
         status = os.fstat(self._fd)
         if io.is_written((status.st_dev, status.st_ino)):
@@ -280,7 +280,7 @@ class MappedFile(Closing):
     def close(self) -> None:
         """Release the file; a second call does nothing.
 
-        A map that another thread still views goes away with its last view, never under it.
+        A map that another thread still views is removed with its last view, not before.
         """
         if self._fd >= 0:
             os.close(self._fd)
@@ -344,7 +344,7 @@ def private_memory(size: int, filled: Iterable[tuple[int, int]]) -> Uint8s:
 def read_window(
     file: MappedFile, position: int, size: int
 ) -> tuple[memoryview, UnreadableError | None]:
-    """A window, or as much of it as the disk can read, and the error that cut it."""
+    """A window, or the part of it that the disk can read, and the error that shortened it."""
     try:
         return file.read(position, size), None
     except UnreadableError as error:

@@ -124,7 +124,7 @@ def read_partition_metadata(path: StrPath) -> PartitionMetadata:
 
 
 def topic_id_in(directory: StrPath) -> UUID | None:
-    """The id of the topic of a partition directory; None if no file has it, or a broken one."""
+    """The topic id in a partition directory; None if no file has it, or the file is malformed."""
     return stored_topic_id(os.path.join(directory, FileKind.PARTITION_METADATA.value))
 
 
@@ -213,7 +213,7 @@ def check_quorum_state(path: StrPath) -> None:
 
 
 def is_of_broker(data_directory: StrPath) -> bool:
-    """Whether a data directory is a broker's: it has a `meta.properties`, whatever its contents."""
+    """Whether a data directory is a broker's: it has a `meta.properties`, even a malformed one."""
     return os.path.lexists(os.path.join(data_directory, FileKind.META_PROPERTIES.value))
 
 
@@ -255,12 +255,12 @@ def write_partition_metadata(path: StrPath, topic_id: UUID) -> None:
 
 
 def has_topic_id(path: StrPath, topic_id: UUID) -> bool:
-    """Whether a `partition.metadata` file has a topic id; false without the file.
+    """Whether a `partition.metadata` file has a topic id; false if there is no file.
 
     Raises:
-        InconsistentTopicIdError: it says another.
-        CorruptIndexError: it is malformed.
-        OSError: it cannot be read.
+        InconsistentTopicIdError: the file has another id.
+        CorruptIndexError: the file is malformed.
+        OSError: the file cannot be read.
     """
     try:
         stored_id = read_partition_metadata(path).uuid
@@ -298,16 +298,16 @@ def write_clean_shutdown(data_directory: StrPath, broker_epoch: int = BROKER_EPO
 
 
 def remove_recovery_notes(data_directory: StrPath) -> None:
-    """Remove the notes of an interrupted recovery; does nothing without them.
+    """Remove the notes of an interrupted recovery; does nothing if there are none.
 
     Raises:
-        OSError: they are still there.
+        OSError: the notes are still there.
     """
     io.unlink(os.path.join(fspath(data_directory), RECOVERED_NAME), missing_ok=True)
 
 
 def remove_clean_shutdown(data_directory: StrPath) -> None:
-    """Remove the mark durably; does nothing without it.
+    """Remove the mark durably; does nothing if there is none.
 
     Raises:
         OSError: the mark may still be there.

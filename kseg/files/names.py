@@ -74,9 +74,9 @@ _DIGITS = re.compile(r"([0-9]+)")
 
 
 def _path_of(slot: str) -> Any:
-    """An attribute that becomes a `Path` when it is asked for.
+    """An attribute that becomes a `Path` at its first use.
 
-    Most files of a listing never are, and a text is made faster.
+    Most paths of a listing are never used, and a text is made faster.
 
     Args:
         slot: the name of the attribute that has the path, or its text.
@@ -139,7 +139,7 @@ class SegmentFiles:
         return hash(self.log)
 
     def __repr__(self) -> str:
-        """The expression that makes it."""
+        """The expression that makes the value."""
         return f"SegmentFiles{self._values()!r}"
 
 
@@ -148,8 +148,8 @@ class NamedFile:
 
     Attributes:
         name: the parsed name.
-        path: where it is.
-        raw_path: the same, a `Path` or its text.
+        path: the path of the file.
+        raw_path: that path, as a `Path` or as text.
     """
 
     __slots__ = ("name", "raw_path")
@@ -171,7 +171,7 @@ class NamedFile:
         return hash(self.path)
 
     def __repr__(self) -> str:
-        """The expression that makes it."""
+        """The expression that makes the value."""
         return f"NamedFile({self.name!r}, {self.path!r})"
 
 
@@ -238,7 +238,7 @@ class Partition:
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a file that is named by itself."""
+        """Whether it is a file that the caller has named itself."""
         return self.file is not None
 
     @property
@@ -415,7 +415,7 @@ def list_data_directory(path: StrPath) -> DataDirectory:
 
 
 def path_order(path: StrPath) -> list[str | int]:
-    """A key by which to sort paths as people count: numbers in them by their value.
+    """A key to sort paths as people count: numbers in them by their value.
 
     >>> sorted(["t-10/1.log", "t-2/2.log"], key=path_order)
     ['t-2/2.log', 't-10/1.log']
@@ -481,7 +481,7 @@ def _sort_key(partition: Partition) -> tuple[str, int, str]:
 
 
 def _leads_nowhere(path: Path) -> bool:
-    """Whether it is a link without a target, one to itself, or one not to be followed."""
+    """Whether it is a link whose target is missing, is the link itself, or may not be read."""
     if not path.is_symlink():
         return False
     try:
@@ -540,7 +540,7 @@ def _list_files(directory: Path) -> tuple[list[NamedFile], list[Path]]:
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a file, or leads to one; a link in a circle does not."""
+    """Whether an entry is a file, or a link to one; false for links in a circle."""
     try:
         return entry.is_file()
     except OSError:
@@ -618,7 +618,7 @@ def _partition_at(directory: Path, *, whole: bool) -> Partition | None:
 
 
 def _holds_partition(names: Iterable[str], *, named: bool) -> bool:
-    """Whether a directory is a partition, by its contents.
+    """Whether a directory is a partition, according to its contents.
 
     Under the name of a partition (`named`) it is if it is empty, or has any file of a partition;
     else only with a segment.
@@ -636,7 +636,7 @@ def _holds_partition(names: Iterable[str], *, named: bool) -> bool:
 
 
 def _parse_leniently(name: str) -> FileName | None:
-    """The parsed name of a file; None also where Kafka's own loading would fail."""
+    """The parsed name of a file; None if it is not Kafka's, or Kafka's own loading would fail."""
     try:
         return parse_name(name)
     except NotALogError:
@@ -652,7 +652,7 @@ def partition_name(directory: Path) -> PartitionName | None:
 
 
 def _nothing_here(listing: DataDirectory) -> str:
-    """Why a directory is neither a partition nor a data directory, in one line."""
+    """Says in one line why a directory is neither a partition nor a data directory."""
     if not listing.foreign:
         return "an empty directory: no segment files and no partition directories"
     examples = ", ".join(path.name for path in listing.foreign[:3])

@@ -73,7 +73,7 @@ class Look(NamedTuple):
 
     @classmethod
     def of(cls, status: os.stat_result) -> Look:
-        """The look of an existing file or directory."""
+        """The owner, group and permissions of an existing file or directory."""
         return cls(status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode))
 
     def is_usual_in(self, directory: StrPath) -> bool:
@@ -92,12 +92,12 @@ _looks: dict[tuple[str | int, ...], Look] = {}
 
 
 def forget() -> None:
-    """Drop all answers that are kept."""
+    """Drop all cached answers."""
     _looks.clear()
 
 
 def of_files(directory: StrPath) -> Look:
-    """The look of a new file in a directory.
+    """Owner, group and permissions for a new file in a directory.
 
     Raises:
         OSError: the directory is missing, or cannot be listed.
@@ -119,7 +119,7 @@ def of_files(directory: StrPath) -> Look:
 
 
 def of_directories(directory: StrPath) -> Look:
-    """The look of a new directory in a directory: like a partition there, else like the directory.
+    """Those for a new directory: as a partition there has them, else as the directory has.
 
     Raises:
         OSError: the directory is missing, or cannot be listed.
@@ -136,7 +136,7 @@ def of_directories(directory: StrPath) -> Look:
 
 @contextmanager
 def private() -> Iterator[None]:
-    """Let new files and directories of this thread belong to this user, readable by no other."""
+    """Make new files and directories of this thread readable only by this user."""
     token = _private.set(True)
     try:
         yield
@@ -167,7 +167,7 @@ def owner_of(source: StrPath) -> tuple[int, int]:
 
 
 def _look_at(source: StrPath) -> Look:
-    """The look of a log, or of the logs of a partition directory."""
+    """Owner and permissions of a log, or of the logs of a partition directory."""
     status = os.stat(source)
     return of_files(source) if stat.S_ISDIR(status.st_mode) else Look.of(status)
 

@@ -48,7 +48,7 @@ _COUNT: Final = struct.Struct(">i")
 
 @frozen_dataclass
 class ProducerSnapshotEntry:
-    """One producer; -1 stands for a missing value, as on disk."""
+    """One producer; -1 means that a value is missing, as on disk."""
 
     producer_id: int
     producer_epoch: int
@@ -112,9 +112,9 @@ def read(source: StrPath | bytes) -> tuple[ProducerSnapshotEntry, ...]:
 def entries_beyond(
     entries: Iterable[ProducerSnapshotEntry], offset: int
 ) -> Iterator[tuple[int, ProducerSnapshotEntry]]:
-    """The entries, and their numbers, that tell of an offset or of one after it.
+    """The entries, and their numbers, that have an offset at or after `offset`.
 
-    A snapshot with that offset in its name has none, unless it is another one's.
+    A snapshot with that offset in its name has none, unless it belongs to another log.
     """
     for number, entry in enumerate(entries):
         if max(entry.last_offset, entry.current_txn_first_offset) >= offset:
@@ -128,8 +128,8 @@ def to_bytes(entries: Iterable[ProducerSnapshotEntry]) -> bytes:
     """The bytes of a snapshot, its entries in the order given.
 
     Raises:
-        LimitExceededError: these are more bytes than `read` takes.
-        ValueError: a number has no room in its field.
+        LimitExceededError: these are more bytes than `read` accepts.
+        ValueError: a number does not fit its field.
 
     Source: Kafka `ProducerStateManager.writeSnapshot`.
     """
@@ -177,10 +177,10 @@ def write(path: StrPath, entries: Iterable[ProducerSnapshotEntry], *, sync: bool
 
 
 def flush(path: StrPath) -> None:
-    """Make a snapshot lasting that was written without.
+    """Make a snapshot lasting that was written with `sync` false.
 
     Raises:
-        OSError: it is gone, or the disk refuses.
+        OSError: it does not exist, or the disk refuses.
     """
     with io.WriteFile.open(path) as file:
         file.flush()

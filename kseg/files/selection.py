@@ -53,7 +53,7 @@ class Selection(NamedTuple):
         return self.takes if self else None
 
     def why_nothing(self, partitions: Iterable[tuple[str | None, int | None]]) -> str:
-        """Say why no partition of a place is chosen.
+        """Say why no partition of a directory is selected.
 
         Args:
             partitions: topic and number of each partition of that place.
@@ -70,7 +70,7 @@ class Selection(NamedTuple):
         return f"no topic here is {topic_globs}{told if topics_here else ''}"
 
     def takes(self, topic: str | None, partition: int | None) -> bool:
-        """Whether a partition is chosen; one without a name is, if the selection is empty."""
+        """Whether a partition is selected; one without a name is if the selection is empty."""
         if self.topics and not any(fnmatchcase(topic or "", glob) for glob in self.topics):
             return False
         if not self.partitions:
@@ -85,7 +85,7 @@ Chosen = Callable[[str | None, int | None], bool]
 
 
 class NothingChosenError(ValueError):
-    """A path has partitions, and none of them is chosen."""
+    """A path has partitions, and none of them is selected."""
 
 
 def some_of(names: Sequence[object], most: int = 3) -> str:

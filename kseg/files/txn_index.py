@@ -160,7 +160,7 @@ class TxnIndex:
 
 
 def _native_copy(column: Int64s) -> Int64s:
-    """A column in native order and memory of its own, read-only."""
+    """A copy of a column in native byte order, read-only."""
     native = column.astype(np.int64)
     native.flags.writeable = False
     return native
@@ -257,10 +257,10 @@ class TxnIndexWriter(Closing):
         self._last_offset = transaction.last_offset
 
     def truncate_to(self, offset: int) -> int:
-        """Remove the entries from the first one on whose last offset is at or past `offset`.
+        """Remove all entries from the first one on whose last offset is at or past `offset`.
 
         Returns:
-            How many went.
+            How many were removed.
 
         Raises:
             CorruptIndexError: the first byte of an entry's version is not 0.

@@ -38,7 +38,7 @@ class FileSink:
     def __init__(
         self, path: Path, target: Path | None = None, *, like: io.Model | None = None
     ) -> None:
-        """Make the file.
+        """Create the file.
 
         Args:
             path: the file.
@@ -73,7 +73,7 @@ class FileSink:
         return self._position
 
     def flush(self) -> None:
-        """Does nothing: `write` holds no bytes back."""
+        """Does nothing: `write` buffers no bytes."""
 
     def settle(self) -> None:
         """Make all that was written lasting."""
@@ -114,7 +114,7 @@ class FileSink:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
-        """Close it; remove it after an error, also when its user stopped early."""
+        """Close it; remove it after an error, or if its user stopped early."""
         if kind is None:
             self.close()
         else:
@@ -162,7 +162,7 @@ def whole_file(target: Path, *, source: StrPath | None = None) -> Iterator[FileS
 
 @contextmanager
 def claimed(directory: StrPath) -> Iterator[None]:
-    """Keep other runs out of a directory for output while the block lasts; a dead run keeps none.
+    """Lock an output directory against other runs while the block lasts.
 
     Raises:
         FileExistsError: another run writes there.
@@ -210,9 +210,9 @@ def check_replaceable(target: Path) -> None:
 
 
 def _begin(target: Path, look: io.Model | None) -> tuple[Path, FileSink]:
-    """A new file beside a target, and its path; locked, so that no other writer removes it.
+    """Make and lock a temporary file beside a target; return it and its path.
 
-    Between its making and its locking another writer may do so: then there is a further attempt.
+    Another writer may remove it before it is locked: then there is a further attempt.
     """
     while True:
         path = target.with_name(f".{_stem(target)}.{uuid4().hex[:16]}{_SUFFIX}")
@@ -241,7 +241,7 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def _stem(target: Path) -> str:
-    """The target's name in that of its temporary file, cut so that there is room for the rest."""
+    """The target's name as part of its temporary file's, cut to leave room for the rest."""
     return fitting_name(target.name, bytes_max=_NAME_BYTES_MAX)
 
 

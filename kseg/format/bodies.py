@@ -90,7 +90,7 @@ def body_of(
 
 
 def _is_fault(header: BatchHeader, refuse_bad_crc: bool, data_end: int) -> bool:
-    """Whether a wrong checksum is a fault: always, or for batches without records to show.
+    """Whether a wrong checksum is a fault: always, or only for batches without usable records.
 
     A batch may be too short for its own header, or may reach past the borrowed bytes.
     """
@@ -175,7 +175,7 @@ def each_payload(
 def _run_end(
     table: BatchTable, first: int, refuse_bad_crc: bool, data_end: int
 ) -> tuple[int, KsegError | None]:
-    """The end of a run of sound messages, before the first bad one; and that one's error."""
+    """The end of a run of sound messages, at the first bad one; and the bad message's error."""
     if table.bad_crc_count:
         bad = table.crc_ok[first:] == 0
         if not refuse_bad_crc:  # a message past the borrowed bytes has no payload to show
@@ -196,7 +196,7 @@ def _run(
     arena: codec.Arena,
     inflated_max: int,
 ) -> Iterator[Payloads]:
-    """Payloads of sound messages `[first, end)`; a set may take several, a piece hold several."""
+    """Payloads of sound messages `[first, end)`; split or joined to fit pieces."""
     compressed = np.flatnonzero(table.attributes[first:end]) + first
     gathered = _Gathered()
     at = first
@@ -251,10 +251,10 @@ _BASE_OFFSET = 3
 
 
 def _spans(messages: Int64s, source: int, shift: int) -> Int64s:
-    """Where the payloads of plain messages lie, as in `Payloads.spans`.
+    """The places of plain messages' payloads, as in `Payloads.spans`.
 
     Args:
-        messages: their rows in a table of headers.
+        messages: their row numbers in a table of headers.
         source: 0 for the borrowed bytes, 1 for the arena.
         shift: added to the positions in the headers.
     """
@@ -353,7 +353,7 @@ def record_error(status: int, header: BatchHeader, record_index: int) -> FormatE
 
 
 def message_error(position: int, offset: int) -> CorruptRecordError:
-    """The error for a message inside a sound wrapper that was given with a wrong checksum."""
+    """The error for a message inside a sound wrapper whose own checksum is wrong."""
     reason = _RECORD_TEXT[_MESSAGE_MISMATCH]
     return CorruptRecordError(reason, position=position, offset=offset)
 

@@ -175,10 +175,10 @@ class BatchBuilder:
     def _append(
         self, key: Any, value: Any, timestamp: int, headers: Any, offset: int | None, control: bool
     ) -> int:
-        """Add a record, control or not; returns its offset.
+        """Add a record, control or not; return its offset.
 
         Raises:
-            InvalidRecordError: the format does not hold it, or the batch would become too large.
+            InvalidRecordError: the format cannot store it, or the batch would become too large.
         """
         pairs, refused = _pairs_of(headers) if headers != () else ([], "")
         record_offset = self._next_offset if offset is None else index(offset)
@@ -201,7 +201,7 @@ class BatchBuilder:
     def _refusal(
         self, control: bool, timestamp: int, offset: int, pairs: Pairs, of_headers: str
     ) -> str:
-        """Why a record is not taken, as far as that does not depend on its size."""
+        """Why a record is refused, whatever its size; empty if it is not."""
         if not (_fits_int64(timestamp) and _fits_int64(offset)):
             return "offsets and timestamps have 64 bits"
         if not self._is_open:
@@ -305,7 +305,7 @@ class BatchBuilder:
 
     @property
     def is_open(self) -> bool:
-        """Whether records are still taken."""
+        """Whether more records may be added."""
         return self._is_open
 
     @property
@@ -328,7 +328,7 @@ class BatchBuilder:
 
     @property
     def last_offset(self) -> int:
-        """The last offset of the batch; one below its base offset where it has no record."""
+        """The last offset of the batch; one below its base offset if it has no record."""
         if self._last_override is not None:
             return self._last_override
         offsets = self._columns["offset"]
@@ -600,7 +600,7 @@ def _fits_int64(number: int) -> bool:
 
 
 def _view_of(field: Any) -> Any:
-    """A field as bytes, or as a view of another buffer: only kept bytes are copied."""
+    """A field as bytes, or as a view of another buffer, which is copied only if it is stored."""
     if field is None or isinstance(field, bytes):
         return field
     return field.encode() if isinstance(field, str) else memoryview(field).cast("B")

@@ -75,14 +75,14 @@ class Arena:
     __slots__ = ("_bytes", "_view", "ceiling", "used")
 
     def __init__(self) -> None:
-        """Start empty; memory is taken with the first write."""
+        """Start empty; memory is allocated with the first write."""
         self.used = 0
         self.ceiling = NO_CEILING
         self._adopt(np.empty(0, np.uint8))
 
     @property
     def capacity(self) -> int:
-        """Bytes held, used or not."""
+        """The allocated bytes, used or not."""
         return len(self._bytes)
 
     @property
@@ -91,7 +91,7 @@ class Arena:
         return self.ceiling - self.used
 
     def claim(self, size: int) -> None:
-        """Refuse a size that does not fit below the ceiling.
+        """Refuse more bytes than the ceiling allows.
 
         Raises:
             LimitExceededError: `size` bytes more would pass it.
@@ -110,14 +110,14 @@ class Arena:
             self._adopt(grown)
 
     def free(self, size: int) -> memoryview:
-        """Writable space for exactly `size` bytes after `used`; `commit` says how many it took."""
+        """Writable space for exactly `size` bytes after `used`; `commit` counts the used ones."""
         end = self.used + size
         if end > len(self._bytes):
             self.reserve(size)
         return self._view[self.used : end]
 
     def commit(self, size: int) -> None:
-        """Count `size` bytes of the space that `free` gave last as used, ceiling permitting."""
+        """Count `size` bytes of the space from the last `free` as used, if the ceiling allows."""
         used = self.used + size
         if used > self.ceiling:
             self.claim(size)
@@ -145,7 +145,7 @@ class Arena:
         return array
 
     def clear(self) -> None:
-        """Forget the bytes; ordinary amounts of memory are kept for the next piece."""
+        """Forget the bytes; memory of ordinary size stays allocated for the next piece."""
         self.used = 0
         if len(self._bytes) > CAPACITY_KEPT_MAX:
             self._adopt(np.empty(0, np.uint8))
@@ -437,7 +437,7 @@ lend_package(_inflate_by_package)
 
 
 def _choose(codec: int, magic: int) -> Callable[[memoryview, Arena, int], None]:
-    """The function for a codec; an error for one that the magic does not have."""
+    """The function for a codec; raises for a codec that the magic does not have."""
     inflate = _INFLATERS.get(codec)
     if inflate is None:
         raise InvalidRecordError(f"no codec has the number {codec}")
@@ -460,7 +460,7 @@ def _copy(data: memoryview, arena: Arena, magic: int) -> None:
 
 
 def _inflate_gzip(data: memoryview, arena: Arena, magic: int) -> None:
-    """Append every member; bytes after a member that start no other are ignored."""
+    """Append the contents of every gzip member; other bytes after a member are ignored."""
     start, body = 0, _gzip_body(data, 0)
     if body is None:
         raise DecompressionError("gzip: no gzip header")
@@ -471,7 +471,7 @@ def _inflate_gzip(data: memoryview, arena: Arena, magic: int) -> None:
 
 
 def _inflate_member(data: memoryview, start: int, body: int, arena: Arena) -> int:
-    """Append the member at `start`, whose deflate stream begins at `body`; answer where it ends.
+    """Append the member at `start`, whose deflate stream begins at `body`; return its end.
 
     Libraries accept different headers, so each gets a plain one. They check the trailer.
     """
@@ -528,7 +528,7 @@ def _after_zero(data: memoryview, position: int) -> int:
 
 @cache
 def _gzip_library() -> ModuleType:
-    """The faster isal where it is installed (the `speed` extra), else zlib."""
+    """isal if it is installed (the `speed` extra), which is faster, else zlib."""
     try:
         from isal import isal_zlib
     except ImportError:

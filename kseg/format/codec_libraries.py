@@ -77,7 +77,7 @@ def codecs() -> dict[Compression, CodecLibrary]:
 
 
 def checksums() -> str:
-    """Which kernel sums checksums, and how far ahead it asks for memory."""
+    """Which kernel computes checksums, and how far ahead it prefetches memory."""
     return f"{_core.crc_variant()}, prefetch {_core.prefetch_bytes()} bytes"
 
 
@@ -132,7 +132,7 @@ def _advice(codec: Compression, reason: str) -> str:
 
 
 def _version_of(package: str) -> str | None:
-    """The version of a package, or of the library in Python itself; None if not known."""
+    """The version of a package, or of the library in Python itself; None if unknown."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -145,7 +145,7 @@ def _decode_07(
     source: str | None,
     on_error: OnError | None,
 ) -> Iterator[RecordColumns]:
-    """`decode` of messages that have neither key, time nor headers, and may lie in sets of sets."""
+    """`decode` for messages without key, time and headers, which may be in nested sets."""
     types = -1 if workspace.plan(request).wants_types else None
     payload_groups = each_payload(
         data,
@@ -165,7 +165,7 @@ def _decode_07(
 
 
 def _pieces_of(payloads: Payloads, request: Request) -> Iterator[Array]:
-    """The numbers of payloads that are wanted, as many at a time as a piece may hold."""
+    """The numbers of the selected payloads, at most as many at a time as a piece may have."""
     least, last, earliest, latest = request.within.tolist()
     if not earliest <= NO_TIMESTAMP <= latest:
         return  # no message of Kafka 0.7 has a time
@@ -306,7 +306,7 @@ def refused_in(error: FormatError, header: BatchHeader, rows: Int64s | range) ->
 
 
 def check_walk(table: BatchTable) -> None:
-    """Raise the error of a walk that ended at damage; a cut batch or zeros at the end are none.
+    """Raise the error of a walk that ended at damage; a cut batch or zeros at the end are fine.
 
     Raises:
         CorruptRecordError: a length, a magic or, where the walk noted it, a checksum is wrong.

@@ -160,7 +160,7 @@ def _snappy(data: Buffer, level: int | None, magic: int) -> bytes:
 
 
 def _pieces(data: Buffer, size: int) -> Iterator[Buffer]:
-    """Consecutive pieces of this size, the last one maybe shorter; no bytes, no piece."""
+    """Consecutive pieces of this size, the last one may be shorter; none if there are no bytes."""
     if 0 < len(data) <= size:
         yield data
         return
@@ -182,7 +182,7 @@ def _snappy_block() -> Callable[..., bytes]:
 
 
 def _lz4(data: Buffer, level: int | None, magic: int) -> bytes:
-    """Compress into one frame; a block that does not get smaller is stored as it is."""
+    """Compress into one frame; a block that compression does not shrink is stored as it is."""
     squeeze = _lz4_block()
     how: dict[str, Any] = {"store_size": False}
     if level is not None and level != LZ4_FAST_LEVEL:
@@ -200,7 +200,7 @@ def _lz4(data: Buffer, level: int | None, magic: int) -> bytes:
 
 @cache
 def _lz4_block() -> Callable[..., Any]:
-    """The compressor of the package lz4; where that is missing, cramjam's, of one level."""
+    """The compressor of the package lz4; if that is missing, cramjam's, which has one level."""
     squeeze: Callable[..., Any]
     try:
         from lz4 import block
@@ -220,7 +220,7 @@ def _lz4_block() -> Callable[..., Any]:
 def _zstd(data: Buffer, level: int | None, magic: int) -> bytes:
     """Compress into one frame.
 
-    A compressor for a high level takes much memory, so it is not kept after a large input.
+    A compressor for a high level needs much memory, so it is dropped after a large input.
     """
     if not len(data):
         return _ZSTD_EMPTY

@@ -55,7 +55,7 @@ def control_key(kind: ControlType) -> bytes:
 
 
 def parse_control_key(data: Buffer | None) -> ControlKey:
-    """Type and version from a key; layouts newer than 0 are read as far as 0 goes.
+    """Type and version from a key; a layout newer than 0 is read as version 0.
 
     Raises:
         InvalidRecordError: fewer than 4 bytes, or a negative version.
@@ -68,7 +68,7 @@ def parse_control_key(data: Buffer | None) -> ControlKey:
 
 
 def _version_and_number(what: str, layout: str, data: Buffer | None) -> tuple[int, int]:
-    """The version and the number after it; more bytes may follow."""
+    """The version and the number after it; later bytes are ignored."""
     size = struct.calcsize(layout)
     if data is None or len(data) < size:
         have = "no" if data is None else len(data)
@@ -182,10 +182,10 @@ class LeaderChange:
 
     @classmethod
     def from_bytes(cls, value: Buffer | None) -> LeaderChange:
-        """Read a value by the version that it says.
+        """Read a value as the version in it says.
 
         Raises:
-            InvalidRecordError: it is cut off, of a version not known, or holds more than its
+            InvalidRecordError: it is cut off, of an unknown version, or has more bytes than its
                 version has.
         """
         source = _ValueReader(value, cls.TYPE, cls.VERSION_MAX)
@@ -225,7 +225,7 @@ class SnapshotHeader:
 
     @classmethod
     def from_bytes(cls, value: Buffer | None) -> SnapshotHeader:
-        """Read a value; InvalidRecordError where it is cut off."""
+        """Read a value; InvalidRecordError if it is cut off."""
         version, timestamp = _ValueReader(value, cls.TYPE, cls.VERSION_MAX).structure("hq")
         return cls(timestamp, version)
 
@@ -245,7 +245,7 @@ class SnapshotFooter:
 
     @classmethod
     def from_bytes(cls, value: Buffer | None) -> SnapshotFooter:
-        """Read a value; InvalidRecordError where it is cut off."""
+        """Read a value; InvalidRecordError if it is cut off."""
         return cls(*_ValueReader(value, cls.TYPE, cls.VERSION_MAX).structure("h"))
 
 
@@ -270,7 +270,7 @@ class KRaftVersion:
 
     @classmethod
     def from_bytes(cls, value: Buffer | None) -> KRaftVersion:
-        """Read a value; InvalidRecordError where it is cut off."""
+        """Read a value; InvalidRecordError if it is cut off."""
         version, kraft_version = _ValueReader(value, cls.TYPE, cls.VERSION_MAX).structure("hh")
         return cls(kraft_version, version)
 
@@ -327,7 +327,7 @@ class KRaftVoters:
 
     @classmethod
     def from_bytes(cls, value: Buffer | None) -> KRaftVoters:
-        """Read a value; InvalidRecordError where it is cut off or its text is not UTF-8."""
+        """Read a value; InvalidRecordError if it is cut off or its text is not UTF-8."""
         source = _ValueReader(value, cls.TYPE, cls.VERSION_MAX)
         (version,) = source.numbers("h")
         voters = source.array(_read_voter, least=27)
@@ -350,7 +350,7 @@ _CLASSES: dict[ControlType, type[KRaftValue]] = {
 
 
 def parse_control(key: Buffer | None, value: Buffer | None) -> ControlValue | None:
-    """The marker that key and value of a control record hold; None for a type not known.
+    """The marker in the key and value of a control record; None for an unknown type.
 
     Raises:
         InvalidRecordError: key or value break their layout.
@@ -366,10 +366,10 @@ def parse_control(key: Buffer | None, value: Buffer | None) -> ControlValue | No
 def parse_control_as(
     marker_type: type[_KraftT], key: Buffer | None, value: Buffer | None
 ) -> _KraftT:
-    """A KRaft marker of the kind wanted.
+    """A KRaft marker of the requested kind.
 
     Raises:
-        ValueError: the key is that of another type; both are named.
+        ValueError: the key has another type; the message names both.
         InvalidRecordError: key or value break their layout.
 
     Source: Kafka ControlRecordUtils.deserializeVotersRecord and its siblings.
@@ -429,7 +429,7 @@ def _pack_voters(voters: Sequence[int], directories: Sequence[UUID]) -> bytes:
 
 
 class _ValueReader:
-    """Bytes of a value and the read position; every length is compared with the rest.
+    """Reads the bytes of a value; every length is compared with the bytes left.
 
     A value of an unknown version is read by the highest known one, as Kafka reads it; its errors
     name the version.
@@ -443,7 +443,7 @@ class _ValueReader:
 
     @property
     def version(self) -> int:
-        """The version that the value states; 0 where it is too short."""
+        """The version in the value; 0 if the value is too short."""
         return struct.unpack_from(">h", self.data)[0] if len(self.data) >= 2 else 0
 
     @property
@@ -470,7 +470,7 @@ class _ValueReader:
         return struct.unpack(layout, self.take(struct.calcsize(layout)))
 
     def structure(self, layout: str) -> tuple[int, ...]:
-        """Numbers and the tagged fields after them."""
+        """Read numbers and the tagged fields after them."""
         numbers = self.numbers(layout)
         self.skip_tags()
         return numbers
@@ -486,14 +486,14 @@ class _ValueReader:
         raise self.fail("holds a number of more than 5 bytes")
 
     def length(self, what: str) -> int:
-        """A length or count, stored plus one; 0 would be null."""
+        """Read a length or count, which is stored plus one; 0 would be null."""
         stored = self.uvarint()
         if stored == 0:
             raise self.fail(f"holds null where {what} belongs")
         return stored - 1
 
     def array(self, read: Callable[[_ValueReader], _T], *, least: int) -> tuple[_T, ...]:
-        """Elements of at least so many bytes each."""
+        """Read the elements of an array; each has at least so many bytes."""
         count = self.length("an array")
         if count > self.left // least:
             raise self.fail(f"has an array of {count} in {self.left} bytes")
@@ -531,7 +531,7 @@ def _read_placed_voter(source: _ValueReader) -> tuple[int, UUID | None]:
 def _split_voters(
     voters: Sequence[tuple[int, UUID | None]],
 ) -> tuple[tuple[int, ...], tuple[UUID, ...]]:
-    """Ids, with the directories of voters that have one."""
+    """Split voters into ids, and the directories of voters that have one."""
     ids = tuple(voter_id for voter_id, _directory in voters)
     return ids, tuple(directory for _id, directory in voters if directory is not None)
 

@@ -207,7 +207,7 @@ def of_batches(table: BatchTable) -> Losses:
 
 
 def losses_of_records(columns: RecordColumns, magic: int) -> Losses:
-    """Count the records whose headers, and the records whose times, `magic` cannot keep.
+    """Count the records whose headers, and the records whose times, `magic` cannot store.
 
     Only columns that are present are counted.
     """
@@ -451,7 +451,7 @@ class Converter:
         return ways.astype(np.int8)
 
     def _count_losses(self, table: BatchTable) -> None:
-        """Count the losses of batches by their headers; refuse those that an append refuses."""
+        """Count the losses of batches, from their headers; refuse those that an append refuses."""
         newer = table.take(table.magic >= 2)
         if not self.target.drop:
             for reason, mask in (
@@ -671,7 +671,7 @@ class Converter:
 def _refused_row(
     error: FormatError, row: int, table: BatchTable, whole: WholeBatches
 ) -> FormatError:
-    """Name the batch that a row of a piece comes from, and its place there."""
+    """Name the batch that a row of a piece comes from, and the row's number in it."""
     number = int(np.searchsorted(whole.ends, row, "right")) - 1
     if error.record_index is not None:
         error.record_index = row - int(whole.ends[number])

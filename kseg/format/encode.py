@@ -245,7 +245,7 @@ def _times(column: Any) -> Any:
 
 
 def _lists_of(headers: Any) -> tuple[Any, ...]:
-    """The headers of all records: the place of each record's first one, names, and values."""
+    """The headers of all records: the number of each record's first header, names, values."""
     if isinstance(headers, HeadersColumn):
         return headers.offsets, headers.keys, headers.values
     lists = [tuple(pairs.items() if isinstance(pairs, dict) else pairs) for pairs in headers]
@@ -492,7 +492,7 @@ def _messages(
     bytes_max: int,
     spent: int,
 ) -> EncodedBatch:
-    """Messages of magic 0 or 1, inside a wrapper if there is a codec; for the rest see `_batch`.
+    """Messages of magic 0 or 1, inside a wrapper if there is a codec; arguments as for `_batch`.
 
     They have no sequences, so `spent` does not count.
     """
@@ -559,7 +559,7 @@ _of_thread = threading.local()
 def _take_scratch() -> bytearray:
     """This thread's memory for records that go to a codec: fresh pages cost as much as compressing.
 
-    It is given back only if all went well: an error that the caller keeps may still refer to it.
+    It is returned only if all went well: an error that the caller keeps may still refer to it.
     """
     scratch: bytearray | None = _of_thread.__dict__.pop("scratch", None)
     return bytearray() if scratch is None else scratch

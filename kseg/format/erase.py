@@ -40,7 +40,7 @@ _JUDGED: Final = (*_SEARCHED, HAS_VALUE, "headers")
 
 
 class KeySet:
-    """Keys, asked for by many records at once; 48 bytes of memory for each."""
+    """A set of keys to compare many records with at once; 48 bytes of memory for each key."""
 
     __slots__ = ("_map",)
 
@@ -62,7 +62,7 @@ class KeySet:
         return out.view(np.bool_)
 
     def holds(self, keys: BinaryColumn) -> Bools:
-        """bool[n]: which keys are among them; false for no key."""
+        """Which keys are in the set, bool[n]; false for null."""
         unknown = self.has_none_after(keys, np.zeros(len(keys), np.int64))
         return keys.is_valid() & ~unknown
 
@@ -99,12 +99,12 @@ class Targets:
 
     @property
     def needle(self) -> Needle:
-        """The bytes that a batch holds if a record in it can be meant."""
+        """Bytes that a batch must have if one of its records can be among the targets."""
         is_one_key = len(self.keys) == 1 and not self.null_key
         return key_needle(self.keys[0]) if is_one_key else ANY_RECORD
 
     def reached(self, table: BatchTable) -> Bools:
-        """bool[n]: the batches of data that can hold such records, by their headers."""
+        """The data batches that can have such records, according to their headers, bool[n]."""
         reached: Bools = ~table.is_control
         if self.offsets is not None:
             # The first offset of a wrapper is known only once it is inflated.
@@ -160,7 +160,7 @@ class Eraser:
 
     @property
     def request(self) -> Request:
-        """Reads the records that `means` needs to see, and the least of the others."""
+        """A request for the columns that `means` needs, and for as few others as possible."""
         return Request(columns=_SEARCHED, offset=self.targets.offsets, contains=self.targets.needle)
 
     def means(self, columns: RecordColumns) -> Bools:
@@ -280,7 +280,7 @@ class Eraser:
         return self.means(whole.columns) & ~whole.spread(table.is_control)
 
     def _is_last(self, columns: RecordColumns) -> Bools:
-        """bool[n]: the last record of each key, where it stays without its value."""
+        """The last record of each key, if it stays without its value, bool[n]."""
         if self.last_records is None:
             return np.zeros(len(columns), np.bool_)
         keys = columns["key"]
@@ -290,12 +290,12 @@ class Eraser:
     def _judge_records(
         self, data: memoryview, table: BatchTable, base: int, changed: Bools, meant: Bools
     ) -> Erased:
-        """The records that go, and those that are emptied, unless they are empty already.
+        """The records to remove, and those to empty, unless they are empty already.
 
         Args:
             data, table, base: as for `find`.
-            changed: bool[n], the batches with a record that is meant.
-            meant: bool[k], of their records.
+            changed: bool[n], the batches with a record to erase.
+            meant: bool[k], which of their records are to be erased.
         """
         erased = Erased(np.zeros_like(changed), np.zeros_like(changed), meant, meant)
         goes, emptied, meant_of = [meant[:0]], [meant[:0]], _next_marks(meant)
@@ -341,7 +341,7 @@ def _bytes_of(columns: RecordColumns, rows: Int64s) -> int:
 
 
 def _empty_records(columns: RecordColumns, emptied: Bools, without_key: Bools) -> RecordColumns:
-    """The records, some of them without value and headers, and of these some without key."""
+    """The records; some of them without value and headers, some of these without key too."""
     headers = columns["headers"]
     counts = np.where(emptied, 0, np.diff(headers.offsets))
     ends = np.zeros(len(columns) + 1, np.int32)

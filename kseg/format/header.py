@@ -216,7 +216,7 @@ class BatchTable:
         return self.rows[:, index]
 
     def __dir__(self) -> list[str]:
-        """The attributes, header fields among them."""
+        """The attributes, with the header fields."""
         return [*object.__dir__(self), *COLUMN]
 
     @overload
@@ -244,10 +244,10 @@ class BatchTable:
         return int(self.last_offset[-1]) + 1
 
     def take(self, index: slice | Array) -> BatchTable:
-        """The chosen rows; the fields about the walk stay.
+        """The chosen rows; fields about the walk stay as they are.
 
         Args:
-            index: a slice, a mask bool[n] or row numbers int64[m], as NumPy takes them.
+            index: a slice, a mask bool[n] or row numbers int64[m], as NumPy accepts them.
 
         Raises:
             IndexError: a row that the table does not have.
@@ -271,7 +271,7 @@ class BatchTable:
         return BatchTable, tuple(getattr(self, field.name) for field in fields(self))
 
     def _has(self, flag: int) -> Bools:
-        """bool[n]: a flag of magic 2's attributes; older formats give these bits no meaning."""
+        """Which rows have a flag of magic 2's attributes, bool[n]; older formats have no flags."""
         has: Bools = (self.magic >= 2) & ((self.attributes & flag) != 0)
         return has
 
@@ -295,7 +295,7 @@ class BatchTable:
 
     @property
     def is_wrapper(self) -> Bools:
-        """bool[n]: compressed messages of magic 0, 1 and Kafka 0.7, which hold messages."""
+        """Which rows are compressed messages of magic 0, 1 and Kafka 0.7, bool[n]."""
         if not self.attributes_seen & CODEC_MASK or not (self.kafka07 or self.magics_seen & 3):
             return np.zeros(len(self), np.bool_)
         has: Bools = (self.magic < 2) & (self.codec != 0)
@@ -332,7 +332,7 @@ class BatchTable:
         return bounds
 
     def may_reach(self, timestamp_ms: int) -> Bools:
-        """bool[n]: which batches may have a record of a time, or of a later one.
+        """Which batches may have a record of a time, or of a later one, bool[n].
 
         Args:
             timestamp_ms: the time.
@@ -509,7 +509,7 @@ def _used_rows(rows: Int64s, count: int) -> Int64s:
 
 
 class ChecksumRule(NamedTuple):
-    """Which checksum a batch carries, where it is stored and from where to the end it covers."""
+    """The checksum of a batch: its kind, its position, and where the bytes that it covers begin."""
 
     function: Callable[[Buffer, int], int]
     stored_at: int
@@ -607,12 +607,12 @@ _STOP_TEXT = {
 
 
 def stop_error(table: BatchTable) -> CorruptRecordError:
-    """The error that a walk's end becomes where a caller must go on."""
+    """The error for a walk that has ended where its caller must go on."""
     return CorruptRecordError(_STOP_TEXT[table.stop], position=table.end_position, stop=table.stop)
 
 
 def crc_error(header: BatchHeader) -> CorruptRecordError:
-    """The error for a batch that was noted with a wrong checksum, or is too short to hold one."""
+    """The error for a batch with a wrong checksum, or too short to have one."""
     short = header.magic >= 2 and header.size < BATCH_HEADER_BYTES
     stop = StopReason.BAD_LENGTH if short else StopReason.BAD_CRC
     reason = _STOP_TEXT[stop] if short else f"{_STOP_TEXT[stop]} {header.crc:#010x}"
@@ -681,5 +681,5 @@ class EncodedBatch:
 
     @property
     def header(self) -> BatchHeader:
-        """The header, or the first one; IndexError where no record was given."""
+        """The header, or the first of several; IndexError if there is no record."""
         return self.table[0]

@@ -28,7 +28,7 @@ from kseg.format.header import BatchHeader
 if TYPE_CHECKING:
 
     class _CodecField:
-        """A field that takes a codec or its name, and gives the codec."""
+        """A field that is set with a codec or its name, and returns the codec."""
 
         def __get__(self, instance: object | None, owner: type) -> Compression: ...
         def __set__(self, instance: object, value: Codec) -> None: ...

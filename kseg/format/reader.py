@@ -162,7 +162,7 @@ class PieceReader:
         return status, record
 
     def pieces(self) -> Iterator[RecordColumns]:
-        """The piece so far, unless it has no rows; the next one starts again."""
+        """The piece so far, if it has rows; the next piece begins here."""
         piece = self.take()
         if piece is not None:
             yield piece
@@ -204,7 +204,7 @@ class PieceReader:
 
 
 class _Columns(Mapping[str, Any]):
-    """The columns of a piece by their names; it keeps the block of the piece.
+    """The columns of a piece, keyed by name; keeps the block of the piece alive.
 
     A column is made when it is first used, so readers pay only for their columns.
     """
@@ -236,7 +236,7 @@ class _Columns(Mapping[str, Any]):
 
 
 def _column(piece: kernel.Piece, name: str) -> Any:
-    """A column that a piece has of its own."""
+    """A column that the kernel has made for the piece."""
     if name == "headers":
         lists = _numbers(piece, "lists", np.int32)
         return HeadersColumn(lists, _strings(piece, "header_name"), _strings(piece, "header_value"))
@@ -310,7 +310,7 @@ class Plan:
     __slots__ = ("asked", "request", "shares", "wants_types")
 
     def __init__(self, request: Request, *, grows: bool = False) -> None:
-        """Work it out.
+        """Compute the plan.
 
         Args:
             request: the request.
@@ -387,7 +387,7 @@ class Workspace:
         return Located()
 
     def plan(self, request: Request) -> Plan:
-        """The plan for a request; the last one is kept."""
+        """The plan for a request; the last plan is cached."""
         plan = self._plan
         if plan is None or plan.request is not request:
             plan = self._plan = Plan(request, grows=self._grows)
@@ -395,7 +395,7 @@ class Workspace:
 
     @cached_property
     def counts(self) -> Int64s:
-        """int64[2, n], for records and base offsets of the batches of one piece."""
+        """int64[2, n], memory for record counts and base offsets of the batches of one piece."""
         return np.empty((2, BATCHES_MAX), np.int64)
 
     def reader(self, plan: Plan) -> BatchReader:
@@ -415,7 +415,7 @@ def _from_heap(size: int, _filled: Sequence[tuple[int, int]]) -> Uint8s:
 
 
 class Shared:
-    """The batches of one piece, ready to be spread over their records."""
+    """The batches of one piece, from which columns for their records are made."""
 
     def __init__(
         self,
@@ -426,7 +426,7 @@ class Shared:
         *,
         constants_once: bool = False,
     ) -> None:
-        """Keep one header, number of records and first offset a body, and the records' offsets."""
+        """Keep for each batch header, record count and first offset; and the records' offsets."""
         self.constants_once = constants_once
         self.table = table
         self.counts = counts

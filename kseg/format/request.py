@@ -59,11 +59,11 @@ OLD_FIELDS = FIELDS_DEFAULT[:-1]
 
 
 class Needle(NamedTuple):
-    """Bytes that the records of a batch hold one after the other, or none of them is wanted.
+    """Bytes that are in the records of a batch if any of its records is selected.
 
     Attributes:
-        data: the bytes, small letters if case does not count; empty for any.
-        folds: the case of ASCII letters does not count.
+        data: the bytes, in lower case if case does not count; empty matches any batch.
+        folds: whether the case of ASCII letters does not count.
     """
 
     data: bytes = b""
@@ -184,7 +184,7 @@ class Request:
 
     @classmethod
     def of(cls, request: Request | None, options: RequestOptions) -> Request:
-        """A request with other options; a new request with these options if None.
+        """A request with other options; a new one with these options if `request` is None.
 
         Raises:
             TypeError: an option is unknown.
@@ -193,7 +193,7 @@ class Request:
 
     @property
     def on_error(self) -> OnError | None:
-        """The function that takes faults; None where they are raised."""
+        """The function that receives faults; None if they are raised."""
         if isinstance(self.on_corrupt, str):
             return None if self.on_corrupt == "raise" else _ignore
         return self.on_corrupt
@@ -211,7 +211,7 @@ class Request:
 
     @property
     def within(self) -> Int64s:
-        """int64[4] as the kernels take it: least and last offset, least and last timestamp."""
+        """int64[4] in the kernels' order: lowest and highest offset, lowest and highest time."""
         offsets = _closed_range(self.offset_start, self.offset_end)
         return np.array(offsets + _closed_range(self.time_start, self.time_end), np.int64)
 
@@ -223,7 +223,7 @@ class Request:
 
 
 def check_word(name: str, word: str, words: tuple[str, ...]) -> None:
-    """Refuse a word that an option does not have.
+    """Refuse a value that an option does not have.
 
     Raises:
         ValueError: it is not among `words`.
@@ -233,7 +233,7 @@ def check_word(name: str, word: str, words: tuple[str, ...]) -> None:
 
 
 def _offset_bounds(bounds: OffsetBounds | None) -> tuple[int | None, int | None]:
-    """Bounds of offsets, half open; one offset is a range of one."""
+    """Bounds of offsets, half open; a single offset becomes a range of one."""
     if isinstance(bounds, int | np.integer) and not isinstance(bounds, bool):
         return int(bounds), int(bounds) + 1
     return _pair(
@@ -284,7 +284,7 @@ def _whole_number(number: Any) -> int | None:
 
 
 def _ignore(_error: KsegError) -> None:
-    """Take a fault, and leave it."""
+    """Receive a fault, and ignore it."""
 
 
 def _closed_range(start: int, end: int) -> tuple[int, int]:
@@ -295,7 +295,7 @@ def _closed_range(start: int, end: int) -> tuple[int, int]:
 
 
 def narrow(table: BatchTable, request: Request) -> BatchTable:
-    """The batches that can hold a record of the request; their headers decide."""
+    """The batches that can have a record of the request, according to their headers."""
     keep: Array | None = None
     if not request.whole:
         least, last = _closed_range(request.offset_start, request.offset_end)

@@ -300,7 +300,7 @@ class _Judged:
     _rows: dict[bool, Rows] = field(default_factory=dict)
 
     def rows_for(self, magic: int) -> Rows:
-        """The records as a magic writes them; 0 and 1 have no room for headers."""
+        """The records in the form in which a magic writes them; 0 and 1 have no headers."""
         old = magic < 2
         if old not in self._rows:
             names = OLD_FIELDS if old else FIELDS_DEFAULT
@@ -349,7 +349,7 @@ class _Rewrite:
             yield replace(whole, batches=read[whole.batches])
 
     def take_located(self, keep: KeepLocated) -> None:
-        """Deal with the records of usual batches where they lie."""
+        """Rewrite the records of usual batches as bytes, without decoding them to columns."""
         others = self.unread.others
         if not len(others) or self.room < NO_CEILING or self.verify_crc:
             return
@@ -367,7 +367,7 @@ class _Rewrite:
             self.unread = self.unread.with_made(self.table, made)
 
     def take(self, whole: WholeBatches, keep: Bools) -> None:
-        """Deal with the batches of a piece, and those without records before them."""
+        """Process the batches of a piece, and the batches without records before them."""
         piece = self._judge_piece(whole, keep)
         batches, counts = whole.batches, whole.counts
         written = piece.ways >= _REBUILD
@@ -457,12 +457,12 @@ class _Rewrite:
     # ---- writing ---------------------------------------------------------------------------------
 
     def _copy(self, batch: int, stay: Bools, counts: Int64s, retained: Int64s) -> None:
-        """Put out consecutive batches whose bytes are there, or that go, as far as there is room.
+        """Copy or leave out consecutive batches, as far as there is room in the output.
 
         Args:
-            batch: the first.
-            stay: bool[n], which do not go.
-            counts, retained: int64[n], how many records were dealt with, and stay.
+            batch: the number of the first one.
+            stay: bool[n], which batches stay.
+            counts, retained: int64[n], how many records were processed, and how many stay.
         """
         table, result = self.table, self.result
         sizes = table.size[batch : batch + len(counts)]
@@ -507,7 +507,7 @@ class _Rewrite:
         result._time(int(times[stay][latest]), int(last_offsets[stay][latest]))
 
     def _write_rebuilt(self, piece: _Judged, first: int, end: int) -> None:
-        """Batches that are rebuilt or kept empty: usual ones at once, others one by one."""
+        """Write batches that are rebuilt or kept empty: usual ones at once, others one by one."""
         usual = self._are_usual(piece, slice(first, end))
         for start, stop in runs(usual):
             if usual[start] and self._write_together(piece, first + start, first + stop):
@@ -517,9 +517,9 @@ class _Rewrite:
                 return
 
     def _are_usual(self, piece: _Judged, numbers: slice) -> Bools:
-        """bool[k]: batches of data of magic 2, of which nothing can be wrong but records.
+        """Which are data batches of magic 2 where only records can be wrong, bool[k].
 
-        None where there is a bound for the output, which is looked at after each batch.
+        None if the output has a bound, which is compared after each batch.
         """
         rows = self.table.rows[piece.whole.batches[numbers]]
         if self.room < NO_CEILING:
@@ -528,7 +528,7 @@ class _Rewrite:
         return usual & (piece.lasts[numbers] <= rows[:, COLUMN["last_offset"]])
 
     def _write_together(self, piece: _Judged, first: int, end: int) -> bool:
-        """Write usual batches in one call; False, and nothing done, if one of them is refused."""
+        """Write usual batches in one call; returns False, nothing done, if one is refused."""
         numbers = slice(first, end)
         batches = piece.whole.batches[numbers]
         rows = self.table.rows[batches]
@@ -566,7 +566,7 @@ class _Rewrite:
         )
 
     def _write_one_by_one(self, piece: _Judged, first: int, end: int) -> None:
-        """Batches that are rebuilt or kept empty, one by one, as far as there is room."""
+        """Write batches that are rebuilt or kept empty, one by one, as far as there is room."""
         batches = piece.whole.batches[first:end]
         facts = self.table.rows[batches][:, _FACTS].tolist()
         counts, ends = piece.whole.counts[first:end].tolist(), piece.ends[first : end + 1].tolist()
@@ -640,7 +640,7 @@ class _Rewrite:
         return self.last_options
 
     def _without_records(self, end: int) -> None:
-        """Batches up to `end` of which no record was read: deleted, known, or empty already."""
+        """Process batches up to `end` of which no record was read: deleted, known, or empty."""
         unread = self.unread
         while self.at < end and not self._outgrown():
             emptied = np.flatnonzero(unread.emptied[self.at : end])
@@ -684,7 +684,7 @@ class _Rewrite:
 
 
 def _has_usual_header(rows: Int64s) -> Bools:
-    """bool[n]: batches of data of magic 2, in whose headers nothing can be wrong."""
+    """Which are data batches of magic 2 whose headers cannot be wrong, bool[n]."""
     attributes, producer = rows[:, COLUMN["attributes"]], rows[:, COLUMN["producer_id"]]
     named = (rows[:, COLUMN["producer_epoch"]] != NO_PRODUCER_EPOCH) & (
         rows[:, COLUMN["base_sequence"]] >= 0

@@ -87,7 +87,7 @@ class SoundRun:
         return self.end - self.position
 
     def and_then(self, following: SoundRun) -> SoundRun:
-        """Both as one; the second follows the first."""
+        """Both runs as one; the second follows the first."""
         are_counted = self.records is not None and following.records is not None
         return SoundRun(
             self.position,
@@ -170,7 +170,7 @@ class _Search:
         self._budget = _LARGE_SHARE * (stop - start)
 
     def runs(self) -> Iterator[SoundRun]:
-        """The runs that were found, in pieces that may have to be joined."""
+        """The runs in pieces, which may have to be joined."""
         position, end = int(self._state[_POSITION]), -1
         while end < self._stop:
             size = min(WINDOW_BYTES, self._stop - position)
@@ -181,7 +181,7 @@ class _Search:
                 return
 
     def _limit(self, start: int, end: int) -> int:
-        """Where the search in a window ends; the next one begins there, or before it."""
+        """Where the search in a window ends; the next window begins there, or before it."""
         if end == self._stop:
             return end
         if self._believes or self._budget <= 0:
@@ -219,9 +219,9 @@ class _Search:
                 state[_POSITION] = limit  # too few bytes for a batch are left
 
     def _check_large_batch(self, position: int, size: int) -> Iterator[SoundRun]:
-        """Check a batch that exceeds the window; continue after it, if it is sound.
+        """Check a batch that is larger than the window; continue after it, if it is sound.
 
-        `_budget` bounds the bytes that are read for such batches, most of which are no batches.
+        `_budget` bounds the bytes that are read for such batches, most of which are not batches.
         """
         self._budget -= size
         head = bytes(self._read(position, min(HEAD_BYTES, size)))
@@ -241,7 +241,7 @@ class _Search:
 
 
 def _run_of(row: list[int]) -> SoundRun:
-    """A run, out of the kernel's row: -1 stands for a number that is not known."""
+    """A run from the kernel's row, in which -1 means an unknown number."""
     position, end, first, order, last, batches, records = row
     return SoundRun(
         position,

@@ -42,7 +42,7 @@ _NO_DAY = np.iinfo(np.int64).min
 
 
 def split_days(columns: RecordColumns) -> Iterator[tuple[int | None, RecordColumns]]:
-    """The records of each day in UTC, in their order; those without a time by themselves.
+    """The records of each day in UTC, in their order; records without a time form a group.
 
     Yields:
         The number of the day since 1970, None for no time; and its records.
@@ -61,7 +61,7 @@ def split_days(columns: RecordColumns) -> Iterator[tuple[int | None, RecordColum
 
 
 def take_rows(columns: RecordColumns, index: Intps) -> RecordColumns:
-    """The rows of `index`, in its order.
+    """The rows whose numbers are in `index`, in its order.
 
     Args:
         columns: any fields.
@@ -108,11 +108,11 @@ def take_binary(column: BinaryColumn, index: Intps) -> BinaryColumn:
 
 
 def gather(first: Any, second: Any, spans: Int64s) -> BinaryColumn:
-    """Byte strings out of two buffers, as a column.
+    """Join byte strings from two buffers in a column.
 
     Args:
         first, second: the buffers.
-        spans: int64[n, 3], for each value its buffer (0 or 1), its place there, and its size, -1
+        spans: int64[n, 3], for each value its buffer (0 or 1), its position, and its size, -1
             for null.
 
     Raises:
@@ -141,7 +141,7 @@ def take_headers(column: HeadersColumn, index: Intps) -> HeadersColumn:
 
 
 def first_rows(pieces: Generator[RecordColumns], limit: int | None) -> Generator[RecordColumns]:
-    """The first rows of pieces, which are closed after the last of them; no piece is empty.
+    """The first rows of all pieces, which are closed then; no piece is empty.
 
     Args:
         pieces: not read after the limit.
@@ -176,7 +176,7 @@ def last_rows(pieces: Sequence[RecordColumns], count: int) -> list[RecordColumns
 
 
 def last_rows_of_each(pieces: Iterable[RecordColumns], count: int) -> Iterator[RecordColumns]:
-    """The last rows of each source: after its pieces comes one whose `source` is None."""
+    """The last rows of each source; a piece whose `source` is None ends a source's pieces."""
     held: list[RecordColumns] = []
     for columns in pieces:
         if columns.source is None:
@@ -265,7 +265,7 @@ def join_binary(columns: Sequence[BinaryColumn]) -> BinaryColumn:
 
 
 def _offsets(parts: list[Int32s]) -> Int32s:
-    """int32[n + 1]: the offsets of joined columns, from those of each; ValueError beyond 2 GiB."""
+    """The offsets of joined columns, int32[n + 1], from those of each; ValueError from 2 GiB on."""
     sizes = np.concatenate([np.diff(part) for part in parts])
     total = int(sizes.sum(dtype=np.int64))
     if total > INT32_MAX:

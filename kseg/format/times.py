@@ -98,7 +98,7 @@ def time_ms(time: Time, *, round_up: bool = False, now_ms: Callable[[], int] | N
 
 
 def bound_ms(value: Time | None, now_ms: Callable[[], int] | None = None) -> int | None:
-    """A bound of a range as `time_ms` takes it, rounded up so that it fits a start and an end."""
+    """A bound of a range, as `time_ms` accepts it, rounded up so that it fits start and end."""
     if value is None or type(value) is int:
         return value
     return time_ms(value, round_up=True, now_ms=now_ms)

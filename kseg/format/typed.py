@@ -103,7 +103,7 @@ _UUIDS_AT_ONCE: Final = 16_384
 
 
 def kind_of(name: str) -> Kind:
-    """The kind that a name means, Kafka's name or kseg's; ValueError for any other."""
+    """The kind with a name, Kafka's or kseg's; ValueError for any other name."""
     word = name.strip().lower() if isinstance(name, str) else name
     try:
         return _SYNONYMS[word] if word in _SYNONYMS else Kind(word)
@@ -113,7 +113,7 @@ def kind_of(name: str) -> Kind:
 
 
 def has_schemas(decode: Any) -> bool:
-    """Whether a `decode=`, or a word of one, is for values that have schemas."""
+    """Whether a `decode=`, or a word in it, is for values that have schemas."""
     is_by_field = isinstance(decode, Mapping) and decode.keys() <= ERRORS.keys()
     words = decode.values() if is_by_field else [decode]
     return any(
@@ -274,7 +274,7 @@ def decode_columns(
 
 
 def decode_column(column: BinaryColumn, kind: Kind) -> tuple[TypedColumn, TypedColumn]:
-    """The values of one column, and why they are null where the bytes are not of that kind."""
+    """The values of one column, and why some are null: their bytes are not of that kind."""
     if kind in _NUMBERS:
         values, reasons = _numbers(column, kind)
     else:
@@ -356,7 +356,7 @@ def _not_text(column: BinaryColumn) -> Reasons:
 
 
 def _not_utf8(column: BinaryColumn, first: int, end: int) -> Iterator[int]:
-    """The values that are not UTF-8, in order: found by halves, since they are few."""
+    """The values that are not UTF-8, in order: found by bisection, since they are few."""
     ends, data = column.offsets.data, column.data.data
     if not count_not_utf8(ends, data, first, end):
         return
@@ -397,7 +397,7 @@ def _not_json(column: BinaryColumn) -> Reasons:
 
 
 def _not_json_reason(value: bytes) -> str:
-    """Where a value stops to be JSON, as the library of Python has it."""
+    """Says where a value is no longer JSON, according to Python's own library."""
     if not value:
         return "empty, which is not JSON"
     if len(value) <= _EXPLAINED_BYTES_MAX:
@@ -444,7 +444,7 @@ def _not_uuid_rows(column: BinaryColumn) -> list[int]:
 
 
 def _with_nulls(column: BinaryColumn, reasons: Reasons) -> BinaryColumn:
-    """The column with null in place of some values, whose bytes no reader is to meet."""
+    """The column with some values set to null, whose bytes no reader should see."""
     if not reasons:
         return column
     is_decoded = np.ones(len(column), np.bool_)

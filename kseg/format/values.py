@@ -380,7 +380,7 @@ class RecordColumns(Frames):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the columns keep: those of the block that they share, or of each."""
+        """Bytes of memory that the columns keep alive: their shared block, or each one's own."""
         block: int | None = getattr(self.arrays, "nbytes", None)
         return sum(map(_bytes_of, self.arrays.values())) if block is None else block
 
@@ -409,7 +409,7 @@ class RecordColumns(Frames):
         return replace(self, length=end - first, arrays=arrays, timestamp_types=part_types)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Each record as a dict: its place, where it is known, and a value for each column."""
+        """Each record as a dict: its place, if that is known, and a value for each column."""
         location = {
             name: value
             for name in ("topic", "partition", "directory")
@@ -455,7 +455,7 @@ class RecordColumns(Frames):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Names of the columns, in the order asked for."""
+        """Names of the columns, in the order of the request."""
         return tuple(self.arrays)
 
     def __getstate__(self) -> list[object]:
@@ -514,7 +514,7 @@ def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
 
 
 def _at(index: SupportsIndex, length: int) -> int:
-    """A place from the start or, if negative, from the end."""
+    """A position from the start, for one that may be negative and count from the end."""
     number = operator.index(index)
     position = number + length if number < 0 else number
     if not 0 <= position < length:

@@ -135,7 +135,7 @@ def _batch(topic: InternalTopic, name: str, rows: list[InternalRow]) -> pa.Recor
 
 
 def _fields_of(message: Any) -> dict[str, Any] | None:
-    """A decoded key or value as Arrow takes it; None for bytes.
+    """A decoded key or value in the form that Arrow needs; None for bytes.
 
     Messages that members carry have two columns: one for the fields, one for undecoded bytes.
     """
@@ -160,7 +160,7 @@ def _bytes_of(message: Any) -> bytes | None:
 
 
 def _column(path: str, shown: Callable[[Any], Any] = lambda value: value) -> _ArrayOf:
-    """The function that makes an array of one attribute of rows, by its dotted path."""
+    """A function that makes an array of one attribute of rows, named by a dotted path."""
     get = attrgetter(path)
     return lambda rows, kind: pa.array([shown(get(row)) for row in rows], kind)
 

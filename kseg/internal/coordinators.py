@@ -138,14 +138,14 @@ def _values(column: BinaryColumn, rows: Intps, kind: Int64s) -> tuple[dict[str, 
 
 
 def _pad_bytes(column: BinaryColumn) -> tuple[Uint8s, Int64s, Int64s]:
-    """The bytes with some after them, and the starts and ends of the values."""
+    """The bytes with padding after them, and the starts and ends of the values."""
     data = np.concatenate((column.data, np.zeros(_SLACK, np.uint8)))
     ends = column.offsets.astype(np.int64)
     return data, ends[:-1], ends[1:]
 
 
 def _number(data: Uint8s, at: Int64s, width: int) -> Int64s:
-    """Big-endian numbers at these places, which lie in the data or in the bytes after it."""
+    """Big-endian numbers at these positions, which are in the data or in the padding."""
     digits = np.ascontiguousarray(data[at[:, None] + np.arange(width)])
     return digits.view(f">i{width}").reshape(-1).astype(np.int64)
 
@@ -165,7 +165,7 @@ def _texts(data: Uint8s, at: Int64s, sizes: Int64s) -> Any:
 
 
 def none_for_minus_one(name: str, values: Any) -> Any:
-    """The values of a column with `NONE` where -1 stands for none."""
+    """The values of a column, with `NONE` for -1."""
     if name in ("leader_epoch", "expire_timestamp"):
         values[values == -1] = NONE
     return values
@@ -276,7 +276,7 @@ class LastValues:
         self._fresh, self._merged_bytes = 0, sum(chunk.nbytes for chunk in self._chunks)
 
     def _put_or_find_last(self, latest: OffsetMap, chunk: RecordColumns, *, put: bool) -> Bools:
-        """Put the records of a chunk into the map; or ask which of them are the last."""
+        """Put the records of a chunk into the map; or return which of them are the last."""
         names = self._identities(chunk)
         offsets = chunk["offset"]
         valid = np.ones(len(chunk), np.uint8)
@@ -291,7 +291,7 @@ class LastValues:
         return out.view(np.bool_)
 
     def _identities(self, chunk: RecordColumns) -> BinaryColumn:
-        """Bytes that a later record must have alike to replace one: its key, and 8 bytes after it.
+        """Bytes that must be equal for a later record to replace one: key, and 8 bytes after it.
 
         The bytes are the producer of a pending record, else -1. In the topic of share groups the
         type before a key does not count: a snapshot replaces the updates before it.
@@ -358,7 +358,7 @@ def _outcomes(markers: Int64s, pending: Int64s) -> Int64s:
 
 
 def _is_snapshot(keys: BinaryColumn) -> Uint8s:
-    """uint8[n]: whether a key of `__share_group_state` is one of a snapshot, of type 0."""
+    """Whether a key of `__share_group_state` is that of a snapshot, type 0; uint8[n]."""
     is_snapshot = keys.sizes() >= _TYPE_BYTES
     starts = keys.offsets[:-1][is_snapshot]
     is_snapshot[is_snapshot] = (keys.data[starts] == 0) & (keys.data[starts + 1] == 0)

@@ -76,7 +76,7 @@ class InternalRecord(NamedTuple):
 
     @property
     def is_understood(self) -> bool:
-        """Whether key and value are fields, if only those of an older version."""
+        """Whether key and value are fields, even if only those of an older version."""
         return self.name is not None and not isinstance(self.value, bytes)
 
     @property
@@ -133,7 +133,7 @@ def _parse_fields(
 ) -> Fields:
     """The fields of a key or value: numbers by their forms, texts (form None) after their sizes.
 
-    After a version that is not 0 nothing is read: its layout is not known.
+    If the version is not 0, nothing is read after it: its layout is unknown.
     """
     cursor = Cursor(data, part)
     fields = Fields()
@@ -171,9 +171,9 @@ def _parse_json(data: bytes, part: str) -> Any:
 def _decode_coordinator(
     topic: InternalTopic, types: RecordTypes, key: bytes | None, value: bytes | None
 ) -> InternalRecord:
-    """A record whose key and value each begin with a version; that of the key is the type.
+    """A record whose key and value each begin with a version; the key's version is the type.
 
-    A type or a version that is not known is no damage: the record has the reason.
+    An unknown type or version is not damage: the record has the reason.
     """
     if key is None:
         raise InvalidRecordError("the key: there is none")
@@ -264,7 +264,7 @@ def _with_value(record: InternalRecord, record_type: RecordType, cursor: Cursor)
 
 
 def _decode_embedded(message: str, content: Fields, cursor: Cursor) -> None:
-    """Put values in the place of messages that a message carries as bytes, where they are sound."""
+    """Decode messages that a message has as bytes, if they are sound."""
     rule = load()["embedded"].get(message)
     if rule is None or any(content[name] != value for name, value in rule["when"].items()):
         return
@@ -294,7 +294,7 @@ def _parse_embedded(message: str, data: bytes, around: Cursor) -> Fields | bytes
 
 
 def has_structs(fields: Fields) -> bool:
-    """Whether a message holds structs, which a newer version may have made longer."""
+    """Whether a message has structs, to which a newer version may have added fields."""
     values = fields.values()
     items = (item for value in values if isinstance(value, tuple) for item in value)
     return any(isinstance(value, dict) for value in (*values, *items))
@@ -423,17 +423,17 @@ def piece_rows(
 
 
 def check_on_error(on_error: str) -> None:
-    """Refuse an `on_error` that does not exist.
+    """Refuse an unknown `on_error`.
 
     Raises:
-        ValueError: it does not.
+        ValueError: it is unknown.
     """
     if on_error not in ON_ERROR:
         raise ValueError(f"on_error is raise or raw, not {on_error!r}")
 
 
 def plain(value: Any) -> Any:
-    """A decoded value without types of Python's own: ids as Kafka prints them, arrays as lists."""
+    """A decoded value in plain types: ids as Kafka prints them, arrays as lists."""
     kind = type(value)
     if kind is dict:
         return {name: plain(member) for name, member in value.items()}

@@ -110,7 +110,7 @@ class SchemaFinding(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        """The finding as one line of text."""
+        """The finding in one line of text."""
         location = self.path if self.offset is None else f"{self.path}, offset {self.offset}"
         return f"{self.severity}: {self.code}: {location}: {self.message}"
 
@@ -157,7 +157,7 @@ class Schema:
         return prefix[1] if prefix else "."
 
     def row(self) -> dict[str, Any]:
-        """The fields as they stand in JSON."""
+        """The fields in the form that JSON has."""
         return {
             "subject": self.subject,
             "version": self.version,
@@ -217,7 +217,7 @@ class Schemas(Listed[Schema]):
         return _newest_schema(with_id, f"no schema here has id {schema_id}")
 
     def by_version(self, subject: str, version: int | None = None) -> Schema:
-        """A version of a subject, also a deleted one.
+        """A version of a subject, even a deleted one.
 
         Args:
             subject: the name.
@@ -295,14 +295,14 @@ def guid_of(
 
 
 def _get(document: Any, *names: str) -> list[Any]:
-    """The members of a JSON object, None for missing ones; TypeError if it is no object."""
+    """The members of a JSON object, None for missing ones; TypeError if it is not an object."""
     if not isinstance(document, dict):
         raise TypeError(f"{_short_repr(document)} has no {names[0]}")
     return [document.get(name) for name in names]
 
 
 def _sorted_texts(value: Any) -> Iterator[bytes]:
-    """The texts of a JSON value, those of lists and maps in Java's order: by UTF-16."""
+    """The texts of a JSON value, those of lists and maps sorted as in Java: by UTF-16."""
     if isinstance(value, str):
         yield value.encode()
     elif isinstance(value, list | dict):
@@ -323,7 +323,7 @@ class RefusedError(Exception):
 
 
 def depth_of(data: bytes) -> int:
-    """How many brackets stand in brackets at most, outside of strings.
+    """How deep brackets are nested at most, outside of strings.
 
     >>> depth_of(b'{"a": [1, "[[["]}')
     2
@@ -442,7 +442,7 @@ class Replay:
             self.note(error.args[0], error.args[1], self.path, self.offset)
 
     def feed_file(self, path: str, kind: str, subject: str, data: bytes) -> None:
-        """Take a file of one schema.
+        """Process a file with one schema.
 
         Args:
             path: its path.
@@ -457,7 +457,7 @@ class Replay:
             self.note(error.args[0], error.args[1], path)
 
     def _apply_record(self, raw_key: bytes | None, value: bytes | None) -> None:
-        """Apply a record, by the `keytype` of its key; RefusedError if it is none of a registry."""
+        """Apply a record according to its key's `keytype`; RefusedError if that is unknown."""
         key = _document(raw_key or b"", "record-json")
         kind = key.get("keytype")
         if kind == "SCHEMA":
@@ -477,13 +477,13 @@ class Replay:
             raise RefusedError("key-unknown", f"keytype {_short_repr(kind)}")
 
     def mark(self, subject: str, version: int, deletion: Deletion) -> None:
-        """Mark a version as deleted, if it is there."""
+        """Mark a version as deleted, if it exists."""
         schema = self._schemas.get((subject, version))
         if schema is not None and schema.deleted != "hard":
             self._schemas[subject, version] = replace(schema, deleted=deletion)
 
     def _register(self, subject: str, version: int, document: dict[str, Any]) -> None:
-        """A schema's record: a new one, or the same with another mark of deletion."""
+        """Process a schema's record: a new one, or the same one with another mark of deletion."""
         stated = (document.get("subject"), document.get("version"))
         if stated != (subject, version):
             message = (
@@ -510,7 +510,7 @@ class Replay:
         heappush(self._versions[subject], version)
 
     def _schema_of(self, subject: str, version: int, document: dict[str, Any]) -> Schema:
-        """A version of a subject, out of its record; notes fields and types that are not known."""
+        """A version of a subject, from its record; notes unknown fields and types."""
         kind = document.get("schemaType") or "AVRO"
         deleted = document.get("deleted") or False
         if not isinstance(kind, str) or not isinstance(deleted, bool):

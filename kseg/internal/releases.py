@@ -80,7 +80,7 @@ def _data() -> Mapping[str, Any]:
 
 @cache
 def metadata_versions() -> Mapping[str, tuple[int, int]]:
-    """The least and the largest metadata version that each release knows, from the oldest on."""
+    """The lowest and highest metadata version that each release knows, oldest release first."""
     versions = sorted(_data()["metadata_versions"].items(), key=lambda item: _version(item[0]))
     return {release: (least, largest) for release, (least, largest, _name) in versions}
 
@@ -118,7 +118,7 @@ def _version(release: str) -> tuple[int, ...]:
 
 @cache
 def config_types() -> Mapping[str, str]:
-    """The type of each configuration of any release, such as INT, by its name."""
+    """The type of each configuration of any release, such as INT, keyed by its name."""
     types: dict[str, str] = dict(_data()["other"])
     for scope in ("topic", "broker"):
         for changes in _data()[scope].values():
@@ -199,13 +199,13 @@ def refused_settings(scope: Scope, settings: Mapping[str, str], release: str) ->
 
 
 def _real(text: str) -> float | None:
-    """A number as Java's `Double.parseDouble` reads it; None where it refuses the text."""
+    """A number as Java's `Double.parseDouble` reads it; None if that refuses the text."""
     suffixed = _REAL.fullmatch(text)
     return float(suffixed[1]) if suffixed else None
 
 
 def _ranges(check: str) -> Iterator[list[str]]:
-    """The bounds of each range of a check; an empty one is open."""
+    """The bounds of each range of a check; an empty bound is open."""
     return (part.split("..") for part in check.split(",") if part)
 
 

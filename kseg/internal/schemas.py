@@ -108,9 +108,9 @@ class Cursor:
         return form.unpack_from(self.data, start)[0]
 
     def uvarint(self, what: str) -> int:
-        """An unsigned varint of 32 bits, longer than needed or not; as Java has it, with a sign.
+        """Read an unsigned varint of 32 bits, of any length; signed as in Java.
 
-        Of a fifth byte the low 4 bits count, as in Kafka's `ByteUtils.readUnsignedVarint`.
+        Only the low 4 bits of a fifth byte count, as in Kafka's `ByteUtils.readUnsignedVarint`.
 
         Raises:
             InvalidRecordError: the bytes end first, or it is longer than 5 bytes.
@@ -182,7 +182,7 @@ def load() -> Schema:
 
 @cache
 def record_types(topic: str) -> Mapping[int, RecordType]:
-    """The types of records in a topic, by id.
+    """The types of records in a topic, keyed by id.
 
     Raises:
         ValueError: it is not one of Kafka's internal topics.
@@ -235,7 +235,7 @@ def _struct(fields: list[Schema], *, flexible: bool) -> Reader:
 
 @lru_cache(maxsize=4096)
 def _uuid(data: bytes) -> UUID:
-    """An id; many records name the same ones."""
+    """Read an id; ids are cached, since many records have the same ones."""
     return UUID(bytes=data)
 
 
@@ -324,7 +324,7 @@ def _reader(field: Schema, flexible: bool) -> Reader:
 
 
 def _length(kind: str, name: str) -> Length:
-    """A function that reads the length of a text or an array; -1 stands for null."""
+    """A function that reads the length of a text or an array; -1 means null."""
     what = f"the length of {name}"
     if kind.startswith(_COMPACT):
         return lambda cursor: cursor.uvarint(what) - 1

@@ -56,7 +56,7 @@ _HEADS = (Struct(">bB"), Struct(">bBq"))
 class Borrowed:
     """An object over bytes that it borrows.
 
-    Two of a class are equal, and have the same hash, if their bytes are equal. The other
+    Two objects of a class are equal, and have the same hash, if their bytes are equal. The other
     attributes of a subclass are keywords of its `__init__`.
     """
 
@@ -132,7 +132,7 @@ class BorrowedMessage(Borrowed):
             raise CorruptRecordError(f"checksum {stored:#010x} stored, {computed:#010x} computed")
 
     def __repr__(self) -> str:
-        """The size, since any other field may be damaged."""
+        """Only the size, since any other field may be damaged."""
         return f"{type(self).__name__}(size={self.size})"
 
 
@@ -143,7 +143,7 @@ class BorrowedSet(Borrowed):
 
     @property
     def size_bytes(self) -> int:
-        """All bytes, with those of a cut last message."""
+        """The size of all bytes, with those of a cut-off last message."""
         return len(self.data)
 
     def __repr__(self) -> str:
@@ -482,12 +482,12 @@ def _check_stored_magic(magic: int) -> None:
 
 
 def patched(message: Message, *, attributes: int, timestamp: int) -> Message:
-    """A copy of a magic 1 message with these two fields and a checksum that fits them."""
+    """A copy of a magic 1 message with these two fields and a matching checksum."""
     return Message(_with_checksum(1, attributes, timestamp, [_after_header(message)]))
 
 
 def _after_header(message: Message) -> memoryview:
-    """Key and value with their lengths, and the bytes after them."""
+    """Key and value with their lengths: the bytes after the header."""
     if message.size < MESSAGE_BYTES_MIN:
         raise InvalidRecordError(f"the message ends at byte {message.size}, in its header")
     return message.data[_KEY_AT[message.magic != 0] :]

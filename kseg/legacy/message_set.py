@@ -62,7 +62,7 @@ class MessageAndOffset(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The offset after it."""
+        """The offset after this message's."""
         return self.offset + 1
 
 
@@ -134,7 +134,7 @@ class MessageSet(BorrowedSet):
         return sum(LOG_OVERHEAD + entry.message.size for entry in self.shallow())
 
     def shallow(self) -> Iterator[MessageAndOffset]:
-        """Each entry, compressed ones as they are; no checksum is looked at.
+        """Each entry, compressed ones as they are; checks no checksum.
 
         A cut-off last entry ends the set.
 
@@ -206,7 +206,7 @@ class MessageSet(BorrowedSet):
             yield from _inner_messages(outer, inner, shift, as_0_10)
 
     def __iter__(self) -> Iterator[MessageAndOffset]:
-        """Each message, as `deep()` gives it."""
+        """Each message, as `deep()` yields it."""
         return self.deep()
 
     def wrappers_have_magic(self, magic: int) -> bool:
@@ -256,7 +256,7 @@ def _inner_entries(wrapper: Message, inflated_max: int, as_0_10: bool) -> Messag
 def _check_inner(
     message: Message, index: int, wrapper_magic: int, *, same_magic: bool, bytes_max: int | None
 ) -> None:
-    """Check the message at `index` in a wrapper; the caller checks all before it yields any."""
+    """Check the message at `index` in a wrapper; the caller checks all before it yields one."""
     if bytes_max is not None and message.size > bytes_max:
         reason = f"message of {message.size} bytes, {bytes_max} at most"
         raise CorruptRecordError(reason, record_index=index)
@@ -268,7 +268,7 @@ def _check_inner(
 def _inner_messages(
     outer: MessageAndOffset, inner: MessageSet, shift: int, as_0_10: bool
 ) -> Iterator[MessageAndOffset]:
-    """The messages of a compressed one, with the offsets, timestamps and type that it gives."""
+    """The messages of a compressed one, with the offsets, timestamps and type from it."""
     wrapper, magic = outer.message, outer.message.magic
     timestamp = wrapper.timestamp if magic else None
     kind = wrapper.timestamp_type if magic or not as_0_10 else None
@@ -356,7 +356,7 @@ class Message07(BorrowedMessage):
     def wrapping(
         cls, messages: Iterable[Message07], compression: Codec = Compression.GZIP
     ) -> Message07:
-        """Make one compressed message that holds others, compressed ones if need be.
+        """Make one compressed message around others, which may be compressed themselves.
 
         Args:
             messages: one or more, in order.
@@ -433,7 +433,7 @@ def entry07(message: Message07) -> bytes:
 
 
 class MessageAndNextOffset(NamedTuple):
-    """A message of Kafka 0.7, and where a consumer that has it goes on reading."""
+    """A message of Kafka 0.7, and the position from which its consumer reads on."""
 
     message: Message07
     next_offset: int
@@ -541,7 +541,7 @@ class MessageSet07(BorrowedSet):
                 raise
 
     def __iter__(self) -> Iterator[MessageAndNextOffset]:
-        """Each message, as `deep()` gives it."""
+        """Each message, as `deep()` yields it."""
         return self.deep()
 
     def checked_for_append(self, *, payload_bytes_max: int) -> memoryview:
@@ -587,7 +587,7 @@ class MessageSet07(BorrowedSet):
 def _unwrap(
     wrapper: MessageAndNextOffset, left: list[int], depth: int
 ) -> Iterator[MessageAndNextOffset]:
-    """The messages of one, which is itself if it is plain; `left[0]` bytes may still come out."""
+    """The messages in a message; a plain one yields itself. `left[0]` bounds inflated bytes."""
     message, after = wrapper
     if message.compression == Compression.NONE:
         yield wrapper

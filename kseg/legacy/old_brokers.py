@@ -142,7 +142,7 @@ def analyze_0_10(data: Buffer, *, message_bytes_max: int) -> Compression:
 
 
 class _Append(NamedTuple):
-    """A set that is being validated: the rules, and the codecs that it has and gets."""
+    """A set that is being validated: the rules, and its codecs before and after."""
 
     rules: AppendRules
     source: Compression
@@ -293,7 +293,7 @@ def _rebuild(messages: list[Message], largest: tuple[int, int], append: _Append)
 
 
 def _with_append_time(message: Message, now_ms: int) -> Message:
-    """The message with log-append time; other bits of its attributes stay."""
+    """The message with log-append time; the other bits of its attributes stay."""
     return patched(message, attributes=message.attributes | LOG_APPEND, timestamp=now_ms)
 
 
@@ -307,7 +307,7 @@ def _ensure_valid(message: Message, index: int) -> None:
 
 
 def _check_message(message: Message, index: int, rules: AppendRules) -> None:
-    """Refuse a message of a strange magic, and one without a key where a key is needed."""
+    """Refuse a message of another magic than 0 and 1, and one that lacks a required key."""
     if message.magic not in (0, 1):
         reason = f"message of magic {message.magic}, 0 or 1 expected"
         raise InvalidRecordError(reason, record_index=index)

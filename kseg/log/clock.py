@@ -16,10 +16,10 @@ def machine_ms() -> int:
 
 
 def clock_of(ask: Callable[[], int] | None) -> Callable[[], int]:
-    """A clock in ms: the machine's if None.
+    """A clock in ms; None for the machine's.
 
     Raises, whenever it is asked:
-        ValueError: the function answers no time that a record can have.
+        ValueError: the function returns a time that no record can have.
     """
     if ask is None:
         return machine_ms
@@ -39,7 +39,7 @@ def now_of(now: Time | None, ask: Callable[[], int] = machine_ms) -> int:
 
 
 def with_now(options: RequestOptions) -> RequestOptions:
-    """Options of a read, with the machine's time where a bound may count from it."""
+    """Options of a read, with the machine's time if a bound may count from it."""
     if "now" in options or "time" not in options:
         return options
     return {**options, "now": machine_ms()}

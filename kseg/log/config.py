@@ -202,7 +202,7 @@ class LogConfig:
 
     @classmethod
     def of(cls, config: ConfigLike | None) -> LogConfig:
-        """A configuration, or the settings of one by Kafka's names; Kafka's defaults for None.
+        """A configuration, or settings keyed by Kafka's names as one; Kafka's defaults for None.
 
         Args:
             config: either of them.
@@ -394,7 +394,7 @@ def _check_range(name: str, value: object, least: int, greatest: int, *, real: b
 
 
 def _text(value: object) -> str:
-    """A given value as a text, whether it was a text or not."""
+    """A setting's value as text, whatever its type."""
     return value.strip() if isinstance(value, str) else _as_kafka_spells(value)
 
 
@@ -437,7 +437,7 @@ def _parse(name: str, text: str) -> object:
 
 
 def _check_setting(name: str, value: object) -> object:
-    """A value in its range; an error names it as Kafka does."""
+    """Refuse a value out of its range; the error uses Kafka's name of the setting."""
     attribute = _FIELDS[name]
     if attribute in _RANGES:
         _check_range(name, value, *_RANGES[attribute], real=attribute == _RATIO)
@@ -560,7 +560,7 @@ def topic_name_of(name: str) -> str:
 
 
 def broker_name_of(name: str) -> str:
-    """The broker's property for a setting of topics; the strongest one if it has several.
+    """The broker's property for a setting of topics; if there are several, the strongest.
 
     >>> broker_name_of("retention.ms")
     'log.retention.ms'
@@ -609,7 +609,7 @@ def read_broker_properties(path: StrPath) -> dict[str, str]:
 
 @lru_cache(maxsize=4096)
 def refusal_of(name: str, text: str) -> str:
-    """Why Kafka would not take a value; nothing if it would. Many partitions have the same ones."""
+    """Why Kafka would not accept a value; empty if it would. Cached: values repeat."""
     try:
         LogConfig.from_kafka({name: text})
     except ValueError as error:

@@ -110,7 +110,7 @@ class DirectoryFiles:
 
     @classmethod
     def read(cls, path: StrPath, *, locked: bool = True) -> DirectoryFiles:
-        """Read them.
+        """Read the files.
 
         Args:
             path: the data directory.
@@ -230,7 +230,7 @@ class DataDirectoryLease:
     __slots__ = ("_loaded", "_name", "_present", "_shared")
 
     def __init__(self, shared: _SharedLease) -> None:
-        """Take over one part; use `enter` instead."""
+        """Take over one holder's part; use `enter` instead."""
         self._shared: Final = shared
         self._name: str | None = None
         self._loaded = False
@@ -304,7 +304,7 @@ class DataDirectoryLease:
             self.write_checkpoints()
 
     def mark_loaded(self) -> None:
-        """Say that the claimed directory is loaded now; from here on only `leave` cleans it."""
+        """Note that the claimed directory is loaded now; it is clean again only after `leave`."""
         with _guard:
             if self._name is not None:
                 self._loaded = True
@@ -349,7 +349,7 @@ class DataDirectoryLease:
                 self._drop(FileKind.LOG_START, partition)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Take a partition that is deleted, or moved away, out of the checkpoints.
+        """Remove a partition that is deleted, or moved away, from the checkpoints.
 
         It counts no longer for the mark, however it was closed.
         """
@@ -359,7 +359,7 @@ class DataDirectoryLease:
                 self._drop(kind, partition)
 
     def forget_broker_epoch(self) -> None:
-        """Let the mark have no broker's epoch: records that the broker had are gone."""
+        """Write no broker epoch into the mark: records that the broker had are gone."""
         with _guard:
             if self._shared.said.mark is not None:
                 self._shared.said.mark = CleanShutdown(None)
@@ -513,7 +513,7 @@ def _read(home: StrPath, kind: FileKind, findings: list[KsegError]) -> dict[Topi
 
 
 def _write(shared: _SharedLease, kind: FileKind) -> None:
-    """Write one checkpoint, if it has changed: present entries in their order, then new ones."""
+    """Write one checkpoint, if it has changed: old entries keep their order, new ones follow."""
     with _guard:
         if kind not in shared.changed:
             return
@@ -634,10 +634,10 @@ def entry_of(path: Path) -> DirectoryEntry:
 
 
 def refuse_cluster_metadata(path: Path) -> None:
-    """Refuse to change the log of KRaft, whose records a quorum of controllers has agreed on.
+    """Refuse to change the log of KRaft, on whose records a quorum of controllers has agreed.
 
     Raises:
-        NotALogError: the directory is that log's, by its name.
+        NotALogError: the directory is that log's, according to its name.
     """
     if entry_of(path.resolve()).kind is EntryKind.CLUSTER_METADATA:
         raise NotALogError(
@@ -649,7 +649,7 @@ def check_entries(entries: Iterable[DirectoryEntry]) -> None:
     """Refuse sub-directories with which a broker does not start.
 
     Raises:
-        NotALogError: one is not Kafka's, or two are of one partition.
+        NotALogError: a directory is not Kafka's, or two are of one partition.
     """
     seen: dict[TopicPartition, Path] = {}
     for entry in entries:

@@ -177,7 +177,7 @@ class LogDirectory(Closing):
 
     @property
     def was_clean(self) -> bool:
-        """Whether the directory was shut down cleanly before this process took it."""
+        """Whether the directory was shut down cleanly before this process locked it."""
         if self._home is not None:
             return self._home.was_clean
         return metadata.read_clean_shutdown(self.path) is not None
@@ -438,7 +438,7 @@ class LogDirectory(Closing):
         )
 
     def _config_of(self, key: TopicPartition) -> LogConfig:
-        """The settings of a partition's log, as `open` was given them."""
+        """The settings of a partition's log, from the arguments of `open`."""
         if isinstance(self._config, Settings):
             return self._config.of(self.path / f"{key.topic}-{key.partition}").log_config
         if callable(self._config):
@@ -454,7 +454,7 @@ class LogDirectory(Closing):
         return settings(self.path, config=self._default_config().to_kafka(named=True))
 
     def _default_config(self) -> LogConfig:
-        """The settings that were given for every log; Kafka's defaults for other kinds of them."""
+        """The settings given for every log; Kafka's defaults if they were given otherwise."""
         if isinstance(self._config, LogConfig | Mapping):
             return LogConfig.of(self._config)
         return LogConfig()

@@ -252,7 +252,7 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """The file, the byte and the offset, as far as they are known."""
+        """The file, the byte and the offset, if they are known."""
         at = "" if self.position is None else f" @ {self.position}"
         offset = "" if self.offset is None else f", offset {self.offset}"
         return f"{self.path}{at}{offset}"
@@ -277,7 +277,7 @@ class Sink(Protocol):
     """Takes findings."""
 
     def note(self, finding: Finding) -> None:
-        """Take one."""
+        """Receive one finding."""
 
     def count_more(self, code: str, path: str, number: int) -> None:
         """Count `number` more findings of a kind, beyond those received one by one."""

@@ -182,7 +182,7 @@ SENTENCES: Final[dict[str, tuple[str, str]]] = {
 
 
 class IndexCheck:
-    """The check of one file, with its first fault."""
+    """The check of one index file, which remembers its first fault."""
 
     word: ClassVar[str]
 
@@ -300,11 +300,11 @@ class EntriesCheck(IndexCheck):
         return columns.offsets, getattr(columns, f"{self.other}s")
 
     def _note_unused(self, used: int, slots: int) -> None:
-        """Report empty slots after the used ones, as a process that was killed leaves them."""
+        """Report empty slots after the used ones, as a killed process leaves them."""
         self.note("unused", position=used * self.entry_bytes, slots=slots)
 
     def _check_order(self, offsets: Int64s, others: Int64s) -> bool:
-        """Report the first entry that is out of order; whether there is none.
+        """Report the first entry that is out of order; return whether there is none.
 
         The key of the index rises from entry to entry; the other number does not fall.
         """
@@ -354,7 +354,7 @@ class EntriesCheck(IndexCheck):
     def _check_count(self, count: int, due: Due) -> None:
         """Report an index with less than half of the entries that the log makes.
 
-        The most that a log of this size can make is known at once. `due` walks it, so it is asked
+        The most that a log of this size can make is known at once. `due` walks the log, so it runs
         only where the index has less than half of those.
         """
         place = self._place
@@ -410,7 +410,7 @@ class OffsetIndexCheck(EntriesCheck):
         Args:
             table: the batches.
             running: int64[n], the largest last offset up to each.
-            chosen: the entries that point to a place among them.
+            chosen: the entries whose positions are among them.
         """
         positions, offsets = self._others[chosen], self._offsets[chosen]
         numbers = np.arange(chosen.start, chosen.stop)
@@ -563,7 +563,7 @@ def fault_at_ends(
 def _feed_checks(
     tables: Iterable[BatchTable], *checks: OffsetIndexCheck | TimeIndexCheck
 ) -> tuple[StopReason, bool]:
-    """Show batches to the checks; gives the reason of their end, and whether there are any."""
+    """Feed batches to the checks; return why they ended, and whether there are any."""
     stop, walked = StopReason.END, False
     for table in tables:
         stop, walked = table.stop, walked or len(table) > 0

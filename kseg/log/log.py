@@ -52,7 +52,7 @@ _ONE_BATCH: Final = (bytes, bytearray, memoryview, EncodedBatch)
 
 
 def _config_of(config: ConfigLike | Settings | None, path: StrPath) -> LogConfig:
-    """The settings of a log; `Settings` are known by their `of`, without a slow import."""
+    """The settings of a log; a `Settings` is recognized by its `of`, without a slow import."""
     from kseg.log.config import LogConfig  # readers do without it, and all that checks appends
 
     if config is None or isinstance(config, LogConfig) or not hasattr(config, "of"):
@@ -62,7 +62,7 @@ def _config_of(config: ConfigLike | Settings | None, path: StrPath) -> LogConfig
 
 @cache
 def _fetch() -> Callable[..., Fetched]:
-    """`kseg.log.reader.fetch`, imported once: the statement takes a microsecond each time."""
+    """`kseg.log.reader.fetch`, imported only once: an import statement takes a microsecond."""
     from kseg.log.reader.fetch import fetch
 
     return fetch
@@ -221,7 +221,7 @@ class Log:
 
     @property
     def mode(self) -> str:
-        """How it was opened: "read" or "append"."""
+        """How the log was opened: "read" or "append"."""
         return "read" if self._state is None else "append"
 
     @property
@@ -355,7 +355,7 @@ class Log:
         return self.view.log_start_offset
 
     def open_segment(self, info: SegmentInfo) -> Segment:
-        """Open one segment, no further than `info`, one of `segments`, says."""
+        """Open one segment, up to the size that `info`, one of `segments`, has."""
         return self.view.open_segment(info)
 
     def segments_from(self, offset: int) -> tuple[SegmentInfo, ...]:
@@ -576,7 +576,7 @@ class Log:
         """Set the high watermark; from then on it does not follow the log's end.
 
         Args:
-            offset: brought into the log's range.
+            offset: is limited to the log's range.
 
         Returns:
             The high watermark.
@@ -672,7 +672,7 @@ class Log:
             return state.producers.expire(now_of(now_ms, state.now_ms))
 
     def note_offsets(self, *, write: bool = False) -> None:
-        """Tell the data directory the log's recovery point, start and high watermark.
+        """Report the log's recovery point, start and high watermark to the data directory.
 
         Args:
             write: write its checkpoints at once.
@@ -770,7 +770,7 @@ class Log:
         self.close()
 
     def __fspath__(self) -> str:
-        """The partition directory, so that a `Log` is a path to the functions that take one."""
+        """The partition directory, so that functions that accept a path accept a `Log`."""
         return str(self.path)
 
     def __repr__(self) -> str:

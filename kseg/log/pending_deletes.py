@@ -79,7 +79,7 @@ class Deletions:
         self._due[marked] = now_ms + delay_ms
 
     def unlink(self, path: Path) -> None:
-        """Take a name away for good, if it is there."""
+        """Remove a name at once, if it exists."""
         freed = io.bytes_given_back(path)
         io.unlink(path, missing_ok=True)
         self.freed_bytes += freed
@@ -89,7 +89,7 @@ class Deletions:
         self.freed_bytes += count
 
     def remove_due(self, now_ms: int) -> tuple[Path, ...]:
-        """Remove the files whose time has come; returns which.
+        """Remove the files whose time has come; return their paths.
 
         Raises:
             OSError: the first that could not be removed; it will be tried again, as those after
@@ -133,9 +133,9 @@ def least_bytes(directory: Path) -> int:
 
 
 def freed_by(segments: Iterable[SegmentFiles]) -> int:
-    """Bytes that the disk gets back when segments go.
+    """Bytes that the disk gets back when segments are removed.
 
-    A file that has a second name, in a backup for example, gives nothing back and does not count.
+    A file that has a second name, in a backup for example, frees nothing and does not count.
     """
     return sum(io.bytes_given_back(path) for files in segments for path in files_of_segment(files))
 

@@ -70,10 +70,10 @@ _LIMITS: Final = frozenset(_NOTHING) - {_POLICY}
 
 @frozen_dataclass
 class KnownTopics:
-    """The topics of a data directory, as far as its files show.
+    """The topics of a data directory that its files show.
 
     Attributes:
-        of_broker: whether it is a broker's.
+        of_broker: whether the directory is a broker's.
         compacted: the topics that a log cleaner has compacted. None where that cannot be read: any
             topic may be compacted.
     """

@@ -55,7 +55,7 @@ def is_remote(path: str) -> bool:
 
 
 def place(path: str) -> Any:
-    """A path for the functions that open files: text, or one of a file elsewhere.
+    """A path for the functions that open files: text, or the name of a file elsewhere.
 
     Raises:
         ValueError: it is a URL with credentials.
@@ -78,7 +78,7 @@ def path_at(name: StrPath) -> Path:
 
 
 def local_path_at(name: StrPath) -> Path:
-    """The path of a name, for functions that change files, or predict a broker's changes.
+    """The local path with a name, for functions that change files or predict such changes.
 
     Raises:
         ValueError: it is a URL.
@@ -90,7 +90,7 @@ def local_path_at(name: StrPath) -> Path:
 
 
 def out_path(name: StrPath) -> Path:
-    """The path of a new file, or of a directory for new files; no store is asked.
+    """The path of a new file, or of a directory for new files; sends no request to a store.
 
     Raises:
         MissingExtraError: no package here speaks with the store.
@@ -105,7 +105,7 @@ def out_path(name: StrPath) -> Path:
 
 
 class RemotePath(PosixPath):
-    """A URL with the type of a path; no disk has a file of this name.
+    """A URL in the form of a path; no disk has a file of this name.
 
     Attributes:
         stored: the object as a listing described it; absent without a listing.
@@ -131,7 +131,7 @@ class RemotePath(PosixPath):
         return str(self)
 
     def described(self) -> StoredObject:
-        """The store's description of the object: no request where a listing gave it.
+        """The store's description of the object: no request if a listing has given it.
 
         Raises:
             MissingExtraError: no package here speaks with this store.
@@ -279,7 +279,7 @@ _PARTS_MAX: Final = 10_000
 
 
 class ObjectSink(RawIOBase):
-    """The object while it is written, by pyarrow too.
+    """An object while it is written, by pyarrow too.
 
     Attributes:
         target: its path.

@@ -55,7 +55,7 @@ class _Block(NamedTuple):
         return fault is not None and position - self.start >= len(data)
 
     def part(self, position: int, end: int) -> memoryview:
-        """Its bytes from `position` to `end`, as far as these lie in it."""
+        """Its bytes from `position` to `end`, without those outside of it."""
         data, fault = self.data.result()
         if fault is not None and min(end, self.end) - self.start > len(data):
             raise fault
@@ -104,7 +104,7 @@ class RangedFile(MappedFile):
         self._closed = False
 
     def _fetch(self, start: int, end: int) -> Fetched:
-        """The bytes of a block that `_bounds` has given.
+        """Read the bytes of a block that `_bounds` has computed.
 
         Raises:
             KsegError, OSError: they cannot be had.
@@ -112,7 +112,7 @@ class RangedFile(MappedFile):
         raise NotImplementedError
 
     def _bounds(self, start: int, end: int) -> tuple[int, int]:
-        """The block to ask for, for these bytes; it may be larger."""
+        """The block to request for these bytes; it may be larger."""
         return start, end
 
     @property
@@ -122,7 +122,7 @@ class RangedFile(MappedFile):
 
     @property
     def descriptor(self) -> None:
-        """No kernel reads it by itself."""
+        """No kernel reads it by a descriptor."""
         return
 
     def refresh(self) -> int:
@@ -156,7 +156,7 @@ class RangedFile(MappedFile):
         return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
 
     def _request_blocks(self, position: int, end: int) -> tuple[_Walk, list[_Block]]:
-        """The walk for a read, and its blocks with the bytes; asks for blocks ahead of it."""
+        """The walk for a read, and its blocks with the bytes; requests blocks ahead of it."""
         walk = next((open_walk for open_walk in self._walks if open_walk.covers(position)), None)
         if walk is None:
             walk = _Walk(self._bounds(position, end)[0], position)
@@ -180,9 +180,9 @@ class RangedFile(MappedFile):
         return walk, [block for block in blocks if block.end > position and block.start < end]
 
     def _request_block(self, walk: _Walk, least: int, *, here: bool = False) -> None:
-        """Ask for the next block of a walk, of at least so many bytes; `here` by this thread.
+        """Request the next block of a walk, of at least so many bytes; `here`: in this thread.
 
-        Up to `wanted_end`, which a reader has announced, blocks grow. After it they stay small.
+        Up to `wanted_end`, which a reader has announced, blocks get larger, then they stay small.
         """
         is_ahead = walk.end < self.wanted_end
         end = min(walk.end + max(walk.step if is_ahead else FIRST_BYTES, least), self.size)

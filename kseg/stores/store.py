@@ -69,13 +69,13 @@ class _Backend(Protocol):
         """Describe an object."""
 
     def read(self, key: str, start: int, end: int, stored: StoredObject) -> memoryview:
-        """Bytes of an object; an error if it is another one than it was."""
+        """Bytes of an object; raises if the object has changed."""
 
     def pages(self, key: str, after: str | None) -> Iterator[Sequence[StoredObject]]:
         """All objects below a key; those after another key, if the store lists in order."""
 
     def put(self, key: str, data: bytearray, *, new: bool) -> None:
-        """Write an object with one request; FileExistsError if it has to be new, and is not."""
+        """Write an object with one request; FileExistsError if it must be new, and exists."""
 
     def upload(self, key: str) -> Upload:
         """Begin an object of several parts."""
@@ -313,9 +313,9 @@ _CODES: Final = {
 
 
 def _our_error(error: Exception, url: str) -> Exception:
-    """The error of a library, in our words: neither the request nor its headers appear.
+    """A library's error in our words: it shows neither the request nor its headers.
 
-    The store's own code counts before the status, since it says more.
+    The store's own error code is used before the status, since it says more.
     """
     text = str(error)
     status, code = _STATUS.search(text), _CODE.search(text)
@@ -361,7 +361,7 @@ class Store:
 
     @classmethod
     def of(cls, url: str) -> Store:
-        """The store of a URL; the same one for each URL of a bucket.
+        """The store of a URL; the same object for each URL of a bucket.
 
         Raises:
             MissingExtraError: the package for this store is not installed.
@@ -542,7 +542,7 @@ def check_url(url: str) -> None:
     """Refuse a URL that has credentials or a query.
 
     Raises:
-        ValueError: it has; the message does not repeat them.
+        ValueError: it has one; the message does not repeat them.
     """
     parts = urlsplit(url)
     is_container = SCHEMES.get(parts.scheme, parts.scheme) in ("abfs", "az")

@@ -216,7 +216,7 @@ class CompactionPlan(Plan[CompactionReport]):
 
     @property
     def is_complete(self) -> bool:
-        """Whether one pass does all of it."""
+        """Whether one pass compacts all that is dirty."""
         return self.end_offset >= self.first_uncleanable_offset
 
     @property
@@ -231,7 +231,7 @@ class CompactionPlan(Plan[CompactionReport]):
 
     @property
     def saved_bytes(self) -> int | None:
-        """The bytes that go; None if they were not measured."""
+        """How many bytes are removed; None if they were not measured."""
         kept_bytes = self.kept_bytes
         return None if kept_bytes is None else self.bytes - kept_bytes
 
@@ -247,7 +247,7 @@ class CompactionPlan(Plan[CompactionReport]):
 
     @property
     def saved_records(self) -> int | None:
-        """The records that go; None if they were not measured."""
+        """How many records are removed; None if they were not measured."""
         records, kept_records = self.records, self.kept_records
         return None if records is None or kept_records is None else records - kept_records
 
@@ -265,7 +265,7 @@ class CompactionPlan(Plan[CompactionReport]):
         return f"{self.path}: compact from {offsets}, {self.bytes} bytes"
 
     def table_rows(self) -> TableRows:
-        """The segments: `into` is the base offset of the new one, None for a segment that stays."""
+        """The segments; `into` is the base offset of the new segment, None if a segment stays."""
         compacted = [
             (segment, group.base_offset) for group in self.groups for segment in group.segments
         ]
@@ -355,7 +355,7 @@ def bounded_plan(
 
 
 def is_due(inputs: CleanerInputs, plan: CompactionPlan) -> bool:
-    """Whether a broker would compact the log now: it is dirty enough, or for too long."""
+    """Whether a broker would compact the log now: it is dirty enough, or has been for too long."""
     config = inputs.config
     if plan.dirty_ratio > config.min_cleanable_dirty_ratio:
         return True
@@ -492,7 +492,7 @@ def clean_state(
 
 
 def _check_fresh(state: LogState, plan: CompactionPlan) -> None:
-    """Refuse a plan for other segments, or for a log that is not decided so far any more."""
+    """Refuse a plan for other segments, or for transactions that are no longer decided so far."""
     if plan.path.resolve() != state.path.resolve():
         raise StalePlanError(f"the plan is for {plan.path}", path=state.path)
     with state.lock:
@@ -515,7 +515,7 @@ def _run_pass(
     progress: Progress | None,
     report: CompactionReport,
 ) -> CompactionReport:
-    """Rewrite each group and put it in its place; where the disk is almost full, not in order."""
+    """Rewrite each group and swap it in; not in order where the disk is almost full."""
     note = sum_progress(progress, sum(info.size for group in current.groups for info in group))
     pending = []
     for group in current.groups:
@@ -558,7 +558,7 @@ def _next_number(state: LogState, pending: list[CompactedGroup]) -> int:
 def _rewrite_group(
     state: LogState, current: Pass, group: Group, report: CompactionReport
 ) -> CompactionReport:
-    """Write a group and swap it in; returns the report with its numbers."""
+    """Write a group and swap it in; return its report with the numbers."""
     try:
         written = current.write(group)
     except FileNotFoundError:

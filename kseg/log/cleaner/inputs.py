@@ -229,7 +229,7 @@ class CompactedSegment:
 
     @property
     def saved_bytes(self) -> int | None:
-        """The bytes that go; below 0 where tombstones need more room for their delete horizon."""
+        """How many bytes are saved; negative if delete horizons of tombstones need more room."""
         return None if self.kept_bytes is None else self.bytes - self.kept_bytes
 
 

@@ -201,21 +201,21 @@ _HEAP_BYTES_MAX: Final = 4 << 20
 
 
 class LastOffsets:
-    """The map, and how far it has come.
+    """The map of the last offset of each key, and how much of the log it covers.
 
     Attributes:
         start_offset: where the dirty part begins.
-        latest_offset: up to here all keys are known; -1 at first.
-        full: whether there was no room for the next one.
+        latest_offset: the keys of all records up to this offset are in it; -1 at first.
+        full: whether there was no room for the next key.
     """
 
     def __init__(self, map_bytes: int, dirty: range, records: int | None = None) -> None:
         """Begin empty.
 
         Args:
-            map_bytes: memory; less where so much cannot be needed.
-            dirty: the offsets that are to come.
-            records: no more than so many have a key; None where that is not known.
+            map_bytes: memory; less is used if so much cannot be needed.
+            dirty: the offsets whose keys will be put in.
+            records: the most records with a key; None if unknown.
 
         Raises:
             ValueError: there is no room for one key.
@@ -242,11 +242,11 @@ class LastOffsets:
         return int(self._map.count)
 
     def put(self, whole: WholeBatches, table: BatchTable) -> int:
-        """Note keys of rows from `start_offset` on; returns how many rows there was room for.
+        """Put the keys of rows from `start_offset` on; return how many rows there was room for.
 
         Args:
             whole: offsets, keys, and whether there is a value.
-            table: the headers asked for.
+            table: the headers of the batches.
         """
         key, offsets = whole.columns["key"], whole.columns["offset"]
         done = int(
@@ -288,25 +288,25 @@ class LastOffsets:
             self.latest_offset = int(table.last_offset[count - 1])
 
     def keep(self, tombstones: Bools, discarded: Bools) -> KeepLatest:
-        """A function that keeps the last record of each key in the data batches of a table.
+        """Make a function that keeps the last record of each key in the data batches of a table.
 
         Args:
-            tombstones: bool[n], of each batch: whether it keeps tombstones, too.
-            discarded: bool[n]: whether it keeps nothing.
+            tombstones: bool[n], whether each batch keeps tombstones, too.
+            discarded: bool[n], whether each batch keeps nothing.
         """
         return KeepLatest(
             self._map, self.latest_offset, tombstones.view(np.uint8), discarded.view(np.uint8)
         )
 
     def latest(self, key: BinaryColumn, offsets: Int64s) -> Bools:
-        """bool[n]: which rows have a key that is not known at a later offset."""
+        """Which rows have a key that the map does not have at a later offset, bool[n]."""
         out = np.empty(len(key), np.uint8)
         valid = key.is_valid().view(np.uint8)
         self._map.latest(key.data, key.offsets, valid, offsets, self.latest_offset, out)
         return out.view(np.bool_)
 
     def known(self, table: BatchTable) -> Uint8s:
-        """uint8[n], each a `Known`: the state of batches of data whose keys were all put in."""
+        """The state of data batches whose keys were all put in, as `Known`, uint8[n]."""
         out = np.empty(len(table), np.uint8)
         self._map.told(
             np.ascontiguousarray(table.base_offset),
@@ -353,9 +353,9 @@ def read_keys(
 def _put_tile(
     last_offsets: LastOffsets, tile: Tile, decisions: Decisions, workspace: Workspace
 ) -> None:
-    """Put in the keys of a tile; `latest_offset` is then that of its last batch.
+    """Put the keys of a tile; `latest_offset` becomes that of its last batch.
 
-    If the map is full before, it is that of the last key that was taken.
+    If the map is full before, it becomes that of the last key that was put in.
     """
     table = tile.table
     if not len(table):
@@ -489,7 +489,7 @@ class Judge:
     _judged: tuple[BatchTable, Bools, Bools] | None = field(default=None, init=False)
 
     def judge(self, table: BatchTable) -> Verdict:
-        """Decide about batches; until the next call `keep` takes records of these."""
+        """Decide about batches; until the next call, `keep` receives records of these batches."""
         discardable = self.decisions.discardable(table)
         control, old = table.is_control, table.magic < 2
         has_horizon = ~old & ((table.attributes & DELETE_HORIZON) != 0)
@@ -514,7 +514,7 @@ class Judge:
         return self.last_offsets.keep(needed, discarded)
 
     def count(self, located: KeepLatest) -> None:
-        """Add the numbers of records that went by `located`."""
+        """Add the numbers of records that `located` has removed."""
         self.unkeyed_records += located.unkeyed
         self.removed_tombstones += located.removed_tombstones
 

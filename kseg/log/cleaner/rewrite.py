@@ -355,7 +355,7 @@ def swap_in(state: LogState, group: Sequence[SegmentInfo], size: int) -> int:
 
 
 def _remove_old(state: LogState, group: Sequence[SegmentInfo]) -> None:
-    """Remove the files of compacted segments, but for those that a new one replaces by its name."""
+    """Remove the files of compacted segments, except those that a new file replaces by name."""
     first, *others = group
     for path in files_of_segment(first.files):
         if path.with_name(path.name + SWAP).exists():
@@ -367,7 +367,7 @@ def _remove_old(state: LogState, group: Sequence[SegmentInfo]) -> None:
 
 
 def _rename(directory: Path, base: int, old: str, new: str) -> int:
-    """Rename the files of the new segment; answers how many bytes of disk they have."""
+    """Rename the files of the new segment; return how many bytes of disk they have."""
     disk_bytes = 0
     sources, targets = names_of(directory, base, old), names_of(directory, base, new)
     for source, target in zip(sources, targets, strict=True):
@@ -378,7 +378,7 @@ def _rename(directory: Path, base: int, old: str, new: str) -> int:
 
 
 def keep_group(state: LogState, group: Sequence[SegmentInfo], backup: Backup) -> None:
-    """Keep the files of a group, and the snapshots that go with it.
+    """Back up the files of a group, and the snapshots that are removed with it.
 
     Raises:
         OSError: the disk refuses.

@@ -110,7 +110,7 @@ class Conflict(Documented):
 
     @property
     def is_compacted(self) -> bool:
-        """Whether compaction may be all that differs: one has fewer records of the same append."""
+        """Whether compaction may explain the difference: one has fewer records of an append."""
         first, other = (seen.header for seen in self.batches)
         fewer, more = (first, other) if first.record_count < other.record_count else (other, first)
         return (
@@ -193,7 +193,7 @@ class _HiddenRanges:
         self.given_bytes: Final = np.zeros_like(self.damaged)
 
     def give(self, rows: Rows) -> None:
-        """Note batches that are taken."""
+        """Note chosen batches of other copies."""
         # By the last offset: the first one of a compressed message may be a guess.
         at = np.searchsorted(self.ranges[:, 1], rows[:, LAST])
         inside = np.flatnonzero(at < len(self.ranges))
@@ -202,7 +202,7 @@ class _HiddenRanges:
 
     @property
     def left(self) -> Rows:
-        """The ranges whose bytes no other copy has given."""
+        """The ranges for which no other copy has supplied as many bytes as were damaged."""
         return self.ranges[self.given_bytes < self.damaged]
 
 
@@ -215,7 +215,7 @@ class MissingOffsets:
     """
 
     def __init__(self, copies: Sequence[tuple[Copy, int]]) -> None:
-        """Take the hidden ranges of the copies; `add` and `note` then collect the gaps.
+        """Begin with the hidden ranges of the copies; `add` and `note` then collect the gaps.
 
         Args:
             copies: each with the offset where it is cut.
@@ -238,7 +238,7 @@ class MissingOffsets:
         self.note(expected_offsets[at], rows[at, FIRST] - 1)
 
     def note(self, first: Int64s, last: Int64s) -> None:
-        """Note gaps after those before, int64[n].
+        """Note gaps that come after those noted before, int64[n].
 
         Where logs have gaps without damage, as after compaction, only gaps that touch hidden
         offsets count.
@@ -313,7 +313,7 @@ class Lineage:
         return LeaderEpochs(EpochEntry(begin.epoch, begin.start) for begin in self.begins)
 
     def joined(self, other: Lineage, cut: int) -> Lineage:
-        """This history with the epochs of another one before a cut."""
+        """This history up to a cut, joined with the epochs of another one."""
         begins = list(self.begins)
         for begin in other.begins:
             if begin.start < cut:
@@ -322,7 +322,7 @@ class Lineage:
 
 
 def lineage_of(copy: Copy) -> Lineage:
-    """The epochs of a copy: of its sound batches, and of its checkpoint where damage hides them.
+    """The epochs of a copy, from its sound batches, and where damage is from its checkpoint.
 
     Raises:
         KsegError, OSError: a file has changed, or is gone.
@@ -348,7 +348,7 @@ def lineage_of(copy: Copy) -> Lineage:
 
 
 def _add_begin(begins: list[EpochBegin], begin: EpochBegin) -> None:
-    """Add a begin, if it fits between its neighbours; or narrow that of the same epoch.
+    """Add the begin of an epoch if it fits between its neighbours; or narrow a present one.
 
     The neighbour after it cannot have begun before it, so its `least` rises.
     """
@@ -388,7 +388,7 @@ def divergence(leader: Lineage, follower: Lineage) -> int | None:
 
 
 def _truncation(leader: Lineage, follower: Lineage) -> EpochEntry:
-    """The last epoch that both have, and where the first of both ends it; -1 for neither."""
+    """The last epoch that both have, and where the first of both ends it; -1 if there is none."""
     epochs, follower_epochs = leader.epochs, follower.epochs
     end, epoch = follower.end, follower.latest
     while True:  # each turn asks for a lower epoch
@@ -403,7 +403,7 @@ def _truncation(leader: Lineage, follower: Lineage) -> EpochEntry:
 
 
 def proved_by_each_other(copies: Sequence[Copy]) -> list[Copy]:
-    """The copies, each read again as long as others prove more of its batches.
+    """Read copies again as long as other copies prove more of their batches; return the copies.
 
     Raises:
         KsegError, OSError: a file has changed, or is gone.
@@ -438,7 +438,7 @@ def proved_by_each_other(copies: Sequence[Copy]) -> list[Copy]:
 def unproved_conflicts(copies: Sequence[Copy]) -> Iterator[Conflict]:
     """Proved batches that may be a diverged tail, by batches of another copy that nothing proves.
 
-    These have a higher leader epoch, and the checkpoint of epochs beside them says that it began
+    These batches have a higher leader epoch, and the epochs checkpoint beside says that it began
     before them: so a later leader may have written other records there.
     """
     for copy in copies:
@@ -458,7 +458,7 @@ def unproved_conflicts(copies: Sequence[Copy]) -> Iterator[Conflict]:
 
 
 def readable_rows(copy: Copy, *reasons: str) -> Rows:
-    """The sound batches of a copy that are not kept for some reasons, as they lie in its files."""
+    """The sound batches of a copy that were left out for the reasons given, in file order."""
     numbers = {path: number for number, path in enumerate(copy.files)}
     runs = [span for span in copy.provable.unprovable if span.reason in reasons]
     tables = [
@@ -468,7 +468,7 @@ def readable_rows(copy: Copy, *reasons: str) -> Rows:
 
 
 def _keys_within(copy: Copy, rows: Rows) -> Iterator[bytes]:
-    """Keys of the batches of a copy, of those with offsets of some rows."""
+    """The keys of the batches of a copy whose offsets are within those of some rows."""
     first, last = int(rows[:, FIRST].min()), int(rows[:, LAST].max())
     in_doubt = readable_rows(copy, "offset-order")
     for table in (*copy.tables(), in_doubt):

@@ -59,7 +59,7 @@ class JoinedCopies:
 
     @property
     def topic_id(self) -> UUID | None:
-        """The id of the topic; None where no copy says it."""
+        """The id of the topic; None if no copy has it."""
         return next(
             (copy.topic_id for copy in self.copies if copy.topic_id and not copy.lacks), None
         )
@@ -130,9 +130,9 @@ def join_copies(paths: Sequence[StrPath], chosen: Chosen | None = None) -> list[
 
 
 def _named_copy(directories: tuple[Path, ...]) -> _NamedCopy:
-    """The live partitions of a copy: deleted, future and stray ones are no copies.
+    """A named copy with its live partitions: deleted, future and stray ones do not count.
 
-    Unreadable ones are among them, which the comparison says.
+    Unreadable partitions are among them; the comparison reports them.
     """
     catalog = Catalog.of(directories, replicas="all", on_error="skip", files="refuse")
     for path, _, error in catalog.skipped:
@@ -170,7 +170,7 @@ def _check(named_copies: Sequence[_NamedCopy]) -> None:
 def _copies_by_topic_id(
     name: _Key, named_copies: Sequence[_NamedCopy], key: _Key
 ) -> Iterator[JoinedCopies]:
-    """The copies of one partition, for each topic id that they have.
+    """The copies of one partition, keyed by topic id.
 
     A copy without an id belongs to the copies of the first one with an id.
     """
@@ -184,7 +184,7 @@ def _copies_by_topic_id(
 
 
 def _copy_path(path: Path | None, named_path: str) -> CopyPath:
-    """The partition in one of the named copies; as "absent" where it is not there."""
+    """The partition in one of the named copies; marked "absent" if the copy lacks it."""
     if path is None:
         return CopyPath(named_path, lacks="absent")
     try:

@@ -145,12 +145,12 @@ class PartitionMerge(TargetPartition, Documented):
 
     @property
     def batches(self) -> int:
-        """The number of batches that it takes."""
+        """The number of batches in the merged log."""
         return sum(run.batches for run in self.runs)
 
     @property
     def view(self) -> LogView:
-        """The merged log, read from the copies as far as they reached when it was planned."""
+        """The merged log as a view, read from the copies as they were when it was planned."""
         path, infos = path_at(self.copies[0].path), []
         for segment in self.segments:
             log = MergedPath(path, "merged", segment_name(segment.base_offset, FileKind.LOG))
@@ -181,7 +181,7 @@ class MergedPath(PosixPath):
     extents: Sequence[Span]
 
     def with_name(self, name: str) -> Path:  # type: ignore[override]
-        """An index beside it, which does not exist."""
+        """The path of an index beside it, which does not exist."""
         return Path(self.parent, name)
 
     def size_elsewhere(self) -> int:
@@ -392,7 +392,7 @@ def merge_of(topic: str, partition: int, paths: Sequence[Path]) -> PartitionMerg
 
 
 def _preferred_directories(copies: Sequence[StrPath], prefer: StrPath) -> frozenset[str]:
-    """The directories of the preferred copy, which may be named by one of them."""
+    """The directories of the preferred copy; `prefer` may be any one of them."""
     preferred = _real_paths(prefer)
     for copy in copies:
         places = _real_paths(copy)
@@ -409,7 +409,7 @@ def _real_paths(copy: StrPath) -> frozenset[str]:
 def _without_kraft(
     joined: Sequence[JoinedCopies],
 ) -> tuple[list[JoinedCopies], tuple[str, ...]]:
-    """The partitions but for the log of KRaft, and its copies, which a quorum makes whole itself.
+    """The partitions without KRaft's log, which a quorum repairs itself; and that log's copies.
 
     Raises:
         NotALogError: nothing else was given.

@@ -83,12 +83,12 @@ NOTHING: Final = np.empty((0, COLUMNS), np.int64)
 
 
 def rows_of(table: BatchTable, file: int, next_offset: int) -> Rows:
-    """The rows of a walk's table.
+    """The rows for a walk's table.
 
     Args:
         table: batches of one file, in the order of their offsets.
-        file: its number.
-        next_offset: the least offset that the first batch can have.
+        file: the number of the file.
+        next_offset: the lowest offset that the first batch can have.
     """
     rows = np.empty((len(table), COLUMNS), np.int64)
     rows[:, :FIRST] = table.rows
@@ -102,7 +102,7 @@ def rows_of(table: BatchTable, file: int, next_offset: int) -> Rows:
 
 
 def _same_batches(rows: Rows, other: Rows) -> Bools:
-    """bool[n]: which of the rows of two tables of one length are the same batch."""
+    """Which rows of two tables of one length are the same batch, bool[n]."""
     same = np.ones(len(rows), np.bool_)
     for run in _RUNS:
         same &= (rows[:, run] == other[:, run]).all(axis=1)
@@ -145,7 +145,7 @@ def overlapping(rows: Rows, other_rows: Rows) -> Bools:
 
 
 def touches(first: Int64s, last: Int64s, ranges: Rows) -> Bools:
-    """bool[n]: the ranges of offsets that touch one of some ascending ranges, int64[m, 2]."""
+    """Which ranges of offsets touch one of some ascending ranges, int64[m, 2]; bool[n]."""
     until = np.searchsorted(ranges[:, 0], last, side="right")
     since = np.searchsorted(ranges[:, 1], first, side="left")
     touches: Bools = until > since
@@ -153,7 +153,7 @@ def touches(first: Int64s, last: Int64s, ranges: Rows) -> Bools:
 
 
 def without(rows: Rows, taken: Intps) -> Rows:
-    """The rows without those of some numbers."""
+    """The rows except those with the numbers `taken`."""
     stays = np.ones(len(rows), np.bool_)
     stays[taken] = False
     return rows[stays]
@@ -168,7 +168,7 @@ class BatchSeen(Documented):
 
     @classmethod
     def of(cls, row: Rows, files: Sequence[str]) -> BatchSeen:
-        """A row as a batch of one of these log files, whose number is in the row."""
+        """A row as a batch; the row has the number of its file in `files`."""
         fields = row.tolist()
         return cls(files[fields[FILE]], BatchHeader(*fields[: len(FIELDS)]))
 
@@ -205,7 +205,7 @@ class DoubtError(KsegError):
 
 
 def taken_for_sound(path: Path, mapping: Mapping) -> ProvablePartition:
-    """The provable part of a copy if it is sound; batches are not counted.
+    """The provable part of a copy if its indexes say that it is sound; its batches are not counted.
 
     Raises:
         DoubtError: it is not such a copy.
@@ -347,7 +347,7 @@ class Copy:
 
     @classmethod
     def assumed(cls, path: str, mapping: Mapping = "auto") -> Copy:
-        """Take a partition directory for sound until `tables` is read.
+        """Assume that a partition directory is sound, until `tables` is read.
 
         Raises:
             DoubtError: it may not be.
@@ -392,7 +392,7 @@ class Copy:
 
     @cached_property
     def clean_offset(self) -> int:
-        """Up to where the log cleaner has compacted it; 0 where nothing says so."""
+        """The offset up to which the log cleaner has compacted it; 0 if unknown."""
         return clean_offset_of(self.provable.path, self.provable.partition)
 
     def seen(self, row: Rows) -> BatchSeen:
@@ -400,7 +400,7 @@ class Copy:
         return BatchSeen.of(row, self.files)
 
     def open_segment(self, number: int) -> Segment:
-        """Open one of its files.
+        """Open one of its segments.
 
         Raises:
             OSError: it is gone, or cannot be read.
@@ -482,7 +482,7 @@ def windows(copies: Sequence[Copy]) -> Iterator[tuple[int, tuple[Rows, ...]]]:
 
 
 def _clean_end(cursors: Sequence[_Cursor], end: int) -> int:
-    """The last offset up to `end` with no batch of any copy on both sides of it."""
+    """The last offset up to `end` that no batch of any copy crosses."""
     if not any(cursor.reaches_over(end) for cursor in cursors):
         return end
     # There the last chain of batches begins in which each overlaps one before it.

@@ -209,7 +209,7 @@ class ProducerEntry(NamedTuple):
 
 
 def in_sequence(last: int, following: int) -> bool:
-    """Whether one sequence comes right after another; 0 after 2147483647, and after none (-1)."""
+    """Whether one sequence follows another; 0 follows 2147483647, and -1 (none)."""
     return following == last + 1 or (following == 0 and last == INT32_MAX)
 
 
@@ -327,7 +327,7 @@ class ProducerAppend:
         return None
 
     def entry(self, *, one_by_one: bool = False) -> ProducerEntry:
-        """The entry as it is once the append is written.
+        """The entry as it will be once the append is written.
 
         Args:
             one_by_one: as if each batch were appended by itself: then each new epoch drops the
@@ -428,7 +428,7 @@ class ProducerAppend:
             self._refuse_sequence(batch, f"the one after {last}")
 
     def _refuse_sequence(self, batch: ProducerBatch, expected: str) -> None:
-        """Raise the error for a sequence; `expected` says which one follows, and why."""
+        """Raise the error for a wrong sequence; `expected` says which one would follow, and why."""
         raise OutOfOrderSequenceError(
             f"producer {self.stored.producer_id} comes with sequence {batch.base_sequence}, and "
             f"{expected}, is expected",

@@ -29,7 +29,7 @@ DELETED = ".deleted"
 
 
 class SnapshotDisk:
-    """The directory of snapshots on the disk; a recovery has one in its overlay instead."""
+    """The directory of snapshots on the disk; a recovery uses one in its overlay instead."""
 
     __slots__ = ()
 
@@ -90,7 +90,7 @@ class SnapshotFiles:
 
     @classmethod
     def of(cls, files: PartitionFiles) -> SnapshotFiles:
-        """The snapshots of a listing; of two names for one offset, the 20-digit name counts."""
+        """The snapshots of a listing; if two files have one offset, the 20-digit name counts."""
         paths: dict[int, Path] = {}
         for file in files.snapshots:
             offset = file.name.base_offset
@@ -102,7 +102,7 @@ class SnapshotFiles:
 
     @property
     def _offsets(self) -> list[int]:
-        """The offsets of all snapshots, rising; many that go in a row are taken out at once."""
+        """The offsets of all snapshots, ascending; several removed in a row cost one removal."""
         if len(self._sorted) != len(self._paths):
             self._sorted = [offset for offset in self._sorted if offset in self._paths]
         return self._sorted
@@ -118,7 +118,7 @@ class SnapshotFiles:
         return next(reversed(self._offsets), None)
 
     def path(self, offset: int) -> Path | None:
-        """The file of that very offset, if it is known."""
+        """The file of exactly this offset; None if unknown."""
         path = self._paths.get(offset)
         return Path(path) if isinstance(path, str) else path
 
@@ -214,7 +214,7 @@ class SnapshotFiles:
             self._delete(offset)
 
     def remove_stray(self, base_offsets: Collection[int]) -> tuple[int, ...]:
-        """Delete `strays`; answers their offsets."""
+        """Delete `strays`; return their offsets."""
         return self._delete_all_of(self.strays(base_offsets))
 
     def delete_outside(self, log_start_offset: int, log_end_offset: int) -> tuple[int, ...]:
@@ -225,7 +225,7 @@ class SnapshotFiles:
         return self._delete_all_of([*offsets[:first], *offsets[end:]])
 
     def delete_all(self) -> None:
-        """Delete every one."""
+        """Delete all snapshots."""
         self._delete_all_of(self._offsets)
 
     def _delete_all_of(self, offsets: Sequence[int]) -> tuple[int, ...]:
@@ -371,7 +371,7 @@ def feed_segment(
 
     Raises:
         InvalidTxnStateError, InvalidRecordError: see `ProducerState.feed`.
-        CorruptRecordError: the segment ends in damage; batches before it are taken in.
+        CorruptRecordError: the segment ends in damage; batches before it are processed.
     """
     start = state.map_end_offset
     table = None
@@ -401,7 +401,7 @@ class LogSeen(Protocol):
         """The segment that can hold `offset`, and those after it, with their base offsets."""
 
     def open_segment(self, info: Any, /) -> Segment:
-        """Open one of them."""
+        """Open one of these segments."""
 
 
 def producers_at(

@@ -40,9 +40,9 @@ from kseg.log.producers.entry import (
 
 
 class TransactionsByOffset:
-    """A map from first offset to the producer and place of a transaction, in rising order.
+    """A map from the first offset of a transaction to its producer and place, ascending.
 
-    Nearly all come in at the end and go out near the front, which is cheap.
+    Nearly all are added at the end and removed near the front, which is cheap.
     """
 
     __slots__ = ("_offsets", "_values")
@@ -66,7 +66,7 @@ class TransactionsByOffset:
         return self._values[self._offsets[0]] if self._offsets else None
 
     def put(self, producer_id: int, place: OffsetMetadata) -> None:
-        """Add one, in place of another that begins at the same offset."""
+        """Add a transaction; it replaces another that begins at the same offset."""
         offset = place.offset
         if offset not in self._values:
             if not self._offsets or offset > self._offsets[-1]:
@@ -204,10 +204,10 @@ class ProducerState:
 
     @property
     def first_unstable(self) -> OffsetMetadata | None:
-        """Where the oldest transaction begins that is open, or was decided only lately.
+        """Where the oldest unstable transaction begins: it is open, or was decided only lately.
 
-        Lately means: by a marker that is not below the high watermark. The place in the log comes
-        with the offset, if it is known.
+        Lately means: by a marker that is not below the high watermark. Returns the place in the log
+        with the offset, if the place is known.
         """
         oldest = (self._ongoing.oldest, self._unreplicated.oldest)
         places = (transaction[1] for transaction in oldest if transaction)
@@ -368,7 +368,7 @@ class ProducerState:
         return True
 
     def high_watermark_updated(self, offset: int) -> None:
-        """Decided transactions whose markers lie before `offset` are stable now."""
+        """Decided transactions whose markers are before `offset` are stable from now on."""
         if not self._completed_offsets or offset <= self._completed_min:
             return
         unstable = {
@@ -405,7 +405,7 @@ class ProducerState:
     def start_verification(
         self, producer_id: int, sequence: int, producer_epoch: int, *, now_ms: int
     ) -> VerificationGuard | None:
-        """The guard that the append which opens a transaction must bring; None if one is open.
+        """The guard that the append that opens a transaction must have; None if one is open.
 
         Source: Kafka `ProducerStateManager.maybeCreateVerificationStateEntry`.
         """

@@ -142,7 +142,7 @@ class Fetched(NamedTuple):
         return self._decode(replace(Request(**options), offset=(self.start_offset, None)))
 
     def _decode(self, request: Request) -> Iterator[RecordColumns]:
-        """The records of all batches; damage after whole ones is an error in the end."""
+        """Decode the records of all batches; raise for damage after the whole ones."""
         workspace = Workspace()
         for table in self._tables():
             visible = table if self.hidden is None else self.hidden.drop(table)
@@ -236,7 +236,7 @@ def _still_holds(now: Version, fetched: Fetched) -> bool:
 
 
 def _fetch(source: ReadableLog, request: _Wanted, seen: Version) -> Fetched:
-    """Fetch from one version of the log: empty at its end, and after all that a reader may see."""
+    """Fetch from one version of the log; empty at its end, and beyond all that a reader may see."""
     start = request.start_offset
     if not seen.log_start_offset <= start <= seen.log_end.offset:
         raise OffsetOutOfRangeError(
@@ -298,7 +298,7 @@ _Stored = tuple[int, int, int, memoryview]
 def _stored_bytes(
     info: SegmentInfo, seen: Version, limit: OffsetMetadata, request: _Wanted
 ) -> _Stored | None:
-    """The bytes of a segment from the offset on; None if the segment ends before it."""
+    """The bytes of a segment from the offset on; None if the segment ends before the offset."""
     end = _known_end(info, seen, limit)
     ahead = WINDOW_BYTES
     if request.with_data and request.max_bytes <= _AHEAD_BYTES_MAX:
@@ -319,9 +319,9 @@ def _stored_bytes(
 
 
 def _known_end(info: SegmentInfo, seen: Version, limit: OffsetMetadata) -> int | None:
-    """The position up to which may be read, the start of the batch at the limit.
+    """The position up to which a reader may read: the start of the batch at the limit.
 
-    None if the segment has that batch, and it is not known where.
+    None if the segment has that batch, and its position is not known.
     """
     base_offset = info.files.base_offset
     if limit.position >= 0 and limit.segment_base_offset >= base_offset:
@@ -341,7 +341,7 @@ def _base_after(seen: Version, info: SegmentInfo) -> int | None:
 
 
 def _bytes_of(fd: int, info: SegmentInfo, batch: FoundBatch, size: int) -> memoryview:
-    """The bytes of an answer, from the window that was read already if they are in it."""
+    """The bytes of an answer; not read again if the window has them."""
     window = batch.window
     if not window.position <= batch.position <= batch.position + size <= window.end:
         window = read_window(fd, info, batch.position, size)
@@ -417,7 +417,7 @@ def _pairs_of(ranges: AbortedRanges) -> tuple[AbortedTransaction, ...]:
 
 
 def _upper_bound(seen: Version, info: SegmentInfo, end: int) -> int:
-    """An offset at or past the last one before position `end`."""
+    """An offset that is at or past the last one before position `end`."""
     if info.files.index is not None:
         entry = probe_upper_bound(info.files.index, info.base_offset, end)
         if entry is not None:

@@ -159,7 +159,7 @@ def find_batch(
 
 
 def read_window(fd: int, info: SegmentInfo, position: int, size: int) -> Window:
-    """Bytes of a segment from `position` on, no further than it goes.
+    """Bytes of a segment from `position` on, up to the segment's end.
 
     Raises:
         CorruptRecordError: the file is shorter than it should be.
@@ -177,7 +177,7 @@ def read_window(fd: int, info: SegmentInfo, position: int, size: int) -> Window:
 
 
 def _start(info: SegmentInfo, offset: int) -> int:
-    """The position that the index leads to; 0 where it leads nowhere."""
+    """The position in the index entry before `offset`; 0 if no sound batch begins there."""
     if offset <= info.base_offset or info.files.index is None:
         return 0
     position = probe_offset(info.files.index, info.base_offset, offset).position
@@ -212,7 +212,7 @@ def _leads_to(table: BatchTable, window: Window, offset: int) -> bool:
 
 
 def _find_without_index(info: SegmentInfo, offset: int) -> FoundBatch | None:
-    """Walk in windows; this handles batches of any size, and tries other index entries."""
+    """Find the batch by a walk in windows, for batches of any size; tries other index entries."""
     with Segment.open(info.path, mapping="never", size=info.size, is_last=info.is_last) as segment:
         location = segment.lookup(offset)
     if location is None:
@@ -272,7 +272,7 @@ class TimestampOffset(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """The epoch that a log has instead of another one's, and where its records end."""
+    """The epoch that a log has at or before a requested one, and where its records end."""
 
     epoch: int
     end_offset: int
@@ -315,7 +315,7 @@ def offset_for_timestamp(
 def end_offset_for_epoch(
     source: ReadableLog, epoch: int, *, epochs: Sequence[EpochEntry]
 ) -> EpochEnd | None:
-    """Where the records of a leader's epoch end, or of the last one before it that the log has.
+    """Where the records end that a leader wrote in an epoch, or in the log's last one before it.
 
     A follower of that leader truncates its log to there. None where that is unknown.
     """
@@ -353,7 +353,7 @@ def _is_older(info: SegmentInfo, timestamp: int) -> bool:
 
 
 def _indexed_maximum(info: SegmentInfo) -> TimeIndexEntry:
-    """The largest timestamp as the time index says it, and its offset; -1 where it says nothing."""
+    """The largest timestamp and its offset according to the time index; -1 if it has none."""
     if info.files.time_index is None:
         return TimeIndexEntry(NO_TIMESTAMP, info.base_offset)
     try:

@@ -70,7 +70,7 @@ class SeenLog(NamedTuple):
 
 
 def seen_log(view: LogView) -> SeenLog:
-    """The contents of a view, up to the last batch that is whole and sound.
+    """The log in a view, up to the last whole and sound batch.
 
     Raises:
         UnsupportedFormatError: the log is one of Kafka 0.7, which has no batches.
@@ -188,11 +188,11 @@ class _Signs:
 
 
 class ExternalLog:
-    """A log that is looked at again and again. Not for several threads at once.
+    """A log of another process, listed again and again. Not for several threads at once.
 
     Attributes:
         path: the partition directory.
-        view: the log at the last look.
+        view: the log at the last listing.
         version: the whole and sound part of it.
     """
 
@@ -226,7 +226,7 @@ class ExternalLog:
         self._adopt_view(LogView.open(path, mapping="never"), None, Truncations())
 
     def look(self) -> bool:
-        """Look again; returns whether anything has changed.
+        """List the log again; return whether anything has changed.
 
         Raises:
             CorruptRecordError: there is damage that no writer is about to mend.
@@ -265,13 +265,13 @@ class ExternalLog:
         return end != last_end or signs != before
 
     def wait(self, seen: Version, seconds: float) -> bool:
-        """Look again after a while, whether `seen` is the version or not; see `look`."""
+        """List again after a while, whether `seen` is the version or not; see `look`."""
         time.sleep(min(seconds, LOOK_INTERVAL_S))
         self.look()
         return True
 
     def _view_now(self, signs: _Signs | None) -> LogView:
-        """The log as it is; where no name has changed, only the last size is looked up."""
+        """A view of the log now; if no name has changed, only the last size is read again."""
         before = self._signs
         if signs is None or not self._settled or signs.names_ns != before.names_ns:
             return LogView.open(self.path, mapping="never")
@@ -279,10 +279,10 @@ class ExternalLog:
         return LogView(self.path, (*sealed, replace(last, size=signs.size)), "never")
 
     def _is_other(self, signs: _Signs | None) -> bool:
-        """Whether the topic was deleted and made again, by its id, or without ids by the inode.
+        """Whether the topic was made again after a deletion: its id, or the inode, has changed.
 
         Raises:
-            KsegError: it was, and the reading does not begin again.
+            KsegError: it was made again, and the reading is not to begin again.
         """
         before = self._signs
         if signs is not None and (signs.home, signs.names_ns) == (before.home, before.names_ns):
@@ -304,7 +304,7 @@ class ExternalLog:
         return is_other
 
     def _goes_on(self, view: LogView, last_end: OffsetMetadata) -> bool:
-        """Whether the log is the one seen before, perhaps with more records."""
+        """Whether the log is still the one seen before, perhaps with more records."""
         last = _last(view)
         same_file = os.stat(last.path).st_ino == self._signs.inode
         return same_file and last.size >= last_end.position
@@ -312,7 +312,7 @@ class ExternalLog:
     def _adopt_view(
         self, view: LogView, last_end: OffsetMetadata | None, truncations: Truncations
     ) -> OffsetMetadata:
-        """Take a view for the log as it is now; returns its end. Arguments as of `_end_of`."""
+        """Use a view as the present log; return its end. Arguments as for `_end_of`."""
         signs = _Signs.of(view)
         end, fault = _end_of(view, last_end)
         self._check(fault)
@@ -321,7 +321,7 @@ class ExternalLog:
         return end
 
     def _check(self, fault: KsegError | None) -> None:
-        """Report damage: a batch that is whole, and unsound at every look, is not being written."""
+        """Report damage; a batch that is whole but unsound at every look is not being written."""
         waits = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
         if fault is None or fault.stop in waits:
             self._looks = 0
@@ -414,9 +414,9 @@ def _follow(
 
     Args:
         log, wait, timeout, stop, options: as there.
-        position: the first wanted offset.
-        cuts: how often the log had been cut when that was chosen.
-        next_of: fetches from an offset on; None if there is nothing yet.
+        position: the first offset to return.
+        cuts: how often the log had been cut when `position` was chosen.
+        next_of: fetches from an offset on; returns None if nothing is there yet.
     """
     waiting_since = time.monotonic()
     while stop is None or not stop.is_set():

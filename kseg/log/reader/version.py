@@ -59,7 +59,7 @@ class SegmentInfo:
 
 
 class LogSegments(Protocol):
-    """A log at one moment, as walks over its segments need it."""
+    """A log at one moment, as far as walks over its segments need it."""
 
     @property
     def files(self) -> PartitionFiles:
@@ -75,13 +75,13 @@ class LogSegments(Protocol):
 
     @property
     def log_end_offset(self) -> int:
-        """The next offset to be given."""
+        """The offset that the next record gets."""
 
     def segments_from(self, offset: int) -> tuple[SegmentInfo, ...]:
         """The segment that can hold `offset`, and those after it."""
 
     def open_segment(self, info: SegmentInfo) -> Segment:
-        """Open one segment, no further than the log goes."""
+        """Open one segment, up to the log's end."""
 
 
 class Truncations(NamedTuple):
@@ -135,7 +135,7 @@ class Version(NamedTuple):
 
     @property
     def log_end_offset(self) -> int:
-        """The next offset to be given."""
+        """The offset that the next record gets."""
         return self.log_end.offset
 
     @property
@@ -167,7 +167,7 @@ class Version(NamedTuple):
 
 
 class Changes(threading.Condition):
-    """A condition that knows whether a thread waits, so that notifying none costs nothing."""
+    """A condition that knows whether threads wait, so that it costs nothing if none does."""
 
     def __init__(self, lock: threading.RLock) -> None:
         """Wait and notify under `lock`."""
@@ -175,7 +175,7 @@ class Changes(threading.Condition):
         self.waiting = 0
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait as with any condition, and count the waiting threads; the caller holds the lock."""
+        """Wait as for any condition, and count the waiting threads; the caller has the lock."""
         self.waiting += 1
         try:
             return super().wait(timeout)

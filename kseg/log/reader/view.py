@@ -205,7 +205,7 @@ class LogView:
 
     @property
     def files(self) -> PartitionFiles:
-        """The files of the directory; listed when first asked for."""
+        """The files of the directory; listed at the first use."""
         if self._files is None:
             self._files = list_partition(self.path)
         return self._files
@@ -341,7 +341,7 @@ class LogView:
     # ---- segments --------------------------------------------------------------------------------
 
     def open_segment(self, info: SegmentInfo, mapping: Mapping | None = None) -> Segment:
-        """Open one segment of the snapshot, no further than the snapshot goes.
+        """Open one segment of the view, up to the size that it has there.
 
         Args:
             info: the segment.
@@ -450,7 +450,7 @@ class LogView:
         return self._read(request, start, end, ahead, workspace or Workspace(), whole)
 
     def first_wanted(self, request: Request) -> int:
-        """Where a read begins: no segment before it can have a record of the request."""
+        """Where a read begins: segments before it cannot have a record of the request."""
         start = max(self.log_start_offset, request.offset_start)
         for info in self.segments_from(start):
             newest, end = info.max_timestamp, info.end_offset
@@ -561,7 +561,7 @@ def age_of(directory: Path) -> tuple[int, int]:
 
 
 def _list_with_sizes(files: PartitionFiles) -> tuple[PartitionFiles, list[int]]:
-    """The files and the sizes of the logs; listed again where retention renamed one meanwhile."""
+    """The files and the sizes of the logs; lists again if retention renames one meanwhile."""
     for _ in range(_LISTINGS_MAX - 1):
         with suppress(FileNotFoundError):
             return files, _sizes(files)

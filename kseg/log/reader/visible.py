@@ -66,7 +66,7 @@ class Reached:
 
 
 def first_offsets(log: LogSegments, start_offset: int) -> Iterator[tuple[SegmentInfo, int]]:
-    """The segments that a read from an offset walks, and the first offset that each gives.
+    """The segments that a read from an offset walks, each with the first offset that it returns.
 
     For readers that do not read the segments in order; reads each segment's end.
     """
@@ -83,7 +83,7 @@ def first_offsets(log: LogSegments, start_offset: int) -> Iterator[tuple[Segment
 
 
 def end_of(segment: Segment) -> int | None:
-    """The offset after a segment's last whole batch, None if it holds none; the index helps."""
+    """The offset after a segment's last whole batch, found with the index; None if it has none."""
     start = segment.start_for_offset(INT64_MAX).position
     last = None
     for table in segment.headers(start=start):
@@ -103,7 +103,7 @@ def believed_end(segment: Segment, next_base_offset: int) -> int | None:
 
 
 def _sound_end(segment: Segment, offset: int) -> int:
-    """The offset after the last batch that matches its checksum; `offset` if it is larger."""
+    """The offset after the last batch with a right checksum, but not less than `offset`."""
     start = segment.start_for_offset(offset).position
     end = offset
     for tile in segment.walk(start=start, on_bad_crc="note"):
@@ -130,7 +130,7 @@ class AbortedRanges:
 
     @classmethod
     def of(cls, transactions: Iterable[tuple[int, int, int]]) -> AbortedRanges:
-        """Make them from (producer id, first offset, last offset) in any order."""
+        """Make the ranges from (producer id, first offset, last offset) in any order."""
         by_producer: dict[int, set[tuple[int, int]]] = {}
         for producer_id, first, last in transactions:
             by_producer.setdefault(producer_id, set()).add((first, last))
@@ -165,7 +165,7 @@ class AbortedRanges:
 
 
 class Decided(NamedTuple):
-    """The transactions of a segment, known without its headers.
+    """The transactions of a segment, known without walking its headers.
 
     Attributes:
         open: first offset of each producer's transaction that is undecided after the segment.
@@ -222,7 +222,7 @@ class TransactionWalk:
         self.aborted += decided.aborted
 
     def decide(self, producer_id: int, offset: int, *, aborts: bool) -> int | None:
-        """Take a marker; returns the first offset of the transaction that it decides, or None."""
+        """Process a marker; return the first offset of the transaction that it decides, or None."""
         first = self.open.pop(producer_id, None)
         if first is not None and aborts:
             self.aborted.append((producer_id, first, offset))
@@ -264,8 +264,8 @@ def _newest_snapshot(log: LogSegments) -> tuple[int, dict[int, int]]:
 class AbortedAhead:
     """The aborted transactions of a log, for one reader that reads it from front to back.
 
-    One walk over the headers serves the whole read. It goes only so far ahead that all transactions
-    open at the reader's place are decided.
+    One walk over the headers serves the whole read. It is only so far ahead that all transactions
+    open at the reader's position are decided.
     """
 
     __slots__ = ("_end", "_parts", "_reached", "_walk")
@@ -288,7 +288,7 @@ class AbortedAhead:
         ranges = self.within(start_offset, end)
 
         def keep(table: BatchTable) -> BatchTable:
-            """Leave out batches of aborted transactions, which may have to be looked up further."""
+            """Leave out batches of aborted transactions; walks on if some are not decided yet."""
             nonlocal ranges, end
             last = int(table.last_offset.max(initial=0))
             if last >= end:  # the segment goes on past the next one's base
@@ -299,7 +299,7 @@ class AbortedAhead:
         return keep
 
     def within(self, start_offset: int, end_offset: int) -> AbortedRanges:
-        """The aborted ranges within these offsets; a later call must not go back."""
+        """The aborted ranges within these offsets; offsets of later calls must not be lower."""
         end = min(end_offset, self._end)
         while self._reached < end or any(first < end for first in self._walk.open.values()):
             reached, part = next(self._parts, (None, None))
@@ -361,7 +361,7 @@ def _transactions_of_tier(info: SegmentInfo) -> Decided | None:
 
 
 class WholeBatches:
-    """Counts records by headers: those of data batches of magic 2 that are wanted as a whole.
+    """Counts records by headers: those of magic 2 batches that a request selects as a whole.
 
     Attributes:
         records: the records in the batches that it left out of a reading.
@@ -374,15 +374,15 @@ class WholeBatches:
         self.records = 0
 
     def keep(self, also: Keep | None, start: int, end: int) -> Keep:
-        """A function that leaves out, and counts, the batches that lie in `[start, end)`.
+        """Make a function that leaves out, and counts, the batches that are in `[start, end)`.
 
         Args:
-            also: leaves batches out before; None for no other choice.
-            start, end: the offsets that are wanted.
+            also: is called first and may leave batches out; None for no other choice.
+            start, end: the offsets to count.
         """
 
         def keep(table: BatchTable) -> BatchTable:
-            """Count the batches that lie whole between the offsets, and leave them out."""
+            """Count the batches that are whole between the offsets, and leave them out."""
             asked = table if also is None else also(table)
             whole = (asked.magic == 2) & ~asked.is_control & (asked.record_count >= 0)
             whole &= (asked.base_offset >= start) & (asked.last_offset < end)

@@ -67,12 +67,12 @@ _AS_BROKER: Final = "as a broker does"
 
 
 class AsBroker(Loading):
-    """The steps of a load exactly as Kafka takes them."""
+    """The steps of a load exactly as Kafka does them."""
 
     careful = False
 
     def load(self) -> LoadedLog:
-        """Take all steps.
+        """Do all steps.
 
         Raises:
             KsegError: Kafka fails to load the log.
@@ -155,7 +155,7 @@ class AsBroker(Loading):
         self.install(swept, why)
 
     def sweep(self, base: int, state: ProducerState, epochs: LeaderEpochs) -> Swept:
-        """Walk a segment, unless nothing is in it."""
+        """Walk a segment, unless it is empty."""
         if not self.size(base):
             # No byte and no entry; it ends at its base offset, also at a negative one.
             return Swept(base, 0, 0, StopReason.END, None, (), base, b"", b"", ())
@@ -264,7 +264,7 @@ class AsBroker(Loading):
     def feed(
         self, state: ProducerState, segment: Segment, end: int, on_error: OnError | None
     ) -> None:
-        """Process a segment by its index, even where the index leads to a wrong place."""
+        """Process a segment from its index entries on, even if they lead to a wrong position."""
         del on_error
         base, bases = segment.base_offset, self.bases
         at = bisect_right(bases, end)

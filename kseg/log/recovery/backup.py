@@ -158,7 +158,7 @@ class Backup:
         return self._note(source, copy, end - position)
 
     def keep_file(self, path: StrPath) -> Kept | None:
-        """Keep a file by a second name. It may be replaced or removed then, but not written to.
+        """Back up a file by a second name. It may be replaced or removed then, but not written to.
 
         Returns:
             The path of the kept file; None if the file does not exist.
@@ -175,7 +175,7 @@ class Backup:
             return self._note(source, self._second_name(source, status), status.st_size)
 
     def _second_name(self, source: Path, status: os.stat_result) -> Path:
-        """Give a file a second name in the backup, or copy it to another file system."""
+        """Link a file into the backup, or copy it if that is on another file system."""
         folder = self._folder_of(source)
         for name in _free_names(source.name):
             target = folder / name
@@ -195,7 +195,7 @@ class Backup:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder / source.name))
 
     def move_file(self, path: StrPath) -> Kept | None:
-        """Keep a file and take its name in the log away; lasting there with its directory.
+        """Move a file to the backup; lasting once its directory in the log is flushed.
 
         Returns:
             The path of the kept file; None if the file does not exist.
@@ -210,7 +210,7 @@ class Backup:
 
     @contextmanager
     def _in_room(self, source: Path, size: int) -> Iterator[None]:
-        """Add advice to the error of a disk too full to keep so many bytes of a file."""
+        """Add advice to the error of a disk too full to back up so many bytes of a file."""
         try:
             yield
         except OSError as error:
@@ -225,7 +225,7 @@ class Backup:
     # ---- places ----------------------------------------------------------------------------------
 
     def _folder_of(self, path: Path) -> Path:
-        """The folder for the files of a partition, made if it is missing."""
+        """The folder of the backup for a partition's files; made if it is missing."""
         origin = path.parent.resolve()
         folder = self.directory / origin.name
         if folder not in self._made:
@@ -255,13 +255,13 @@ def default_place(data_directory: StrPath, now_ms: int) -> Path:
 
 
 def backup_root(data_directory: StrPath) -> Path:
-    """`<data directory>.kseg-backup`, the place of backups unless another one is named."""
+    """`<data directory>.kseg-backup`, the usual directory of backups."""
     home = Path(data_directory).resolve()
     return home.with_name((home.name or "root") + _SUFFIX)
 
 
 def other_file_system(data_directory: StrPath) -> Path | None:
-    """The place of backups if that is not on the file system of the data; None if it is.
+    """The directory of backups if it is not on the data's file system; None if it is.
 
     That is the case if the data directory is a mount point.
     """
@@ -270,7 +270,7 @@ def other_file_system(data_directory: StrPath) -> Path | None:
 
 
 def _existing(directory: Path) -> Path:
-    """The directory, or the nearest parent of it that exists."""
+    """The directory, or its nearest parent that exists."""
     while not directory.exists() and directory != directory.parent:
         directory = directory.parent
     return directory
@@ -343,7 +343,7 @@ def _copy(source: Path, fd: int, span: tuple[int, int], target: Path) -> Path:
 
 
 def _has_bytes(path: Path, source: Path, fd: int, span: tuple[int, int]) -> bool:
-    """Whether a backup has the bytes `span` of a source already; if so, makes it lasting."""
+    """Whether the backup has these bytes of a source already; if so, makes them lasting."""
     size = span[1] - span[0]
     with io.opened(path) as other:
         if io.file_size(other) != size:

@@ -227,7 +227,7 @@ class TxnIndexCheck(TxnCheck):
     def __init__(
         self, index_place: IndexPlace, sink: Sink | None = None, *, data: bytes | None = None
     ) -> None:
-        """Read the entries, if there is a file, and judge them by themselves.
+        """Read the entries, if there is a file, and check them without the log.
 
         Args:
             index_place: the index to check.
@@ -247,7 +247,7 @@ class TxnIndexCheck(TxnCheck):
             self._read(data)
 
     def _read(self, data: bytes | None) -> None:
-        """Read the entries, and report those that no transaction index has in this order."""
+        """Read the entries; report entries that no transaction index can have in this order."""
         index_place, size = self._place, TXN_ENTRY.size
         try:
             index = (
@@ -478,7 +478,7 @@ def index_fault_of(context: LoadContext, base: int) -> Finding | None:
         return overlay.read(names[kind], position=position, size=size)
 
     def headers(start: int) -> Iterator[BatchTable]:
-        """Headers of the log from a batch on; near its end it is read at once."""
+        """Headers of the log from a batch on; near the log's end all bytes are read at once."""
         bytes_left = log_bytes - start
         if bytes_left <= _TAIL_BYTES:
             yield scan(read(FileKind.LOG, start, bytes_left), base=start, on_bad_crc="ignore")
@@ -615,7 +615,7 @@ def _trim_indexes(context: LoadContext, index_end: LogEnd) -> None:
 
 
 def keep_entries(context: LoadContext, base: int, kind: str, count: int) -> None:
-    """Let an index have so many of its entries."""
+    """Shorten an index to so many of its entries."""
     name, why = file_of(base, kind), "entries lead past the log's end"
     if name in context.overlay.files:
         data = context.overlay.read(name, size=count * ENTRIES[kind].size)

@@ -160,7 +160,7 @@ class Loading(LoadContext):
     _written: SnapshotFiles
 
     def load(self) -> LoadedLog:
-        """Take all steps.
+        """Do all steps.
 
         Raises:
             KsegError: the log cannot be loaded.
@@ -179,7 +179,7 @@ class Loading(LoadContext):
         return self.finish(*self.recover())
 
     def apply(self, applier: Applier, *, lacking: str = "") -> frozenset[str]:
-        """Take the overlay's steps on the disk; the caller holds the lock.
+        """Do the overlay's steps on the disk; the caller has the lock.
 
         Returns:
             See `Applier.take`.
@@ -199,7 +199,7 @@ class Loading(LoadContext):
     # ---- which segments there are ----------------------------------------------------------------
 
     def find(self) -> None:
-        """Segments by their names; indexes without a log go."""
+        """Find segments by their names; indexes without a log are removed."""
         overlay = self.overlay
         if any(name.endswith(".kafka") for name in overlay.files):
             raise UnsupportedFormatError(
@@ -272,7 +272,7 @@ class Loading(LoadContext):
     # ---- producers -------------------------------------------------------------------------------
 
     def state_at(self, base: int) -> tuple[ProducerState, SnapshotFiles]:
-        """Producers as of a segment's base offset, from the segments found so far."""
+        """The producers' state at a segment's base offset, computed from the segments before it."""
         state, snapshots = self.new_state(), self.snapshots_before()
         self.rebuild(state, snapshots, self.inputs.log_start_offset, base)
         return state, snapshots
@@ -309,7 +309,7 @@ class Loading(LoadContext):
     # ---- recovery --------------------------------------------------------------------------------
 
     def recover_segments(self) -> int:
-        """Walk the segments that need it; returns the log's end."""
+        """Walk the segments that need it; return the log's end."""
         inputs = self.inputs
         todo = [] if inputs.clean else self.from_offset(inputs.recovery_point)
         last, walked = self.bases[-1], set(todo)
@@ -418,9 +418,9 @@ class Loading(LoadContext):
     def feed(
         self, state: ProducerState, segment: Segment, end: int, on_error: OnError | None
     ) -> None:
-        """Feed a segment's batches to `state` as far as it can be walked; damage stays.
+        """Process a segment's batches up to any damage, which stays.
 
-        At a snapshot it goes on as a load that begins with that snapshot does.
+        Where there is a snapshot, it goes on as a load that begins with that snapshot does.
         """
         if state.last_snapshot_offset == state.map_end_offset:
             offset = state.map_end_offset
@@ -466,7 +466,7 @@ class Loading(LoadContext):
         return LoadedLog(start, end, max(point, start), epochs, state, snapshots)
 
     def _end_epochs(self, end: int) -> LeaderEpochs:
-        """Remove epochs past the end first, so that they do not hide the log's own."""
+        """Remove epochs past the end first, so that they do not hide the log's own epochs."""
         stored = self._stored or ()
         is_lost = self._stored is None
         start = self.inputs.log_start_offset

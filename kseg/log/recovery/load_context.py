@@ -83,7 +83,7 @@ UNUSED: Final = "room for entries that were never written"
 
 
 def file_of(base_offset: int, kind: str) -> str:
-    """A segment's file, as Kafka's formatter writes any offset: 20 digits; a minus goes first."""
+    """The name of a segment's file, as Kafka formats any offset: 20 digits; a minus comes first."""
     digits = f"{abs(base_offset):020d}"
     return f"{'-' if base_offset < 0 else ''}{digits}.{kind}"
 
@@ -120,8 +120,8 @@ class CutPlace(Documented):
 
     Attributes:
         path: the log file.
-        position: byte in it.
-        offset: the next one to be given.
+        position: the position of the first byte that is cut off.
+        offset: the offset that the next record gets.
     """
 
     path: str
@@ -261,7 +261,7 @@ class LoadContext:
             self.bases.insert(at, base_offset)
 
     def add_outcome(self, base_offset: int) -> None:
-        """Give a segment an outcome, if it has none: that it stays as it is in the overlay.
+        """Note for a segment without an outcome that it stays as it is in the overlay.
 
         Raises:
             LimitExceededError: its log is longer than any segment.
@@ -281,7 +281,7 @@ class LoadContext:
         self.outcomes[base_offset] = SegmentOutcome(base_offset, size, size, entries, times)
 
     def from_offset(self, offset: int) -> list[int]:
-        """Bases of the segment that can hold `offset`, and of those after it.
+        """Base offsets of the segment that can hold `offset`, and of the segments after it.
 
         Source: Kafka `LogSegments.values`.
         """
@@ -340,12 +340,12 @@ class LoadContext:
     # ---- changes ---------------------------------------------------------------------------------
 
     def install(self, swept: Swept, why: str, *, last: str = INDEX) -> None:
-        """Give a segment the indexes that its log makes.
+        """Write the indexes of a segment that follow from its log.
 
         Args:
             swept: the walk over its log.
             why: the reason for the walk.
-            last: the index that is made last; a load that dies before leaves the reason to walk.
+            last: the index to write last; a load that dies before finds the reason to walk again.
         """
         base = swept.base_offset
         aborted = b"" if swept.aborted is None else pack_entries(swept.aborted)
@@ -373,9 +373,9 @@ class LoadContext:
         )
 
     def _sweep_for_index(self, base_offset: int, kind: str) -> bytes:
-        """The entries of an index that is about to be written, by another sweep of the log.
+        """Compute the entries of an index again, by another sweep of the log.
 
-        The overlay asks for it if it had no room to keep the entries of the first sweep.
+        The overlay calls it if it had no room to keep the entries of the first sweep.
         """
         inputs = self.inputs
         with Segment.open(self.path(base_offset), mapping="never") as segment:
@@ -438,7 +438,7 @@ class LoadContext:
             self.costs[base_offset] = lost.joined([cost, *before]) or cost
 
     def lost(self) -> tuple[lost.Lost, ...]:
-        """The losses, by place: segments that go belong to the cut before them."""
+        """The losses, one for each place; removed segments belong to the cut before them."""
         groups: list[list[lost.Lost]] = []
         for base in sorted(self.costs):
             if self.outcomes[base].goes and groups:
@@ -448,7 +448,7 @@ class LoadContext:
         return tuple(filter(None, map(lost.joined, groups)))
 
     def drop(self, bases: Iterable[int], why: str) -> None:
-        """Let whole segments go, the last one first, with the snapshots at their bases."""
+        """Remove whole segments, the last one first, with the snapshots at their bases."""
         self.known_snapshots = None
         for base in sorted(bases, reverse=True):
             size = self.size(base)
@@ -465,7 +465,7 @@ class LoadContext:
         self.overlay.settle()
 
     def put_epochs(self, entries: tuple[EpochEntry, ...], why: str) -> None:
-        """Write the epoch checkpoint, unless it has these entries."""
+        """Write the epoch checkpoint, unless it has these entries already."""
         self.overlay.put(EPOCHS, leader_epochs_bytes(entries), why)
 
     def begin_at(self, base_offset: int) -> None:
@@ -556,7 +556,7 @@ def _is_half_written(name: str, *, careful: bool) -> bool:
 
 
 def _valid_swaps(overlay: Overlay, temporary: set[str], *, careful: bool) -> list[str]:
-    """The `.swap` files that are complete; the others are removed, and then each `.cleaned`."""
+    """The complete `.swap` files; the others are removed, then each `.cleaned`."""
     cleaned, swaps = (
         {name: _offset(name, careful) for name in sorted(overlay.files) if name.endswith(suffix)}
         for suffix in (CLEANED, SWAP)
@@ -588,7 +588,7 @@ def _offset(name: str, careful: bool = True) -> int | None:
 def _make_room(
     overlay: Overlay, swaps: list[str], end_by_index: EndByIndex | None, index_bytes: int
 ) -> None:
-    """Remove the files that finished ones replace: those with an offset in their range."""
+    """Remove the files that finished files replace: those with an offset in their range."""
     careful = end_by_index is None
     start, end = INT64_MAX, -INT64_MAX
     for name in [name for name in swaps if name.endswith(_FINISHED_LOG)]:

@@ -172,7 +172,7 @@ def _pieces(
     base_offset: int | None,
     following: int | None,
 ) -> Iterator[Lost]:
-    """The bytes from `position` on, in pieces that are damaged or sound, but for zeros at the end.
+    """The bytes from `position` on as damaged or sound pieces, without zeros at the end.
 
     `sound_behind` and `sound_records` of a piece count what is sound in it, not after it.
     """

@@ -126,7 +126,7 @@ class Applier:
         return frozenset(missing)
 
     def remove(self, name: str, keep: bool | None) -> None:
-        """Remove a file with the next `settle`; None keeps it if what is derived is kept."""
+        """Remove a file with the next `settle`; `keep` None: back it up if derived files are."""
         self._put_off.pop(name, None)
         self._doomed[name] = self.derived if keep is None else keep
 
@@ -135,7 +135,7 @@ class Applier:
         self._doomed.pop(name, None)
 
     def settle(self) -> None:
-        """Remove the files that are to go, the last name first, and make all names lasting."""
+        """Remove the noted files, the last name first, and make all names lasting."""
         for name in sorted(self._doomed, reverse=True):
             keep = self._doomed.pop(name)
             freed = io.bytes_given_back(self.directory / name)
@@ -159,7 +159,7 @@ class Applier:
         self._unflushed = True
 
     def cut(self, name: str, size: int, *, keep: bool = True) -> None:
-        """Cut a file's end off; lasting. The backup gets it, except with `keep` false."""
+        """Cut a file's end off; lasting. The bytes are backed up unless `keep` is false."""
         path = self.directory / name
         self.mended = True
         if keep and self.backup is not None:
@@ -206,7 +206,7 @@ class Applier:
         self._unflushed = True
 
     def assure(self, name: str) -> None:
-        """Keep a file that has the right bytes already, and make it lasting."""
+        """Leave a file that has the right bytes already, and make it lasting."""
         self.spare(name)
         if name in self._put_off:
             return
@@ -278,7 +278,7 @@ class Overlay:
         return self.files[name].size if name in self.files else 0
 
     def read(self, name: str, *, size: int | None = None, position: int = 0) -> bytes:
-        """Bytes of a file from a position on, `size` of them or all; fewer where it ends."""
+        """Read a file from a position: `size` bytes, or all; fewer if it ends before."""
         file = self.files[name]
         end = file.size if size is None else min(position + size, file.size)
         if file.data is not None:
@@ -375,7 +375,7 @@ class Overlay:
         self._step("assure", name)
 
     def forget(self, name: str) -> None:
-        """Drop a file's bytes from memory: no later step asks for them."""
+        """Drop a file's bytes from memory: no later step needs them."""
         file = self.files.get(name)
         if file is not None and file.data is not None:
             file.data = b""
@@ -385,13 +385,13 @@ class Overlay:
         self._step("settle")
 
     def spare(self, name: str) -> None:
-        """Do not remove a file, since it is about to be written again."""
+        """Cancel the removal of a file, since it is about to be written again."""
         self._step("spare", name)
 
     # ---- the result ------------------------------------------------------------------------------
 
     def changes(self) -> tuple[Action, ...]:
-        """The differences from the first look, in the order of the names."""
+        """The differences from the listing at the start, sorted by name."""
         came_from = {file.source: name for name, file in self.files.items() if file.data is None}
         names = sorted(self._before.keys() | self.files.keys())
         return tuple(action for name in names for action in self._changes_of(name, came_from))
@@ -428,7 +428,7 @@ class OverlaySnapshots(SnapshotDisk):
     """The disk of `SnapshotFiles`, in an overlay.
 
     Attributes:
-        overlay: where the snapshots lie.
+        overlay: the overlay with the snapshots.
         aloof: ignore writes and removals, so that snapshots stay as they are.
     """
 

@@ -136,7 +136,7 @@ class Plan(Table, Generic[_Report]):
 
     @property
     def backup_bytes(self) -> int | None:
-        """The bytes for which a backup needs room; None to find out when it is made."""
+        """The room that a backup needs, in bytes; None if it is only known once it is made."""
         return 0
 
     def table_rows(self) -> TableRows:
@@ -144,10 +144,10 @@ class Plan(Table, Generic[_Report]):
         return [asdict(action) for action in self.actions]
 
     def check(self) -> None:
-        """Refuse what may not be changed, before anything is.
+        """Refuse a plan that may not be applied, before anything is changed.
 
         Raises:
-            NotALogError: it is the log of KRaft.
+            NotALogError: the log is KRaft's.
         """
         data_directory.refuse_cluster_metadata(Path(self.path))
 
@@ -166,7 +166,7 @@ class Plan(Table, Generic[_Report]):
             raise StalePlanError("files have changed since the plan was made", path=self.path)
 
     def do(self, *_arguments: Any, **_how: Any) -> _Report:
-        """Take the steps, if the files are still those of the plan; the data directory is locked.
+        """Do the steps, if the files are still those of the plan; the data directory is locked.
 
         The two arguments are the backup, or None, and a function for the progress. `apply` adds
         the files in the backup to the report.
@@ -277,12 +277,12 @@ class CutReport(Report):
 
     @property
     def log_end_offset(self) -> int:
-        """The next offset to be given."""
+        """The offset that the next record gets."""
         return int(self.plan.log_end_offset)
 
     @property
     def truncated_bytes(self) -> int:
-        """Bytes of log that went."""
+        """Bytes of the log that were removed."""
         return int(self.plan.truncated_bytes)
 
 
@@ -314,6 +314,6 @@ def claimed(plan: Plan[Any]) -> Iterator[data_directory.DataDirectoryLease]:
 
 
 def sum_of(numbers: Iterable[int | None]) -> int | None:
-    """The sum; None if one of them is not known."""
+    """The sum of numbers; None if one of them is None."""
     numbers_listed = [*numbers]
     return None if None in numbers_listed else sum(number or 0 for number in numbers_listed)

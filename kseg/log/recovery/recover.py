@@ -162,7 +162,7 @@ class RecoveryPlan(Plan[RecoveryReport]):
 
     @property
     def backup_bytes(self) -> int | None:
-        """Bytes of the log that go; None where no file changes."""
+        """Bytes of the log that are removed; None if no file changes."""
         return None if self.is_noop else self.truncated_bytes
 
     @property
@@ -415,9 +415,9 @@ def _plan_of(loaded: Loading) -> RecoveryPlan:
 
 
 def _name_in_checkpoints(directory: Path) -> TopicPartition | None:
-    """The name of a log in checkpoints; None for a stray one beside the partition's own log.
+    """The partition of a log in checkpoints; None for a stray log beside the partition's own.
 
-    Both have one line in each checkpoint.
+    Both would have the same line in each checkpoint.
     """
     partition = data_directory.partition_of(directory)
     if partition is None:
@@ -428,12 +428,12 @@ def _name_in_checkpoints(directory: Path) -> TopicPartition | None:
 
 
 def _is_believed(plan: RecoveryPlan) -> bool:
-    """Whether Kafka may use the indexes unchanged; its own load leaves unused entries."""
+    """Whether Kafka may use the indexes unchanged: its own load leaves unused entries in them."""
     return not plan.as_broker or index_rules.is_as_closed(plan.path)
 
 
 def _check_room(plan: RecoveryPlan) -> None:
-    """Refuse a plan whose files have no room on the disk."""
+    """Refuse a plan whose new files do not fit on the disk."""
     directory = Path(plan.path)
     block = os.statvfs(directory).f_frsize
     written = [action.bytes for action in plan.actions if action.action in ("create", "replace")]
@@ -453,7 +453,7 @@ def _check_room(plan: RecoveryPlan) -> None:
 def _flush(directory: Path, recovery_point: int) -> None:
     """Flush the files that a dead process may not have flushed, before the mark says that they are.
 
-    Records below the recovery point are on the disk already. Only the trim of the sealed segment
+    Records below the recovery point are on the disk already. Only the trimmed size of the segment
     before it may not be.
     """
     files = list_partition(directory)

@@ -496,7 +496,7 @@ class _Reindexing:
         entries_after: int,
         why: str,
     ) -> RemadeFile:
-        """A file with other bytes than the log makes; written here if the plan is applied."""
+        """The report of a file with other bytes than follow from the log; writes it if applied."""
         action = "create" if why == "missing" else "replace"
         if self._applies:
             if self._backup is not None:

@@ -81,7 +81,7 @@ class Swept:
 
     @property
     def end_fault(self) -> KsegError | None:
-        """The fault that ended the walk: `error`, or one for `stop`; None for an end in order.
+        """The fault that ended the walk: `error`, or one for `stop`; None if it ended in order.
 
         A torn tail, or one of zeros, is a fault here, but not at the end of a log.
         """
@@ -187,7 +187,7 @@ class _Sweep:
         self.watch: Callable[[BatchTable], None] | None = None
 
     def feed(self, table: BatchTable) -> bool:
-        """Take the next batches; returns whether to go on."""
+        """Process the next batches; return whether to go on."""
         sound, error = table, None
         in_order, *rest = self._survey(table)
         if in_order < len(table):
@@ -256,7 +256,7 @@ class _Sweep:
     # ---- epochs ----------------------------------------------------------------------------------
 
     def _note_epochs(self, table: BatchTable) -> KsegError | None:
-        """Note the epochs that begin in a table; returns the error of one that cannot."""
+        """Note the epochs that begin in a table; return the error of the first impossible one."""
         assert self._epochs is not None
         rows = epoch_rows(table, self._epochs)
         negative = rows[table.base_offset[rows] < 0]
@@ -345,7 +345,7 @@ def pass_over(error: KsegError) -> None:
 
 
 def no_next_offset(position: int | None = None) -> OffsetOverflowError:
-    """The error for a batch that takes the last offset, so that none is left for another."""
+    """The error for a batch with the last possible offset, after which no record can come."""
     return OffsetOverflowError(
         "no log can continue after this offset; kseg truncate removes its batch",
         position=position,

@@ -63,7 +63,7 @@ class TargetSegment:
     Attributes:
         base_offset: the offset in its name; no batch has a lower one.
         extents: whole batches, in the order of their offsets.
-        tail: batches after those, made by the caller.
+        tail: batches that come after the extents, made by the caller.
     """
 
     base_offset: int
@@ -374,7 +374,7 @@ class _Segments:
         self._bytes = 0
 
     def add(self, run: Span) -> None:
-        """Add batches that lie after all before; a run that no one segment can hold in parts."""
+        """Add batches that come after all others; a run too long for a segment is split."""
         bases_before = bisect_right(self._bases, run.first_offset)
         # The base of a segment that begins here: the log's own, if none of its offsets are used.
         new_base = run.first_offset

@@ -140,7 +140,7 @@ def _split_at_borders(run: Span, borders: Int64s) -> Iterator[Span]:
 
 
 def _stays_of(pieces: Sequence[Span], segments: Sequence[SegmentSeen]) -> list[bool]:
-    """Which pieces all best readings have, and do not lie in a segment of other offsets."""
+    """Which pieces are in all best readings, and not in a segment of other offsets."""
     first = np.array([piece.first_offset for piece in pieces], np.int64)
     last = np.array([piece.last_offset for piece in pieces], np.int64)
     batches = np.array([piece.batches for piece in pieces], np.int64)
@@ -163,7 +163,7 @@ def _stays_of(pieces: Sequence[Span], segments: Sequence[SegmentSeen]) -> list[b
 
 
 def _batch_kinds(pieces: Sequence[Span]) -> Int64s:
-    """A number for each piece, int64[n]; pieces of the same batches have the same one."""
+    """A number for each piece, int64[n]; pieces of the same batches have the same number."""
     places: dict[tuple[int, int], list[int]] = {}
     for number, piece in enumerate(pieces):
         places.setdefault((piece.first_offset, piece.last_offset), []).append(number)
@@ -272,7 +272,7 @@ def _in_all_readings(
 def _with_holes(
     pieces: Sequence[Span], stays: Sequence[bool], begin: int
 ) -> Iterator[tuple[Span, tuple[int, int]]]:
-    """Pieces that do not stay, each with the first and the last offset missing around it."""
+    """The pieces that do not stay, each with the first and last offset missing around it."""
     waiting: list[Span] = []
     for piece, stay in zip(pieces, stays, strict=True):
         if stay:
@@ -284,7 +284,7 @@ def _with_holes(
 
 
 def _refusal(piece: Span, placed: Sequence[Span], hole: tuple[int, int]) -> Span:
-    """A piece that does not stay, with the reason and the offsets that it may have.
+    """A piece that does not stay, with the reason and the places where its offsets may belong.
 
     `hole` has the first and the last offset that the placed pieces lack around it.
     """
@@ -320,7 +320,7 @@ def _marks(table: BatchTable) -> Iterator[tuple[int, ...]]:
 def _without_doubts(
     placed: list[Span], segments: Sequence[SegmentSeen], agrees: Agrees
 ) -> tuple[list[Span], list[Span]]:
-    """Take out doubtful batches beside the only gap of a log that is dense elsewhere.
+    """Remove doubtful batches beside the only gap of a log that is dense elsewhere.
 
     A single batch there may be data of a record, if `agrees` does not confirm it. Returns the runs
     that stay, and the batches.
@@ -382,7 +382,7 @@ def _gap_positions(run: Span) -> Iterator[int]:
 
 
 def _join_runs(runs: Iterable[Span]) -> list[Span]:
-    """Runs that follow each other in a file, as one."""
+    """Join runs that follow each other in a file."""
     joined: list[Span] = []
     for run in runs:
         add_span(joined, run)

@@ -155,7 +155,7 @@ class _Damage:
         self.is_any = bool(damaged)
 
     def may_hide(self, first: Int64s, end: Int64s) -> Bools:
-        """bool[n]: which offsets without a batch between others may be lost."""
+        """Which offsets without a batch may have been lost, bool[n]."""
         return np.searchsorted(self._stated, first) < np.searchsorted(self._stated, end)
 
     def between(
@@ -398,7 +398,7 @@ def _read_segment(
 
 
 def _entries(files: SegmentFiles) -> OffsetEntries | None:
-    """The entries of a segment's offset index, as far as it is readable."""
+    """The entries of a segment's offset index that can be read."""
     if files.index is not None:
         with (
             suppress(CorruptIndexError, UnreadableError, OSError),
@@ -432,7 +432,7 @@ class _UnkeptBytes:
                     yield Span(self._path, first, last - first, reason="unreadable")
 
     def _parts(self, start: int, end: int, spans: Iterable[Span]) -> Iterator[Span]:
-        """A gap cut where damaged batches and sound runs in it begin and end."""
+        """Split a gap where damaged batches and sound runs in it begin and end."""
         for span in spans:
             if span.end <= start:
                 continue
@@ -458,9 +458,9 @@ class _UnkeptBytes:
         """Why the bytes are not kept: a word of `REASONS`.
 
         Args:
-            start, end: their positions.
-            head: the first of them.
-            header: what they are as a header; None if they are none.
+            start, end: the positions of the bytes.
+            head: the first of these bytes.
+            header: these bytes as a header; None if they are no header.
         """
         if not any(head) and len(head) >= ENTRY_BYTES_MIN:
             return "zeros" if self._log.is_zero(start, end) else "batch-length"
@@ -482,7 +482,7 @@ class _UnkeptBytes:
 
 
 def _without_unreadable(span: Span, bad: list[tuple[int, int]]) -> Iterator[Span]:
-    """A span without the ranges of it that the disk cannot read."""
+    """A span without those ranges that the disk cannot read."""
     start = span.position
     for first, last in (*bad, (span.end, span.end)):
         if start < min(first, span.end):
@@ -507,7 +507,7 @@ class _Proved:
         self._at, self._agrees = 0, False
 
     def next_after(self, position: int) -> int | None:
-        """The first proved position after a position; the positions asked for must ascend."""
+        """The first proved position after a position; positions of calls must ascend."""
         at = bisect_right(self._proved_positions, position)
         proved_position = self._proved_positions[at] if at < len(self._proved_positions) else None
         while self._at < len(self._positions):
@@ -533,7 +533,7 @@ class _Proved:
         return False
 
     def _is_named(self, number: int) -> bool:
-        """Whether a sound batch begins where an entry says, with the offset that it says."""
+        """Whether a sound batch begins at the position of an entry and has the entry's offset."""
         position, offset = int(self._positions[number]), int(self._offsets[number])
         table = self._log.batch_at(position) if position < self._log.size else None
         if table is None or not len(table) or table.crc_ok[0] != 1:
@@ -674,7 +674,7 @@ class Chains:
     # ---- runs ------------------------------------------------------------------------------------
 
     def _run_at(self, position: int, number: int) -> int | None:
-        """The run, from a number on, one of whose batches begins at a position; cut there."""
+        """The number of the run with a batch that begins at a position; the run is split there."""
         run_number = bisect_right(self._starts, position, lo=number) - 1
         if run_number < number or self._runs[run_number].end <= position:
             return None

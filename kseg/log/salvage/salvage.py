@@ -90,7 +90,7 @@ class Quarantined:
     Attributes:
         source: the bytes in the log file.
         path: the file, below the directory beside OUT.
-        position: byte in it where they begin.
+        position: the position in that file where they begin.
     """
 
     source: Span
@@ -151,13 +151,13 @@ class SalvagedPartition(Documented):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is lost, and all that is kept can be read."""
+        """Whether nothing is lost, and all kept records can be read."""
         is_harmless = (span.reason in HARMLESS | _NOTHING for span in self.unprovable)
         return not (self.lost or self.undecodable) and all(is_harmless)
 
     @property
     def lost_records(self) -> int | None:
-        """How many records are lost; at most, where one range says so; None if not known."""
+        """The number of lost records, the most if a range is not certain; None if unknown."""
         records = 0
         for lost_range in self.lost:
             if lost_range.last_offset is None:
@@ -172,7 +172,7 @@ class SalvagedPartition(Documented):
 
     @property
     def unproved_batches(self) -> int:
-        """How many readable batches after damage are not kept, since nothing proves them."""
+        """How many readable batches after damage are left out, since nothing proves them."""
         return sum(span.batches for span in self.unprovable if span.reason == "not-anchored")
 
     @property
@@ -278,7 +278,7 @@ class SalvagePlan(Table):
 
     @property
     def title(self) -> str:
-        """The output, and the bytes and offsets that it has and has not."""
+        """One line with the output directory, its bytes, and the number of lost ranges."""
         return (
             f"{self.out}: {len(self.partitions)} partitions, {self.kept_bytes} of {self.bytes} "
             f"bytes kept, {len(self.lost)} ranges of offsets lost"
@@ -371,7 +371,7 @@ _QUORUM_STATE = "quorum-state"
 
 
 def up_to_first_gap(partition: ProvablePartition) -> tuple[ProvablePartition, tuple[Path, ...]]:
-    """The part of the log of KRaft that may be kept, and the files that belong to it.
+    """The part of the log of KRaft up to its first gap, and the files that belong to it.
 
     Raises:
         KsegError, OSError: a file has changed, or cannot be read.
@@ -514,7 +514,7 @@ def _sources(
 
 
 def _total_progress(progress: Progress | None, total: int) -> Callable[[Path, int, int], None]:
-    """A function that takes the progress of several partitions, and reports it as one number."""
+    """A function for the progress of each partition, which reports the sum of all."""
     searched: dict[Path, int] = {}
 
     def note(path: Path, done: int, _total: int) -> None:
@@ -533,7 +533,7 @@ def _put_plan(
     tier: TierLike,
     put: Put,
 ) -> None:
-    """Plan one partition, and put its plan: its sound batches, the segments for them, markers."""
+    """Plan one partition and put its plan: sound batches, their segments, and abort markers."""
     provable = read_provable(path, progress=partial(note, path))
     files: tuple[Path, ...] = ()
     is_kraft = partition.topic == CLUSTER_METADATA
@@ -613,7 +613,7 @@ def _undecodable_batches(runs: Sequence[Span]) -> Iterator[LostOffsets]:
 def _with_tail(
     segments: tuple[TargetSegment, ...], tail: bytes, end: int
 ) -> tuple[TargetSegment, ...]:
-    """The segments with batches after the last one, or in a new one where it is full."""
+    """The segments with the tail added to the last one, or to a new one if that is full."""
     last = segments[-1]
     size = sum(extent.size for extent in last.extents) + len(tail)
     if size <= INT32_MAX and end + len(tail) - last.base_offset <= INT32_MAX:
@@ -637,7 +637,7 @@ def _quarantine(beside_target: Path, parts: Sequence[Quarantined]) -> None:
 
 
 def _copy(source: MappedFile, span: Span, file: io.WriteFile, position: int) -> None:
-    """Copy bytes that are not kept; those that the disk does not give stay zeros."""
+    """Copy bytes that are not kept; bytes that the disk cannot read stay zeros."""
     for start in range(0, span.size, _COPIED_BYTES):
         size = min(_COPIED_BYTES, span.size - start)
         try:

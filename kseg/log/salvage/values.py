@@ -85,7 +85,7 @@ class Span(Documented):
         return self.records == self.last_offset - self.first_offset + 1
 
     def and_then(self, following: Span) -> Span:
-        """Join this span and the one that follows it in its file."""
+        """This span joined with the next one in its file."""
         are_counted = self.records is not None and following.records is not None
         return replace(
             self,
@@ -97,7 +97,7 @@ class Span(Documented):
 
 
 def add_span(spans: list[Span], span: Span) -> None:
-    """Add a span to others, joined to the last one if it follows that in the same file."""
+    """Append a span; if it follows the last one in the same file, the two are joined."""
     if spans and (spans[-1].path, spans[-1].end) == (span.path, span.position):
         spans[-1] = spans[-1].and_then(span)
     else:
@@ -172,7 +172,7 @@ class ProvablePartition:
 
     @property
     def is_dense(self) -> bool:
-        """Whether nothing says that compaction took records."""
+        """Whether nothing shows that compaction has removed records."""
         return is_dense(self.runs, self.segments)
 
     @property
@@ -230,7 +230,7 @@ def _positions(runs: Iterable[Span], runs_begun: list[Span]) -> Iterator[tuple[i
 
 
 def span_of(path: str, table: BatchTable) -> Span:
-    """The batches of a table as one span."""
+    """One span for all batches of a table."""
     position, counts = int(table.position[0]), table.record_count
     return Span(
         path,
@@ -339,7 +339,7 @@ class Transactions:
         self.damaged.sort(key=lambda transaction: transaction.first_offset)
 
     def _note_batch(self, header: BatchHeader) -> None:
-        """Note a batch of a transaction, or the marker that ends it."""
+        """Process a batch of a transaction, or the marker that ends it."""
         producer = header.producer_id
         if not header.is_control:
             first = self._open.get(producer, (header.base_offset,))[0]

@@ -144,7 +144,7 @@ def place(
 
 
 def _refusal(refused: int, base_offset: int, last_offset: int, before: Placement) -> KsegError:
-    """Why a batch of this last offset cannot have its entry after those before.
+    """Why a batch with this last offset cannot have its entry after the present ones.
 
     Source: Kafka OffsetIndex.append, TimeIndex.maybeAppend.
     """
@@ -271,7 +271,7 @@ class DerivedEntries:
         )
 
     def add(self, table: BatchTable) -> tuple[int, KsegError | None]:
-        """Place entries for batches; returns their number, and the fault after them."""
+        """Place entries for batches; return how many were placed, and the fault after them."""
         placed = place(
             table,
             self.position,
@@ -289,7 +289,7 @@ class DerivedEntries:
         return placed.placed, placed.refusal
 
     def closing_entry(self) -> bytes:
-        """The entry for the largest timestamp, if the last one is not of it."""
+        """The entry for the largest timestamp; None if the last entry has it."""
         if self.latest.timestamp <= self._indexed.time.timestamp:
             return b""
         timestamp, offset = self.latest

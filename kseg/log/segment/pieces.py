@@ -107,7 +107,7 @@ class Reading:
             yield from self._read_by_tables(start)
 
     def _read_fast(self, log: LogFile, start: int) -> Iterator[RecordColumns]:
-        """Pieces out of one view of the file after the other; unusual batches go through tables."""
+        """Read pieces from views of the file, one after the other; unusual batches by tables."""
         size, limit = self._segment.size, self._limit
         reader = PieceReader(self._request, self._workspace, source=self._source)
         kernel = reader.kernel
@@ -194,9 +194,9 @@ class Reading:
             self._ahead = _Ahead.of(table, self._keep(table), self._request.offset_end)
 
     def _is_unreadable(self, log: LogFile, position: int, size: int) -> bool:
-        """Whether part of a batch cannot be read from disk, where damage is reported.
+        """Whether the disk cannot read part of a batch, if damage is to be reported.
 
-        A walk that goes on after the batch searches for the next one then; a walk that raises at
+        In that case a walk that goes on searches for the next batch; a walk that raises at
         the first damage does not need to know.
         """
         if self._report is None:
@@ -204,7 +204,7 @@ class Reading:
         return any(True for _ in log.unreadable_ranges(position, min(position + size, log.size)))
 
     def _read_by_tables(self, start: int, *, last: int | None = None) -> Iterator[RecordColumns]:
-        """Pieces of all batches from `start` on; `last` is the position of one before it."""
+        """Pieces of all batches from `start` on; `last` is the position of a batch before."""
         yield from self._tables(start, self._limit, last, one_tile=False)
 
     def _tables(

@@ -54,7 +54,7 @@ class BatchLocation:
 
 @frozen_dataclass
 class RecordLocation:
-    """The record that a time leads to, and the batch that holds it."""
+    """The record found for a time, and its batch."""
 
     offset: int
     timestamp: int
@@ -324,10 +324,10 @@ class Segment(Closing):
         return join_tables(self.headers(), self.size)
 
     def stop_fault(self, table: BatchTable) -> KsegError | None:
-        """The error for the end of a walk; a torn tail of the last segment is none.
+        """The error for the end of a walk; a torn tail of the last segment is no error.
 
         Args:
-            table: the last one of a walk.
+            table: the last table of a walk.
 
         Returns:
             The error with path, position and reason, not raised; None for an end in order.
@@ -532,10 +532,10 @@ class Segment(Closing):
         self._log.expect(end_position)
 
     def start_of(self, request: Request) -> int:
-        """A position from which on all records of a request lie, by the indexes.
+        """A position, from the indexes, after which all records of a request begin.
 
         Args:
-            request: its bounds of offsets and times count.
+            request: only its bounds of offsets and times count.
         """
         start = 0
         if request.offset_start > self.base_offset:

@@ -41,7 +41,7 @@ KINDS: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNIN
 
 
 def attempt(*steps: Callable[[], object]) -> None:
-    """Take every step, also after one has failed; then raise the first error."""
+    """Do every step, even after one has failed; then raise the first error."""
     errors = []
     for step in steps:
         try:
@@ -371,7 +371,7 @@ class SegmentWriter(Closing):
         self.config = config
 
     def _drop_places(self) -> None:
-        """Take over the state of `places`, and drop it, before another change."""
+        """Copy the state of `places` into this object, and drop it, before another change."""
         places, self._places = self._places, None
         if places is not None:
             self._latest = TimeIndexEntry(*places.latest)
@@ -407,7 +407,7 @@ class SegmentWriter(Closing):
         return full or not 0 <= largest_offset - self.base_offset <= INT32_MAX
 
     def waited_for_roll_ms(self, now_ms: int, timestamp: int) -> int:
-        """The age that counts for rolling in ms: by the records' time if they have one.
+        """The age in ms that decides about rolling, by the records' time if they have one.
 
         Source: Kafka `LogSegment.timeWaitedForRoll`.
         """

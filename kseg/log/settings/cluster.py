@@ -341,7 +341,7 @@ class Cluster:
             self._apply(record, place)
 
     def _note_unknown(self, record: InternalRecord, record_place: Place) -> None:
-        """A type or version that is not known; other known types bear on nothing here.
+        """Note a type or version that is not known, if it may bear on deletion.
 
         Records of partitions tell where replicas are, and nothing about deletion. A newer version
         without fields that are not known says what the known version says.
@@ -375,7 +375,7 @@ class Cluster:
             self.notes.append(text)
 
     def _apply(self, record: InternalRecord, record_place: Place) -> None:
-        """Apply a record by its type: a function of its own, or a fact that is set or removed."""
+        """Apply a record according to its type: call a function for it, or set or remove a fact."""
         name, value = record.name or "", record.value
         assert isinstance(value, dict)
         applied = _ALL_APPLIED.get(name)
@@ -392,7 +392,7 @@ class Cluster:
             self.facts[kind].pop(tuple(value[key] for key in keys), None)
 
     def stray_reason(self, partition: TopicPartition, topic_id: UUID, node_id: int | None) -> str:
-        """Why a partition's directory is not this node's any more; nothing if it is, or may be.
+        """Why a partition's directory is not this node's any more; empty if it is, or may be.
 
         Source: Kafka `LogManager.isStrayKraftReplica`.
         """
@@ -437,7 +437,7 @@ class Cluster:
         self.counts.pop(topic_id, None)
 
     def _assign(self, value: dict[str, Any], record_place: Place) -> None:
-        """A partition, or a change of one; None leaves a field as it is.
+        """Add a partition, or change one; None leaves a field as it is.
 
         Source: Kafka `PartitionRegistration.merge`.
         """
@@ -487,7 +487,7 @@ class Cluster:
                     assigned.elr, assigned.last_known_elr, assigned.place = (), (), record_place
 
     def _configure(self, value: dict[str, Any], record_place: Place) -> None:
-        """Set or remove a configuration.
+        """Set or remove a setting of a resource.
 
         A change counts for `changes` if it comes after their begin, and not with the making of its
         topic.

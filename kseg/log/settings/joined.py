@@ -158,7 +158,7 @@ class PartitionSettings:
         return self._with_why(compaction_rules(self._known_topics, self.topic, self.config))
 
     def _with_why(self, rules: RetentionRules) -> RetentionRules:
-        """Add why the topic's own configuration is not known."""
+        """Add the reason why the topic's own configuration is not known."""
         if rules.skipped == POLICY_UNKNOWN and self.why:
             return replace(rules, why=f"{rules.why}; {self.why}")
         return rules
@@ -172,7 +172,7 @@ class PartitionSettings:
 
     @property
     def _is_untouched(self) -> bool:
-        """Whether nothing at all is to go; the log of KRaft has rules of its own."""
+        """Whether nothing is to be deleted at all; the log of KRaft has rules of its own."""
         return self.topic != CLUSTER_METADATA and self.skipped in UNTOUCHED
 
     def to_json(self) -> dict[str, dict[str, str]]:
@@ -200,10 +200,10 @@ class SettingSources:
     supposed: Mapping[str, str] | None = None
 
     def check(self) -> None:
-        """Refuse invalid settings, also those that no partition asks for.
+        """Refuse invalid settings, even those that no partition uses.
 
         Raises:
-            ValueError: names it.
+            ValueError: names the setting.
         """
         for settings in (self.config, self.supposed or {}, *self.topic_config.values()):
             LogConfig.from_kafka(settings)
@@ -256,7 +256,7 @@ class SettingSources:
 
 @frozen_dataclass
 class _DirectoryFacts:
-    """The topics, the cluster and the node of a data directory; why the cluster is not known."""
+    """The facts of a data directory: topics, cluster, node; and why the cluster is not known."""
 
     topics: KnownTopics
     cluster: Cluster | None
@@ -385,7 +385,7 @@ class Settings(Table):
 
 
 def _topic_and_number(directory: Path) -> tuple[str | None, int | None]:
-    """The topic and the number of a partition, as far as its directory names them."""
+    """The topic and the number of a partition, if its directory names them."""
     return partition_of(directory) or (None, None)
 
 
@@ -579,7 +579,7 @@ class _PartitionSources:
         return self._deleting_defaults() | plain | broker | supposed_values
 
     def _deleting_defaults(self) -> Values:
-        """Kafka's defaults that decide on deletion, if all stronger sources were read.
+        """Kafka's defaults that decide on deletion; empty unless all stronger sources were read.
 
         That is the topic's configuration, the broker's and its file. Files are changed by them only
         if the metadata log is whole to its end, and for no topic of Kafka's own.
@@ -604,7 +604,7 @@ class _PartitionSources:
         return defaults
 
     def _accept_values(self, values: Values) -> Values:
-        """The values that Kafka would take; another is a finding, and nothing is deleted then."""
+        """The values that Kafka would accept; for others, note a finding and delete nothing."""
         sound = {}
         for name, setting in values.items():
             refusal = "" if name == REMOTE_STORAGE else refusal_of(name, setting.value)

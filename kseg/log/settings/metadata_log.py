@@ -283,7 +283,7 @@ def check_snapshot(path: StrPath) -> None:
 
 
 def bootstrap_level(path: StrPath) -> int:
-    """The metadata version in a bootstrap file; a torn end of the file is no fault for a node.
+    """The metadata version in a bootstrap file; a torn end of the file is allowed, as for a node.
 
     Raises:
         KsegError: it is damaged, or has no metadata version.
@@ -384,7 +384,7 @@ def _is_whole(segments: Sequence[SegmentFiles], snapshot_end: int) -> bool:
 def _records_from(
     segments: Sequence[SegmentFiles], offsets: tuple[int, int | None], on_error: OnError | None
 ) -> Iterator[_MetadataRecord]:
-    """The records of a log in a range of offsets; no segment that ends before it is read."""
+    """The records of a log in a range of offsets; segments that end before it are not read."""
     start, end = offsets
     for index, segment in enumerate(segments):
         is_late = end is not None and segment.base_offset >= end
@@ -437,7 +437,7 @@ def metadata_home(directories: Sequence[Path], metadata_directory: StrPath | Non
 
 
 def metadata_beside(directory: Path) -> Path | None:
-    """A directory beside this one with the metadata log of the same broker, by its ids.
+    """A directory beside this one with the metadata log of the same broker, found by its ids.
 
     It is named and not read: it may be an old copy. Beside a URL is the rest of the store, which is
     not looked through.
@@ -453,13 +453,13 @@ def metadata_beside(directory: Path) -> Path | None:
 
 
 def why_no_metadata_log(directory: Path) -> str:
-    """Why the settings of topics are not known here, and which option names their place."""
+    """Why the settings of topics are not known here, and which option names their directory."""
     beside = metadata_beside(directory)
     return _NO_LOG if beside is None else f"{_LOG_BESIDE} {command_line('--metadata-dir', beside)}"
 
 
 def group_by_broker(homes: Iterable[Path]) -> list[list[Path]]:
-    """Data directories by broker, in order; one whose ids are not known is by itself."""
+    """Data directories, grouped by broker, in order; one with unknown ids is its own group."""
     groups: dict[object, list[Path]] = {}
     for directory in homes:
         groups.setdefault(_broker_of(directory) or directory, []).append(directory)
@@ -467,7 +467,7 @@ def group_by_broker(homes: Iterable[Path]) -> list[list[Path]]:
 
 
 def _broker_of(home: Path) -> tuple[str, int] | None:
-    """Cluster and node of a data directory; None where its ids are not known."""
+    """Cluster and node of a data directory; None if its ids are not known."""
     try:
         ids = metadata.read_meta_properties(home / FileKind.META_PROPERTIES.value)
     except (CorruptIndexError, LimitExceededError, OSError):

@@ -140,7 +140,7 @@ def partition_paths(
 
 
 def usual_rules(settings: Settings, path: Path) -> RetentionRules:
-    """The rules of retention of a partition; Kafka's defaults count where no source has a value.
+    """The rules of retention of a partition; Kafka's defaults count if no source has a value.
 
     Raises:
         ValueError, OSError: as `Settings.of` raises them.

@@ -161,14 +161,14 @@ def _manifest(root: Any) -> Manifest:
 
 
 def _number(value: Any, least: int = 0, most: int = INT32_MAX) -> int:
-    """A whole number of a manifest; TierError if it is none within these bounds."""
+    """A whole number in a manifest; TierError if it is not one within these bounds."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise TierError(f"a size or position is not within {least} to {most}")
     return value
 
 
 def _indexes(segment_indexes: Any) -> dict[str, tuple[int, int]]:
-    """The position and the size of each index in the object that has all of them."""
+    """The position and the size of each index in the object that contains all of them."""
     ranges = {}
     for extension, name in INDEXES.items():
         index = segment_indexes.get(name) if name == "transaction" else segment_indexes[name]
@@ -233,7 +233,7 @@ def decode_chunk_sizes(data: bytes, count: int) -> list[int]:
 def _metadata(
     metadata: Any, size: int
 ) -> tuple[RemoteSegment | None, tuple[str | None, str | None, int | None]]:
-    """The segment, and its topic, topic id and partition, as the broker knew them."""
+    """The segment, and its topic, topic id and partition, as the broker described them."""
     if metadata is None:
         return None, (None, None, None)
     whole = metadata["remoteLogSegmentId"]
@@ -410,7 +410,7 @@ class ChunkedFile(RangedFile):
         return start // size * size, min(-(-end // size) * size, self.size)
 
     def _fetch(self, start: int, end: int) -> tuple[memoryview, KsegError | None]:
-        """The bytes of a range of the segment, out of its chunks; up to a bad one and its error."""
+        """Read a range of the segment from its chunks, up to a bad chunk; and that one's error."""
         chunks, size = self._manifest.chunks, self._manifest.chunk_size
         first, last = start // size, -(-end // size)
         raw = self._source(chunks[first], chunks[last])

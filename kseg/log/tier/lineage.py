@@ -72,7 +72,7 @@ class RemoteSegment:
 
 
 class Span(NamedTuple):
-    """The offsets that one segment gives: from `start` to before `end`."""
+    """The offsets that readers get from one segment: from `start` to before `end`."""
 
     segment: RemoteSegment
     start: int
@@ -94,7 +94,7 @@ class _Epoch:
         self.highest = -1
 
     def put(self, segment: RemoteSegment, start: int, end: int) -> None:
-        """Put a segment with these offsets of the epoch; it replaces segments that it covers."""
+        """Add a segment with these offsets of the epoch; it replaces segments that it covers."""
         while self.starts and self.starts[-1] >= start and self.highest <= end:
             del self.segments[self.starts.pop()]
         if start not in self.segments:
@@ -119,7 +119,7 @@ class EpochIndex:
             self._epochs.setdefault(epoch, _Epoch()).put(segment, start, end)
 
     def remove(self, segment: RemoteSegment) -> None:
-        """Remove a copy whose removal has begun; the highest offsets stay."""
+        """Remove a copy whose deletion has begun; the highest offsets stay."""
         for epoch, start, _end in _ranges(segment):
             epoch_segments = self._epochs.get(epoch)
             if epoch_segments is None or start not in epoch_segments.segments:
@@ -214,7 +214,7 @@ def is_within(
 
 
 def without_empty(entries: Sequence[EpochEntry]) -> tuple[EpochEntry, ...]:
-    """Epochs without empty ones: the next epoch begins at the same offset."""
+    """Epochs without empty ones, whose next epoch begins at the same offset."""
     not_empty = [
         entry
         for entry, following in pairwise((*entries, EpochEntry(-1, -1)))

@@ -78,7 +78,7 @@ class Replay:
         self.faults: list[KsegError] = []
 
     def take(self, segment: RemoteSegment) -> None:
-        """Take the record that begins a segment.
+        """Process the record that begins a copy of a segment.
 
         Raises:
             TierError: its offsets contradict each other, or the id is known.
@@ -89,7 +89,7 @@ class Replay:
         self.segments[segment.id] = segment
 
     def update(self, id_: str, state: int, event_ms: int, custom: bytes | None) -> None:
-        """Take a change of a segment's state.
+        """Process a change of a copy's state.
 
         Raises:
             TierError: the segment is not known, or cannot have this state now; nothing changes.
@@ -223,7 +223,7 @@ def open_object(stored: StoredObject) -> MappedFile:
 
 
 def read_object(stored: StoredObject, *, bytes_max: int, at: int = 0, size: int = -1) -> memoryview:
-    """A small object, or a part of it.
+    """Read a small object, or a part of it.
 
     Raises:
         LimitExceededError: it is larger than it may be.
@@ -296,7 +296,7 @@ class SegmentObjects:
         return self._manifest
 
     def has(self, extension: str) -> bool:
-        """Whether there is such a file; for a manifest's indexes, whether there may be."""
+        """Whether there is such a file; for indexes in a manifest, whether there may be."""
         if extension == "log" or not self.is_chunked:
             return extension in self.places
         if self._manifest is not None:
@@ -393,7 +393,7 @@ class TierPath(PosixPath):
 
     @classmethod
     def of(cls, objects: SegmentObjects, extension: str) -> TierPath:
-        """The path of a file of a segment, whether it is there or not."""
+        """The path of a file of a segment, whether it exists or not."""
         try:
             url = objects.object_of(extension).url
         except FileNotFoundError as error:
@@ -523,7 +523,7 @@ def listed(root: str) -> Iterator[StoredObject]:
 
 
 def grouped(objects: Iterable[StoredObject]) -> list[Group]:
-    """Group by partition the objects whose names follow one of the layouts; ignore others."""
+    """Group the objects whose names follow one of the layouts by partition; ignore others."""
     groups: dict[str, Group | None] = {}
     for stored in objects:
         directory, _, name = stored.url.rpartition("/")

@@ -101,7 +101,7 @@ class TierLog:
 
     @property
     def finished(self) -> tuple[RemoteSegment, ...]:
-        """The finished copies, even those that no reader gets."""
+        """The finished copies, even those that no reader uses."""
         segments = (copy.segment for copy in self.copies.values())
         return tuple(
             segment for segment in segments if segment.state is SegmentState.COPY_SEGMENT_FINISHED
@@ -203,7 +203,7 @@ class Tier:
 
     @classmethod
     def beside(cls) -> Tier:
-        """A tier of which only the metadata topic beside a partition is known: no objects."""
+        """A tier without objects: only the metadata topic beside a partition is known."""
         return cls("", _groups=[])
 
     @property
@@ -330,7 +330,7 @@ class _LogBuilder:
         }
 
     def _topic_id(self, groups: list[Group], replays: dict[str, Replay]) -> str | None:
-        """The id of the topic, by the first of those that know it.
+        """The id of the topic, from the first source that has it.
 
         Raises:
             TierError: the tier knows more than one.
@@ -356,7 +356,7 @@ class _LogBuilder:
         return next(iter(ids), None)
 
     def _is_own(self, group: Group) -> bool:
-        """Whether a group is of the topic, and not of one whose name only ends like it."""
+        """Whether a group belongs to the topic, and not to one whose name only ends like it."""
         for key, stored_objects in group.segments.items():
             with suppress(KsegError, OSError, KeyError):
                 manifest = self._objects(*key, stored_objects, group.directory).manifest
@@ -442,7 +442,7 @@ class _LogBuilder:
             return error
 
     def _note_unread(self, fault: KsegError | OSError, objects: SegmentObjects, id_: str) -> None:
-        """Note a copy whose offsets are not known, for a fault."""
+        """Note a copy whose offsets are not known, because of a fault."""
         self.faults.append(fault)
         # An empty segment is never read, so its fault would stay unnoticed.
         start, size = objects.base_offset, getattr(objects.places.get("log"), "size", 0) or 1
@@ -471,7 +471,7 @@ class _LogBuilder:
     def _copy_of_contents(
         self, objects: SegmentObjects, key: tuple[int, str], _after: int | None
     ) -> Copy | None:
-        """The copy as its objects show it: the end by the last batch, and the epochs beside it."""
+        """The copy as its objects show it: end from the last batch, epochs from those beside it."""
         end = _end(objects)
         if end is None:
             raise TierError("no batch is in it", path=objects.places["log"].url)
@@ -502,7 +502,7 @@ class _LogBuilder:
     # ---- what is read ----------------------------------------------------------------------------
 
     def _lineage(self, groups: list[Group], copies: list[Copy]) -> tuple[EpochEntry, ...]:
-        """The log's own epochs; where it has none, those that its newest segment was copied with.
+        """The log's own epochs; if it has none, those that its newest segment was copied with.
 
         Raises:
             OSError: the log's checkpoint cannot be read.
@@ -526,7 +526,7 @@ class _LogBuilder:
     def _spans(
         self, index: EpochIndex, lineage: tuple[EpochEntry, ...], copies: list[Copy]
     ) -> tuple[Span, ...]:
-        """The offsets that remote segments give: from the log's start to its local part."""
+        """The offsets of remote segments: from the log's start to its local part."""
         spans = list(index.spans(lineage))
         for segment, _objects in sorted(self.unread, key=lambda copy: -copy.segment.start_offset):
             first = segment.start_offset
@@ -555,7 +555,7 @@ class _LogBuilder:
     def _view(
         self, copies: list[Copy], spans: tuple[Span, ...], lineage: tuple[EpochEntry, ...]
     ) -> LogView:
-        """A view of the log whose first segments are those of the tier, then the local ones."""
+        """A view of the log: the segments of the tier, then the local ones."""
         objects = {copy.segment.id: copy.objects for copy in (*copies, *self.unread)}
         remote = [_info(span, objects[span.segment.id]) for span in spans]
         snapshots = [
@@ -641,7 +641,7 @@ def _epochs_of(objects: SegmentObjects) -> tuple[EpochEntry, ...]:
 
 
 def _index_by_lineage(copies: list[Copy], lineage: tuple[EpochEntry, ...]) -> EpochIndex:
-    """An index of copies whose order is not known: those that a lineage agrees with count last."""
+    """An index of copies whose order is unknown: those that agree with a lineage are put last."""
     index = EpochIndex()
     order = [
         (is_within(segment, lineage), segment.event_ms, segment.start_offset, segment)

@@ -420,7 +420,7 @@ def validate_replica(
 
 
 def _first_offset_inside(view: memoryview, table: BatchTable) -> int:
-    """The first offset of messages; compressed ones are inflated for it."""
+    """The first offset of messages; a compressed one is inflated for it."""
     request = Request(columns=("offset",), max_rows=1, control=True)
     with suppress(KsegError):
         for columns in decode(view, table[:1], request):
@@ -495,7 +495,7 @@ class _Append:
 
 
 def _choose(append: _Append, source: Compression) -> ValidatedBatch:
-    """Choose between keeping everything in place and rebuilding it; `source` is the codec now."""
+    """Choose whether to keep everything in place or to rebuild it; `source` is the codec now."""
     rules, table = append.rules, append.table
     target = source if rules.compression is None else rules.compression
     if not len(table):
@@ -601,7 +601,7 @@ def _validate_compressed(
 
 
 def _examine(append: _Append, first: BatchHeader, *, skip: bool) -> tuple[Inflated, RecordCounts]:
-    """Check every batch and record; gives the inflated bytes, too, for a later rebuild.
+    """Check every batch and record; also return the inflated bytes, for a later rebuild.
 
     Args:
         append: the batches.

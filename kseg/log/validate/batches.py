@@ -87,7 +87,7 @@ def check_end(table: BatchTable, size: int) -> None:
 
 
 def check_last_offset(last_offset: int) -> None:
-    """Refuse an append after which the log would have no next offset.
+    """Refuse an append after which no offset would be left.
 
     Raises:
         OffsetOverflowError: it ends at 2^63 - 1, or would end even further.
@@ -100,7 +100,7 @@ def check_last_offset(last_offset: int) -> None:
 
 
 def out_of_order(table: BatchTable, before: int) -> Bools:
-    """bool[n]: batches that end before they begin, or do not begin after the one before.
+    """Which batches end before they begin, or do not begin after the batch before; bool[n].
 
     A recovery cuts a log there, in kseg's own way (`kseg._kernels.placement.survey_rows`, strict).
 
@@ -461,8 +461,8 @@ def examine_entries(
     """Check uncompressed messages of magic 0 or 1, each of them a batch, against the rules.
 
     Raises:
-        InvalidRecordError: a message of another magic than the first, or refused by itself.
-        InvalidTimestampError: refused for its time.
+        InvalidRecordError: a message has another magic than the first, or is refused by itself.
+        InvalidTimestampError: a message is refused because of its time.
     """
     magic = int(table.magic[0])
     look = partial(

@@ -170,7 +170,7 @@ class ValidatedBatch:
 
     @property
     def next_offset(self) -> int:
-        """The offset after the last one."""
+        """The offset after the last record."""
         return self.last_offset + 1
 
     @property
@@ -183,7 +183,7 @@ class ValidatedBatch:
         return len(self.head) + len(self.tail)
 
     def parts(self) -> tuple[bytes, memoryview | bytes]:
-        """Head and tail, for one gathering write."""
+        """Head and tail, to be written by one call."""
         return self.head, self.tail
 
     def to_bytes(self) -> bytes:

@@ -231,7 +231,7 @@ def append_as_follower(
 
 
 def nothing_appended(state: LogState, trimmed_bytes: int = 0) -> AppendResult:
-    """The result for no whole batch; there may be the beginning of one."""
+    """The result if there is no whole batch; there may be the beginning of one."""
     return AppendResult(log_start_offset=state.log_start_offset, trimmed_bytes=trimmed_bytes)
 
 
@@ -241,7 +241,7 @@ def nothing_appended(state: LogState, trimmed_bytes: int = 0) -> AppendResult:
 def _lead_as_usual(
     state: LogState, view: memoryview, rules: AppendRules, now_ms: int
 ) -> AppendResult | None:
-    """Append one sound batch that gets its offsets; None, and nothing done, if it is unusual."""
+    """Append one sound batch that gets its offsets; returns None, nothing done, if unusual."""
     entries, first = state.epochs.entries, state.log_end.offset
     if not entries or entries[-1].epoch != rules.leader_epoch:
         return None
@@ -265,7 +265,7 @@ def _lead_as_usual(
 def _follow_as_usual(
     state: LogState, view: memoryview, leader_epoch: int | None
 ) -> AppendResult | None:
-    """Append sound batches that keep their offsets; None, and nothing done, if one is unusual."""
+    """Append sound batches that keep their offsets; returns None, nothing done, if unusual."""
     entries = state.epochs.entries
     if not entries:
         return None
@@ -327,7 +327,7 @@ def _write(
 
 
 def _caller_bytes(data: Batch, origin: AppendOrigin) -> memoryview:
-    """The bytes; batches that were encoded in a row each count from 0, as a producer sends them."""
+    """The bytes; offsets of encoded batches are set to count from 0, as a producer sends them."""
     if not isinstance(data, EncodedBatch):
         return _immutable_bytes(data)
     if origin is AppendOrigin.CLIENT and data.magic >= 2 and data.base_offset:
@@ -390,7 +390,7 @@ def headers_and_epochs(
 
 
 def epochs_with(entries: tuple[EpochEntry, ...], table: BatchTable) -> tuple[EpochEntry, ...]:
-    """The epochs of a log and the epochs that batches bring; magic 0 and 1 remove all of them.
+    """The epochs of a log with those of new batches; magic 0 and 1 remove all of them.
 
     Raises:
         InvalidRecordError: a batch of magic 2 has none.
@@ -539,7 +539,7 @@ def _commit(state: LogState, update: ProducerUpdate, end: int) -> None:
 
 
 def _give_up(state: LogState, error: BaseException) -> None:
-    """Let the log fail, because of `error`, if it is not as it was before the append.
+    """Mark the log as failed, because of `error`, if it is not as it was before the append.
 
     Bytes that reached the file without being announced stay there: a load finds them, and rebuilds
     the missing files beside them. After an interrupt their size is unknown.

@@ -102,7 +102,7 @@ def base_after(state: LogState, expected_next_offset: int | None = None) -> int:
 
 
 def _roll_to(state: LogState, base: int) -> None:
-    """Seal the active segment, flush it, and roll to a new one at `base`."""
+    """Seal and flush the active segment, and roll to a new one at `base`."""
     # Files there belong to no segment of the log; as Kafka does, a roll replaces them.
     remove_segment(state.files_of(base))
     active = state.active
@@ -120,7 +120,7 @@ def _roll_to(state: LogState, base: int) -> None:
 
 
 def _begin(state: LogState, base: int) -> SegmentWriter:
-    """Make all files of a new segment or none: a load takes a single one for the log's end."""
+    """Make all files of a new segment or none: a load takes a single file for the log's end."""
     state.note_new_names()
     try:
         return SegmentWriter.open(
@@ -300,7 +300,7 @@ class Opening:
         return Opening, (self.path, self.config, self.high_watermark)
 
     def opened(self, now: Time) -> AbstractContextManager[LogState]:
-        """The log, open for appending; its clock shows a time if it is opened here."""
+        """The log, open for appending; if it is opened here, its clock shows a fixed time."""
         if self.state is not None:
             return nullcontext(self.state)
         return opened(self.path, self.config, now=now, high_watermark=self.high_watermark)

@@ -70,7 +70,7 @@ _BLOCK_BYTES_MIN: Final = 4096
 
 
 def has_room(state: LogState) -> bool:
-    """Whether a change has room for all that it writes down."""
+    """Whether the disk has room for all that a change writes."""
     block = max(os.statvfs(state.path).f_frsize, _BLOCK_BYTES_MIN)
     return io.has_room(state.path, _BLOCKS * block + sum(checkpoint_sizes(state.path)))
 
@@ -108,7 +108,7 @@ def free_oldest(state: LogState, candidates: Sequence[SegmentInfo]) -> None:
 
 
 def _free(state: LogState, info: SegmentInfo, start: int) -> None:
-    """Let the first segment go; the log starts at the next one then, if not later."""
+    """Remove the first segment; the log then starts at the next one, if not later."""
     state.replace_segments({info.base_offset})
     if start > state.log_start_offset:
         state.move_start(start)

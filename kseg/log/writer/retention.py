@@ -105,7 +105,7 @@ class RetentionReport(Report):
 
     @property
     def segments_count(self) -> int:
-        """How many segments went."""
+        """How many segments were removed."""
         return len(self.plan.segments)
 
     @property
@@ -173,7 +173,7 @@ class RetentionPlan(Plan[RetentionReport]):
 
     @property
     def is_noop(self) -> bool:
-        """Whether nothing goes."""
+        """Whether nothing is removed."""
         return not self.segments
 
     def do(
@@ -219,7 +219,7 @@ class RetentionPlan(Plan[RetentionReport]):
             return apply_unloaded(early)
 
     def _keep(self, backup: Backup | None) -> None:
-        """Back up all files of the segments that go."""
+        """Back up all files of the segments that are removed."""
         if backup is not None:
             for segment in self.segments:
                 for kind in (*KINDS, FileKind.SNAPSHOT):
@@ -227,7 +227,7 @@ class RetentionPlan(Plan[RetentionReport]):
 
     @property
     def deleted_bytes(self) -> int:
-        """Bytes of the logs that go."""
+        """The size of the logs that are removed."""
         return sum(segment.bytes for segment in self.segments)
 
     @property
@@ -251,11 +251,11 @@ class RetentionPlan(Plan[RetentionReport]):
         return f"{self.path}: {len(self.segments)} segments expire, {self.deleted_bytes} bytes"
 
     def table_rows(self) -> TableRows:
-        """The segments that go, oldest first."""
+        """The segments that are removed, oldest first."""
         return [asdict(segment) | {"path": str(segment.path)} for segment in self.segments]
 
     def __str__(self) -> str:
-        """A line a segment, one for the log's start, and one for the high watermark's effect."""
+        """A line for each segment, for the log's start, and for the high watermark's effect."""
         held = [f"{self.path}: {self.why_held}"] if self.held_bytes else []
         if self.remote is not None:
             held += [f"{self.path}: {line}" for line in self.remote.lines(self.path.name)]
@@ -479,7 +479,7 @@ def latest_of(info: SegmentInfo) -> TimeIndexEntry:
 def delete_old_segments(
     state: LogState, now_ms: Time | None = None, rules: RetentionRules | None = None
 ) -> RetentionReport:
-    """Plan and apply under one lock; without `rules` by the log's own settings."""
+    """Plan and apply under one lock; None as `rules` uses the log's own settings."""
     with state.lock:
         tier = tiered(state.path, tier=None)
         return apply_state(state, plan_state(state, config=rules, now_ms=now_ms, tier=tier))
@@ -610,7 +610,7 @@ def _delete(state: LogState, removed: Sequence[SegmentInfo]) -> tuple[Path, ...]
 
 
 def _check_fresh(state: LogState, plan: RetentionPlan) -> None:
-    """Refuse a plan whose segments are not the oldest any more, or may not go any more."""
+    """Refuse a plan whose segments are not the oldest any more, or may not be removed any more."""
     present = [(info.base_offset, info.size) for info in state.segments[: len(plan.segments)]]
     planned = [(segment.base_offset, segment.bytes) for segment in plan.segments]
     if plan.path.resolve() != state.path.resolve():

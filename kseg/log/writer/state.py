@@ -194,7 +194,7 @@ class LogState:
 
     @contextmanager
     def all_or_poison(self) -> Iterator[None]:
-        """A part of a change that must not end half-way: an error in it fails the log."""
+        """A context for steps that must not end half-way: an error in it fails the log."""
         try:
             yield
         except BaseException as error:
@@ -270,7 +270,7 @@ class LogState:
 
     @property
     def log_end_offset(self) -> int:
-        """The next offset to be given."""
+        """The offset that the next record gets."""
         return self.log_end.offset
 
     @property
@@ -284,7 +284,7 @@ class LogState:
         return max(self.stored_high_watermark, self.log_start_offset)
 
     def move_end(self, offset: int) -> None:
-        """Let the log end at `offset`, and at the end of the active segment's file.
+        """Set the log's end to `offset`, and to the end of the active segment's file.
 
         A high watermark above the new end moves down to it. `publish` lets readers see it.
         """
@@ -293,14 +293,14 @@ class LogState:
             self.high_watermark = self.log_end
 
     def move_start(self, offset: int) -> None:
-        """Let the log start at `offset`; high watermark and recovery point are not below it."""
+        """Set the log's start to `offset`; raise high watermark and recovery point to it."""
         self.log_start_offset = offset
         if self.high_watermark.offset < offset:
             self.move_high_watermark(OffsetMetadata(offset))
         self.recovery_point = max(self.recovery_point, offset)
 
     def move_high_watermark(self, place: OffsetMetadata) -> None:
-        """Let readers see the records below; transactions decided below it are final."""
+        """Let readers see the records below; transactions decided below it become stable."""
         self.high_watermark = place
         self.producers.high_watermark_updated(place.offset)
 
@@ -385,7 +385,7 @@ class LogState:
             self.changed.notify_all()
 
     def move_recovery_point(self, offset: int, now_ms: int | None = None) -> None:
-        """Note that records below are flushed, and when (ms, if given); readers see it."""
+        """Note that records below are flushed, and when (ms, if given); publish it to readers."""
         self.recovery_point = offset
         if now_ms is not None:
             self.last_flush_ms = now_ms
@@ -465,7 +465,7 @@ class LogState:
         return due
 
     def is_flush_due(self, end: int, now_ms: int | None) -> bool:
-        """Whether the settings ask for a flush once the log ends there; None asks the clock."""
+        """Whether the settings ask for a flush if the log ends there; time None asks the clock."""
         config = self.config
         if end - self.recovery_point >= config.flush_messages:
             return True
@@ -477,7 +477,7 @@ class LogState:
     # ---- segments --------------------------------------------------------------------------------
 
     def note_new_names(self) -> None:
-        """Note that the directory gets names that are not lasting before it is flushed."""
+        """Note that the directory gets names that a power cut may remove until it is flushed."""
         self.names_changed = True
 
     def note_names_gone(self) -> None:
@@ -519,7 +519,7 @@ class LogState:
         self.names_changed = self.names_changed and not complete
 
     def as_view(self) -> LogView:
-        """The log as readers see it now; it does not change any more."""
+        """The log as readers see it now; the view does not change any more."""
         return LogView.of(self.path, self.version, self.mapping, lambda: self.version)
 
     @property
@@ -610,7 +610,7 @@ class LogState:
             self.unflushed_snapshots.append(path)
 
     def pop_unflushed_snapshots(self) -> list[Path]:
-        """Hand over the snapshots taken since the last flush, for the caller to flush."""
+        """Return and forget the snapshots written since the last flush; the caller flushes."""
         paths, self.unflushed_snapshots = self.unflushed_snapshots, []
         return paths
 

@@ -113,7 +113,7 @@ class TruncationPlan(Plan[TruncationReport]):
 
     @property
     def truncated_bytes(self) -> int:
-        """Bytes of log that go."""
+        """Bytes of the log that are removed."""
         return sum(action.bytes for action in self.actions)
 
     @property
@@ -189,7 +189,7 @@ class TruncationPlan(Plan[TruncationReport]):
         return TruncationReport(done, freed_bytes=freed)
 
     def keep_files(self, backup: Backup | None) -> None:
-        """Back up the files and bytes that go.
+        """Back up the files and bytes that are removed.
 
         Args:
             backup: keeps them; None for no backup.
@@ -360,9 +360,9 @@ def truncate_to(state: LogState, offset: int) -> bool:
 
 
 def _is_too_full(state: LogState, plan: TruncationPlan, last: SegmentInfo) -> bool:
-    """Whether the new end can only be written down once something is gone.
+    """Whether the disk has no room to write the new end before something is removed.
 
-    Files that wait for their removal go at once then.
+    In that case, files that wait for their removal are removed at once.
 
     Raises:
         OSError: the removal frees too little; nothing is changed.
@@ -434,7 +434,7 @@ def _truncate(
 
 
 def _write_end(state: LogState, offset: int) -> None:
-    """Write the checkpoints and the epochs for the new end; segments above may go then."""
+    """Write the checkpoints and the epochs for the new end; then segments above may be removed."""
     lower_clean_offset(state.path, state.partition, offset)
     state.note_offsets(write=True)
     state.epochs.truncate_from_end(offset)
@@ -478,7 +478,7 @@ def _delete_segments(
 
 
 def _reload_producers(state: LogState) -> None:
-    """Load the producers' state at the log's end, from a snapshot and the log after it."""
+    """Load the producers' state at the log's end, from a snapshot and the batches after it."""
     segments = {info.base_offset: info for info in state.segments}
 
     def opened(base: int) -> Segment:
@@ -670,14 +670,14 @@ def plan_truncation(
 
 
 def _end_at(info: SegmentInfo, position: int, offset: int) -> int:
-    """The end of a log that is cut at a position, as the next load finds it."""
+    """The end of a log that was cut at a position, as the next load will find it."""
     with Segment.open(info.path, mapping="never", size=position, is_last=True) as segment:
         start = segment.start_for_offset(offset - 1).position
         return next_offset(segment, offset - 1 if start < position else info.base_offset)
 
 
 def _left_open(view: LogView, end: int) -> tuple[tuple[int, int], ...]:
-    """Transactions that are open at the new end and have ended by the old one.
+    """Transactions that will be open at the new end and have ended before the old one.
 
     Each is the producer's id, and the first offset.
     """
