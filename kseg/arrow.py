@@ -109,7 +109,7 @@ def schema(fields: Iterable[str], kinds: Mapping[str, Any] | None = None) -> pa.
     return pa.schema([pa.field(name, types[name]) for name in named])
 
 
-#: Of decimals in most engines.
+#: The most digits of a decimal in most engines.
 _DIGITS_MAX = 38
 
 
@@ -133,7 +133,7 @@ _UNION, _DECIMAL, _EMPTY = (
     f"a decimal of more than {_DIGITS_MAX} digits",
     "a record without fields",
 )
-#: Which of them each engine does not have.
+#: Engine -> the types that it lacks.
 _LACKING: dict[str, tuple[str, ...]] = {
     "Parquet": (_UNION, _EMPTY),
     "pandas": (_UNION,),

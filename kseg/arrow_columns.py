@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
     pa = require("pyarrow", extra="arrow")
 
-#: The most bytes that a binary column of one piece can hold.
+#: The most bytes of a binary column of one piece.
 _BYTES_MAX = INT32_MAX
 _MS_PER_SECOND = 1000
 _SECONDS_MAX = INT64_MAX // _MS_PER_SECOND

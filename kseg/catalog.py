@@ -39,9 +39,9 @@ from kseg.format.request import check_word
 from kseg.stores.path import RemotePath, is_remote, local_path_at, path_at
 from kseg.stores.store import Store, check_url
 
-#: The directories of one partition that are read.
+#: Which directories of one partition are read.
 Replicas = Literal["refuse", "newest", "first", "all"]
-#: The files that may be named by themselves: none, those of batches, or all of Kafka's.
+#: The files that may be named: none, files of batches, or all of Kafka's.
 Files = Literal["refuse", "batches", "all"]
 #: The treatment of paths that cannot be read.
 OnError = Literal["raise", "skip"]
@@ -316,7 +316,7 @@ def _why_unreadable(entry: Partition) -> OSError | None:
     A log that is removed meanwhile, by retention for example, counts as readable.
     """
     if entry.is_file or isinstance(entry.path, RemotePath):
-        return None  # opening it tells; the listing of a store showed the objects
+        return None  # opening it will show; the listing of a store showed the objects
     try:
         logs = [segment.raw_path for segment in entry.files.segments]
     except OSError as error:
@@ -369,7 +369,7 @@ def take_replicas(
         if entry.name is not None and entry.kind is None and not (files == "all" and entry.is_file):
             places = directories.setdefault(entry.name, {})
             places.setdefault(real_path(entry.directory), entry.directory)
-    replaced: dict[str, Path] = {}  # the directories that are not read: which one is, instead
+    replaced: dict[str, Path] = {}  # a directory that is not read -> the one that is
     for name, places in directories.items():
         first, *others = places.values()
         if not others:

@@ -100,7 +100,7 @@ _STEERING = "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud8
 def printable(text: str) -> str:
     r"""The text with everything that could steer a terminal as `\uXXXX`, on one line."""
     if text.isascii() and text.isprintable():
-        return text  # as nearly all is
+        return text  # nearly all texts are
     return re.sub(_STEERING, lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

@@ -43,9 +43,9 @@ NO_PARTITION_LEADER_EPOCH = -1
 
 #: The isolation levels of readers.
 ISOLATIONS: Final = ("read_uncommitted", "read_committed")
-#: Unfinished transactions, for a reader of committed records: wait, or take them as aborted.
+#: Unfinished transactions, for a reader of committed records: wait, or treat as aborted.
 OPEN_TRANSACTIONS: Final = ("wait", "abort")
-#: What is read of several directories of one partition.
+#: Which of several directories of one partition are read.
 REPLICAS: Final = ("refuse", "newest", "first", "all")
 #: The files that an export writes, by their extensions, and the columns of Hive's layout.
 EXTENSIONS: Final = ("parquet", "arrow", "jsonl", "csv")
@@ -169,7 +169,7 @@ class AppendOrigin(IntEnum):
     REPLICATION = 0  #: a follower, which keeps the leader's offsets
     COORDINATOR = 1  #: the group or transaction coordinator, which may write markers
     CLIENT = 2  #: a producer, checked the most strictly
-    RAFT_LEADER = 3  #: a KRaft leader, which brings offsets and epochs
+    RAFT_LEADER = 3  #: a KRaft leader, whose batches have offsets and epochs
 
 
 class StopReason(IntEnum):

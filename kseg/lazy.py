@@ -108,7 +108,7 @@ def _end_readings() -> None:
     for reading in list(_readings):
         reading.step.acquire()
         if isinstance(reading.batches, Generator):
-            reading.batches.close()  # with its threads
+            reading.batches.close()  # ends its threads
         del reading
     end = monotonic() + _END_S
     while any(not reading.is_inside for reading in _readings) and monotonic() < end:
@@ -267,7 +267,7 @@ def _polars_value(node: Any) -> Any:
         return None
     if "Series" in literal:
         return _literal_list(literal["Series"])
-    scalar = literal.get("Scalar") or literal.get("Dyn") or literal  # by release
+    scalar = literal.get("Scalar") or literal.get("Dyn") or literal  # depends on the release
     if not isinstance(scalar, dict):
         return None
     ((kind, value),) = scalar.items()

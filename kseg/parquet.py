@@ -34,7 +34,7 @@ _WORDS: Final = (
     "key_error",
     "value_error",
 )
-#: Rows in which keys have to come again for a dictionary of them to be made.
+#: Rows in which keys must repeat for a dictionary of them to be made.
 _KEYS_LOOKED_AT: Final = 32 << 10
 
 

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 #: Receives one result. It may keep the memory of a view of a `Buffer`; then it returns another.
 Put = Callable[[Any], object]
-#: Does one piece of work, and puts its results.
+#: Does one piece of work, and calls `put` with its results.
 Work = Callable[[Put], object]
-#: Gives the results of a piece of work, one after the other.
+#: Returns the results of a piece of work, one after the other.
 Read = Callable[[], Iterator[Any]]
 
-#: The run whose piece a thread does at the moment.
+#: The run whose piece a thread does at present.
 _HERE: Final = local()
 
 #: The runs that are not finished.
@@ -115,7 +115,7 @@ def run_in_order(pieces: Iterable[Work], take: Put, *, threads: int) -> None:
             try:
                 take(result)
             except MemoryError as error:
-                results.throw(error)  # which names the file
+                results.throw(error)  # the error then names the file
 
 
 def in_order(
@@ -210,7 +210,7 @@ class _Run:
         self._pool = _pool_type()(threads)
         self.stopped = False
         self._process = os.getpid()
-        # Guards what follows; is notified when results were taken, or when the run stops.
+        # Guards what follows; is notified when results were received, or when the run stops.
         self._space = Condition(Lock())
         self._first: _Piece | None = None  # the piece whose results the caller receives now
         self._waiting_bytes = 0
@@ -309,7 +309,7 @@ class _Run:
                 return piece.results.get(timeout=_BEAT)
             except Empty:
                 check()
-                if self.stopped:  # by the end of the interpreter: no thread does the piece
+                if self.stopped:  # the interpreter ends: no thread does the piece
                     raise _StoppedError from None
                 if piece.thread and not piece.thread.is_alive() and piece.results.empty():
                     raise LimitExceededError("out of memory", path=piece.path) from None

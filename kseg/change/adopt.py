@@ -80,7 +80,7 @@ from kseg.workers import sum_progress
 _SOON_MS: Final = DAY_MS
 #: The replicas that a partition usually has.
 _REPLICAS: Final = 3
-#: What a first pass of a broker takes away -> the setting that keeps it.
+#: What a first pass of a broker removes -> the setting that keeps it.
 _KEEPING: Final = {
     TIME: ("retention.ms", "-1"),
     SIZE: ("retention.bytes", "-1"),

@@ -48,7 +48,7 @@ from kseg.log.recovery.sweep import pass_over
 from kseg.log.segment.writer import SegmentWriter
 from kseg.log.validate.batches import out_of_order, overlap_error
 
-#: No log that a broker serves has such offsets; sums with them leave 64 bits.
+#: No log that a broker serves has such offsets; sums with them exceed 64 bits.
 _OFFSETS_END: Final = 1 << 62
 #: The bytes of a batch that hold its leader epoch.
 _EPOCH_AT: Final = np.arange(12, 16)
@@ -154,7 +154,7 @@ def tiles_of(
         FormatError: a batch is damaged, or out of order.
         OSError: a file cannot be read.
     """
-    before = -1  # the offset after which the next batch has to lie
+    before = -1  # the offset after which the next batch must begin
     for info in view.segments_from(start):
         if info.base_offset >= end:
             return
@@ -224,7 +224,7 @@ class Walk:
         if not len(table):
             return
         is_new = table.magic >= 2
-        # The header of a batch of magic 0 or 1 does not tell its first offset.
+        # The header of a batch of magic 0 or 1 does not state its first offset.
         first = int(table.base_offset[0]) if is_new[0] else self.end
         if self.magics and first > self.end:
             if size:  # the segment has batches before these
@@ -615,7 +615,7 @@ def _end_by_state(
     if is_open:
         return last_state.status == _PREPARE_COMMIT
     if last_state.status in _ENDS and (last_state.bumps or last_state.update_ms < began_ms):
-        return None  # of an earlier transaction
+        return None  # the state is an earlier transaction's
     return last_state.status in _COMMITS
 
 

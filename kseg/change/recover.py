@@ -31,7 +31,7 @@ from kseg.log.recovery.recover import (
 )
 from kseg.log.tier.history import tiered
 
-#: A recovery writes the checkpoints this often, for a run that goes on later.
+#: A recovery writes the checkpoints this often, for a run that continues after a kill.
 _NOTED_SECONDS: Final = 2.0
 
 

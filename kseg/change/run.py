@@ -41,7 +41,7 @@ from kseg.log.recovery.backup import Backup, copy_bytes
 #: work takes a function for its progress, and one for its result. None is the default number.
 Share = Callable[[Sequence[Path], Iterable[Callable[..., None]], "int | None"], Iterator[Any]]
 
-#: The damage that stops the change of one partition or segment, while others go on.
+#: The damage that stops the change of one partition or segment, while others continue.
 DAMAGE: Final = (FormatError, CorruptIndexError, LimitExceededError, OffsetsOutOfOrderError)
 
 

@@ -30,9 +30,9 @@ from kseg.constants import INT32_MAX, INT64_MAX, INT64_MIN, StrPath
 from kseg.errors import NotALogError
 
 OFFSET_MAX: Final = INT64_MAX
-#: Of the offset in the names that Kafka gives.
+#: The number of digits of the offset in Kafka's names.
 _DIGITS: Final = 20
-#: Characters of a name that any file system takes.
+#: The most characters of a name that any file system accepts.
 _NAME_MAX: Final = 255
 
 
@@ -196,7 +196,7 @@ def parse_name(name: str) -> FileName | None:
     digits, _dot, extension = name.rpartition(".")
     kind = SEGMENT_KINDS.get(extension)
     if kind is not None and len(digits) == _DIGITS and digits.isascii() and digits.isdigit():
-        offset = int(digits)  # as in nearly all names
+        offset = int(digits)  # nearly all names have an offset
         if offset <= OFFSET_MAX:
             return FileName(kind, offset)
     plain, suffix = split_suffix(name)

@@ -281,7 +281,7 @@ def _write_joined(fd: int, parts: Sequence[Buffer], position: int) -> int:
 
 #: A Python built for macOS 10 lacks this call.
 _pwritev: Final[Callable[[int, Sequence[Buffer], int], int]] = getattr(os, "pwritev", _write_joined)
-#: Blocks are taken for bytes to come as long as the disk has so many times as much left.
+#: Blocks are reserved only if the disk has so many times as much left.
 _FREE_TIMES: Final = 256
 
 
@@ -323,7 +323,7 @@ def calls_replaced(calls: Calls) -> Iterator[None]:
         _calls = before
 
 
-#: The name of a file that is about to replace another one.
+#: The suffix of a file that is about to replace another one.
 _BESIDE: Final = ".tmp"
 #: Bytes that are copied at a time.
 _COPIED_BYTES: Final = 1 << 20
@@ -368,7 +368,7 @@ class WriteFile(Closing):
         """Take over `fd`; use `open` instead."""
         self.path = path
         self.fd = fd
-        self._failure: OSError | None = None  # of a flush; nothing is written after it
+        self._failure: OSError | None = None  # the error of a flush; nothing is written after it
 
     @classmethod
     def open(
@@ -530,7 +530,7 @@ class WriteFile(Closing):
             system_calls.exclude(self.fd, size)
         except BlockingIOError:
             self._begin_anew(size)
-        except OSError:  # this system has no such locks, so readers map only where that is safe
+        except OSError:  # this system lacks such locks, so readers map only where that is safe
             _calls.ftruncate(self.fd, size)
         else:
             try:
@@ -781,7 +781,7 @@ def is_written(inode: tuple[int, int]) -> bool:
 
 
 def _unwritten_parts(parts: list[memoryview], written: int) -> list[memoryview]:
-    """What remains of the parts when so many bytes of them are written."""
+    """The rest of the parts when so many bytes of them are written."""
     for index, part in enumerate(parts):
         if written < len(part):
             return [part[written:], *parts[index + 1 :]]
@@ -881,7 +881,7 @@ def remove_tree(path: StrPath) -> None:
     remove_directory(path)
 
 
-#: Opens a directory, and no link to one.
+#: Opens a directory, but no link to one.
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

@@ -49,7 +49,7 @@ CHECKED_TILE_BYTES: Final = 8 << 20
 #: The same where each is a piece of work for one of several threads: some milliseconds of work, or
 #: Python's part of it, which runs in one thread at a time, keeps the others waiting.
 PIECE_BYTES: Final = 4 << 20
-#: Batches of a tile at the most: a table is allocated for so many, and used again from the heap.
+#: The most batches of a tile: a table is allocated for so many, and used again from the heap.
 TILE_BATCHES: Final = 8_192
 #: Batches of the first table of `headers`, and the growth of later tables: a short walk costs
 #: little, and a long walk has few tables.
@@ -69,14 +69,14 @@ _CACHED_WORTH: Final = 64
 WINDOW_BYTES: Final = 1 << 20
 #: The least that is read at once.
 _SMALL_BYTES: Final = 16 << 10
-#: A batch larger than this is checked in windows before it is taken into memory whole.
+#: A batch larger than this is checked in windows before it is read into memory whole.
 BATCH_BYTES_TRUSTED: Final = 16 << 20
 #: Stands for bytes that are not known. Zeros, or one byte again and again, a batch may really have
 #: there, and would seem sound.
 _NOT_GIVEN: Final = bytes(range(255, 127, -1))
 
 
-#: Called with each range of bytes that the disk does not give.
+#: Called with each range of bytes that the disk cannot read.
 OnUnreadable = Callable[[UnreadableError], None]
 
 
@@ -121,7 +121,7 @@ class LogFile(Closing):
             NotALogError: the name is not that of a log file.
             OSError: it is missing or cannot be read.
         """
-        path = getattr(path, "path", path)  # of a name of a file elsewhere
+        path = getattr(path, "path", path)  # if it is the name of a file elsewhere
         log_path = path if isinstance(path, Path) else Path(path)
         name = parse_name(log_path.name)
         if name is None or not name.kind.holds_batches:
@@ -285,7 +285,7 @@ class LogFile(Closing):
         size = plan.size
         limit = size if limit is None else min(limit, size)
         last: BatchTable | None = None
-        # Headers are read alone where that may pay.
+        # Only headers are read where that may pay.
         is_cached = plan.cached and limit - start >= CACHED_BYTES_MIN
         tiles = self._walk_cached if is_cached else self._walk_bytes
         # Kafka's reader does not distinguish a torn end from a wrong length.

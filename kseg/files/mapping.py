@@ -273,7 +273,7 @@ class MappedFile(Closing):
             system_calls.share(self._fd, size)
         except BlockingIOError:
             return False
-        except OSError:  # this system has no such locks
+        except OSError:  # this system lacks such locks
             return self._mapping == "always"
         return True
 
@@ -329,14 +329,14 @@ def private_memory(size: int, filled: Iterable[tuple[int, int]]) -> Uint8s:
     try:
         memory = mmap.mmap(-1, size + HUGE_BYTES, flags=_PRIVATE)
     except OSError:
-        return np.zeros(size, np.uint8)  # which says so in its own words
+        return np.zeros(size, np.uint8)  # which raises MemoryError
     whole = np.frombuffer(memory, np.uint8)
     first = -whole.ctypes.data % HUGE_BYTES
     for start, end in filled:
         # Of a page at an end of a stretch, at least half will be filled.
         low, high = (min(at + HUGE_BYTES // 2, size) // HUGE_BYTES for at in (start, end))
         if _HUGE is not None and low < high:
-            with suppress(OSError):  # a kernel without them
+            with suppress(OSError):  # the kernel may lack them
                 memory.madvise(_HUGE, first + low * HUGE_BYTES, (high - low) * HUGE_BYTES)
     return whole[first : first + size]
 

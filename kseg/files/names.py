@@ -357,7 +357,7 @@ def list_partition(path: StrPath) -> PartitionFiles:
         OSError: the directory cannot be listed.
     """
     if isinstance(path, ClassifiesItself):
-        with suppress(FileNotFoundError):  # as of a web server, which lists nothing
+        with suppress(FileNotFoundError):  # a web server, for example, lists nothing
             return path.classify_elsewhere().partition_files or PartitionFiles(Path(path), None)
         return PartitionFiles(Path(path), None)
     directory = Path(path)

@@ -33,7 +33,7 @@ from kseg.constants import StrPath
 from kseg.errors import NotALogError
 from kseg.files.grammar import FileKind, parse_partition_dir
 
-#: Files that are models besides logs, the best first. Not `.lock`, which comes and goes.
+#: Files that are models besides logs, the best first. Not `.lock`, which is made and removed.
 _MODELS: Final = tuple(
     kind.value
     for kind in (
@@ -87,7 +87,7 @@ class Look(NamedTuple):
 
 #: Whether this thread makes files that only this user can read.
 _private: ContextVar[bool] = ContextVar("_private", default=False)
-#: By path: the identity of the directory, and its owner, group and permissions.
+#: Path of a directory -> its identity, and its owner, group and permissions.
 _looks: dict[tuple[str | int, ...], Look] = {}
 
 
@@ -119,7 +119,7 @@ def of_files(directory: StrPath) -> Look:
 
 
 def of_directories(directory: StrPath) -> Look:
-    """Those for a new directory: as a partition there has them, else as the directory has.
+    """Owner and permissions for a new directory: a partition's there, else the directory's.
 
     Raises:
         OSError: the directory is missing, or cannot be listed.

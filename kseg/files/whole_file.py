@@ -245,7 +245,7 @@ def _stem(target: Path) -> str:
     return fitting_name(target.name, bytes_max=_NAME_BYTES_MAX)
 
 
-#: Bytes of a name that file systems take.
+#: The most bytes of a name that file systems accept.
 NAME_BYTES_MAX: Final = 255
 #: The value in a directory's name for records without a value, as Hive and Spark have it.
 HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"

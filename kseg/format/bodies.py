@@ -125,7 +125,7 @@ def wrapper_value(entry: memoryview, kind: int) -> memoryview:
 # ---- Kafka 0.7 -----------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, eq=False)  # frozen ones take longer to make
+@dataclass(slots=True, eq=False)  # a frozen dataclass takes longer to make
 class Payloads:
     """Payloads of messages of Kafka 0.7.
 
@@ -295,7 +295,7 @@ def _inflate_nested(
         table = scan(set_left, base=position, kafka07=True, batches_max=MESSAGES_PIECE)
         seen += len(table)
         at = 0
-        # Plain messages up to each compressed one, and then what is in that.
+        # Plain messages up to each compressed one, and then its contents.
         for index in [*np.flatnonzero(table.attributes).tolist(), len(table)]:
             if index > at:
                 yield _spans(table.rows[at:index], 1, 0)

@@ -54,7 +54,7 @@ NO_CEILING = 2**62
 _NOTHING = memoryview(b"")
 
 _CAPACITY_FIRST = 1 << 16
-#: A larger buffer is given back on `clear`, so that one huge batch does not hold memory for good.
+#: A larger buffer is freed by `clear`, so that one huge batch does not hold memory for good.
 CAPACITY_KEPT_MAX = 64 << 20
 
 
@@ -239,7 +239,7 @@ def _append_blocks(
     """
     cramjam = _cramjam()
     decode = cramjam.lz4.decompress_block_into
-    checked = data[4] & _LZ4_BLOCK_CHECKSUM  # Kafka never writes them
+    checked = data[4] & _LZ4_BLOCK_CHECKSUM  # Kafka never writes block checksums
     for start, end, stored in blocks:
         if checked and xxh32(data[start:end]) != int.from_bytes(data[end : end + 4], "little"):
             raise DecompressionError(f"lz4: bad block at byte {start}")
@@ -528,7 +528,7 @@ def _after_zero(data: memoryview, position: int) -> int:
 
 @cache
 def _gzip_library() -> ModuleType:
-    """isal if it is installed (the `speed` extra), which is faster, else zlib."""
+    """The gzip library: isal if it is installed (the `speed` extra; faster), else zlib."""
     try:
         from isal import isal_zlib
     except ImportError:

@@ -27,7 +27,7 @@ _PACKAGES = {
 }
 
 
-#: By codec for which a package is slower than a library: the Debian package of the library.
+#: Codec for which a package is slower than a library -> the Debian package of the library.
 _FASTER = {
     Compression.GZIP: "libdeflate0",
     Compression.LZ4: "liblz4-1",

@@ -192,7 +192,7 @@ class LeaderChange:
         version, leader = source.numbers("hi")
         if not source.is_known:
             raise source.fail("cannot be read")
-        # The reader of a voter, and the least bytes of one.
+        # The function that reads a voter, and the least bytes of one.
         read, least = (_read_voter_id, 5) if version == 0 else (_read_placed_voter, 21)
         voters, granting = (source.array(read, least=least) for _ in range(2))
         source.skip_tags()

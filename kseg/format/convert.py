@@ -89,10 +89,10 @@ def batch_cuts(
     times, offsets = columns["timestamp_ms"], columns["offset"]
     apart = (np.diff(kinds) != 0) | (np.diff(codecs) != 0)
     if magic:
-        # Under log append time a batch has but one time.
+        # Under log append time a batch has only one time.
         apart |= (kinds[1:] == TimestampType.LOG_APPEND_TIME) & (np.diff(times) != 0)
     if kafka07:
-        # A compressed set stays one.
+        # A compressed set stays one set.
         apart |= (codecs[1:] != 0) & (np.diff(columns["position"]) != 0)
     else:
         apart |= offsets[1:] <= offsets[:-1]
@@ -428,7 +428,7 @@ class Converter:
     # ---- deciding --------------------------------------------------------------------------------
 
     def _treatments(self, table: BatchTable, codecs: Array) -> Array:
-        """What to do with each batch, int8[n]: `_COPY`, `_OMIT`, `_RECODE` or another treatment."""
+        """The treatment of each batch, int8[n]: `_COPY`, `_OMIT`, `_RECODE` or others."""
         target, magic = self.target, table.magic
         if table.kafka07:
             return np.full(len(table), _GATHER, np.int8)

@@ -647,7 +647,7 @@ def _message_set_07(
 
 _OFFSET_ORDER, _LAST_OFFSET = 1, 9
 _COLUMN, _TYPE, _CHANGED = 10, 11, 12
-#: By status of the kernels, in the order of `csrc/write.h`.
+#: Texts of errors, keyed by status of the kernels, in the order of `csrc/write.h`.
 _REASONS = (
     "",
     "its offset is not above the one before",

@@ -56,7 +56,7 @@ FIELDS = (
     "coordinator_epoch",
 )
 COLUMN = {name: index for index, name in enumerate(FIELDS)}
-#: A table of one walk never holds more rows.
+#: The most rows of a table of one walk.
 BATCHES_MAX = 65_536
 
 CODEC_MASK = 0x07
@@ -636,7 +636,7 @@ BATCH_FIELDS: dict[str, tuple[Callable[[BatchTable], Array], type]] = {
 }
 
 
-@dataclass(slots=True, unsafe_hash=True)  # a frozen one takes five times as long to make
+@dataclass(slots=True, unsafe_hash=True)  # a frozen dataclass takes five times as long to make
 class EncodedBatch:
     """The bytes of one batch, as they are on disk and go over the wire.
 

@@ -196,7 +196,7 @@ class Unread:
         return cls(np.flatnonzero(read & ~sure), copied, emptied & ~copied, counts, retained)
 
     def with_made(self, table: BatchTable, made: Rewritten) -> Unread:
-        """What is still to be read once some of the other batches were rewritten as bytes.
+        """The batches still to be read once some of them were rewritten as bytes.
 
         Args:
             table: all batches.

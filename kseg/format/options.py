@@ -183,7 +183,7 @@ class BatchOptions:
 
         Source: Kafka MemoryRecordsBuilder.validateProducerState.
         """
-        # Readers take any negative id for none, Kafka's builder only -1.
+        # Readers treat any negative id as none, Kafka's builder only -1.
         if self.producer_id == NO_PRODUCER_ID:
             if self.transactional:
                 raise InvalidRecordError("a transactional batch needs a producer id")

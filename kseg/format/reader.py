@@ -43,10 +43,10 @@ class End(IntEnum):
     END = kernel.END  # the limit, or the end of the table
     FULL = kernel.FULL  # the next batch does not fit into the piece any more
     NO_ROOM = kernel.NO_ROOM  # the next batch does not fit into any piece
-    MORE = kernel.MORE  # the next batch goes on after the borrowed bytes
+    MORE = kernel.MORE  # the next batch continues after the borrowed bytes
     ODD = kernel.ODD  # one batch that is unusual or damaged, or no batch at all
     OTHER = kernel.OTHER  # a compressed batch of a kind that is not read here
-    PAST = kernel.PAST  # nothing but offsets after the last one wanted
+    PAST = kernel.PAST  # only offsets after the last requested one
 
 
 _ENDS: Final = tuple(End)
@@ -278,7 +278,7 @@ PIECE_BYTES: Final = 512 << 10
 #: The same in a stream whose consumer lets pieces go: fewer objects for each outweigh that the end
 #: of a piece leaves that cache.
 STREAMED_BYTES: Final = 1 << 20
-#: So many pieces that a caller keeps do not tell yet that it keeps all.
+#: If a caller keeps so many pieces, it does not show yet that it keeps all.
 _KEPT_FIRST: Final = 8
 #: The use of pieces. "held": each is dropped, or kept, as it is. "streamed": a consumer that keeps
 #: all gets larger ones. "kept": all are kept.

@@ -48,7 +48,7 @@ _RECORD_LEVEL = (
 )
 #: A batch with a larger body is not read in one pass, and not inflated for it.
 BODY_BYTES_MAX = 16 << 20
-#: Every field that can be asked for.
+#: Every field that can be requested.
 FIELDS = (*BATCH_FIELDS, *_RECORD_LEVEL)
 #: A further field, for decisions: bool[n], whether a record has a value.
 HAS_VALUE = "has_value"
@@ -304,7 +304,7 @@ def narrow(table: BatchTable, request: Request) -> BatchTable:
         if earliest > INT64_MIN:
             keep &= table.may_reach(earliest)
         if latest < INT64_MAX:
-            # Each record that the broker gave its time has the largest time.
+            # All records of a batch with log append time have the largest time.
             one_time = (table.magic == 2) & (table.timestamp_type == 1)
             keep &= ~one_time | (table.max_timestamp <= latest)
     if not request.control and table.attributes_seen & CONTROL:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-#: A time as `time_ms` takes it.
+#: A time that `time_ms` accepts.
 Time: TypeAlias = "int | str | date | np.datetime64"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

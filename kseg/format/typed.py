@@ -70,7 +70,7 @@ KEPT_BYTES: Final = frozenset(BYTES.values())
 SCHEMA_IDS: Final = {"key": "key_schema_id", "value": "value_schema_id"}
 #: The columns, on request, of the names of records, messages and JSON schemas.
 SCHEMA_NAMES: Final = {"key": "key_schema_name", "value": "value_schema_name"}
-#: All columns that a scan can give: with `replicas="all"`, also the partition directory.
+#: All columns that a scan can have: with `replicas="all"`, also the partition directory.
 COLUMNS: Final = (
     *("topic", "partition", "directory", *FIELDS, "timestamp_ms"),
     *(name for names in (ERRORS, BYTES, SCHEMA_IDS, SCHEMA_NAMES) for name in names.values()),
@@ -84,7 +84,7 @@ _SYNONYMS: Final = {
 }
 #: Every name of a kind, the usual ones first.
 KIND_NAMES: Final = (*(kind.value for kind in Kind), *_SYNONYMS)
-#: How numbers lie in the bytes.
+#: The types of numbers as they are stored.
 _NUMBERS: Final[dict[Kind, np.dtype[Any]]] = {
     Kind.INT16: np.dtype(">i2"),
     Kind.INT32: np.dtype(">i4"),

@@ -241,7 +241,7 @@ def _from_json(text: str) -> Any:
 
     try:
         return json.loads(text)
-    except ValueError:  # an integer of more digits than `int` takes
+    except ValueError:  # an integer with more digits than `int` accepts
         from decimal import Decimal
 
         return json.loads(text, parse_int=Decimal)

@@ -121,7 +121,7 @@ def _values(column: BinaryColumn, rows: Intps, kind: Int64s) -> tuple[dict[str, 
     text_at = head + np.where(compact, 1, 2)
     time_at = text_at + metadata_bytes
     sound &= time_at + np.where(version == _EXPIRES, 16, 8) + compact <= end
-    # From here on only sound rows are looked at; the others read the front of the data.
+    # From here on only sound rows are used; the others read the first bytes of the data.
     time_at = np.where(sound, time_at, 0)
     text_at = np.where(sound, text_at, 0)
     tags = data[np.minimum(time_at[:, None] + 8 + np.arange(3), len(data) - 1)]

@@ -64,7 +64,7 @@ _FIELDS: Final = {
     *("subject", "version", "id", "md5", "schemaType", "references", "metadata", "ruleSet"),
     *("schema", "deleted", "offset", "ts", "guid"),
 }
-#: Records without schemas; tombstones stand before CLEAR_SUBJECT.
+#: Types of records without schemas; tombstones come before CLEAR_SUBJECT.
 _PASSED: Final = ("CONFIG", "MODE", "NOOP", "CONTEXT", "ASSOC", "CLEAR_SUBJECT")
 #: Types of rules by which clients encrypt fields, or whole payloads, as JSON has them.
 _ENCRYPTS: Final = ('"ENCRYPT"', '"ENCRYPT_PAYLOAD"')
@@ -409,9 +409,9 @@ class Replay:
         self.offset: int | None = 0
         self.timestamp_ms: int | None = 0
         self._schemas: dict[tuple[str, int], Schema] = {}
-        #: Schemas whose version another id has taken, by subject, version and their own id.
+        #: Schemas whose version another id has now, keyed by subject, version and their own id.
         self._replaced: dict[tuple[str, int, int | None], Schema] = {}
-        #: Of each subject, as a heap: a deletion takes each version once, so it costs no more.
+        #: Subject -> its versions, as a heap: a deletion removes each version once.
         self._versions: defaultdict[str, list[int]] = defaultdict(list)
         self._files: list[Schema] = []
         self._texts: dict[tuple[str, int], Schema] = {}

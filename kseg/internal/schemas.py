@@ -117,7 +117,7 @@ class Cursor:
         """
         start = self.position
         number = 0
-        if start < self.end and (byte := self.data[start]) < 0x80:  # as most are
+        if start < self.end and (byte := self.data[start]) < 0x80:  # most varints are like this
             self.position = start + 1
             return byte
         for index in range(_VARINT_BYTES_MAX):
@@ -132,7 +132,7 @@ class Cursor:
         raise self.error(f"{what} is a varint of more than {_VARINT_BYTES_MAX} bytes")
 
 
-#: From a cursor to one value.
+#: A function that reads one value at a cursor.
 Reader = Callable[[Cursor], Any]
 #: How many bytes, or items, there are; negative for a null.
 Length = Callable[[Cursor], int]

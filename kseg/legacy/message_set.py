@@ -292,7 +292,7 @@ def _shift(wrapper: MessageAndOffset, last: int | None, as_0_10: bool) -> int:
         return 0
     if as_0_10:
         return wrapper.offset - last
-    if wrapper.offset == 0:  # as some versions of librdkafka write it
+    if wrapper.offset == 0:  # some versions of librdkafka write it so
         return 0
     if wrapper.offset < last:
         reason = f"wrapper at offset {wrapper.offset}, its last message at {last}"
@@ -594,7 +594,7 @@ def _unwrap(
         return
     before = after - message.size - _LENGTH_BYTES
     inner = _inner_set07(message, left, depth + 1)
-    # One is read ahead: only the last one points after the set.
+    # One message is read ahead: only the last one's offset points after the set.
     held = next(inner, None)
     while held is not None:
         following = next(inner, None)

@@ -141,7 +141,7 @@ def adopt(
     )
     io.check_new_files(directory)
     io.make_directories(directory.parent)
-    # One lease around all of it: no other process gets in between, and no mark is left on the way.
+    # One lease around all of it: no other process gets in between, and no mark is left meanwhile.
     lease = data_directory.enter(directory.parent)
     clean = False
     try:
@@ -182,7 +182,7 @@ def _visit(open_log: Callable[[], Log], begin: int = 0) -> int:
         if begin:
             log.truncate_fully_and_start_at(begin)
         start, end = log.log_start_offset, log.log_end_offset
-    if start < end:  # files that a broker would remove; they do not tell a log's start
+    if start < end:  # files that a broker would remove; they do not show the log's start
         io.unlink(log.path / f"{start:020d}.{FileKind.SNAPSHOT.value}", missing_ok=True)
     return end
 
@@ -279,7 +279,7 @@ def _move(segment: StagedSegment, directory: Path, base: int) -> None:
             file.flush()
         io.dress_as_new_in(index, directory)
         target = directory / f"{base:020d}.{kind.value}"
-        io.unlink(target, missing_ok=True)  # of an empty segment, or of a try that was interrupted
+        io.unlink(target, missing_ok=True)  # of an empty segment, or of an interrupted try
         io.link(index, target)
     io.flush_directory(directory)
     target = directory / f"{base:020d}.{FileKind.LOG.value}"

@@ -29,7 +29,7 @@ COMPACT: Final = "compact"
 
 #: Kafka's default of `max.decompressed.message.bytes`: the largest array of Java.
 RECORD_BYTES_MAX: Final = INT32_MAX - 8
-#: Field -> least and greatest value. Kafka takes 4 bytes for an index, too, and fails to open it.
+#: Field -> lowest and highest value. Kafka accepts 4 bytes for an index, and fails to open it.
 _RANGES: Final = {
     "segment_bytes": (14, INT32_MAX),
     "segment_ms": (1, INT64_MAX),
@@ -584,7 +584,7 @@ def topic_settings(properties: Mapping[str, SettingValue]) -> dict[str, SettingV
                 value, source = properties[name]
                 text = _in_ms(value.strip(), unit)
                 if topic_name == "retention.ms" and text.startswith("-") and text[1:].isdecimal():
-                    text = "-1"  # a broker takes each negative number for no limit
+                    text = "-1"  # a broker treats each negative number as no limit
                 settings[topic_name] = SettingValue(text, source)
                 break
     return settings

@@ -217,7 +217,7 @@ class _SharedLease:
 #: The leases of this process, by the inode of the data directory.
 _leases: dict[tuple[int, int], _SharedLease] = {}
 
-#: Guards the memory of all leases, and is held while one of them begins or ends.
+#: Guards the memory of all leases, and is held while a lease begins or ends.
 _guard: Final = threading.RLock()
 
 
@@ -568,7 +568,7 @@ def marked_for(path: StrPath) -> list[str]:
 #     <topic>-<number>                    a log
 #     <topic>-<number>.<uuid>-delete      a log that was deleted; its files go later
 #     <topic>-<number>.<uuid>-future      a copy in the making, of a log in another data directory
-#     <topic>-<number>.<uuid>-stray       a log that was taken from its broker
+#     <topic>-<number>.<uuid>-stray       a log that its broker has lost
 #     __cluster_metadata-0                the log of KRaft, which is a controller's
 #     remote-log-index-cache              indexes of segments in a remote store
 #

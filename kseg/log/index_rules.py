@@ -250,8 +250,8 @@ class EntriesCheck(IndexCheck):
         self.entry_bytes = self.index.LAYOUT.itemsize
         self._offsets, self._others, self.count = _NONE, _NONE, 0
         self._first = 0  # the number of the first entry that was read
-        self._next = 0  # of those, the first one that no batch was compared with yet
-        self._last_offset = INT64_MIN  # of the batches so far
+        self._next = 0  # the first of these entries that was not compared with a batch yet
+        self._last_offset = INT64_MIN  # the last offset of the batches so far
         if place.size < 0:
             if place.log_bytes:
                 self.note("missing", severity="warning" if place.is_last else None)

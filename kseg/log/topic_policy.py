@@ -43,7 +43,7 @@ STRAY: Final = "stray"
 REMOTE: Final = "remote-storage"
 #: A setting that is not understood.
 INVALID: Final = "invalid-setting"
-#: Where nothing goes at all, not even segments before the log's start.
+#: Nothing is deleted at all, not even segments before the log's start.
 UNTOUCHED: Final = frozenset({KRAFT, STRAY, REMOTE, INVALID})
 
 _COMPACTED: Final = frozenset({COMPACT})
@@ -52,7 +52,7 @@ _DELETED: Final = frozenset({DELETE})
 _INTERNAL: Final = {
     "__consumer_offsets": _COMPACTED,
     "__transaction_state": _COMPACTED,
-    # Its updates hold only changes: the last one of a key is not its state.
+    # Its updates have only changes: the last record of a key is not its state.
     "__share_group_state": _DELETED,
     "__remote_log_metadata": _DELETED,
 }

@@ -150,7 +150,7 @@ class RangedFile(MappedFile):
         except CancelledError:  # the walk was given up meanwhile
             return self.read(position, size)
         except BaseException:
-            with self._lock:  # the next read asks again
+            with self._lock:  # the next read requests it again
                 self._walks = [other for other in self._walks if other is not walk]
             raise
         return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))

@@ -31,7 +31,7 @@ _RETRIES: Final = 4
 #: Keys in one page of a listing, and the keys that a listing may have.
 PAGE_KEYS: Final = 1_000
 LISTED_MAX: Final = 1_000_000
-#: The least part of an answer that is taken at a time: a part is copied, and each costs a call.
+#: The least bytes of an answer to receive at a time: a part is copied, and each costs a call.
 _ANSWER_BYTES: Final = 1 << 20
 #: The size of a part of a new object, and the parts of one object in flight.
 PART_BYTES: Final = 8 << 20
@@ -118,7 +118,7 @@ class _Obstore:
 
     def read(self, key: str, start: int, end: int, stored: StoredObject) -> memoryview:
         options: dict[str, Any] = {"range": (start, end)}
-        # A weak ETag never matches: the answer has to be compared.
+        # A weak ETag never matches: the answer must be compared.
         if stored.etag is not None and not stored.etag.startswith("W/"):
             options["if_match"] = stored.etag
         answer = self._module.get(self._store, key, options=options)
@@ -418,7 +418,7 @@ class Store:
             try:
                 return next(pages[0], None)
             except BaseException:
-                pages.clear()  # it has ended with the error; another try goes on after `last`
+                pages.clear()  # the error has ended it; another try continues after `last`
                 raise
 
         while (answer := self._request(url, lambda: _in_time(page, url))) is not None:
@@ -534,7 +534,7 @@ def _open_store(root: str) -> Store:
     return Store(root, backend)
 
 
-#: Other names of a scheme, as Hadoop and others have them.
+#: Other names of a scheme, which Hadoop and others use.
 SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "azure": "az"}
 
 

@@ -37,9 +37,9 @@ from kseg.log.segment.reader import Segment
 from kseg.log.validate.batches import check_rising
 from kseg.log.writer.state import LogState, high_watermark_of
 
-#: Segments that become one.
+#: Segments that are rewritten as one.
 Group = tuple[SegmentInfo, ...]
-#: Bytes of log looked at at a time: each stretch costs some hundred microseconds besides.
+#: Bytes of log read at a time: each read costs some hundred microseconds besides.
 _WINDOW_BYTES: Final = 4 << 20
 
 

@@ -97,7 +97,7 @@ class _Walk(TransactionWalk):
     def __init__(self, log_start_offset: int) -> None:
         super().__init__()
         self._log_start_offset = log_start_offset
-        # Producers whose next marker of a commit stays, since it stands for aborted data as well.
+        # Producers whose next commit marker stays, since it also ends aborted data.
         self._held: set[int] = set()
         self.bare_markers: list[int] = []
         self.entries: list[AbortedTxn] = []
@@ -154,7 +154,7 @@ def read_decisions(inputs: CleanerInputs, dirty: range) -> Decisions:
                     and table.last_offset.max(initial=-1) >= dirty.start
                 ):
                     walk.count_records(table)
-            check_end(table, segment)  # the last table, of at least one
+            check_end(table, segment)  # the last table; there is at least one
     stored = {
         (entry.producer_id, entry.last_offset): entry
         for info in inputs.view.segments
@@ -196,7 +196,7 @@ SLOT_BYTES: Final = 24
 _LOAD: Final = 0.9
 #: Two bits for an offset: so many offsets for each byte of the map, a 32nd part of the memory.
 _OFFSETS_PER_BYTE: Final = 0.125
-#: Larger maps are allocated in huge pages: each key is looked for in another place.
+#: Larger maps are allocated in huge pages: each key is looked up at another place.
 _HEAP_BYTES_MAX: Final = 4 << 20
 
 

@@ -63,7 +63,7 @@ from kseg.log.salvage.values import LostOffsets, Span, add_span, provable_tables
 
 #: The most ranges that are listed separately; the last one covers all further ones.
 MISSING_MAX: Final = 10_000
-#: So many conflicts are listed.
+#: The most conflicts that are listed.
 CONFLICTS_MAX: Final = 100
 #: Batches that are left out for these may be proved by another copy.
 _PROVABLE: Final = ("not-anchored", "offset-order")

@@ -104,7 +104,7 @@ LEFT_OUT: Final = {
     "overlap": "a batch that was taken before them reaches over them",
     "deleted": "they lie before the log start of another copy",
 }
-#: No difference: records are deleted from one copy earlier than from another.
+#: This is no difference: one copy has deleted old records earlier than another.
 _NO_DIFFERENCE: Final = "deleted"
 
 

@@ -189,7 +189,7 @@ class BatchSeen(Documented):
         return {"path": self.path, **fields_of(self.header, words), "codec": codec}
 
 
-#: Tables are joined until they have so many batches: the next steps cost by the table.
+#: Tables are joined until they have so many batches: later steps cost time for each table.
 _ROWS_JOINED: Final = 4_096
 _MAGIC: Final = COLUMN["magic"]
 _ATTRIBUTES: Final = COLUMN["attributes"]
@@ -446,7 +446,7 @@ class Copy:
         return last
 
 
-#: Batches of one copy that wait for the end of a window at the most.
+#: The most batches of one copy that wait for the end of a window.
 HELD_MAX: Final = 1 << 16
 
 
@@ -466,7 +466,7 @@ def windows(copies: Sequence[Copy]) -> Iterator[tuple[int, tuple[Rows, ...]]]:
     """
     cursors = [_Cursor(copy) for copy in copies]
     start = 0
-    while start < OFFSETS_END:  # the copy that has been read the least goes on
+    while start < OFFSETS_END:  # the copy of which the least was read is next
         least = min(cursor.read_to for cursor in cursors)
         for cursor in cursors:
             if cursor.read_to == least:

@@ -43,7 +43,7 @@ from kseg.format.header import (
     wrap_int32,
 )
 
-#: The number of last batches of a producer that are kept, to recognize a repeated one.
+#: How many last batches of a producer are remembered, to recognize a repeated one.
 BATCHES_KEPT: Final = 5
 #: Batches that a working copy holds before it drops all but the last `BATCHES_KEPT`.
 _BATCHES_MAX: Final = 64
@@ -321,7 +321,7 @@ class ProducerAppend:
         Source: Kafka `ProducerAppendInfo.append`.
         """
         if batch.attributes & CONTROL:
-            # Nothing in it: the cleaner has taken the transaction away, marker and all.
+            # Nothing is in it: the cleaner has removed the transaction with its marker.
             return self._add_marker(batch) if batch.record_count else None
         self._add_data(batch, place)
         return None
@@ -357,7 +357,7 @@ class ProducerAppend:
             self._check_sequence(batch)
         self._enter_epoch(batch.producer_epoch)
         delta = batch.last_offset - batch.base_offset
-        if not 0 <= delta <= INT32_MAX:  # a damaged header; 32 bits of it are kept
+        if not 0 <= delta <= INT32_MAX:  # a damaged header; the low 32 bits count
             delta = wrap_int32(delta)
         last = last_sequence(batch.base_sequence, delta)
         self._batches.append(BatchDescriptor(last, batch.last_offset, delta, batch.max_timestamp))
@@ -417,7 +417,7 @@ class ProducerAppend:
                 self._refuse_sequence(batch, f"0 in the new epoch {batch.producer_epoch}")
             return
         if stored.producer_epoch == NO_PRODUCER_EPOCH:
-            return  # nothing is known of it, maybe since retention took its records
+            return  # the producer is unknown, maybe since retention has removed its records
         if self._batches:
             last = self._batches[-1].last_sequence
         elif batch.producer_epoch == stored.producer_epoch:

@@ -55,7 +55,7 @@ _MAGIC: Final = COLUMN["magic"]
 WINDOW_BYTES: Final = 16 << 10
 #: Headers that are walked at a time.
 _BATCHES: Final = 64
-#: How often a reader begins again because of the writer, before it takes the lock.
+#: How often a reader begins again because of the writer, before it locks the log.
 _ATTEMPTS_MAX: Final = 8
 
 _Answer = TypeVar("_Answer")

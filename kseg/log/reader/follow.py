@@ -55,9 +55,9 @@ _UNFINISHED: Final = (
     StopReason.BAD_LENGTH,
     StopReason.BAD_MAGIC,
 )
-#: How often a log of another process is looked at, in s.
+#: How often a log of another process is listed, in s.
 LOOK_INTERVAL_S: Final = 0.1
-#: So many looks in a row must find a batch unsound, though whole, before it counts as damage.
+#: So many listings in a row must find a batch unsound, though whole, before it is damage.
 _LOOKS_MAX: Final = 10
 
 
@@ -236,7 +236,7 @@ class ExternalLog:
         before, last_end = self._signs, self.version.log_end
         try:
             signs = _Signs.of(self.view)
-        except FileNotFoundError:  # the last segment is another one now
+        except FileNotFoundError:  # the last segment is another file now
             signs = None
         if signs == before and self._settled and not self._looks:
             return False
@@ -250,7 +250,7 @@ class ExternalLog:
             if not self._restarts:
                 raise
             return False  # until the topic is there again
-        except NotALogError:  # all of it may just be making way for another beginning
+        except NotALogError:  # the directory may be about to be replaced
             self._looks += 1
             if self._looks > _LOOKS_MAX:
                 raise
@@ -331,7 +331,7 @@ class ExternalLog:
             raise fault
 
 
-#: How long a follower waits in one go, in s; then it checks for a stop, or a failed log.
+#: How long a follower waits at a time, in s; then it checks for a stop, or a failed log.
 _WAIT_S: Final = 0.5
 #: Waits some seconds for another version than the given one; False if there will be none.
 Wait = Callable[[Version, float], bool]

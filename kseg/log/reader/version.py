@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kseg.log.producers.entry import OffsetMetadata
     from kseg.log.segment.reader import Segment
 
-#: In place of a high watermark: this log is the only copy, so all of it is replicated.
+#: Replaces a high watermark: this log is the only copy, so all of it is replicated.
 END: Final = "end"
 HighWatermark = int | Literal["end"]
 #: The number of cuts that are kept separately. A reader that missed more goes back further than it
@@ -100,7 +100,7 @@ class Truncations(NamedTuple):
         """These cuts and one more, after which the log ends at `end_offset`."""
         number = self.number + 1
         lower = [(at, end) for at, end in self.ends if end < end_offset]
-        if len(lower) == _CUTS_KEPT:  # the two oldest as one that goes as far down, and is as new
+        if len(lower) == _CUTS_KEPT:  # join the oldest two: low as the lower, new as the newer
             (_, oldest_end), (number_after, _) = lower[:2]
             lower[:2] = [(number_after, oldest_end)]
         return Truncations(number, (*lower, (number, end_offset)))

@@ -60,7 +60,7 @@ class Reached:
         if info.end_offset is not None:
             self._seen = max(self.offset, info.end_offset)
         elif segment is not None and next_base_offset is not None and self._seen > next_base_offset:
-            # A batch in the middle may lie about its offset, which no checksum covers.
+            # The stored offset of a batch in the middle may be wrong: no checksum covers it.
             self._seen = max(self.offset, believed_end(segment, next_base_offset) or 0)
         self.offset = self._seen
 
@@ -291,7 +291,7 @@ class AbortedAhead:
             """Leave out batches of aborted transactions; walks on if some are not decided yet."""
             nonlocal ranges, end
             last = int(table.last_offset.max(initial=0))
-            if last >= end:  # the segment goes on past the next one's base
+            if last >= end:  # the segment's offsets go beyond the next segment's base
                 end = last + 1
                 ranges = self.within(start_offset, end)
             return ranges.drop(table)
@@ -304,7 +304,7 @@ class AbortedAhead:
         while self._reached < end or any(first < end for first in self._walk.open.values()):
             reached, part = next(self._parts, (None, None))
             if part is None:
-                # Without a marker, which damage may have taken, nothing is committed.
+                # If damage has destroyed the marker, nothing is committed.
                 for producer_id, first in self._walk.open.items():
                     self._walk.aborted.append((producer_id, first, INT64_MAX))
                 self._walk.open.clear()

@@ -205,7 +205,7 @@ class AsBroker(Loading):
                 snapshots.take(state)
                 self.install(swept, why)
             if removed_bytes:
-                # The snapshot just taken goes too, where the next segment began there.
+                # The snapshot just written is removed too, if the next segment began there.
                 self.drop(todo[number + 1 :], "it follows a segment that was cut")
                 return
 
@@ -352,7 +352,7 @@ def _is_sane(context: LoadContext, base: int) -> bool:
                 path=context.path(base, TXNINDEX),
                 position=at,
             ).as_kafka("KafkaException")
-    # The last offset stands after version, producer id and first offset.
+    # The last offset follows version, producer id and first offset.
     return all(int.from_bytes(data[at + 18 : at + 26], "big", signed=True) >= base for at in starts)
 
 
@@ -429,7 +429,7 @@ def position_of(
     Source: Kafka `LogSegment.translateOffset`, `FileRecords.searchForOffsetFromPosition`.
     """
     start = max(stored_position(entries, segment.base_offset, offset), 0)
-    before: tuple[int, int] | None = None  # where the last one begins, and its last offset
+    before: tuple[int, int] | None = None  # where the batch before begins, and its last offset
     for table in segment.headers(start=start, policy="file"):
         not_before = np.flatnonzero(table.base_offset >= offset)
         count = int(not_before[0]) if len(not_before) else len(table)

@@ -32,9 +32,9 @@ from kseg.files.whole_file import (
 _SUFFIX: Final = ".kseg-backup"
 #: Bytes of a file that are read at once.
 WINDOW_BYTES: Final = 2**20
-#: The most files of one name that are kept; if there are more, nobody removes old backups.
+#: The most files of one name that are kept; a backup with more is never cleared up.
 _NAMES_MAX: Final = 1_000
-#: The errors of a file system without second names, or without them across file systems.
+#: The errors of a file system without hard links, or of links across file systems.
 _NO_LINKS: Final = frozenset(
     (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS, errno.EACCES)
 )
@@ -247,7 +247,7 @@ def kept_bytes(entries: Iterable[Kept]) -> int:
 
 def default_place(data_directory: StrPath, now_ms: int) -> Path:
     """`<data directory>.kseg-backup/<time>`, the time in UTC as `20251009T085320.000Z`."""
-    name = f"{now_ms}"  # of a clock that no calendar reaches
+    name = f"{now_ms}"  # the clock gives a time that no calendar reaches
     if 0 <= now_ms < _CALENDAR_END_MS:
         moment = datetime.fromtimestamp(now_ms // 1000, UTC)
         name = f"{moment:%Y%m%dT%H%M%S}.{now_ms % 1000:03d}Z"

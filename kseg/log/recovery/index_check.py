@@ -395,7 +395,7 @@ class IndexChecks:
             index_place = replace(index_place, path=os.fspath(path), size=io.size_at(path))
         self._checks[kind] = _CHECKS[kind](index_place, self._sink)
         if kind is FileKind.INDEX and path is not None and io.is_elsewhere(path):
-            # To read the headers again is to ask a store for the whole segment again.
+            # Reading the headers again would request the whole segment from a store again.
             self._made = DerivedEntries(index_place.base_offset, DEFAULTS, careful=True)
         return index_place.size
 

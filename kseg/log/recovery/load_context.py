@@ -70,7 +70,7 @@ LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT, EPOCHS = (
 INDEX_SUFFIXES: Final = (f".{INDEX}", f".{TIMEINDEX}", f".{TXNINDEX}")
 #: The suffix of a partition directory that waits for its deletion.
 DELETE_SUFFIX: Final = "-delete"
-#: The suffixes of new files: not finished, and finished, about to take their places.
+#: The suffixes of new files: unfinished, and finished, to be renamed to replace old files.
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
 
@@ -78,7 +78,7 @@ SWAP: Final = ".swap"
 ENTRIES: Final = {INDEX: OFFSET_ENTRY, TIMEINDEX: TIME_ENTRY, TXNINDEX: TXN_ENTRY}
 #: Indexes that are made with room for more entries.
 _ROOMY: Final = (INDEX, TIMEINDEX)
-#: Why the end of an index goes.
+#: Why the end of an index is removed.
 UNUSED: Final = "room for entries that were never written"
 
 

@@ -23,7 +23,7 @@ from kseg.log.segment.reader import Segment
 #: An open log file.
 Log: TypeAlias = LogFile | Segment
 
-#: At most so many damaged places of one file are reported one by one.
+#: The most damaged places of one file that are reported one by one.
 PLACES_MAX: Final = 100
 
 
@@ -213,7 +213,7 @@ def _is_zeros(log: Log, position: int) -> bool:
 
 
 def _damaged_place(log: Log, position: int, end: int, first: int | None, last: int | None) -> Lost:
-    """What a damaged place has lost. A damaged header counts only if the batches around it agree.
+    """The loss at a damaged place. A damaged header counts only if the batches around it agree.
 
     Whole batches that match their checksums have the records that their headers count.
 

@@ -36,7 +36,7 @@ from kseg.log.segment.reader import Segment
 
 #: The most bytes of an index, snapshot or checkpoint; longer ones are not read.
 _SMALL_BYTES_MAX: Final = INT32_MAX
-#: Steps hold at most so many bytes to be written; further files are worked out again in their turn.
+#: The most bytes to be written that steps hold; further files are computed again when due.
 _HELD_BYTES_MAX: Final = 2**26
 
 #: The reasons to replace a derived file; a missing file is created.
@@ -214,7 +214,7 @@ class Applier:
             file.flush()
 
 
-#: One step of an overlay, as an `Applier` takes it.
+#: One step of an overlay, in the form that an `Applier` expects.
 Step = Callable[[Applier], Any]
 
 
@@ -260,7 +260,7 @@ class Overlay:
         self.files = {
             file.name: OverlayFile(self._prefix + file.name, file.size) for file in self.seen
         }
-        # Sizes at the first look; and why a name is gone.
+        # Sizes in the listing at the start; and why a name was removed.
         self._before: Final = {file.name: file.size for file in self.seen}
         self._reasons: dict[str, str] = {}
         self.steps: list[Step] = []
@@ -450,7 +450,7 @@ class OverlaySnapshots(SnapshotDisk):
         del sync
         if self.aloof:
             return
-        # A damaged one is removed before there is another one to begin with.
+        # A damaged snapshot is removed before another one can be loaded.
         self.overlay.spare(path.name)
         self.overlay.settle()
         self.overlay.put(path.name, producer_snapshot.to_bytes(entries), NOT_SAID)

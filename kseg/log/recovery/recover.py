@@ -246,11 +246,11 @@ class RecoveryPlan(Plan[RecoveryReport]):
             lease.mark_loaded()
             if not self.is_noop:
                 lease.forget_broker_epoch()
-                io.flush_directory(lease.path)  # checkpoints, on whose word files go
+                io.flush_directory(lease.path)  # checkpoints decide which files are removed
                 (loaded or _load(directory, self.inputs, progress)).apply(applier)
                 lower_clean_offset(directory, _name_in_checkpoints(directory), self.log_end_offset)
             _flush(directory, self.inputs.recovery_point)
-            if not self.as_broker:  # which leaves the point where it is
+            if not self.as_broker:  # Kafka leaves the recovery point as it is
                 lease.note(_name_in_checkpoints(directory), recovery_point=self.log_end_offset)
             if not _is_believed(self):
                 lease.leave(clean=False)

@@ -192,7 +192,7 @@ class ReindexPlan(Plan[ReindexReport]):
     """
 
     REPORT = ReindexReport
-    #: A mark of a clean stop stays only where indexes are as after one.
+    #: A mark of a clean stop stays only if indexes are as a clean stop leaves them.
     ALWAYS = True
 
     path: Path
@@ -362,7 +362,7 @@ class _Reindexing:
             last = number == len(files) - 1
             if state is not None:
                 state.map_end_offset = segment_files.base_offset
-                # Kafka takes snapshots at the last two segments, and at the end.
+                # Kafka writes snapshots at the last two segments, and at the end.
                 snapshots += self._snapshot_at(
                     segment_files.base_offset, state, is_required=len(files) - number <= 2
                 )

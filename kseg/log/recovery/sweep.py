@@ -40,7 +40,7 @@ from kseg.log.segment.reader import Segment
 from kseg.log.validate.rules import LAST_OFFSET_MAX
 
 _LAST_OFFSET: Final = COLUMN["last_offset"]
-#: At most so many findings of a segment are kept; the rest would say the same.
+#: The most findings of a segment that are kept; more would say the same.
 _FINDINGS_MAX: Final = 100
 
 
@@ -183,7 +183,7 @@ class _Sweep:
         self._aborted: list[AbortedTxn] = []
         self._findings: list[KsegError] = []
         self._error: KsegError | None = None
-        self._surveyed = np.empty(5, np.int64)  # for the answers of the kernel `survey_rows`
+        self._surveyed = np.empty(5, np.int64)  # memory for the answers of the kernel `survey_rows`
         self.watch: Callable[[BatchTable], None] | None = None
 
     def feed(self, table: BatchTable) -> bool:
@@ -201,7 +201,7 @@ class _Sweep:
             sound, error = sound.take(slice(placed)), refusal
             _, *rest = self._survey(sound)
         has_newer_epoch, has_producers, has_old = rest
-        # Kafka takes batches one by one, so the first refused batch counts.
+        # Kafka processes batches one by one, so the first refused batch counts.
         errors = (
             self._note_epochs(sound) if has_newer_epoch else None,
             self._feed_producers(sound, has_producers=has_producers, has_old=has_old),
@@ -217,7 +217,7 @@ class _Sweep:
     def _survey(self, table: BatchTable) -> tuple[int, bool, bool, bool]:
         """How many batches are in order; whether they have a newer epoch, producers, old magics."""
         latest = None if self._epochs is None else self._epochs.latest
-        # Where epochs are not asked for, no batch counts as having a later one.
+        # If epochs are not requested, no batch counts as having a later one.
         epoch = INT32_MAX if self._epochs is None else -1
         survey_rows(
             table.rows,

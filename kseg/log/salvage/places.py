@@ -46,7 +46,7 @@ Agrees = Callable[[Span], bool]
 #: The entries of the offset index of a log file, if there are any.
 Index = Callable[[str], OffsetEntries | None]
 
-#: A piece is compared with so many before it.
+#: A piece is compared with so many pieces before it.
 _BACK_MAX: Final = 4_096
 #: One batch more counts more than any number of pieces that follow each other.
 _BATCH_SCORE: Final = 1 << 24
@@ -297,7 +297,7 @@ def _refusal(piece: Span, placed: Sequence[Span], hole: tuple[int, int]) -> Span
         return replace(piece, reason="duplicate")
     if any(begin <= last and first <= until for begin, until, *_ in placed_marks):
         return replace(piece, reason="collision")
-    # It may have its offsets, or those that the hole begins with, if it fits in there.
+    # It may have its own offsets, or those at the beginning of the hole, if it fits in there.
     hole_first, hole_last = hole
     other = hole_first, hole_first + last - first
     places = (stated, other) if other[1] <= hole_last and other != stated else (stated,)
@@ -342,7 +342,7 @@ def _without_doubts(
     if len(gaps) != 1:
         return placed, []
     (gap,) = gaps
-    # Whether each piece follows the one before it without a gap, in offsets and in bytes.
+    # Whether each piece follows the piece before without a gap, in offsets and in bytes.
     touches = [not (offsets or size) for offsets, size in zip(missing, between, strict=True)]
     out: dict[int, Span] = {}
     # The pieces on both sides of the gap, and the border on the other side of each.

@@ -241,12 +241,12 @@ def _inner_gaps(run: Span, number: int, damage: _Damage) -> Iterator[_Gap]:
 
 #: The most sound runs of one segment to examine; the bytes after them are reported, not kept.
 RUNS_MAX: Final = 16_384
-#: Lengths are followed over so many damaged batches.
+#: Lengths are followed over at most so many damaged batches.
 _DAMAGED_MAX: Final = 64
 #: Bytes whose checksums are compared to find where a damaged batch ends, in file sizes and besides.
 _SUMMED_SHARE: Final = 8
 _SUMMED_MIN: Final = 1 << 20
-#: No damaged batch is taken for a larger one.
+#: The largest damaged batch that is recognized.
 _BATCH_MAX: Final = 64 << 20
 #: A damaged batch of these reasons may state its offsets.
 _STATES_OFFSETS: Final = ("batch-crc", "batch-length", "batch-fields", "offset-order", "torn-tail")
@@ -286,7 +286,7 @@ def read_provable(
     if old:
         raise UnsupportedFormatError("files of Kafka 0.7 cannot be salvaged", path=old[0].log)
     files = listing.segments
-    # A batch is placed by its offset, so it may lie in a file that others belong to.
+    # A batch is placed by its offset, so it may be in a file where others belong.
     bounds = (files[0].base_offset, files[-1].base_offset + INT32_MAX) if files else (0, 0)
     seen: list[SegmentSeen] = []
     runs: list[Span] = []

@@ -366,7 +366,7 @@ class SalvageReport(Table):
         return self.plan.to_json()
 
 
-#: Votes of the controller; without it, it would vote twice in one epoch.
+#: Votes of the controller; without this file, it would vote twice in one epoch.
 _QUORUM_STATE = "quorum-state"
 
 

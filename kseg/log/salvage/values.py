@@ -39,7 +39,7 @@ REASONS: Final = {
 }
 #: With bytes of these reasons nothing is lost.
 HARMLESS: Final = frozenset(("duplicate",))
-#: Below all offsets that a header can state: a damaged one may state any number of 64 bits.
+#: Below all offsets that a header can state: a damaged header may state any 64-bit number.
 NO_OFFSET: Final = INT64_MIN - 1
 
 

@@ -27,7 +27,7 @@ from kseg.format.values import RecordColumns
 Keep = Callable[[BatchTable], BatchTable]
 OnOffset = Callable[[int], None]
 
-#: Batches that `keep` is asked about at a time, and bytes of log in which they begin.
+#: Batches that one call of `keep` decides about, and bytes of log in which they begin.
 _BATCHES_AHEAD = 8_192
 _BYTES_AHEAD = 8 << 20
 
@@ -236,7 +236,7 @@ class Reading:
             yield from self._decode(tile, start, chosen=chosen or self._keep is None)
             past = len(table) and int(table.base_offset[-1]) >= self._request.offset_end
             if past and (until - start > 1 or table.stop is not StopReason.LIMIT):
-                return None  # a single batch may be damaged and lie
+                return None  # the header of a single batch may be wrong
             goes_on = table.stop is StopReason.LIMIT and start < table.end_position < until
             if one_tile and goes_on:  # a tile may hold no more than the batch before
                 return table

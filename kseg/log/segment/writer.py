@@ -52,7 +52,7 @@ def attempt(*steps: Callable[[], object]) -> None:
         raise errors[0]
 
 
-#: Makes a named tuple in half the time that its own call takes.
+#: Makes a named tuple in half the time of a normal call.
 _named_tuple: Final = tuple.__new__
 
 

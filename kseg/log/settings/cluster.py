@@ -48,7 +48,7 @@ _PATIENCE: Final = {"delete.retention.ms": None, "min.compaction.lag.ms": "0"}
 #: A change of one of these, by its name for topics, may delete more than the value before it.
 _TELLING: Final = {POLICY, REMOTE_STORAGE, *_LIMITS, *_PATIENCE}
 
-#: Ids of directories up to this one are words: migrating, unassigned, lost.
+#: Ids of directories up to this one have a meaning: migrating, unassigned, lost.
 DIRECTORY_RESERVED_MAX: Final = 99
 #: Field of a record -> the attribute of `Assigned`.
 _ASSIGNED: Final = (
@@ -218,7 +218,7 @@ _KEPT: Final[dict[str, tuple[str, tuple[str, ...], dict[str, str]]]] = {
         {"owner": "owner", "requester": "requester"},
     ),
 }
-#: Type of record -> kind and key of the object that it takes away.
+#: Type of record -> kind and key of the object that it removes.
 _GONE: Final = {
     "UNREGISTER_BROKER_RECORD": ("brokers", ("brokerId",)),
     "UNREGISTER_CONTROLLER_RECORD": ("controllers", ("controllerId",)),
@@ -319,7 +319,7 @@ class Cluster:
             self._note_unknown(record, place)
         if not record.is_understood:
             return
-        if applied is not None and self._pending is None:  # as most are
+        if applied is not None and self._pending is None:  # most records are of this kind
             applied(self, record.value, place)
         elif record.name in (_BEGIN, _END, _ABORT):
             pending, self._pending = self._pending, None

@@ -62,7 +62,7 @@ _FIELDS: Final = ("offset", "key", "value", "control", "position", "timestamp", 
 _MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 #: The number of records between two calls of progress.
 _TOLD_RECORDS: Final = 10_000
-#: A quorum-state has a line; no more of it is read.
+#: A quorum-state is one line; no more is read.
 _STATE_BYTES_MAX: Final = 1 << 20
 _NO_LOG: Final = (
     "no __cluster_metadata-0 is here: ZooKeeper has the settings of topics, or another directory,"
@@ -254,7 +254,7 @@ def _read_snapshot(snapshot: NamedFile | None) -> Cluster:
     cluster = Cluster(snapshot_end=end, epoch=epoch)
     markers: list[tuple[int, ControlType]] = []
     count = 0
-    # Records of a snapshot are committed: no change among them may be undone.
+    # Records of a snapshot are committed: no change in them may be undone.
     for at, key, value, is_control, _ in _records(snapshot.path):
         record_place = Place(at.path, at.position, -1, cluster.time_ms)
         if is_control:

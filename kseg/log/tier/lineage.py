@@ -161,7 +161,7 @@ class EpochIndex:
                 end = min(last + 1, next_start, following.start_offset)
                 if end <= first:
                     continue
-                # A segment with several epochs gives one span.
+                # A segment with several epochs makes one span.
                 if pending and pending.segment.id == segment.id and pending.end == first:
                     pending = pending._replace(end=end)
                     continue

@@ -96,7 +96,7 @@ class Replay:
         """
         segment = self.segments.get(id_)
         if segment is not None and segment.state > state >= SegmentState.DELETE_SEGMENT_STARTED:
-            return  # a broker repeats a removal that another one has ended
+            return  # a broker repeats a removal that another broker has ended
         allowed = () if segment is None else (segment.state, *_FOLLOWING[segment.state])
         if segment is None or state not in allowed:
             was = "is not known" if segment is None else f"is {segment.state.name}"
@@ -447,11 +447,11 @@ class TierPath(PosixPath):
             return None
         try:
             entries = producer_snapshot.read(self.with_name(".snapshot"))
-            index = TxnIndex.open(self.with_name(".txnindex"))  # an absent one is empty
+            index = TxnIndex.open(self.with_name(".txnindex"))  # a missing index is empty
         except KsegError:
             return None
         if TXN_ENTRY_BYTES * len(index) != objects.transaction_bytes:
-            return None  # cut short, or gone since it was listed
+            return None  # cut short, or deleted since it was listed
         undecided = {
             entry.producer_id: entry.current_txn_first_offset
             for entry in entries

@@ -57,7 +57,7 @@ from kseg.log.tier.objects import (
 from kseg.stores.path import is_remote, path_at, place
 from kseg.stores.store import StoredObject
 
-#: Segments whose manifests or ends are looked up at a time.
+#: Segments whose manifests or ends are read at a time.
 _AT_ONCE: Final = 16
 #: The epoch of a layout that knows none.
 _NO_EPOCHS: Final = (EpochEntry(0, 0),)
@@ -507,7 +507,7 @@ class _LogBuilder:
         Raises:
             OSError: the log's checkpoint cannot be read.
         """
-        if any(group.layout == "pinterest" for group in groups):  # its names tell no epochs
+        if any(group.layout == "pinterest" for group in groups):  # its names do not state epochs
             return _NO_EPOCHS
         with suppress(CorruptIndexError):
             if self.local is not None and self.local.leader_epochs:

@@ -56,7 +56,7 @@ from kseg.format.header import (
 )
 from kseg.log.validate.rules import LAST_OFFSET_MAX, AppendRules, ValidationMetrics
 
-#: Which batches break a rule, or whether the only one does; and the error for one that does.
+#: Which batches break a rule, or whether the only one does; and a function for the error.
 Refusal = tuple["Bools | bool", Callable[[BatchHeader], KsegError]]
 
 
@@ -352,7 +352,7 @@ _NO_FAULTS = np.empty((0, len(NOTED_FIELDS)), np.int64)
 #: Status of the kernels for messages whose checksum is wrong, or of another magic.
 _MESSAGE_CRC, _MESSAGE_MAGIC = 13, 17
 
-#: The text of an error names at most so many refused records.
+#: The most refused records that the text of an error names.
 _SHOWN_MAX = 3
 
 
@@ -542,7 +542,7 @@ def _refusal_error(
     text = f"{len(faults)} of the batch's records may not be appended: {shown}"
     if len(faults) > _SHOWN_MAX:
         text += f"; and {len(faults) - _SHOWN_MAX} more"
-    # As in Kafka, one record that is refused for its time decides for all.
+    # As in Kafka, one record that is refused because of its time decides for all.
     for_time = record_counts.bad_timestamp or record_counts.bad_timestamp_type
     error = InvalidTimestampError(text) if for_time else InvalidRecordError(text)
     error.record_errors = faults

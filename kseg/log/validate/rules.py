@@ -137,7 +137,7 @@ class ConversionStats:
 NOTHING_CONVERTED = ConversionStats()
 
 
-@dataclass(slots=True, eq=False)  # frozen ones take longer to make
+@dataclass(slots=True, eq=False)  # a frozen dataclass takes longer to make
 class ValidatedBatch:
     """An append to be written as it is: with the offsets, epoch and times of the log.
 

@@ -54,11 +54,11 @@ from kseg.log.writer.state import LogState
 
 Batch = Buffer | EncodedBatch
 
-#: Where things lie in a batch: the size after the offset, the magic.
+#: Positions in a batch: the size after the offset, the magic.
 _SIZE, _MAGIC = slice(8, 12), 16
-#: Makes a named tuple in half the time that its own call takes.
+#: Makes a named tuple in half the time of a normal call.
 _tuple: Final = tuple.__new__
-#: The origins that bring offsets and epochs.
+#: The origins whose batches come with offsets and epochs.
 _KEEPING_OFFSETS: Final = (AppendOrigin.REPLICATION, AppendOrigin.RAFT_LEADER)
 
 

@@ -323,7 +323,7 @@ def choose(
         rules.append(TIME)
     retired: list[RetiredSegment] = []
     remaining = with_ends(segments, bounds.log_end_offset)
-    for why in rules:  # each goes on where the one before it stopped
+    for why in rules:  # each rule continues where the one before stopped
         while remaining:
             info, end = remaining[0]
             is_last = len(remaining) == 1
@@ -418,9 +418,7 @@ def _plan(
         )
         copied = INT64_MAX if tier is None else tier.highest_remote
         retired = chosen(bounds, copied=copied)
-        if (
-            bounds.high_watermark < bounds.log_end_offset
-        ):  # what the high watermark alone holds back
+        if bounds.high_watermark < bounds.log_end_offset:  # what only the high watermark prevents
             whole = replace(bounds, high_watermark=bounds.log_end_offset)
             held = chosen(whole, copied=copied)[len(retired) :]
         if tier is not None:
@@ -600,7 +598,7 @@ def _delete(state: LogState, removed: Sequence[SegmentInfo]) -> tuple[Path, ...]
         files = delete_segments(state, removed)
         state.flush_names()
         return files
-    # Nothing but the first segment says where this log starts, so none may outlive a later one.
+    # Only the first segment shows where this log starts, so none may outlive a later one.
     io.flush_directory(state.path)
     renamed: list[Path] = []
     for info in removed:

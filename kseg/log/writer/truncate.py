@@ -170,7 +170,7 @@ class TruncationPlan(Plan[TruncationReport]):
             version = seen_log(LogView.open(self.path)).version
             ends_at_last_offset = has_no_next_offset(version)
             if ends_at_last_offset:  # the log cannot be opened for appending as it is
-                # The last batch goes first, by itself: a file under a second name must not be cut.
+                # The last batch is cut first, by itself: a file with a second name must not be cut.
                 last = plan_of(self.path, version, version.log_end.offset - 1)
                 last.keep_files(backup)
                 freed = cut_batch_at_last_offset(last)
