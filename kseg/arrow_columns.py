@@ -216,11 +216,11 @@ def _data_bytes(array: pa.Array) -> int:
 
 def _columns(arrays: dict[str, pa.Array], length: int) -> RecordColumns:
     """The columns of a batch as a piece of records, read-only."""
-    made: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for name, array in arrays.items():
-        made[name] = _READERS[name](array)
-        freeze(made[name])
-    return RecordColumns(length, made)
+        columns[name] = _READERS[name](array)
+        freeze(columns[name])
+    return RecordColumns(length, columns)
 
 
 def _ends(array: pa.Array) -> np.ndarray[Any, Any]:

@@ -381,17 +381,20 @@ class ClosedPartition(Plan[Report]):
             UnsupportedFormatError: the log is one of Kafka 0.7.
             OSError: a file cannot be read.
         """
-        given: dict[str, Any] = {"now": self.how.now_ms, "high_watermark": self.how.high_watermark}
+        shared_options: dict[str, Any] = {
+            "now": self.how.now_ms,
+            "high_watermark": self.how.high_watermark,
+        }
         plan, deletion, remote = None, None, None
         stays: tuple[StayingSegment, ...] = ()
         try:
             with Log.open(self.path) as log:
                 if self.how.options is not None:
                     options = asdict(self.how.options)
-                    plan = plan_compaction(log, config=self.rules, **given, **options)
+                    plan = plan_compaction(log, config=self.rules, **shared_options, **options)
                 if self.old is not None:
                     remote = tiered(self.path, self.how.tier)
-                    deletion = plan_retention(log, config=self.old, tier=remote, **given)
+                    deletion = plan_retention(log, config=self.old, tier=remote, **shared_options)
                     if plan is None and deletion.skipped is None:
                         with suppress(KsegError, OSError):  # where a time cannot be read
                             stays = segments_that_stay(log, deletion, config=self.old.config)

@@ -64,10 +64,10 @@ class Selection(NamedTuple):
         if numbers:
             return f"no partition here is chosen by --partition; there are {some_of(numbers)}"
         topic_globs, topics_here = ", ".join(self.topics), sorted({topic for topic, _ in named})
-        told = suggestion(self.topics, topics_here, f"there are {some_of(topics_here)}")
+        advice = suggestion(self.topics, topics_here, f"there are {some_of(topics_here)}")
         if any("," in topic for topic in self.topics):
-            told = f"; give --topic once for each; there are {some_of(topics_here)}"
-        return f"no topic here is {topic_globs}{told if topics_here else ''}"
+            advice = f"; give --topic once for each; there are {some_of(topics_here)}"
+        return f"no topic here is {topic_globs}{advice if topics_here else ''}"
 
     def takes(self, topic: str | None, partition: int | None) -> bool:
         """Whether a partition is selected; one without a name is if the selection is empty."""

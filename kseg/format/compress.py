@@ -227,10 +227,10 @@ def _zstd(data: Buffer, level: int | None, magic: int) -> bytes:
     if level is None:
         level = _ZSTD_DEFAULT
     compressor = _compressor(level)
-    made: bytes = compressor.compress(data, compressor.FLUSH_FRAME)
+    frame: bytes = compressor.compress(data, compressor.FLUSH_FRAME)
     if len(data) > _ZSTD_MODEST_INPUT and level > _ZSTD_KEPT_LEVEL_MAX:
         del zstd_kept.compressors[level]
-    return made
+    return frame
 
 
 def _compressor(level: int) -> Any:

@@ -355,7 +355,7 @@ class _Rewrite:
             return
         usual = others[_has_usual_header(self.table.rows[others])]
         if len(usual):
-            made = rewrite_located(
+            rewritten = rewrite_located(
                 self.data,
                 self.table,
                 usual,
@@ -364,7 +364,7 @@ class _Rewrite:
                 base=self.base,
                 horizon_ms=self.horizon_ms,
             )
-            self.unread = self.unread.with_made(self.table, made)
+            self.unread = self.unread.with_made(self.table, rewritten)
 
     def take(self, whole: WholeBatches, keep: Bools) -> None:
         """Process the batches of a piece, and the batches without records before them."""
@@ -533,10 +533,10 @@ class _Rewrite:
         batches = piece.whole.batches[numbers]
         rows = self.table.rows[batches]
         codecs = rows[:, COLUMN["attributes"]] & CODEC_MASK
-        made = encode_runs(piece.rows_for(2), self._runs(piece, numbers, rows), codecs)
-        if made is None:
+        encoded = encode_runs(piece.rows_for(2), self._runs(piece, numbers, rows), codecs)
+        if encoded is None:
             return False
-        parts, times = made
+        parts, times = encoded
         last_offsets, latest = rows[:, COLUMN["last_offset"]], int(np.argmax(times))
         self.result.messages_read += int(piece.whole.counts[numbers].sum())
         for part in parts:

@@ -256,35 +256,35 @@ def _run_of(row: list[int]) -> SoundRun:
 
 def _join_pieces(runs: Iterable[SoundRun]) -> Iterator[SoundRun]:
     """Join consecutive runs that are pieces of one run."""
-    held: SoundRun | None = None
+    joined: SoundRun | None = None
     for run in runs:
-        if held is not None and run.position == held.end and run.order > held.last_offset:
-            held = held.and_then(run)
+        if joined is not None and run.position == joined.end and run.order > joined.last_offset:
+            joined = joined.and_then(run)
             continue
-        if held is not None:
-            yield held
-        held = run
-    if held is not None:
-        yield held
+        if joined is not None:
+            yield joined
+        joined = run
+    if joined is not None:
+        yield joined
 
 
 def _consistent_runs(runs: Iterable[SoundRun]) -> Iterator[SoundRun]:
     """The runs whose offsets increase; if runs contradict each other, the longer ones."""
-    held: deque[SoundRun] = deque()
+    pending: deque[SoundRun] = deque()
     last_yielded = -1
     for run in runs:
         if run.order <= last_yielded:
             continue
-        against = list(takewhile(partial(_contradicts, run), reversed(held)))
+        against = list(takewhile(partial(_contradicts, run), reversed(pending)))
         if against and sum(other.bytes for other in against) >= run.bytes:
             continue
         for _ in against:
-            held.pop()
-        held.append(run)
-        if len(held) > _HELD_MAX:
-            last_yielded = held[0].last_offset
-            yield held.popleft()
-    yield from held
+            pending.pop()
+        pending.append(run)
+        if len(pending) > _HELD_MAX:
+            last_yielded = pending[0].last_offset
+            yield pending.popleft()
+    yield from pending
 
 
 def _contradicts(run: SoundRun, before: SoundRun) -> bool:

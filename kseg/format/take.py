@@ -177,13 +177,13 @@ def last_rows(pieces: Sequence[RecordColumns], count: int) -> list[RecordColumns
 
 def last_rows_of_each(pieces: Iterable[RecordColumns], count: int) -> Iterator[RecordColumns]:
     """The last rows of each source; a piece whose `source` is None ends a source's pieces."""
-    held: list[RecordColumns] = []
+    latest: list[RecordColumns] = []
     for columns in pieces:
         if columns.source is None:
-            yield from held
-            held = []
+            yield from latest
+            latest = []
         else:
-            held = last_rows([*held, columns], count)
+            latest = last_rows([*latest, columns], count)
 
 
 def equal_to(column: BinaryColumn, key: bytes) -> Bools:

@@ -595,11 +595,11 @@ def _unwrap(
     before = after - message.size - _LENGTH_BYTES
     inner = _inner_set07(message, left, depth + 1)
     # One message is read ahead: only the last one's offset points after the set.
-    held = next(inner, None)
-    while held is not None:
+    current = next(inner, None)
+    while current is not None:
         following = next(inner, None)
-        yield MessageAndNextOffset(held.message, after if following is None else before)
-        held = following
+        yield MessageAndNextOffset(current.message, after if following is None else before)
+        current = following
 
 
 def _inner_set07(message: Message07, left: list[int], depth: int) -> Iterator[MessageAndNextOffset]:

@@ -324,13 +324,13 @@ class DataDirectoryLease:
         """Note new values for the checkpoints; nothing is written yet.
 
         Args:
-            partition: None, or one whose name no checkpoint can hold, and nothing is noted.
-            recovery_point: records before it must be flushed already, if it rises.
-            log_start_offset: where reading begins.
+            partition: nothing is noted for None, or for a name that no checkpoint can hold.
+            recovery_point: if it increases, the records before it must be flushed already.
+            log_start_offset: the first offset to be read.
             first_offset: base offset of the first segment, lasting; if given, a start that is not
                 beyond it needs no entry, as Kafka has it. An entry before it stays, and one of
                 a broker with tiers: the log may start in the tier.
-            high_watermark: as the name says.
+            high_watermark: the new high watermark.
         """
         if partition is None:
             return
@@ -342,10 +342,10 @@ class DataDirectoryLease:
             self._set(FileKind.REPLICATION, partition, high_watermark)
             if log_start_offset is None:
                 return
-            said = self._shared.said.offsets[FileKind.LOG_START].get(partition, INT64_MAX)
+            stored_start = self._shared.said.offsets[FileKind.LOG_START].get(partition, INT64_MAX)
             if first_offset is None or log_start_offset > first_offset:
                 self._set(FileKind.LOG_START, partition, log_start_offset)
-            elif said >= first_offset and not has_tiers(self._shared.path):
+            elif stored_start >= first_offset and not has_tiers(self._shared.path):
                 self._drop(FileKind.LOG_START, partition)
 
     def forget(self, partition: TopicPartition) -> None:

@@ -421,19 +421,19 @@ class Store:
                 pages.clear()  # the error has ended it; another try continues after `last`
                 raise
 
-        while (answer := self._request(url, lambda: _in_time(page, url))) is not None:
-            keys = {said.url for said in answer}
-            if last in keys or len(keys) < len(answer):
+        while (objects := self._request(url, lambda: _in_time(page, url))) is not None:
+            keys = {stored.url for stored in objects}
+            if last in keys or len(keys) < len(objects):
                 raise OSError(errno.EIO, "the store lists objects twice, without an end", url)
-            last, seen = answer[-1].url if answer else last, seen + len(answer)
+            last, seen = objects[-1].url if objects else last, seen + len(objects)
             if seen > LISTED_MAX:
                 raise LimitExceededError(
                     f"more than {LISTED_MAX} objects; name a URL with fewer below it", path=url
                 )
-            for said in answer:
-                is_plain = not {"", ".", ".."} & set(said.url.split("/"))
-                if is_plain and said.url.startswith(f"{key}/" if key else ""):
-                    yield replace(said, url=f"{self.root}/{said.url}")
+            for stored in objects:
+                is_plain = not {"", ".", ".."} & set(stored.url.split("/"))
+                if is_plain and stored.url.startswith(f"{key}/" if key else ""):
+                    yield replace(stored, url=f"{self.root}/{stored.url}")
 
     def put(self, url: str, data: bytearray, *, new: bool) -> None:
         """Write an object of few bytes: one request.

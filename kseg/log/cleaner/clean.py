@@ -332,8 +332,8 @@ def bounded_plan(
         limits.append((young.base_offset, MIN_LAG))
     limit, why = min(limits, key=lambda pair: pair[0])
     # The base of the sealed segment that can hold the limit, or else of the active one.
-    held = inputs.between(max(limit, clean_offset), inputs.active_base_offset)
-    end = held[0].base_offset if held else inputs.active_base_offset
+    limit_segments = inputs.between(max(limit, clean_offset), inputs.active_base_offset)
+    end = limit_segments[0].base_offset if limit_segments else inputs.active_base_offset
     dirty = inputs.between(min(clean_offset, end), end)
     return CompactionPlan(
         path=inputs.view.path,

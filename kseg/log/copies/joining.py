@@ -139,10 +139,10 @@ def _named_copy(directories: tuple[Path, ...]) -> _NamedCopy:
         if path in catalog.named and error is not None:
             raise error
     entries = [*catalog, *(partition_at(entry.path) for entry in catalog.skipped)]
-    alone = [entry.path for entry in entries if entry.path in catalog.named]
-    if alone and len(directories) > 1:
+    named_partitions = [entry.path for entry in entries if entry.path in catalog.named]
+    if named_partitions and len(directories) > 1:
         raise NotALogError(
-            "a partition directory among the data directories of a broker", path=alone[0]
+            "a partition directory among the data directories of a broker", path=named_partitions[0]
         )
     partitions: dict[_Key, Path] = {}
     for entry in entries:
@@ -150,7 +150,7 @@ def _named_copy(directories: tuple[Path, ...]) -> _NamedCopy:
             other = partitions.setdefault((entry.topic, entry.partition), entry.path)
             if other is not entry.path:
                 raise NotALogError(f"the partition lies in {other}, too", path=entry.path)
-    return _NamedCopy(directories, bool(alone), partitions)
+    return _NamedCopy(directories, bool(named_partitions), partitions)
 
 
 def _check(named_copies: Sequence[_NamedCopy]) -> None:

@@ -546,7 +546,7 @@ def _start_of(copies: Sequence[Copy]) -> int:
     return max([first, *deleted])
 
 
-def _merged_copy(ranked: Ranked, taken: Sequence[int]) -> MergedCopy:
+def _merged_copy(ranked: Ranked, chosen: Sequence[int]) -> MergedCopy:
     """A copy in the answer; `taken` is the number and the bytes of its chosen batches."""
     return MergedCopy(
         ranked.copy.path,
@@ -555,8 +555,8 @@ def _merged_copy(ranked: Ranked, taken: Sequence[int]) -> MergedCopy:
         ranked.copy.end_offset,
         None if ranked.cut == OFFSETS_END else ranked.cut,
         sum(span.size for span in ranked.copy.provable.unprovable),
-        int(taken[0]),
-        int(taken[1]),
+        int(chosen[0]),
+        int(chosen[1]),
         ends_damaged=any(
             span.reason not in ("torn-tail", "zeros")
             for lost in ranked.copy.unknown

@@ -127,10 +127,10 @@ def twins(rows: Rows, other: Rows) -> tuple[Intps, Intps]:
         return every, every
     # Batches that are the same have the same last offset.
     at = np.searchsorted(other[:, LAST], rows[:, LAST])
-    mine = np.flatnonzero(at < len(other))
-    theirs = at[mine]
-    same = _same_batches(rows[mine], other[theirs])
-    return mine[same], theirs[same]
+    own_rows = np.flatnonzero(at < len(other))
+    other_rows = at[own_rows]
+    same = _same_batches(rows[own_rows], other[other_rows])
+    return own_rows[same], other_rows[same]
 
 
 def overlapping(rows: Rows, other_rows: Rows) -> Bools:

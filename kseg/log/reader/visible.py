@@ -383,10 +383,12 @@ class WholeBatches:
 
         def keep(table: BatchTable) -> BatchTable:
             """Count the batches that are whole between the offsets, and leave them out."""
-            asked = table if also is None else also(table)
-            whole = (asked.magic == 2) & ~asked.is_control & (asked.record_count >= 0)
-            whole &= (asked.base_offset >= start) & (asked.last_offset < end)
-            self.records += int(asked.record_count[whole].sum())
-            return asked.take(~whole) if whole.any() else asked
+            candidates = table if also is None else also(table)
+            whole = (
+                (candidates.magic == 2) & ~candidates.is_control & (candidates.record_count >= 0)
+            )
+            whole &= (candidates.base_offset >= start) & (candidates.last_offset < end)
+            self.records += int(candidates.record_count[whole].sum())
+            return candidates.take(~whole) if whole.any() else candidates
 
         return keep

@@ -189,18 +189,18 @@ class _Sweep:
     def feed(self, table: BatchTable) -> bool:
         """Process the next batches; return whether to go on."""
         sound, error = table, None
-        in_order, *rest = self._survey(table)
+        in_order, *signs = self._survey(table)
         if in_order < len(table):
             sound, error = table.take(slice(in_order)), self._offset_error(table, in_order)
         if self._near_end and int(sound.last_offset.max(initial=-1)) > LAST_OFFSET_MAX:
             row = int(sound.last_offset.argmax())
             sound, error = sound.take(slice(row)), no_next_offset(int(sound.position[row]))
-            _, *rest = self._survey(sound)
+            _, *signs = self._survey(sound)
         placed, refusal = self.entries.add(sound)
         if refusal is not None:
             sound, error = sound.take(slice(placed)), refusal
-            _, *rest = self._survey(sound)
-        has_newer_epoch, has_producers, has_old = rest
+            _, *signs = self._survey(sound)
+        has_newer_epoch, has_producers, has_old = signs
         # Kafka processes batches one by one, so the first refused batch counts.
         errors = (
             self._note_epochs(sound) if has_newer_epoch else None,

@@ -92,16 +92,16 @@ def place(
     """Choose batches for index entries, up to the first one that cannot have its own.
 
     Args:
-        table: the headers; where they say that batches lie is of no matter.
-        position: where the first one starts.
-        bytes_since_entry: bytes before it, from the last entry on.
+        table: the headers; the positions in them are ignored.
+        position: the position of the first batch.
+        bytes_since_entry: bytes from the batch of the last entry to the first batch.
         interval: `index.interval.bytes`.
         latest: the largest timestamp before them.
         base_offset: the segment's base offset.
         indexed: the present state of the indexes.
         strict: refuse a batch without room for its entry; if false, it gets no entry.
     """
-    # `state` goes in as the kernel wants it, and comes back as it is after the placed batches.
+    # The kernel reads `state`, and leaves in it the state after the placed batches.
     rows = len(table)
     offset_room, time_room = min(indexed.offset_room, rows), min(indexed.time_room, rows)
     state = np.array(
@@ -119,8 +119,8 @@ def place(
     offsets = bytearray(offset_room * OFFSET_ENTRY_BYTES)
     times = bytearray(time_room * TIME_ENTRY_BYTES)
     count, refused = place_rows(table.rows, base_offset, interval, strict, state, offsets, times)
-    end, since, time, time_offset, offset, *rest = state.tolist()
-    indexed_time, indexed_time_offset, offset_room_left, time_room_left = rest
+    end, since, time, time_offset, offset, *indexed_after = state.tolist()
+    indexed_time, indexed_time_offset, offset_room_left, time_room_left = indexed_after
     used, used_times = offset_room - offset_room_left, time_room - time_room_left
     placement = Placement(
         memoryview(offsets)[: used * OFFSET_ENTRY_BYTES],

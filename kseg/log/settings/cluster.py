@@ -311,8 +311,10 @@ class Cluster:
         try:
             record = decode(InternalTopic.METADATA, None, value)
         except InvalidRecordError as error:
-            said = InvalidRecordError(error.reason, position=place.position, offset=place.offset)
-            self.doubt(at_path(said, place.path))
+            placed_error = InvalidRecordError(
+                error.reason, position=place.position, offset=place.offset
+            )
+            self.doubt(at_path(placed_error, place.path))
             return
         applied = _OF_PARTITIONS.get(record.name)
         if record.reason is not None:

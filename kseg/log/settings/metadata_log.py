@@ -314,12 +314,12 @@ def _note_control(
 ) -> None:
     """Note a control record: the state of the quorum, or the time of a snapshot."""
     try:
-        said = parse_control(key, value)
+        marker = parse_control(key, value)
     except InvalidRecordError:
         if parse_control_key(key).type is ControlType.KRAFT_VOTERS:
             raise
         return  # nothing is decided by the others
-    match said:
+    match marker:
         case KRaftVoters(voters):
             cluster.voters = voters
         case LeaderChange(leader):

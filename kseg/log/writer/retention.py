@@ -404,7 +404,7 @@ def _plan(
     rules = rules_beside(view.path, retention_rules, config, of_one_log=True)
     bounds = LogBounds(view.log_start_offset, view.log_end_offset, high_watermark)
     retired: tuple[RetiredSegment, ...] = ()
-    held: tuple[RetiredSegment, ...] = ()
+    prevented: tuple[RetiredSegment, ...] = ()
     remote = None
     if tier is not None and rules.skipped == REMOTE:
         rules = RetentionRules(rules.config)
@@ -420,7 +420,7 @@ def _plan(
         retired = chosen(bounds, copied=copied)
         if bounds.high_watermark < bounds.log_end_offset:  # what only the high watermark prevents
             whole = replace(bounds, high_watermark=bounds.log_end_offset)
-            held = chosen(whole, copied=copied)[len(retired) :]
+            prevented = chosen(whole, copied=copied)[len(retired) :]
         if tier is not None:
             uncopied = [segment.bytes for segment in chosen(bounds)[len(retired) :]]
             deleted, first = expired(tier, rules.config, now_ms)
@@ -439,7 +439,7 @@ def _plan(
         log_end_offset=bounds.log_end_offset,
         kept_bytes=sum(info.size for info in segments[count:]),
         high_watermark=bounds.high_watermark,
-        held_bytes=sum(segment.bytes for segment in held),
+        held_bytes=sum(segment.bytes for segment in prevented),
         skipped=rules.skipped,
         why=rules.why,
         remote=remote,
