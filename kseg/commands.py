@@ -13,7 +13,7 @@ from kseg.constants import StrPath
 
 
 def _log(line: str) -> None:
-    import logging  # slow to load, and few directories need it
+    import logging  # imported late: it is slow, and few directories need it
 
     logging.getLogger("kseg").warning(line)
 
@@ -62,7 +62,7 @@ def nearest(word: str, names: Iterable[str], similar: float = 0.6) -> str:
         names: the names that exist.
         similar: the least likeness, from 0 to 1.
     """
-    from difflib import get_close_matches  # slow to load, and seldom needed
+    from difflib import get_close_matches  # imported late: it is slow, and seldom needed
 
     return next(iter(get_close_matches(word, list(names), 1, similar)), "")
 
@@ -106,7 +106,7 @@ def printable(text: str) -> str:
 
 def json_string(text: str) -> bytes:
     """A JSON string, quotes included, in ASCII."""
-    import json  # help, errors and the lines of Kafka's tool do without
+    import json  # imported late: help, errors and the lines of Kafka's tool do not need it
 
     return json.dumps(text).encode("ascii")
 

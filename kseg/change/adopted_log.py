@@ -86,7 +86,7 @@ class PartitionAdoption(Documented):
         segments: sorted by base offset.
         records: the producers' records; in a compressed set of an old format each offset counts.
         first_timestamp, last_timestamp: the time of the first batch, and the largest, in ms; -1
-            for none.
+            if there is none.
         transactions: those that are open at the end, and how each is ended.
         behind: with a time, how many records of no later time are after the cut "first", and how
             many of a later time before the cut "last"; records of a batch count together.
@@ -496,7 +496,7 @@ def decide(
 
     Args:
         transactions: the transactions that are open in one partition or several.
-        sources: all logs, each with the offset before which it is taken, 0 for none of it;
+        sources: all logs, each with the offset before which it is adopted, 0 for nothing;
             `__transaction_state` among them if it is there.
         at_ms: the moment; None for the end of the sources. For a producer with a later marker in
             what is taken, that is the moment.

@@ -496,7 +496,7 @@ def closed_partition(
 def plan_cleanup(
     path: Path, settings: PartitionSettings, how: CleanupOptions, *, of_one_log: bool = False
 ) -> ClosedPartition:
-    """Plan compaction and retention by the settings of a partition, and change nothing.
+    """Plan compaction and retention as the settings of a partition say; changes nothing.
 
     For the arguments see `closed_partition`, for the errors `ClosedPartition.planned`.
     """

@@ -445,7 +445,7 @@ class LogFile(Closing):
         if self.kafka07:
             return  # its messages bear neither offset nor a checksum of their lengths
         stop = self.size if stop is None else min(stop, self.size)
-        from kseg.format.search import find_sound_batches  # few readings meet damage
+        from kseg.format.search import find_sound_batches  # late: few readings meet damage
 
         if last_offset is None:
             last_offset = max(self._least_offset, first_offset) + INT32_MAX

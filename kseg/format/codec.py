@@ -326,7 +326,7 @@ _ROOM_FIRST = 1 << 16
 _USUAL_EXPANSION = 4
 #: Codecs that packages have inflated in this process because nothing faster is there.
 BY_PACKAGE: set[int] = set()
-#: By thread: its contexts of the libraries, and the memory for bodies of the fused reader.
+#: For each thread: its contexts of the libraries, and memory for bodies of the fused reader.
 _of_thread = threading.local()
 
 

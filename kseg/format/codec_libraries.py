@@ -17,8 +17,8 @@ from kseg._kernels import inflate
 from kseg.constants import Compression
 from kseg.documents import frozen_dataclass
 
-#: By codec: the packages that may inflate it, in the order of preference. The last one of gzip's
-#: belongs to Python.
+#: Codec -> the packages that may inflate it, in the order of preference. `zlib` belongs to
+#: Python.
 _PACKAGES = {
     Compression.GZIP: ("isal", "zlib"),
     Compression.SNAPPY: ("cramjam",),
@@ -87,7 +87,7 @@ def slow_codecs() -> str:
     An environment that asks for packages gets no advice. Neither does zstd: the library of many
     systems is too old, so the line would come with each verb, and only a wheel would help.
     """
-    from kseg.format.codec import BY_PACKAGE  # loads NumPy, which naming the libraries can spare
+    from kseg.format.codec import BY_PACKAGE  # late: it loads NumPy, which names do not need
 
     codecs_by_package = BY_PACKAGE - {Compression.ZSTD}
     slow = [

@@ -224,7 +224,7 @@ class BatchTable:
     @overload
     def __getitem__(self, index: slice | Array) -> BatchTable: ...
     def __getitem__(self, index: int | slice | Array) -> BatchHeader | BatchTable:
-        """One header by number, or a smaller table by slice, mask or indexes."""
+        """The header with a number, or a smaller table for a slice, mask or indexes."""
         if isinstance(index, (slice, np.ndarray)):
             return self.take(index)
         return BatchHeader(*self.rows[index].tolist())

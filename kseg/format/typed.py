@@ -401,7 +401,7 @@ def _not_json_reason(value: bytes) -> str:
     if not value:
         return "empty, which is not JSON"
     if len(value) <= _EXPLAINED_BYTES_MAX:
-        import json  # most readers do without
+        import json  # imported late: most readers do not need it
 
         try:
             json.loads(value.decode(), parse_constant=_refuse)

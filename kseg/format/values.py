@@ -248,7 +248,7 @@ def _from_json(text: str) -> Any:
 
 
 def _from_uuid(text: str) -> UUID:
-    import uuid  # slow to load, and most readers do without
+    import uuid  # imported late: it is slow, and most readers do not need it
 
     return uuid.UUID(text)
 

@@ -160,7 +160,7 @@ def _decode_connect(topic: ConnectTopic, key: bytes | None, value: bytes | None)
 
 def _parse_json(data: bytes, part: str) -> Any:
     """The JSON of a key or a value."""
-    import json  # other topics do without
+    import json  # imported late: other topics do not need it
 
     try:
         return json.loads(data)

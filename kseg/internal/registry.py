@@ -563,7 +563,7 @@ class Replay:
     # ---- the answer ------------------------------------------------------------------------------
 
     def answer(self) -> Schemas:
-        """The schemas by subject and version, files last, and all findings."""
+        """The schemas, sorted by subject and version, files last, and all findings."""
         unsorted = (*self._schemas.values(), *self._replaced.values())
         schemas = sorted(
             unsorted, key=lambda schema: (schema.subject, schema.version or 0, schema.id or 0)

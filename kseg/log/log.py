@@ -53,7 +53,7 @@ _ONE_BATCH: Final = (bytes, bytearray, memoryview, EncodedBatch)
 
 def _config_of(config: ConfigLike | Settings | None, path: StrPath) -> LogConfig:
     """The settings of a log; a `Settings` is recognized by its `of`, without a slow import."""
-    from kseg.log.config import LogConfig  # readers do without it, and all that checks appends
+    from kseg.log.config import LogConfig  # late: readers need neither it nor the checks of appends
 
     if config is None or isinstance(config, LogConfig) or not hasattr(config, "of"):
         return LogConfig.of(config)

@@ -37,7 +37,7 @@ POLICY_UNKNOWN: Final = "policy-unknown"
 KRAFT: Final = "cluster-metadata"
 #: Why compaction does.
 NOT_COMPACTED: Final = "not-compacted"
-#: By the ids the directory is of another topic, or its broker has no such replica.
+#: According to the ids, the directory is another topic's, or its broker has no such replica.
 STRAY: Final = "stray"
 #: Its records are kept in a remote store too: the uploaded part is not known here.
 REMOTE: Final = "remote-storage"

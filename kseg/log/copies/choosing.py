@@ -547,7 +547,7 @@ class Choosing:
         Raises:
             KsegError, OSError: a file has changed, or is gone.
         """
-        # By rank, but the preferred copy first.
+        # Sorted by rank, but the preferred copy is first.
         order = sorted(range(len(self._ranked)), key=lambda at: not self._ranked[at].is_preferred)
         for _, sides in windows([ranked_copy.copy for ranked_copy in self._ranked]):
             chosen = NOTHING

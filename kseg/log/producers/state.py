@@ -183,12 +183,12 @@ class ProducerState:
 
     @property
     def entries(self) -> Mapping[int, ProducerEntry]:
-        """The producers by id, as a view that follows all changes."""
+        """The producers, keyed by id, as a view that follows all changes."""
         return MappingProxyType(self._entries)
 
     @property
     def unguarded(self) -> dict[int, ProducerEntry] | None:
-        """The producers by id, read-only; None where an append may need a guard."""
+        """The producers, keyed by id, read-only; None if an append may need a guard."""
         guarded = self.verification_enabled or self._verifications
         return None if guarded else self._entries
 

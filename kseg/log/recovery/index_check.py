@@ -158,9 +158,10 @@ def _emptied_transactions(
 ) -> Iterator[int]:
     """See `TxnTrail.emptied`; reads the segment once more if entries begin too early."""
     logged_by_end = {txn.last_offset: txn for txn in _aborted_by(ProducerState(), trail.batches)}
-    # By producer: the end of its transaction before; and the entries that begin too early: the
-    # offsets from there to where the log begins the transaction, and the last one of the entry.
+    # Producer id -> the last offset of its transaction before.
     before: dict[int, int] = {}
+    # Producer id -> its entries that begin too early: the entry's first offset, the offset where
+    # the log begins the transaction, and the entry's last offset.
     early: dict[int, list[tuple[int, int, int]]] = {}
     for txn in compress(trail.stored, trail.marked):
         logged = logged_by_end.get(txn.last_offset)
@@ -522,7 +523,7 @@ def end_of(context: LoadContext, base: int) -> LogEnd:
 
 
 def _last_start(context: LoadContext, base: int, segment: Segment) -> int:
-    """Where the last entry leads that leads to a sound batch; 0 for none.
+    """The position in the last entry that points to a sound batch; 0 if there is none.
 
     The last entries may be for batches that were never written, or only in part.
     """

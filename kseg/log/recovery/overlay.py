@@ -294,7 +294,7 @@ class Overlay:
         """Open a log as it would be; not mapped, lest a bad sector ends the process."""
         file = self.files[name]
         if file.data is not None:  # a log without a byte, that has no file yet
-            from kseg.stores.ranges import RangedFile  # most recoveries make no log
+            from kseg.stores.ranges import RangedFile  # late: most recoveries make no log
 
             nothing = RangedFile(self.path(name), 0)
             log = LogFile(nothing, offset_from_file_name(name), kafka07=False)

@@ -89,7 +89,7 @@ class RecoveryPlan(Plan[RecoveryReport]):
         first_unstable_offset: where the oldest open transaction begins; None if none is open.
         ended_at: where a log with records ended, if its start is after that, so that all of it
             goes; None else.
-        remote: its segments in a tier, with those of cut offsets; None without a tier.
+        remote: its segments in a tier, with those of cut offsets; None if it has no tier.
     """
 
     REPORT = RecoveryReport

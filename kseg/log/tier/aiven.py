@@ -55,7 +55,7 @@ INDEXES: Final = {
     "txnindex": "transaction",
 }
 
-#: Files of private keys in PEM, by the ids of the key pairs.
+#: Files of private keys in PEM, keyed by the ids of the key pairs.
 Keys = Mapping[str, StrPath]
 
 

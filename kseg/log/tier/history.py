@@ -45,7 +45,7 @@ class RemoteHistory(Documented):
         uncopied_segments, uncopied_bytes: expired local segments that stay, since the tier lacks
             them; a broker copies them first.
         behind: first and last offset in the tier beyond the log's end after the change; None
-            without any.
+            if there are none.
     """
 
     source: str
@@ -106,7 +106,7 @@ def tiered(path: StrPath, tier: TierLike | None, *, is_needed: bool = False) -> 
     directory = local_path_at(path).resolve()
     if not getattr(tier, "root", tier) and not has_tiers(directory.parent):
         return None
-    from kseg.log.tier.tier import Tier, TierLog  # most logs have none
+    from kseg.log.tier.tier import Tier, TierLog  # imported late: few logs have a tier
 
     if isinstance(tier, TierLog):
         return tier

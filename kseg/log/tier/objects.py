@@ -247,7 +247,7 @@ class SegmentObjects:
         base_offset: the base offset of the segment.
         log_url: the URL that the log should have, for messages.
         places: the objects, by extension.
-        keys: files of private keys, by the ids of key pairs.
+        keys: files of private keys, keyed by the ids of key pairs.
         fault: why no file of the copy can be opened; None if they can.
     """
 

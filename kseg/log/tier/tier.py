@@ -191,7 +191,7 @@ class Tier:
 
         Args:
             root: a URL, or a directory.
-            keys: files of private keys, by the ids of key pairs, for a tier that is encrypted.
+            keys: files of private keys, keyed by the ids of key pairs, if the tier is encrypted.
             topic_id: the id of the topic, if its name has more than one.
 
         Raises:

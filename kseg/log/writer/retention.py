@@ -143,7 +143,7 @@ class RetentionPlan(Plan[RetentionReport]):
         held_bytes: the log bytes of segments that stay only because of the high watermark.
         skipped: why the log is left alone, as a constant of `topic_policy`; None if it is not.
         why: a phrase with the known facts about its cleanup policy; empty if the policy was given.
-        remote: its segments in a tier, and the effect of `retention.*` on them; None without a
+        remote: its segments in a tier, and the effect of `retention.*` on them; None if it has no
             tier. The offsets above are those of the local part then.
         is_unclean: whether the log was not closed in good order, so that only closed segments
             before the recovery point go.

@@ -90,7 +90,7 @@ class TruncationPlan(Plan[TruncationReport]):
         whole: whether all segments go, since the log begins past the offset.
         position: the position of the cut in the last remaining segment; None if none is cut.
         seen: the files that the plan was made for.
-        remote: its segments in a tier, and the effect of the cut on them; None without a tier.
+        remote: its segments in a tier, and the effect of the cut on them; None if it has none.
         left_open: transactions that lose their marker, not their first record: the producer's id
             and the offset of that record.
         config: the settings of the log; Kafka's defaults if None.
