@@ -462,7 +462,7 @@ class AdoptedTransaction(Documented):
         partition: as the source names it.
         producer_id, producer_epoch: the producer, as in its last batch.
         coordinator_epoch: from the last marker of the producer; 0 if there is none.
-        first_offset, first_timestamp: of its first record; the time is -1 if it has none.
+        first_offset, first_timestamp: its first record's; the time is -1 if it has none.
         commits: whether it is committed; None if nothing decides it.
         why: a phrase for what decides it.
     """

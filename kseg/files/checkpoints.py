@@ -444,7 +444,7 @@ class LeaderEpochs:
         return self._keep(())
 
     def _keep(self, entries: tuple[EpochEntry, ...]) -> bool:
-        """Replace the entries in memory; if that changes them, the next flush writes them."""
+        """Replace the entries in memory; return whether that changes them, and a flush is due."""
         changed = entries != self.entries
         self.entries = entries
         self.dirty = self.dirty or changed

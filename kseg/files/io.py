@@ -407,7 +407,7 @@ class WriteFile(Closing):
         look = ownership.of_files(_directory_of(path)) if like is None else _look(like)
         fd = _calls.open(path, _WRITING | os.O_CREAT | os.O_EXCL, look.mode & 0o666)
         try:
-            _set_owner(fd, look, path)
+            _apply_look(fd, look, path)
         except OSError:
             os.close(fd)
             with suppress(OSError):
@@ -968,7 +968,7 @@ def dress_like(path: StrPath, model: Model) -> None:
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
-        _set_owner(fd, _look(model), path)
+        _apply_look(fd, _look(model), path)
     finally:
         os.close(fd)
 
@@ -983,7 +983,7 @@ def _directory_of(path: StrPath) -> str:
     return os.path.dirname(fspath(path).rstrip(os.sep)) or "."
 
 
-def _set_owner(fd: int, look: Look, path: StrPath) -> None:
+def _apply_look(fd: int, look: Look, path: StrPath) -> None:
     """Give an open file owner, group and permissions; by descriptor, as its name may change."""
     status = os.fstat(fd)
     with naming(path):

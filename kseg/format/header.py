@@ -460,7 +460,7 @@ def join_tables(tables: Iterable[BatchTable], end: int) -> BatchTable:
     """Join the tables of one walk; each is copied when it comes, into memory for all of them.
 
     Args:
-        tables: at least one table.
+        tables: the tables of the walk, at least one.
         end: the position where the walk ends at the latest, to estimate the number of rows from
             the batches so far: memory grows with their number, whatever sizes they announce.
     """

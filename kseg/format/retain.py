@@ -519,7 +519,7 @@ class _Rewrite:
     def _are_usual(self, piece: _Judged, numbers: slice) -> Bools:
         """Which are data batches of magic 2 where only records can be wrong, bool[k].
 
-        None if the output has a bound, which is compared after each batch.
+        No batch counts if the output has a bound, which is compared after each batch.
         """
         rows = self.table.rows[piece.whole.batches[numbers]]
         if self.room < NO_CEILING:

@@ -128,7 +128,7 @@ class Schema:
         references: the schemas that it needs.
         deleted: None, "soft" or "hard". The ids of deleted schemas still resolve.
         path: the file.
-        offset, timestamp_ms: of the record with the text; None for a file.
+        offset, timestamp_ms: those of the record with the text; None for a file.
         encrypts: whether one of its rules makes clients encrypt fields.
     """
 

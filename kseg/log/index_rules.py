@@ -410,7 +410,7 @@ class OffsetIndexCheck(EntriesCheck):
         Args:
             table: the batches.
             running: int64[n], the largest last offset up to each.
-            chosen: the entries whose positions are among them.
+            chosen: the entries that point to a place among the batches.
         """
         positions, offsets = self._others[chosen], self._offsets[chosen]
         numbers = np.arange(chosen.start, chosen.stop)

@@ -489,7 +489,7 @@ class Log:
                 or records: `{"value": ["text"]}`, `[(key, value)]` or a list of dicts; a frame of
                 Polars or pandas, an Arrow table; or a scan, or pieces that were read. Columns that
                 are neither fields of a record nor columns of a scan are refused.
-            options: of the new batches: `BatchOptions(compression="zstd")`, or a dict of these.
+            options: for new batches: `BatchOptions(compression="zstd")`, or a dict of these.
             batch_bytes: a new batch closes before it grows larger, uncompressed; 16 KiB if None, as
                 a producer's `batch.size`.
             leader_epoch: this leader's epoch; None for the log's latest, or 0. An earlier one makes

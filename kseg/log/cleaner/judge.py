@@ -61,7 +61,7 @@ class Decisions:
         bare_markers: int64[n], rising: offsets of the markers of transactions that have no batch
             of data.
         entries: aborted ones of which a batch is there, by their markers' offsets, rising.
-        records: at most so many have a key from where the log is dirty; None where headers do not
+        records: the most records with a key in the dirty part of the log; None if headers do not
             tell.
     """
 

@@ -497,7 +497,7 @@ class _Cursor:
     """One copy: the batches that were read and are not in a window yet.
 
     Attributes:
-        rows: these batches.
+        rows: the batches that are read and not in a window yet.
         read_to: all batches before this offset were read; -1 before the first read.
     """
 

@@ -349,7 +349,7 @@ def _inputs(directory: Path, options: RecoveryOptions, *, thorough: bool = True)
     if unknown:
         raise TypeError(f"there is no option {unknown[0]!r} of a recovery")
     names = os.listdir(directory) if directory.is_dir() else ()
-    has_log = any(_LOG_NAME.fullmatch(name) for name in names)  # spares most a classification
+    has_log = any(_LOG_NAME.fullmatch(name) for name in names)  # most partitions have one
     if not (has_log or classify_path(directory).kind is PathKind.PARTITION):
         raise NotALogError("not a partition directory", path=directory)
     stated = {name: options.get(name) for name in ("clean", "recovery_point", "log_start_offset")}

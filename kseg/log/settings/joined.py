@@ -287,7 +287,7 @@ class Settings(Table):
     ) -> None:
         """Hold the results; use `settings` instead."""
         self._selection: Final = selection or Selection()
-        self._homes: Final = homes
+        self._directories: Final = homes
         self.properties: Final = properties
         self.sources: Final = sources
         self.cluster: Final = next(
@@ -302,7 +302,7 @@ class Settings(Table):
             supposed: overrides all but a topic's own settings, and those given for it.
         """
         sources = replace(self.sources, supposed=supposed)
-        return Settings(self._homes, self.properties, sources, self._selection)
+        return Settings(self._directories, self.properties, sources, self._selection)
 
     def choosing(self, selection: Selection) -> Settings:
         """These settings, with only the chosen partitions in the table.
@@ -313,14 +313,14 @@ class Settings(Table):
         Raises:
             ValueError: no partition is chosen.
         """
-        chosen = Settings(self._homes, self.properties, self.sources, selection)
+        chosen = Settings(self._directories, self.properties, self.sources, selection)
         if selection and not any(True for _ in chosen._paths()):
             raise ValueError(selection.why_nothing(map(_topic_and_number, self._paths())))
         return chosen
 
     def _paths(self) -> Iterator[Path]:
         """The directories of the chosen partitions, in the order of the data directories."""
-        for home in self._homes:
+        for home in self._directories:
             for partition in list_data_directory(home).partitions:
                 if self._selection.takes(*_topic_and_number(partition.path)):
                     yield partition.path
@@ -332,7 +332,7 @@ class Settings(Table):
     @property
     def title(self) -> str:
         """The data directories."""
-        return ", ".join(map(str, self._homes))
+        return ", ".join(map(str, self._directories))
 
     def table_rows(self) -> TableRows:
         """The settings; `source` is where a value comes from."""
@@ -356,7 +356,7 @@ class Settings(Table):
             OSError: its `partition.metadata` cannot be read.
         """
         directory = path_at(path)
-        home = self._homes.get(directory.resolve().parent)
+        home = self._directories.get(directory.resolve().parent)
         if home is None:
             raise ValueError(f"{directory} is in none of the data directories")
         return _PartitionSources(directory, home, self).result()
