@@ -206,8 +206,9 @@ def _check_sequences(
 ) -> None:
     """Report batches that do not continue the sequence of their producer.
 
-    Sequences start at 0 with each epoch, and after `_SEQUENCES - 1`. A sequence in the half below
-    the expected one was there before.
+    Sequences start at 0 with each epoch, and wrap to 0 after `_SEQUENCES - 1`. Differences are
+    modulo `_SEQUENCES`: at least half of that means a lower sequence, so a duplicate; less means
+    that batches are missing.
 
     Args:
         table: the batches.
@@ -223,20 +224,20 @@ def _check_sequences(
         if epoch_before != epoch:
             next_sequence = 0
         missing = (sequence - next_sequence) % _SEQUENCES
-        is_double = missing >= _SEQUENCES // 2
+        is_duplicate = missing >= _SEQUENCES // 2
         if missing:
             findings.say(
-                "sequence-double" if is_double else "sequence-gap",
+                "sequence-double" if is_duplicate else "sequence-gap",
                 path,
                 position=header.position,
                 offset=offset,
                 producer=producer,
                 epoch=epoch,
                 first=sequence,
-                last=end - 1,
+                last=(end - 1) % _SEQUENCES,
                 expected=next_sequence,
             )
-        if not is_double:
+        if not is_duplicate:
             expected[producer] = epoch, end
 
 

@@ -180,7 +180,7 @@ def tiles_of(
 
 @dataclass(slots=True)
 class Walk:
-    """A walk over a source, and its results so far.
+    """A walk over a source, and what it has found so far.
 
     Attributes:
         entry: the source.
@@ -223,20 +223,21 @@ class Walk:
         size, latest_ms = self.sizes.setdefault(info.base_offset, (0, -1))
         if not len(table):
             return
-        is_new = table.magic >= 2
+        is_magic_2 = table.magic >= 2
         # The header of a batch of magic 0 or 1 does not state its first offset.
-        first = int(table.base_offset[0]) if is_new[0] else self.end
-        if self.magics and first > self.end:
+        first = int(table.base_offset[0]) if is_magic_2[0] else self.end
+        if self.magics and first > self.end:  # not the first batch of the walk
             if size:  # the segment has batches before these
                 self.holes = True
             else:
                 self.gaps.append((self.end, first - 1))
         records = records_of(table)
         follows = table.base_offset[1:] == table.last_offset[:-1] + 1
-        self.holes |= bool((is_new[1:] & ~follows).any())
-        self.holes |= bool((is_new & (records <= table.last_offset - table.base_offset)).any())
-        served = ~table.is_control & (table.last_offset >= self.start)
-        self.records += int(records[served].sum())
+        self.holes |= bool((is_magic_2[1:] & ~follows).any())
+        has_fewer_records = records <= table.last_offset - table.base_offset  # than offsets
+        self.holes |= bool((is_magic_2 & has_fewer_records).any())
+        is_adopted_data = ~table.is_control & (table.last_offset >= self.start)
+        self.records += int(records[is_adopted_data].sum())
         if not self.magics:
             self.first_ms = int(table.base_timestamp[0])
         self.magics |= table.magics_seen

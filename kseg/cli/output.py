@@ -491,12 +491,12 @@ def more_line(count: int, noun: str) -> Iterator[str]:
 def put_back(replaced: Sequence[tuple[str, Path]], out: Path, beside: Path) -> Iterator[str]:
     """Lines with the steps that put logs from OUT in place of damaged ones, in their order.
 
-    If there are many steps, they are written into a script beside the report.
+    If there are many steps, they are written into a script.
 
     Args:
         replaced: the name of each log in OUT, and the directory that it replaces.
         out: the new data directory.
-        beside: the directory beside it, to which the damaged logs are moved.
+        beside: the directory for the script, and for `replaced`, which receives the damaged logs.
     """
     if not replaced:
         return

@@ -388,14 +388,16 @@ class RowWriter:
             self._buffer = memoryview(other)
 
     def _count_replaced(self, template: Template, start: int, stop: int) -> None:
-        """Count the values of inexact pieces that are not UTF-8."""
+        """Count the values in these rows that are not UTF-8, so that text replaces some bytes."""
         for piece in template:
             if piece[0] == _text.BYTES:
                 *_, offsets, data, _validity = piece
                 count = _text.count_not_utf8(offsets, data, start, stop)
             else:
-                *_, offsets, _key_offsets, _keys, values, data, _validity = piece
-                count = _text.count_not_utf8(values, data, int(offsets[start]), int(offsets[stop]))
+                # Headers: `offsets` are those of the rows, `value_offsets` those of the values.
+                *_, offsets, _key_offsets, _keys, value_offsets, data, _validity = piece
+                first, end = int(offsets[start]), int(offsets[stop])
+                count = _text.count_not_utf8(value_offsets, data, first, end)
             self.replaced += count
 
     def _large_row(self, template: Template, row: int) -> None:

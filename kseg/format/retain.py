@@ -416,7 +416,7 @@ class _Rewrite:
         return _Judged(whole, ways, horizons, rows, ends, lasts, columns)
 
     def _has_horizon(self, batches: Int64s) -> Bools:
-        """bool[m]: whether a batch has its time already, or can have none."""
+        """bool[n]: batches that have a delete horizon, or of old magics, which store none."""
         table = self.table
         old = table.magic[batches] < 2
         has: Bools = ~old & ((table.attributes[batches] & DELETE_HORIZON) != 0)

@@ -498,9 +498,9 @@ class TimeIndexCheck(EntriesCheck):
         super().finish(stop, due)
 
     def _check_complete(self, due: Due) -> None:
-        """Report an index that lacks the largest time, or many entries."""
-        last = int(self._others[-1]) if self.count else -1
-        # Until the last segment is closed its time index lacks the entry for the end.
+        """Report an index without the largest timestamp, or with less than half of its entries."""
+        last = int(self._others[-1]) if self.count else -1  # the last timestamp
+        # The active segment gets its last entry only when it is closed, so it may lack it here.
         if last < self._latest and (self._place.believed or not self._place.is_last):
             self.note("late.end", severity="warning", last=last, latest=self._latest)
         else:

@@ -105,13 +105,13 @@ class Option(NamedTuple):
     short: str = ""
 
 
-#: The doors, in the order of the page of questions. The verbs are named as such.
+#: The interfaces that take these options ("doors"), in the order of the page of questions.
 VERBS: Final = ("read", "dump", "grep", "export")
 DOORS: Final = ("python", *VERBS, "spark")
 
 
 class Question(NamedTuple):
-    """One question, at every door.
+    """One option of a reading, in every interface: Python, a verb, Spark's source.
 
     Attributes:
         name: the name of the argument in Python.
@@ -133,7 +133,7 @@ class Question(NamedTuple):
         return next(reasons, "")
 
     def spelled(self, door: str) -> tuple[str, ...]:
-        """The names that a user of a door types for it."""
+        """The names of the option in an interface: a keyword, flags, or options of Spark."""
         if door == "python":
             return (self.name,)
         if door == "spark":

@@ -328,7 +328,8 @@ def read_split(
     Args:
         split: the batches to read.
         fields: the names of the columns, as in `kseg.scan`.
-        options: say whether checksums are compared, control records, the key, the size of a piece.
+        options: say whether checksums are verified and control records are included, which key the
+            records must have, and the most rows of a piece.
         on_error: receives each fault, which is then skipped; None raises it.
         kinds: the kinds of decoded keys and values.
 
@@ -345,27 +346,29 @@ def read_split(
         on_corrupt=on_error or "raise",
     )
     scan = Scan((), fields, request, "auto", _kinds=kinds or {}, _key=options.key)
-    cut, aborted = split.end_position, split.aborted
-    is_cut, overran = cut < split.size, False
+    split_end, aborted = split.end_position, split.aborted
+    ends_before_segment, overran = split_end < split.size, False
 
     def keep(table: BatchTable) -> BatchTable:
+        """Drop aborted batches; note a batch that crosses the end: the index was wrong there."""
         nonlocal overran
-        overran = is_cut and len(table) > 0 and table.end_position > cut
+        overran = ends_before_segment and len(table) > 0 and table.end_position > split_end
         return table if aborted is None else aborted.drop(table)
 
     with _open_split(split, on_error) as segment:
-        segment.expect(cut)
+        segment.expect(split_end)
         start = split.start_position
         if options.index != "ignore":  # the indexes may allow a later start
-            start = max(start, min(segment.start_of(request), cut))
-        choose = keep if is_cut or aborted is not None else None
-        yield from scan.of_part(split, segment, start_position=start, end_position=cut, keep=choose)
+            start = max(start, min(segment.start_of(request), split_end))
+        choose = keep if ends_before_segment or aborted is not None else None
+        bounds = {"start_position": start, "end_position": split_end}
+        yield from scan.of_part(split, segment, **bounds, keep=choose)
         if overran:
             fault(
                 CorruptIndexError(
                     "the offset index named a place inside a batch; rebuild the index, or read "
                     "with option index=ignore",
-                    position=cut,
+                    position=split_end,
                 ),
                 on_error,
             )

@@ -207,7 +207,7 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
         moved = {
             name: end
             for name, end in ends.items()
-            if end.offset != starts[name].offset or end.is_of_another(starts[name])
+            if end.offset != starts[name].offset or end.has_other_topic_id(starts[name])
         }
         return offsets_document({**starts, **moved})
 
@@ -253,10 +253,11 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
         ranges = {}
         for name, stream_offset in stream_offsets_of(end).items():
             first = starts.get(name)
-            if first is None or first.is_of_another(stream_offset):
+            if first is None or first.has_other_topic_id(stream_offset):  # the topic is new
                 first = watch.start_of(logs[name])
             if first.offset < stream_offset.offset:
                 first = replace(first, topic_id=stream_offset.topic_id)
+                # Raises, or moves to the start of the log, if records are gone.
                 ranges[name] = (watch.checked(name, first).offset, stream_offset.offset)
         tasks = make_plan(logs.values(), self._options, ranges)
         return [InputPartition(task) for task in tasks]

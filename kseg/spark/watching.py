@@ -55,8 +55,8 @@ class StreamOffset:
     position: int = 0
     topic_id: str | None = None
 
-    def is_of_another(self, other: StreamOffset) -> bool:
-        """Whether the topic was deleted and made again between two stream offsets."""
+    def has_other_topic_id(self, other: StreamOffset) -> bool:
+        """Whether the topic was deleted and created again between two stream offsets."""
         return None not in (self.topic_id, other.topic_id) and self.topic_id != other.topic_id
 
 
@@ -288,7 +288,7 @@ class Watch:
             )
             return stream_offset
         start = self.start_of(log)
-        if stream_offset.is_of_another(start):
+        if stream_offset.has_other_topic_id(start):
             self._report_loss(
                 name, f"the topic was made again, which was read up to {stream_offset.offset}"
             )

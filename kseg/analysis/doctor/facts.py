@@ -531,7 +531,10 @@ def name_of(partition: TopicPartition) -> str:
 
 
 def refusal(load: PartitionOutlook, cluster: Cluster | None) -> KsegError | None:
-    """The fault of a metadata log that loading does not repair, and that no broker can read."""
+    """The error at which reading of the metadata log stopped, if the load leaves that offset there.
+
+    None if no reading stopped, or the load cuts the log before that offset.
+    """
     if cluster is None or cluster.cut_at is None or cluster.cut_at >= load.log_end_offset:
         return None
     return cluster.findings[-1]

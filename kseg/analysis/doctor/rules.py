@@ -358,18 +358,18 @@ def _topic_id_command(path: Path, topic_id: UUID) -> dict[str, str | Path]:
 # ---- the partitions that are not -----------------------------------------------------------------
 
 
-def _of_absent(node: Node) -> Findings:
-    """Partitions assigned to this node that no directory has."""
+def _of_absent_partitions(node: Node) -> Findings:
+    """Partitions assigned to this node that no directory has, or to directories not here."""
     for partition, (_, assigned) in node.assignments.items():
         home = node.directory_of(assigned)
         if home is None or partition in node.logs:
             continue
         path = home.path / name_of(partition)
-        # `_in_the_way` has the consequences of a file there.
+        # A file with the partition's name is reported by `_in_the_way`.
         if node.has_copy(home, partition) or os.path.lexists(path):
             continue
-        unnamed = (directory.path for directory in node.directories if not directory.loads_logs)
-        other = next((parent for parent in unnamed if (parent / path.name).is_dir()), None)
+        not_loaded = (home.path for home in node.directories if not home.loads_logs)
+        other = next((parent for parent in not_loaded if (parent / path.name).is_dir()), None)
         state = "absent" if other is None else "unnamed"
         loss = event(state, other=other)
         records = _known_records(node, partition)
@@ -589,7 +589,7 @@ def _of_not_given(node: Node) -> Findings:
 
 #: The rules about all nodes, before those of KRaft and after them.
 _FIRST: Final = (_of_unread_settings, _of_same_directory, _of_ids)
-_OF_KRAFT: Final = (_of_formatting, of_metadata_elsewhere, _of_absent)
+_OF_KRAFT: Final = (_of_formatting, of_metadata_elsewhere, _of_absent_partitions)
 _LAST: Final = (_of_duplicates, _of_machine, _of_not_given, of_kraft_files)
 
 

@@ -55,7 +55,7 @@ Words = tuple[str, ...]
 _DECIDING: Final = ("cleanup.policy", "retention.bytes", "retention.ms")
 #: Directories whose names are not those of partitions; `list_data_directory` may take one for a
 #: copy of a partition.
-_NO_PARTITION: Final = (EntryKind.UNKNOWN, EntryKind.CACHE)
+_NOT_PARTITIONS: Final = (EntryKind.UNKNOWN, EntryKind.CACHE)
 _TopicConfig = Mapping[str, Mapping[str, str]]
 
 
@@ -318,6 +318,8 @@ def _choose_partitions(directories: list[_Directory], selection: Selection) -> l
 def _directory_at(path: Path) -> _Directory:
     """A data directory with the files beside its partitions, or one partition.
 
+    A directory that cannot be read becomes one row with the error.
+
     Raises:
         FileNotFoundError, NotADirectoryError: it does not exist, or is a file.
     """
@@ -325,7 +327,7 @@ def _directory_at(path: Path) -> _Directory:
     with suppress(KsegError, OSError):
         path_class = classify_path(path)
     if path_class is not None and path_class.kind is PathKind.PARTITION:
-        partition = path if path.parent != path else path.resolve()
+        partition = path if path.parent != path else path.resolve()  # `.` is its own parent
         return _Directory(partition.parent, (entry_of(partition),), of_one_log=True)
     try:
         listing = (path_class and path_class.data_directory) or list_data_directory(path)
@@ -336,7 +338,7 @@ def _directory_at(path: Path) -> _Directory:
         return _Directory(path, (), of_one_log=False, rows=(unknown(path, error),))
     copies = [entry_of(partition.path) for partition in listing.partitions]
     foreign = [entry_of(directory) for directory in listing.foreign if directory.is_dir()]
-    entries = (*copies, *(entry for entry in foreign if entry.kind not in _NO_PARTITION))
+    entries = (*copies, *(entry for entry in foreign if entry.kind not in _NOT_PARTITIONS))
     return _Directory(path, entries, of_one_log=False, rows=rows)
 
 

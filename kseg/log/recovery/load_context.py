@@ -667,8 +667,9 @@ def refuse_unrepaired(context: LoadContext, swept: Swept) -> None:
 def refuse_overflow(context: LoadContext, base: int, error: OffsetOverflowError) -> None:
     """Refuse a segment whose last offset overflows, as compaction before Kafka 1.1 could leave it.
 
-    Offsets that overflow before others, or that reach into later segments, are damage.
-    Kafka does not ask for the second.
+    Only an overflow of the last batch is refused. Where batches with smaller offsets follow, or the
+    offsets pass the base of a later segment, it is damage, and this returns. Kafka does not check
+    the latter.
 
     Raises:
         OffsetOverflowError: the last offset overflows; the text says what to do.
@@ -680,8 +681,8 @@ def refuse_overflow(context: LoadContext, base: int, error: OffsetOverflowError)
         for table in segment.headers(policy="file"):
             if len(table):
                 last = int(table.last_offset[-1])
-    is_over_others = context.careful and any(base < other <= last for other in context.bases)
-    if last > base + INT32_MAX and not is_over_others:
+    overlaps_next = context.careful and any(base < other <= last for other in context.bases)
+    if last > base + INT32_MAX and not overlaps_next:
         raise OffsetOverflowError(
             f"{error.reason}, where its segment begins: {_SPLIT}",
             path=error.path,

@@ -603,10 +603,12 @@ def _validate_compressed(
 def _examine(append: _Append, first: BatchHeader, *, skip: bool) -> tuple[Inflated, RecordCounts]:
     """Check every batch and record; also return the inflated bytes, for a later rebuild.
 
+    An append of magic 2, or a compressed one, has a single batch: `first`.
+
     Args:
         append: the batches.
-        first: the header of the first one.
-        skip: as for `examine_batch`.
+        first: the header of the first batch.
+        skip: whether the length of a record may differ from its fields; see `examine_batch`.
     """
     rules, metrics, now_ms = append.rules, append.metrics, append.now_ms
     if first.magic >= 2:
