@@ -237,9 +237,6 @@ def test_a_record_above_its_topics_limit_stops_the_cleaner_of_newer_brokers(tmp_
     ]
 
 
-# ---- sequences -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("batches", "codes"),
     [
@@ -251,6 +248,7 @@ def test_a_record_above_its_topics_limit_stops_the_cleaner_of_newer_brokers(tmp_
         ([(1, 0, 5, 1), (1, 1, 1, 1)], ["sequence-gap"]),
         ([(1, 0, 2**31 - 2, 2), (1, 0, 0, 1)], []),
         ([(1, 0, 2**31 - 2, 3), (1, 0, 1, 1)], []),
+        ([(1, 0, 2**31 - 3, 1), (1, 0, 2**31 - 1, 1)], ["sequence-gap"]),
     ],
 )
 def test_gaps_and_doubles_of_producers_are_listed_if_asked_for(
@@ -273,6 +271,7 @@ def test_gaps_and_doubles_of_producers_are_listed_if_asked_for(
     assert found.ok
     for finding in found.findings:
         assert f"producer {batches[0][0]}, epoch " in finding.message
+        assert "-1" not in finding.message
 
 
 def test_a_log_that_compaction_or_damage_has_changed_has_its_sequences_listed(
