@@ -305,7 +305,7 @@ _ARROW_WORDS: Final = {
 
 
 def arrow_conditions(filter: ds.Expression) -> tuple[Condition, ...]:
-    """The conditions of a filter of Arrow that are understood.
+    """The conditions of an Arrow filter that are understood; all of it is applied again later.
 
     Args:
         filter: an expression over columns.

@@ -559,7 +559,7 @@ class _Planning:
             self.after.append(self.groups_command)
 
     def note_replicas(self, adoptions: Sequence[PartitionAdoption]) -> None:
-        """Note the commands that add replicas, if the cluster has brokers without one."""
+        """Note the commands that add replicas, if the cluster has brokers without a replica."""
         cluster, own = self.brokers[0].settings.cluster, self.brokers[0].node_id
         brokers = () if cluster is None else cluster.facts["brokers"]
         others = sorted(node for (node,) in brokers if node != own)[: _REPLICAS - 1]

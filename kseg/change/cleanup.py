@@ -298,7 +298,7 @@ def opening_of(
     """How a plan opens its log.
 
     Args:
-        source: the answer of `state_or_view`.
+        source: the state of an open log, or a view of closed files.
         config, high_watermark: as for `Log.open`.
     """
     state = source if isinstance(source, LogState) else None

@@ -49,7 +49,7 @@ def partitions(ctx: click.Context, _parameter: click.Parameter, incomplete: str)
 
 
 def fields(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of fields of records; after a comma, one more."""
+    """Complete a list of names of record fields, separated by commas."""
     from kseg.cli.rows import FIELD_NAMES
 
     return _complete_list(FIELD_NAMES, incomplete)

@@ -432,7 +432,11 @@ class LeaderEpochs:
         return self._keep(self.entries if end_offset < 0 else remaining)
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """Make `start_offset` the start of its epoch, and remove earlier epochs."""
+        """Make `start_offset` the start of its epoch, and remove earlier ones.
+
+        Returns:
+            Whether the entries changed.
+        """
         at = bisect_right(self.entries, start_offset, key=lambda entry: entry.start_offset)
         if not at:
             return False

@@ -600,7 +600,10 @@ def _files_of_kind(files: Iterable[NamedFile], kind: FileKind) -> tuple[NamedFil
 
 
 def _partition_at(directory: Path, *, whole: bool) -> Partition | None:
-    """The partition at a sub-directory of a data directory; None if it is none; one scandir."""
+    """The partition at a sub-directory of a data directory, with its files if `whole`.
+
+    None if it is not a partition. The directory is listed once.
+    """
     name, files = partition_name(directory), None
     try:
         if whole:

@@ -99,7 +99,8 @@ def _take(column: Any, index: Intps) -> Any:
 
 
 def take_binary(column: BinaryColumn, index: Intps) -> BinaryColumn:
-    """The values of `index`, in its order; see `take_rows`."""
+    """The values in the rows `index`, in that order; see `take_rows`."""
+    # For `gather`: the source (both are the same), the start and the size of each value.
     spans = np.zeros((len(index), 3), np.int64)
     spans[:, 1] = column.offsets[:-1][index]
     spans[:, 2] = column.sizes()[index]

@@ -281,7 +281,7 @@ def decode_column(column: BinaryColumn, kind: Kind) -> tuple[TypedColumn, TypedC
         reasons = _TEXTS[kind](column)
         valid = _with_nulls(column, reasons)
         if kind is Kind.UUID:
-            # Lower case, as Kafka writes digits; dashes and digits have that bit.
+            # Make hex letters lower case, as Kafka does; digits and dashes have this bit already.
             valid = replace(valid, data=valid.data | np.uint8(0x20))
         values = TypedColumn(kind, valid)
     errors = TypedColumn(Kind.TEXT, reason_column(len(column), reasons))

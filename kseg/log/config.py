@@ -202,14 +202,14 @@ class LogConfig:
 
     @classmethod
     def of(cls, config: ConfigLike | None) -> LogConfig:
-        """A configuration, or settings keyed by Kafka's names as one; Kafka's defaults for None.
+        """Convert to a configuration.
 
         Args:
-            config: either of them.
+            config: a configuration, settings keyed by Kafka's names, or None for the defaults.
 
         Raises:
             ValueError: as of `from_kafka`.
-            TypeError: it is neither.
+            TypeError: `config` is of another type.
         """
         if isinstance(config, LogConfig):
             return config

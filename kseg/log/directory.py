@@ -446,7 +446,10 @@ class LogDirectory(Closing):
         return self._default_config()
 
     def _settings(self) -> Settings | None:
-        """The settings of the caller, or of the metadata log; None if there are neither."""
+        """The settings of the caller, or of the metadata log.
+
+        None without a metadata log, or if the caller's function gives each log its settings.
+        """
         if isinstance(self._config, Settings):
             return self._config
         if callable(self._config) or not (self.path / f"{CLUSTER_METADATA}-0").is_dir():

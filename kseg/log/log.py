@@ -539,7 +539,7 @@ class Log:
         return result
 
     def flush(self, offset: int | None = None) -> int:
-        """Make all records lasting, or those below `offset`.
+        """Make all records durable, or those below `offset`.
 
         Returns:
             The recovery point.

@@ -220,10 +220,10 @@ def _catalog(
 
 @asks
 def dataset(paths: StrPaths, **query: Unpack[QueryArgs]) -> pyarrow.dataset.Dataset:
-    """Records as a `pyarrow.dataset.Dataset`, for DuckDB and Polars; see `Scan.lazy`.
+    """Records as a `pyarrow.dataset.Dataset`, for DuckDB and Polars; see `Scan.dataset`.
 
     Args:
-        paths, query: as for `scan`. They bound each query.
+        paths, query: as for `scan`. Each query of the dataset is limited to these records.
 
     Raises:
         NotALogError, ValueError, TypeError, OSError: as `scan` raises them.

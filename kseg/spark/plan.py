@@ -538,9 +538,10 @@ def _too_old(info: SegmentInfo, start: int, index: str) -> bool:
 
 
 def _tail_agrees(info: SegmentInfo, newest: TimeIndexEntry) -> bool:
-    """Whether the newest time in the tail of a log is that of the time index's last entry.
+    """Whether the largest time in the tail of a log is that of the time index's last entry.
 
-    The tail begins with the batch of that entry, and has to end with a whole batch.
+    The tail begins with the batch of that entry, and has to end with a whole batch. False also if
+    it is too long to be read, or there is no offset index.
     """
     if info.files.index is None:
         return False

@@ -152,6 +152,7 @@ class _Obstore:
         writer = self._module.open_writer(
             self._store, key, buffer_size=PART_BYTES, max_concurrency=_PARTS_IN_FLIGHT
         )
+        # To leave with an exception aborts the upload.
         abort = partial(writer.__exit__, BaseException, None, None)
         return Upload(writer.write, writer.close, abort)
 

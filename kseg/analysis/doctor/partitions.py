@@ -303,7 +303,7 @@ def _of_failed_load(
 
 
 def _damaged_message(plan: RecoveryPlan) -> str | None:
-    """The log with a damaged message that Kafka inflates during the load; None if there is none."""
+    """The path of a log with a damaged message that Kafka inflates during the load, or None."""
     for path, position in plan.inflated:
         try:
             opened = Segment.open(path)

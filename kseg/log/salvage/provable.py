@@ -482,7 +482,7 @@ class _UnkeptBytes:
 
 
 def _without_unreadable(span: Span, bad: list[tuple[int, int]]) -> Iterator[Span]:
-    """A span without those ranges that the disk cannot read."""
+    """The parts of a span outside of the ranges `bad`, which the disk cannot read."""
     start = span.position
     for first, last in (*bad, (span.end, span.end)):
         if start < min(first, span.end):

@@ -190,12 +190,12 @@ def certain_end(copies: Sequence[Int64s], voters_count: int) -> int:
     """The offset up to which a majority of the voters has the records of the first copy.
 
     Args:
-        copies: the batches of the voters' logs that are here, the newest first.
+        copies: the batches of the voters' logs that are here, sorted from the newest log on.
         voters_count: the number of voters.
 
     Returns:
-        The end; 0 where fewer than a majority are here, or where they have no record of the newest
-        epoch in common: a leader without one counts no records as committed.
+        The end; 0 if fewer than a majority are here, or if they have no record of the newest epoch
+        in common: a leader commits nothing before a record of its own epoch is replicated.
     """
     majority = voters_count // 2 + 1
     if len(copies) < majority or not len(copies[0]):
