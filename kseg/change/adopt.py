@@ -447,7 +447,7 @@ class _Planning:
                 if (place / name).is_symlink():
                     raise KsegError("the partition is a link", path=place / name)
             if broker.node_id in at.replicas:
-                paths += partition_paths(broker.settings, topic, {number: at}, broker.directories)
+                paths += partition_paths(broker, topic, {number: at})
         for path in paths:
             if swap.last_base(path) != 0:
                 why = "the partition has or had records: adopt into one that is new"

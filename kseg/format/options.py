@@ -228,12 +228,16 @@ def options_for(
 
 
 def options_of_rewritten(
-    header: BatchHeader, magic: int, compression: Compression | None = None
+    header: BatchHeader,
+    magic: int,
+    compression: Compression | None = None,
+    *,
+    delete_horizon_ms: int = -1,
 ) -> BatchOptions:
     """As `options_for`, but a batch of magic 2 keeps its producer, its epoch and its kind."""
     options = options_for(header, magic, compression)
     if header.magic < 2:
-        return options
+        return replace(options, delete_horizon_ms=delete_horizon_ms)
     return replace(
         options,
         producer_id=header.producer_id,
@@ -242,4 +246,5 @@ def options_of_rewritten(
         transactional=header.is_transactional,
         control=header.is_control,
         leader_epoch=header.leader_epoch,
+        delete_horizon_ms=delete_horizon_ms,
     )

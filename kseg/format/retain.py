@@ -635,8 +635,7 @@ class _Rewrite:
             self.alike = alike
             header = self._header(piece, number)
             magic = 2 if self.magic_2_only else header.magic
-            options = options_of_rewritten(header, magic)
-            self.last_options = replace(options, delete_horizon_ms=horizon)
+            self.last_options = options_of_rewritten(header, magic, delete_horizon_ms=horizon)
         return self.last_options
 
     def _without_records(self, end: int) -> None:

@@ -16,13 +16,20 @@ from kseg.change.cleanup import plan_retention
 from kseg.constants import BATCH_BYTES, Int32s, Intps, StrPath
 from kseg.errors import KsegError
 from kseg.files.grammar import is_topic_name
+from kseg.files.metadata import read_meta_properties
+from kseg.files.names import FileKind
 from kseg.format.options import OptionsLike
 from kseg.format.take import take_rows
 from kseg.format.times import DAY_MS
 from kseg.format.values import RecordColumns
 from kseg.log.log import Log
 from kseg.log.settings.joined import Settings, settings
-from kseg.log.settings.targets import assigned_partitions, partition_paths, usual_rules
+from kseg.log.settings.targets import (
+    StoppedBroker,
+    assigned_partitions,
+    partition_paths,
+    usual_rules,
+)
 from kseg.log.topic_policy import is_internal
 from kseg.log.writer.append import AppendResult, merged, pieces_of
 from kseg.records.partitioners import NO_PARTITION, key_column, partition_for
@@ -102,7 +109,9 @@ def write_topic(
     )
     names = {"key": key, "value": value, "timestamp": timestamp, "headers": headers}
     assigned = assigned_partitions(broker_settings.cluster, topic, places[0])
-    partitions = partition_paths(broker_settings, topic, assigned, places)
+    meta = read_meta_properties(places[0] / FileKind.META_PROPERTIES.value)
+    broker = StoppedBroker(tuple(places), meta.node_id, broker_settings)
+    partitions = partition_paths(broker, topic, assigned)
     is_only_copy = all(len(assignment.replicas) <= 1 for assignment in assigned.values())
     with ExitStack() as stack:
         logs = [

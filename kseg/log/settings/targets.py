@@ -97,27 +97,26 @@ def assigned_partitions(
 
 
 def partition_paths(
-    settings: Settings, topic: str, assigned: Mapping[int, Assigned], directories: Sequence[Path]
+    broker: StoppedBroker, topic: str, assigned: Mapping[int, Assigned]
 ) -> list[Path]:
     """The directory of each partition, checked against the metadata log.
 
     Args:
-        settings: the settings in the data directories.
+        broker: the broker that has the partitions.
         topic: the name of the topic.
         assigned: the partitions, keyed by number.
-        directories: the data directories of one broker.
 
     Raises:
         NotALogError: a partition is of another broker or in none of the directories, or a broker
             would put it aside.
-        OSError: `meta.properties` cannot be read.
+        OSError: a `partition.metadata` cannot be read.
     """
+    directories, node_id, settings = broker
     assert settings.cluster is not None
-    meta = metadata.read_meta_properties(directories[0] / FileKind.META_PROPERTIES.value)
     paths = []
     for number, at in assigned.items():
         name = f"{topic}-{number}"
-        if meta.node_id is not None and meta.node_id not in at.replicas:
+        if node_id is not None and node_id not in at.replicas:
             nodes = " and ".join(map(str, at.replicas))
             raise NotALogError(f"{name} is on broker {nodes}, not on this one", path=directories[0])
         path = next((home / name for home in directories if (home / name).is_dir()), None)
@@ -128,7 +127,7 @@ def partition_paths(
             )
         topic_id = settings.of(path).topic_id
         reason = topic_id and settings.cluster.stray_reason(
-            TopicPartition(topic, number), topic_id, meta.node_id
+            TopicPartition(topic, number), topic_id, node_id
         )
         if topic_id is None or reason:
             raise NotALogError(
